@@ -28,8 +28,9 @@ STATED_ELSEWHERE: Final = {
     "currencyconverter": "Apache-2.0",  # in its repository
     "sqlite-vec": "MIT OR Apache-2.0",  # "MIT License, Apache License, Version 2.0"
 }
-# Package -> its licence. They are for systems on which no check runs.
+# Package -> its licence. They are for systems, or versions of Python, on which no check runs.
 OTHER_SYSTEMS: Final = {
+    "async-timeout": "Apache-2.0",
     "colorama": "BSD-3-Clause",
     "httpx2-jsfetch": "BSD-3-Clause",
     "pywin32": "PSF-2.0",

@@ -1,6 +1,6 @@
 """Composes the bridge: its HTTP routes, its gRPC handlers and its webhook delivery."""
 
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from trunkline.audit import AuditLog
@@ -24,6 +24,9 @@ from trunkline_bridge.edge.in_flight import InFlightRequests
 from trunkline_bridge.edge.pages import REFUSAL_KEY, HealthEndpoints, Page, mount, not_found
 from trunkline_bridge.edge.tracing import http_request_span
 from trunkline_bridge.errors import WireError
+from trunkline_bridge.messaging.http import MessageBinding
+from trunkline_bridge.messaging.operations import MessageOperations
+from trunkline_bridge.messaging.room_socket import RoomSockets
 from trunkline_bridge.projection.links import FILES_PATH
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.sse import Heartbeats
@@ -103,6 +106,9 @@ class Bridge:
         )
         health = HealthEndpoints(directory, callers, settings.default_agent)
         files = FileBinding(directory, callers, patience_s=settings.patience_s, audit=audit)
+        message_operations = MessageOperations(directory, limiter, audit)
+        messages = MessageBinding(message_operations, callers)
+        rooms = RoomSockets(message_operations, callers, in_flight)
 
         def agent_routes() -> list[BaseRoute]:
             return [Route("/", jsonrpc), *card_endpoints.routes(), *rest.routes(build_handler)]
@@ -116,6 +122,8 @@ class Bridge:
                 Route(f"{FILES_PATH}{{path:path}}", build_handler(files)),
                 Route("/healthz", Page(health.health)),
                 Route("/readyz", Page(health.readiness)),
+                *messages.routes(build_handler),
+                WebSocketRoute("/messages/rooms/{room:segment}/socket", rooms),
                 *card_endpoints.key_routes(),
                 *agent_routes(),
             ],
@@ -127,7 +135,11 @@ class Bridge:
             return RefusingHandler(binding, settings, heartbeats)
 
         jsonrpc_refusal = build_refusal(jsonrpc_binding)
-        refusals = [Route("/", jsonrpc_refusal), *rest.routes(build_refusal)]
+        refusals = [
+            Route("/", jsonrpc_refusal),
+            *messages.routes(build_refusal),
+            *rest.routes(build_refusal),
+        ]
         self._refusal_router = Router(
             [
                 Route("/agents/{agent:segment}", jsonrpc_refusal),

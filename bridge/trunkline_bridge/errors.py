@@ -97,6 +97,7 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.TaskNotFoundError: TASK_NOT_FOUND,
     errors.WebhookNotFoundError: TASK_NOT_FOUND,
     errors.ArtifactNotFoundError: RESOURCE_NOT_FOUND,
+    errors.EnvelopeNotFoundError: RESOURCE_NOT_FOUND,
     errors.ToolNotFoundError: RESOURCE_NOT_FOUND,
     errors.TraceNotFoundError: RESOURCE_NOT_FOUND,
     errors.ApprovalNotFoundError: RESOURCE_NOT_FOUND,
@@ -114,6 +115,7 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.UnsupportedOperationError: UNSUPPORTED_OPERATION,
     errors.CursorExpiredError: INVALID_PARAMS,
     errors.OverloadedError: OVERLOADED,
+    errors.QueueFullError: OVERLOADED,
     errors.LimitExceededError: OVERLOADED,
     errors.PeerUnavailableError: UNAVAILABLE,
     errors.PeerCircuitOpenError: UNAVAILABLE,
@@ -126,6 +128,7 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.PeerProtocolError: INTERNAL_ERROR,
     errors.InvalidAgentResponseError: INVALID_AGENT_RESPONSE,
     errors.AgentCallError: INTERNAL_ERROR,
+    errors.WorkflowFailedError: INTERNAL_ERROR,
     errors.StepLimitError: INTERNAL_ERROR,
     errors.TokenLimitError: INTERNAL_ERROR,
     errors.ModelUnavailableError: UNAVAILABLE,
@@ -210,7 +213,7 @@ def to_wire_error(error: Exception) -> WireError:
         violations: tuple[tuple[str, str], ...] = ()
         if isinstance(error, errors.InvalidArgumentError):
             violations = ((error.field, error.problem),)
-        retry_after_s = "1" if kind is UNAVAILABLE else ""
+        retry_after_s = "1" if kind in (UNAVAILABLE, OVERLOADED) else ""
         if isinstance(error, _WITH_RETRY_TIME):
             retry_after_s = error.retry_after_s or "1"
         return WireError(kind, text, _camel_case_keys(metadata), violations, retry_after_s)
@@ -234,6 +237,7 @@ def _camel_case_keys(metadata: Mapping[str, str]) -> dict[str, str]:
 _ADVICE: Final[Mapping[type[errors.TrunklineError], str]] = {
     errors.AgentNotFoundError: "; the card of an agent has its address and tenant",
     errors.TaskNotFoundError: "; use its agent's address and the account that created it",
+    errors.EnvelopeNotFoundError: "; GET /messages lists those that are stored",
     errors.WebhookNotFoundError: "; create it, or list the existing ones",
     # These methods return a snapshot.
     errors.CursorExpiredError: (

@@ -40,10 +40,20 @@ if TYPE_CHECKING:
         TrunklineError,
     )
     from trunkline.mesh.remotes import from_a2a
+    from trunkline.messaging.types import (
+        Broadcast,
+        EvaluationRequest,
+        EvaluationResult,
+        Proposal,
+        SystemMessage,
+        UserMessage,
+        message_type,
+    )
     from trunkline.task_states import TaskOutcome, TaskState
     from trunkline.tasks.approvals import ApprovalAnswer, ApprovalDecision
     from trunkline.tasks.calls import AgentAnswer, AgentStream, ToolResult
     from trunkline.tasks.context import TaskContext, get_turn_runtime
+    from trunkline.tasks.messages import MeshMessage, Reply
     from trunkline.tasks.turn_runtime import TurnRuntime
     from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
     from trunkline.v1.agent_card_pb2 import AgentSkill
@@ -51,6 +61,10 @@ if TYPE_CHECKING:
     from trunkline.v1.event_pb2 import PlanStep
     from trunkline.v1.message_pb2 import Message
     from trunkline.v1.part_pb2 import Part
+    from trunkline.workflows.agent import from_workflow
+    from trunkline.workflows.builders import WorkflowBuilder, save_workflow
+    from trunkline.workflows.definition import Workflow
+    from trunkline.workflows.validation import load_workflow
     from trunkline_bridge.client.answers import (
         ArtifactChange,
         ClientAnswer,
@@ -76,13 +90,17 @@ __all__ = [
     "Artifact",
     "ArtifactChange",
     "ArtifactWriter",
+    "Broadcast",
     "Client",
     "ClientAnswer",
     "ClientEvent",
     "ClientStream",
+    "EvaluationRequest",
+    "EvaluationResult",
     "FunctionAgent",
     "InvalidArgumentError",
     "McpServer",
+    "MeshMessage",
     "Message",
     "Part",
     "PeerError",
@@ -92,10 +110,13 @@ __all__ = [
     "PlanStep",
     "PlanWriter",
     "PluginContext",
+    "Proposal",
     "ReasoningAgentSpec",
+    "Reply",
     "RequestError",
     "RequestedApproval",
     "StatusChange",
+    "SystemMessage",
     "TaskContext",
     "TaskOutcome",
     "TaskState",
@@ -104,13 +125,20 @@ __all__ = [
     "ToolResult",
     "TrunklineError",
     "TurnRuntime",
+    "UserMessage",
+    "Workflow",
+    "WorkflowBuilder",
     "__version__",
     "agent",
     "from_a2a",
     "from_langgraph",
+    "from_workflow",
     "get_task",
     "get_turn_runtime",
+    "load_workflow",
+    "message_type",
     "run",
+    "save_workflow",
     "serve",
 ]
 
@@ -126,13 +154,17 @@ _MODULES = {
     "Artifact": "trunkline.v1.artifact_pb2",
     "ArtifactChange": "trunkline_bridge.client.answers",
     "ArtifactWriter": "trunkline.tasks.writers",
+    "Broadcast": "trunkline.messaging.types",
     "Client": "trunkline_bridge.client.client",
     "ClientAnswer": "trunkline_bridge.client.answers",
     "ClientEvent": "trunkline_bridge.client.answers",
     "ClientStream": "trunkline_bridge.client.client_stream",
+    "EvaluationRequest": "trunkline.messaging.types",
+    "EvaluationResult": "trunkline.messaging.types",
     "FunctionAgent": "trunkline.agents.authoring",
     "InvalidArgumentError": "trunkline.errors",
     "McpServer": "trunkline.agents.plugins",
+    "MeshMessage": "trunkline.tasks.messages",
     "Message": "trunkline.v1.message_pb2",
     "Part": "trunkline.v1.part_pb2",
     "PeerError": "trunkline.errors",
@@ -142,10 +174,13 @@ _MODULES = {
     "PlanStep": "trunkline.v1.event_pb2",
     "PlanWriter": "trunkline.tasks.writers",
     "PluginContext": "trunkline.agents.plugins",
+    "Proposal": "trunkline.messaging.types",
     "ReasoningAgentSpec": "trunkline.agents.plugins",
+    "Reply": "trunkline.tasks.messages",
     "RequestError": "trunkline.errors",
     "RequestedApproval": "trunkline_bridge.client.answers",
     "StatusChange": "trunkline_bridge.client.answers",
+    "SystemMessage": "trunkline.messaging.types",
     "TaskContext": "trunkline.tasks.context",
     "TaskOutcome": "trunkline.task_states",
     "TaskState": "trunkline.task_states",
@@ -154,12 +189,19 @@ _MODULES = {
     "ToolResult": "trunkline.tasks.calls",
     "TrunklineError": "trunkline.errors",
     "TurnRuntime": "trunkline.tasks.turn_runtime",
+    "UserMessage": "trunkline.messaging.types",
+    "Workflow": "trunkline.workflows.definition",
+    "WorkflowBuilder": "trunkline.workflows.builders",
     "agent": "trunkline.agents.authoring",
     "from_a2a": "trunkline.mesh.remotes",
     "from_langgraph": "trunkline.agents.langgraph",
+    "from_workflow": "trunkline.workflows.agent",
     "get_task": "trunkline.agents.langgraph",
     "get_turn_runtime": "trunkline.tasks.context",
+    "load_workflow": "trunkline.workflows.validation",
+    "message_type": "trunkline.messaging.types",
     "run": "trunkline.agents.process",
+    "save_workflow": "trunkline.workflows.builders",
     "serve": "trunkline.agents.process",
 }
 

@@ -11,6 +11,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ ArtifactNotFoundError          NOT_FOUND            ARTIFACT_NOT_FOUND
 │  ├─ ToolNotFoundError              NOT_FOUND            TOOL_NOT_FOUND
 │  ├─ TraceNotFoundError             NOT_FOUND            TRACE_NOT_FOUND
+│  ├─ EnvelopeNotFoundError          NOT_FOUND            ENVELOPE_NOT_FOUND
 │  ├─ HostNotFoundError              NOT_FOUND            HOST_NOT_FOUND
 │  ├─ ApprovalNotFoundError          NOT_FOUND            APPROVAL_NOT_FOUND
 │  ├─ AgentNameTakenError            FAILED_PRECONDITION  AGENT_NAME_TAKEN
@@ -27,6 +28,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  └─ CursorExpiredError             OUT_OF_RANGE         CURSOR_EXPIRED
 ├─ PeerError                         another process failed; a retry may help
 │  ├─ OverloadedError                RESOURCE_EXHAUSTED   OVERLOADED
+│  ├─ QueueFullError                 RESOURCE_EXHAUSTED   QUEUE_FULL
 │  ├─ LimitExceededError             RESOURCE_EXHAUSTED   LIMIT_EXCEEDED
 │  ├─ PeerUnavailableError           UNAVAILABLE          PEER_UNAVAILABLE
 │  │  ├─ PeerHandshakeError          UNAVAILABLE          PEER_HANDSHAKE
@@ -41,6 +43,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ InvalidAgentResponseError      INTERNAL             INVALID_AGENT_RESPONSE
 │  ├─ AgentCallError                 FAILED_PRECONDITION  AGENT_CALL
 │  ├─ StepLimitError                 FAILED_PRECONDITION  STEP_LIMIT
+│  ├─ WorkflowFailedError            FAILED_PRECONDITION  WORKFLOW_FAILED
 │  ├─ TokenLimitError                FAILED_PRECONDITION  TOKEN_LIMIT
 │  └─ ModelUnavailableError          UNAVAILABLE          MODEL_UNAVAILABLE
 │     └─ ModelOverflowError          UNAVAILABLE          MODEL_UNAVAILABLE
@@ -205,6 +208,17 @@ class TraceNotFoundError(RequestError):
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "TRACE_NOT_FOUND"
     template: ClassVar[str] = "no trace of {trace_id!r}; spans arrive up to a second after the work"
+
+
+@dataclass(eq=False)
+class EnvelopeNotFoundError(RequestError):
+    """The account has no message between agents with this id."""
+
+    envelope_id: str
+    code: ClassVar[Code] = Code.NOT_FOUND
+    reason: ClassVar[str] = "ENVELOPE_NOT_FOUND"
+    template: ClassVar[str] = "there is no message {envelope_id!r}"
+    hint: ClassVar[str] = "`trunkline messages list` shows those that are stored"
 
 
 @dataclass(eq=False)
@@ -406,6 +420,17 @@ class OverloadedError(PeerError):
 
 
 @dataclass(eq=False)
+class QueueFullError(PeerError):
+    """Too many messages between agents wait to be delivered."""
+
+    limit: str
+    code: ClassVar[Code] = Code.RESOURCE_EXHAUSTED
+    reason: ClassVar[str] = "QUEUE_FULL"
+    retryable: ClassVar[bool] = True
+    template: ClassVar[str] = "{limit} deliveries wait already; send the messages again later"
+
+
+@dataclass(eq=False)
 class LimitExceededError(PeerError):
     """The caller's account has reached a limit, or a budget is used up."""
 
@@ -563,6 +588,18 @@ class AgentCallError(AgentError):
             return f"{text} (a call with check=False gets the question)"
         # Some reasons name the agent themselves.
         return self.text if self.text.startswith(f"agent {self.agent!r} ") else text
+
+
+@dataclass(eq=False)
+class WorkflowFailedError(AgentError):
+    """A node of a workflow failed, and no edge says what follows."""
+
+    workflow: str
+    node: str
+    problem: str
+    code: ClassVar[Code] = Code.FAILED_PRECONDITION
+    reason: ClassVar[str] = "WORKFLOW_FAILED"
+    template: ClassVar[str] = "workflow {workflow!r} failed at {node!r}: {problem}"
 
 
 @dataclass(eq=False)

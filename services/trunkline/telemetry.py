@@ -44,6 +44,7 @@ QUIET_METHODS: Final = (
     "trunkline.v1.TrunkService/",
     "trunkline.v1.ToolService/WatchTools",
     "trunkline.v1.WebhookService/",
+    "trunkline.v1.MessagingService/WatchEnvelopes",
     "trunkline.v1.ArtifactService/DownloadArtifact",
     "grpc.health.",
     "grpc.reflection.",
@@ -98,6 +99,16 @@ MCP_SESSION_ID: Final = "mcp.session.id"
 # Value of ERROR_TYPE when a tool's result is an error.
 TOOL_ERROR: Final = "tool_error"
 
+# Messaging (development).
+MESSAGING_SYSTEM: Final = "messaging.system"
+MESSAGING_OPERATION_NAME: Final = "messaging.operation.name"
+MESSAGING_OPERATION_TYPE: Final = "messaging.operation.type"
+MESSAGING_DESTINATION_NAME: Final = "messaging.destination.name"
+MESSAGING_MESSAGE_ID: Final = "messaging.message.id"
+MESSAGING_CONVERSATION_ID: Final = "messaging.message.conversation_id"
+# Value of MESSAGING_SYSTEM.
+TRUNKLINE: Final = "trunkline"
+
 # Agent2Agent (draft): the span is named by A2A_METHOD_NAME.
 A2A_METHOD_NAME: Final = "a2a.method.name"
 A2A_TASK_ID: Final = "a2a.task.id"
@@ -116,6 +127,8 @@ APPROVALS_ANSWERED: Final = "trunkline.approvals.answered"
 RUN_NODE: Final = "run_node"
 NODE: Final = "trunkline.langgraph.node"
 STEP: Final = "trunkline.langgraph.step"
+WORKFLOW_NAME: Final = "trunkline.workflow.name"
+WORKFLOW_VERSION: Final = "trunkline.workflow.version"
 ROUTE_AGENT: Final = "trunkline.route.agent"
 ROUTE_CONFIDENCE: Final = "trunkline.route.confidence"
 TOOL_SERVER: Final = "trunkline.tool.server"
@@ -255,6 +268,11 @@ def error_type(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError):
         return CANCELLED
     return type(error).__qualname__
+
+
+def set_attributes(attributes: "Mapping[str, AttributeValue]") -> None:
+    """Add attributes to the current span."""
+    trace.get_current_span().set_attributes(attributes)
 
 
 def mark_error(span: Span, error: BaseException | str) -> None:

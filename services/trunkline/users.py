@@ -11,6 +11,7 @@ from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.v1 import (
     artifact_service_pb2,
     message_service_pb2,
+    messaging_service_pb2,
     task_service_pb2,
     tool_service_pb2,
 )
@@ -116,6 +117,16 @@ _READERS: Final[Mapping[type[Message], Callable[[Any], str]]] = {
             task_service_pb2.SetTaskAliasRequest,
             task_service_pb2.WatchTaskRequest,
             tool_service_pb2.CallToolRequest,
+            messaging_service_pb2.GetEnvelopeRequest,
+            messaging_service_pb2.JoinRoomRequest,
+            messaging_service_pb2.LeaveRoomRequest,
+            messaging_service_pb2.ListEnvelopesRequest,
+            messaging_service_pb2.ListRoomsRequest,
+            messaging_service_pb2.PurgeEnvelopesRequest,
+            messaging_service_pb2.RedriveEnvelopesRequest,
+            messaging_service_pb2.ReplayEnvelopesRequest,
+            messaging_service_pb2.SendEnvelopesRequest,
+            messaging_service_pb2.WatchEnvelopesRequest,
         ),
         _of_request,
     ),
@@ -133,9 +144,25 @@ def named_account(request: Message) -> str | None:
     return read(request) or ANONYMOUS_ACCOUNT
 
 
+_MESSAGE_ACTS: Final = (
+    messaging_service_pb2.JoinRoomRequest,
+    messaging_service_pb2.LeaveRoomRequest,
+    messaging_service_pb2.ReplayEnvelopesRequest,
+    messaging_service_pb2.SendEnvelopesRequest,
+)
+
+
 def named_user(request: Message) -> str:
-    """Return the user that a request names within its account; empty if it names none."""
-    return request.submission.caller if isinstance(request, _SUBMISSIONS) else ""
+    """Return the user that a request names within its account; empty if it names none.
+
+    A message of an agent names none: it is sent for the user of the agent's task, whom the
+    statement of the call names.
+    """
+    if isinstance(request, _SUBMISSIONS):
+        return request.submission.caller
+    if isinstance(request, _MESSAGE_ACTS) and not getattr(request, "agent", ""):
+        return request.caller
+    return ""
 
 
 def is_child(request: Message) -> bool:
@@ -152,6 +179,10 @@ _READS: Final = (
     task_service_pb2.ListTasksRequest,
     task_service_pb2.ResolveTaskAliasRequest,
     task_service_pb2.WatchTaskRequest,
+    messaging_service_pb2.GetEnvelopeRequest,
+    messaging_service_pb2.ListEnvelopesRequest,
+    messaging_service_pb2.ListRoomsRequest,
+    messaging_service_pb2.WatchEnvelopesRequest,
 )
 
 

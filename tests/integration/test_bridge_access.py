@@ -401,6 +401,7 @@ async def test_only_authenticated_callers_get_detail_of_readiness(guarded: GrpcM
     status, body = await read("/readyz", X_API_Key=KEY_A)
     assert (status, body["status"], body["agents"]["echo"]) == (200, "ready", "closed")
     assert set(body["breakers"].values()) == {"closed"}
+    assert body["messages"] == "not served"
     # The address of a probe does not matter, credentials do.
     assert (await read("/readyz", X_API_Key=KEY_A, Host="10.1.2.3"))[1] == body
     for wrong in ({"X_API_Key": "wrong"}, {"Authorization": "Bearer wrong"}):

@@ -2,7 +2,7 @@
 
 Console blocks marked `<!-- run -->` run against a mesh, line by line. In all others each
 `trunkline` command must exist with its flags. Python blocks are imported, TOML blocks are loaded as
-settings, JSON blocks as `mcpServers` files.
+settings, JSON blocks as `mcpServers` files, YAML blocks as workflows.
 """
 
 import asyncio
@@ -25,6 +25,8 @@ from harness.mesh.processes import MeshProcess, running_mesh
 from trunkline.errors import ConfigurationError
 from trunkline.settings import Settings, load_settings
 from trunkline.tools.config import load_config
+from trunkline.workflows.reader import parse_source
+from trunkline.workflows.validation import validate_source
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -231,6 +233,13 @@ async def test_tool_files_are_valid(block: Block, tmp_path: Path) -> None:
     path.write_text(block.text, encoding="utf-8")
     config = load_config(path)
     assert set(json.loads(block.text)["mcpServers"]) <= set(config.servers)
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+async def test_workflow_files_are_valid(block: Block) -> None:
+    file = block.text.splitlines()[0].removeprefix("# ")
+    validation = validate_source(parse_source(block.text.encode(), file))
+    assert validation.faults == ()
 
 
 async def test_links_between_pages_lead_somewhere() -> None:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # Examples whose docstring is a transcript of commands and all that they print.
-TRANSCRIPTS = ("dinner", "helpdesk", "notes", "order", "pay", "remote", "weather")
+TRANSCRIPTS = ("dinner", "helpdesk", "notes", "order", "pay", "remote", "review", "weather")
 _SHOWN_COMMAND = re.compile(r"^ {4}\$ (.+)\n((?:\n? {4}(?!\$).+\n)*)", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\b(TASK|OTHER)\b")
 

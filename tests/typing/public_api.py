@@ -32,6 +32,7 @@ from trunkline import (
     agent,
     from_a2a,
     from_langgraph,
+    from_workflow,
     run,
     serve,
 )
@@ -128,6 +129,7 @@ from_a2a("https://agent.example")  # type: ignore[call-arg]
 
 graph = StateGraph(MessagesState).compile()
 assert_type(from_langgraph(graph, name="graph", description="Is one."), FunctionAgent)
+assert_type(from_workflow("flow.yaml", "newer.yaml"), FunctionAgent)
 from_langgraph(
     graph,
     name="graph",

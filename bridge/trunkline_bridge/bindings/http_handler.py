@@ -1,9 +1,9 @@
 """Serves HTTP requests of all bindings: limits, responses, errors, shutdown."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -24,10 +24,10 @@ from trunkline_bridge.edge.in_flight import (
 from trunkline_bridge.edge.pages import REFUSAL_KEY, method_not_allowed
 from trunkline_bridge.errors import WireError, to_wire_error
 from trunkline_bridge.settings import BridgeSettings
-from trunkline_bridge.streams.event_renderer import EventRenderer
+from trunkline_bridge.streams.event_renderer import Renderer
 from trunkline_bridge.streams.sse import Heartbeats, send_events
-from trunkline_bridge.streams.task_streams import EventsContext
 
+_EventT = TypeVar("_EventT")
 _SHUTDOWN = PeerUnavailableError(
     "the bridge",
     "it is shutting down; try again, for a stream with the last id as Last-Event-ID",
@@ -90,11 +90,11 @@ class BufferedResponse:
 
 
 @dataclass(slots=True)
-class EventStreamResponse:
+class EventStreamResponse(Generic[_EventT]):
     """A stream of server-sent events."""
 
-    events: EventsContext
-    renderer: EventRenderer
+    events: AbstractAsyncContextManager[AsyncGenerator[Sequence[_EventT], None]]
+    renderer: Renderer[_EventT]
     headers: Mapping[str, str]
 
     async def send(self, sender: ResponseSender, heartbeats: Heartbeats) -> None:

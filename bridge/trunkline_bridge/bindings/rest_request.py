@@ -70,7 +70,8 @@ class _TenantConvertor(_SegmentConvertor):
     """A tenant. The first segments of other routes can't be tenants."""
 
     regex = (
-        r"(?!(?:agents|v1|\.well-known|tasks|message:send|message:stream|extendedAgentCard)/)[^/]+"
+        r"(?!(?:agents|messages|v1|\.well-known|tasks|message:send|message:stream"
+        r"|extendedAgentCard)/)[^/]+"
     )
 
 

@@ -36,6 +36,7 @@ from trunkline_bridge.client.client_turn import open_resumed_turn, open_turn
 from trunkline_bridge.client.errors import ConnectionLostError
 from trunkline_bridge.client.interfaces import ProtocolBinding
 from trunkline_bridge.client.json_reader import parse_task
+from trunkline_bridge.client.messages import MessageMethods
 from trunkline_bridge.client.operations import LIST_TASKS
 from trunkline_bridge.client.refusals import CREDENTIALS_REFUSALS, mesh_errors
 from trunkline_bridge.client.settings import (
@@ -60,7 +61,7 @@ _WHERE: Final = "Client"
 _Result = TypeVar("_Result")
 
 
-class Client:
+class Client(MessageMethods):
     """Asks one agent over A2A, v1.0 or v0.3, in the binding that its card offers first.
 
         async with Client("http://127.0.0.1:8000", agent="math") as client:
@@ -76,6 +77,9 @@ class Client:
     and PeerProtocolError if it does not keep to A2A. PeerUnavailableError also says that a message
     may have arrived: the connection broke before the answer began, and the agent has no resume
     extension.
+
+    At a Trunkline mesh it also sends messages between agents, and listens to them: see
+    `MessageMethods`.
     """
 
     def __init__(  # noqa: PLR0913  options of a client, each by name
@@ -139,9 +143,11 @@ class Client:
             content_bytes=content_bytes,
             breaker=NO_BREAKER,
         )
+        ssl_context = None if tls is None else tls.ssl_context()
+        super().__init__(url, settings.headers, ssl_context=ssl_context, patience_s=patience_s)
         self._peer = A2AClient(
             settings,
-            ssl_context=None if tls is None else tls.ssl_context(),
+            ssl_context=ssl_context,
             channel_security=None if tls is None else tls.channel_security(""),
             stream_idle_s=STREAM_IDLE_S,
             max_event_bytes=MAX_STREAMED_BYTES,
@@ -170,6 +176,7 @@ class Client:
             # Without the error of the block, which the group would wrap.
             await self._streams.__aexit__(None, None, None)
         finally:
+            await self._messages_http.close()
             await self._peer.__aexit__(exc_type, exc_val, exc_tb)
 
     async def ask(

@@ -103,6 +103,7 @@ class HttpClient:
         ssl_context: ssl.SSLContext | None = None,
         stream_idle_s: float | None = None,
         max_event_bytes: int = MAX_EVENT_BYTES,
+        max_body_bytes: int = MAX_BODY_BYTES,
         query: Mapping[str, str] | None = None,
         observer: WireObserver | None = None,
     ) -> None:
@@ -115,6 +116,7 @@ class HttpClient:
             ssl_context: Trusted certificates; the system's if None.
             stream_idle_s: Time without a byte after which a stream is broken; None: no limit.
             max_event_bytes: Limit of one server-sent event.
+            max_body_bytes: Limit of the body of a response.
             query: Parameters of every URL; they hold credentials.
             observer: Receives what is sent and received.
         """
@@ -122,6 +124,7 @@ class HttpClient:
         self._observer = observer
         self._stream_idle_s = stream_idle_s
         self._max_event_bytes = max_event_bytes
+        self._max_body_bytes = max_body_bytes
         is_local = is_this_machine(url)
         if ssl_context is None and is_local and url.startswith("https:"):
             # httpx2 reads SSL_CERT_FILE together with the proxies, OpenSSL by itself.
@@ -261,11 +264,11 @@ class HttpClient:
 
     async def _read(self, response: httpx2.Response) -> bytes:
         pieces: list[bytes] = []
-        remaining_bytes = MAX_BODY_BYTES
+        remaining_bytes = self._max_body_bytes
         async for piece in response.aiter_bytes():
             remaining_bytes -= len(piece)
             if remaining_bytes < 0:
-                problem = f"its answer is over {MAX_BODY_BYTES // 1024 // 1024} MiB"
+                problem = f"its answer is over {self._max_body_bytes // 1024:,} KiB"
                 raise PeerProtocolError(self.peer, problem)
             pieces.append(piece)
         body = b"".join(pieces)

@@ -4,13 +4,13 @@ import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Final
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, TypeVar
 
 from trunkline.errors import LimitExceededError
 from trunkline.settings import AccountLimits, LimitSettings
-from trunkline_bridge.streams.task_streams import EventsContext, WireEvents
 
+_StreamT = TypeVar("_StreamT")
 # The rates of so many accounts are remembered. Beyond it, the account that has been silent for the
 # longest time starts anew.
 _MAX_ACCOUNTS: Final = 10_000
@@ -67,7 +67,9 @@ class AccountLimiter:
             raise LimitExceededError(problem, str(math.ceil(wait_s)))
         self._idle_at[account] = idle_at_s + 1 / rate
 
-    def limit_stream(self, account: str, events: EventsContext) -> EventsContext:
+    def limit_stream(
+        self, account: str, events: AbstractAsyncContextManager[_StreamT]
+    ) -> AbstractAsyncContextManager[_StreamT]:
         """Return a stream that counts as open between entering and leaving it.
 
         Entering raises LimitExceededError if the account has too many.
@@ -75,7 +77,9 @@ class AccountLimiter:
         return self._count_stream(account, events) if self._limits_streams else events
 
     @asynccontextmanager
-    async def _count_stream(self, account: str, events: EventsContext) -> AsyncIterator[WireEvents]:
+    async def _count_stream(
+        self, account: str, events: AbstractAsyncContextManager[_StreamT]
+    ) -> AsyncIterator[_StreamT]:
         limit = self._limits.of_account(account).streams
         if limit is not None and self._streams[account] >= limit:
             problem = f"account {account!r} has {limit} open streams, and may have no more"

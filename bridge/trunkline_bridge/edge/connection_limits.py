@@ -47,7 +47,7 @@ _NOT_HTTP = "this is not a valid HTTP/1.1 request"
 _TOO_LARGE = f"the request line and headers are longer than {MAX_HEAD_BYTES} bytes; shorten them"
 # Time to discard data after an error response. A reset at once often hides the response.
 _LINGER_S = 2.0
-_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+_UPGRADE = re.compile(rb"\r\nupgrade:(?![ \t]*websocket[ \t]*\r\n)", re.IGNORECASE)
 # Limit on pipelined requests. Browsers and SDKs do not pipeline.
 _MAX_PIPELINED = 100
 
@@ -114,6 +114,9 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
                 if self._is_between_requests():
                     piece = _remove_upgrade(piece)
                 super().data_received(piece)
+                if self.transport.get_protocol() is not self:
+                    # A WebSocket has taken the connection.
+                    return
                 if not self._is_between_requests():
                     self._head_bytes = 0
                     continue
@@ -126,8 +129,11 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
             if len(self.pipeline) >= _MAX_PIPELINED:
                 raise ValueError("too many pipelined requests")
             if self.parser.should_upgrade():
-                # CONNECT, or an Upgrade header split across pieces: its body would be lost.
-                raise ValueError("protocol upgrades are not supported")
+                if not self._should_upgrade() or self.parser.get_method() != b"GET":
+                    # CONNECT, or an Upgrade header split across pieces: its body would be lost.
+                    raise ValueError("no other protocol than WebSocket is served")
+                if not self._is_between_requests():
+                    raise ValueError("a WebSocket can't begin behind another request")
             # httptools drops the authority of an absolute target.
             if self.url[:1] != b"/" and (absolute := split_absolute_target(self.url)):
                 authority, self.url = absolute  # type: ignore[misc]
@@ -203,7 +209,7 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
 
 
 def _remove_upgrade(piece: bytes) -> bytes:
-    """Rename the Upgrade header of a request, because no other protocol is served.
+    """Rename the Upgrade header of a request, unless it is for a WebSocket.
 
     Java clients send one with their first request. httptools would then treat the body as data of
     the other protocol.

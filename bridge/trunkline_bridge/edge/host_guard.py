@@ -69,7 +69,7 @@ class HostGuard:
             WireError: the host is not one of this endpoint (421), or the Host header is missing,
                 repeated or malformed (400).
         """
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             return scope
         host: bytes | None = None
         # A loop and no comprehension, which costs more: this runs for each request.

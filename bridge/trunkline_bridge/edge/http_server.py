@@ -22,6 +22,7 @@ from trunkline_bridge.edge.connection_limits import (
     limit_connections,
 )
 from trunkline_bridge.edge.server_certificate import ServerCertificate
+from trunkline_bridge.edge.websockets import MAX_FRAME_BYTES, RoomSocketProtocol
 
 # Interval at which uvicorn updates the Date header and connection timeouts are checked.
 _TICK_S = 1.0
@@ -34,6 +35,9 @@ _KEEP_IDLE_S = 60
 # TLS handshakes beyond the limit of connections. Above both, connections are closed without an
 # error.
 _HANDSHAKES = 100
+# Pings of WebSockets. A client that does not answer in time is disconnected.
+_PING_INTERVAL_S = 20.0
+_PING_TIMEOUT_S = 20.0
 # File descriptors for journals, connections to agents and so on.
 _RESERVED_FILES = 1000
 
@@ -70,7 +74,12 @@ async def serve_http(  # noqa: PLR0913  independent options, each by name
             log_config=None,
             access_log=False,
             server_header=False,
-            ws="none",
+            ws=RoomSocketProtocol,
+            ws_max_size=MAX_FRAME_BYTES,
+            # Compressed frames could expand without a limit.
+            ws_per_message_deflate=False,
+            ws_ping_interval=_PING_INTERVAL_S,
+            ws_ping_timeout=_PING_TIMEOUT_S,
             http=_PARSER,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             timeout_keep_alive=KEEP_ALIVE_S,

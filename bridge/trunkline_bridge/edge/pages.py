@@ -84,8 +84,8 @@ class HealthEndpoints:
     async def readiness(self, request: Request) -> Response:
         """Respond with 200 if the default agent is registered, else with 503.
 
-        An authenticated caller also gets the problem, and the state of each circuit breaker by host
-        address and by agent name.
+        An authenticated caller also gets the problem, the state of each circuit breaker by host
+        address and by agent name, and where messages between agents are stored.
         """
         parameters = RequestHeaders(request.scope)
         body: dict[str, object] = {"status": "ready"}
@@ -105,5 +105,6 @@ class HealthEndpoints:
             if identity.is_authenticated:
                 detail["breakers"] = self._directory.breaker_states()
                 detail["agents"] = self._directory.agent_breaker_states()
+                detail["messages"] = self._directory.messaging_mode() or "not served"
                 body |= detail
         return JSONResponse(body, status_code=status, headers=_NO_STORE)

@@ -23,6 +23,10 @@ READ_METHODS: Final = frozenset(
         "ListTaskPushNotificationConfigs",
         "GetExtendedAgentCard",
         "GetArtifact",
+        "GetEnvelope",
+        "ListEnvelopes",
+        "WatchEnvelopes",
+        "ListRooms",
     }
 )
 METHODS: Final = READ_METHODS | {
@@ -31,8 +35,15 @@ METHODS: Final = READ_METHODS | {
     "CancelTask",
     "CreateTaskPushNotificationConfig",
     "DeleteTaskPushNotificationConfig",
+    "SendEnvelopes",
+    "ReplayEnvelopes",
+    "RedriveEnvelopes",
+    "PurgeEnvelopes",
+    "JoinRoom",
+    "LeaveRoom",
 }
-"""The names of A2A v1.0's operations, and GetArtifact, the download of a file."""
+"""The names of A2A v1.0's operations, GetArtifact, the download of a file, and those of the
+contract's MessagingService."""
 GET_ARTIFACT: Final = "GetArtifact"
 CREATE_PUSH_CONFIG: Final = "CreateTaskPushNotificationConfig"
 GET_EXTENDED_CARD: Final = "GetExtendedAgentCard"

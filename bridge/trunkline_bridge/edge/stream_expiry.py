@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TypeVar
 
 from trunkline_bridge.edge import api_keys
 from trunkline_bridge.edge.caller import Caller, Credential
 from trunkline_bridge.edge.in_flight import InFlightRequest, current_request
 from trunkline_bridge.edge.permissions import CHALLENGE
 from trunkline_bridge.errors import UNAUTHENTICATED, WireError
-from trunkline_bridge.streams.task_streams import EventsContext, WireEvents
+
+_StreamT = TypeVar("_StreamT")
 
 
 class StreamExpiry:
@@ -23,7 +25,9 @@ class StreamExpiry:
         self._requests: dict[Credential, set[InFlightRequest]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch_stream(self, caller: Caller, events: EventsContext) -> EventsContext:
+    def watch_stream(
+        self, caller: Caller, events: AbstractAsyncContextManager[_StreamT]
+    ) -> AbstractAsyncContextManager[_StreamT]:
         """Return a stream whose request ends with UNAUTHENTICATED when its credential is refused.
 
         The request that enters it has to be tracked by `InFlightRequests`.
@@ -35,8 +39,11 @@ class StreamExpiry:
 
     @asynccontextmanager
     async def _watch(
-        self, credential: Credential, request: InFlightRequest, events: EventsContext
-    ) -> AsyncIterator[WireEvents]:
+        self,
+        credential: Credential,
+        request: InFlightRequest,
+        events: AbstractAsyncContextManager[_StreamT],
+    ) -> AsyncIterator[_StreamT]:
         self._requests.setdefault(credential, set()).add(request)
         if self._timer is None:
             self._schedule()

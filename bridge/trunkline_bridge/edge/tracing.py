@@ -145,4 +145,6 @@ def _span_route(path: str) -> str:
         return "agent-card"
     if path == "/" or path.startswith("/agents/"):
         return "agent"
+    if path == "/messages" or path.startswith(("/messages/", "/messages:")):
+        return "messages"
     return "unknown"

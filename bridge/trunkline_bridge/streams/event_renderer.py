@@ -6,7 +6,7 @@ a stream, so that each delta only has its text escaped.
 
 from collections.abc import Callable, Iterator, Sequence
 from json import encoder
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.projection import ArtifactView, TextDelta, WireEvent
@@ -18,6 +18,19 @@ HEARTBEAT = b": alive\n\n"
 # chunks.
 _CHUNK_LENGTH = 64 * 1024
 _escape = encoder.encode_basestring
+_EventT_contra = TypeVar("_EventT_contra", contravariant=True)
+
+
+class Renderer(Protocol[_EventT_contra]):
+    """Renders the events of one stream as server-sent events."""
+
+    def render_chunks(self, events: Sequence[_EventT_contra]) -> Iterator[bytes]:
+        """Yield rendered events, joined in chunks."""
+        ...
+
+    def render_error(self, error: WireError) -> bytes:
+        """Render the event that reports an error and ends the stream."""
+        ...
 
 
 class EventWriter(Protocol):

@@ -3,19 +3,20 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Final, TypeVar
 
 from starlette.types import Send
 
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.http import ResponseSender
 from trunkline_bridge.errors import to_wire_error
-from trunkline_bridge.streams.event_renderer import HEARTBEAT, EventRenderer
-from trunkline_bridge.streams.task_streams import WireEvents
+from trunkline_bridge.streams.event_renderer import HEARTBEAT, Renderer
 
 logger = logging.getLogger(__name__)
+
+_EventT = TypeVar("_EventT")
 
 _HEARTBEAT_MESSAGE: Final = {"type": "http.response.body", "body": HEARTBEAT, "more_body": True}
 # Limit of the number of checks in one interval.
@@ -129,8 +130,8 @@ _HEADERS = {
 
 async def send_events(
     sender: ResponseSender,
-    events: WireEvents,
-    renderer: EventRenderer,
+    events: AsyncGenerator[Sequence[_EventT], None],
+    renderer: Renderer[_EventT],
     *,
     heartbeats: Heartbeats,
     headers: Mapping[str, str] | None = None,

@@ -3,11 +3,19 @@
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, overload
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar, overload
 
+from pydantic import BaseModel
+
+from trunkline.agents.message_handlers import (
+    Handler,
+    MessageHandlers,
+    read_incoming,
+    write_replies,
+)
 from trunkline.agents.options import validate_options_type
-from trunkline.errors import ConfigurationError
+from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.settings import Settings
 from trunkline.tasks.calls import Callees, TaskCalls
 from trunkline.tasks.content import PIECE_TYPES, RESULT_TYPES, Content, Piece, invalid_content
@@ -20,6 +28,7 @@ AgentFunction: TypeAlias = (
     Callable[[TaskContext[SettingsT]], Awaitable[AgentResult]]
     | Callable[[TaskContext[SettingsT]], AsyncIterator[Piece]]
 )
+_HandlerT = TypeVar("_HandlerT", bound=Handler)
 Lifespan: TypeAlias = Callable[[Settings, Callable[[], None]], AbstractAsyncContextManager[None]]
 
 
@@ -43,11 +52,45 @@ class FunctionAgent:
     """The type of the agent's settings; None: it has none."""
     settings: object = None
     """The agent's settings, once its host or `with_settings` has set them."""
+    is_pausable: bool = False
+    """Its tasks may be paused: it waits for `TurnRuntime.pause` before each step."""
     lifespan: Lifespan | None = None
     """Opened while the agent is served. It gets a function that reports a changed card; the agent
     joins the mesh at its first call."""
     callees: Callees | None = None
     """The agents and tools that it may call, once its host has set them."""
+    handlers: MessageHandlers = field(default_factory=MessageHandlers)
+    """The handlers of messages between agents."""
+
+    @property
+    def message_types(self) -> Sequence[str]:
+        """The types of messages that it handles. Empty: messages come as requests."""
+        return self.handlers.types
+
+    def on(self, message_type: type[BaseModel] | str) -> Callable[[_HandlerT], _HandlerT]:
+        """Register a handler of messages between agents, by the model or the name of their type.
+
+            @teacher.on(EvaluationRequest)
+            async def evaluate(task, request):
+                return EvaluationResult(approved=True, proposal=request.proposal)
+
+        It gets the turn's `TaskContext`, and an object of the model; a handler by a name gets the
+        `MeshMessage`, which is also `task.incoming`. It returns an answer (a text, an
+        object of a declared type or a `Reply`), a list of them, or None, or yields them. It may do
+        all that the function of an agent does; after `task.require_input`, the answer, which is
+        `task.text`, calls it again. Raising makes the mesh try again, and
+        `task.reject` makes the message a dead letter. `"*"` is for all other types.
+
+        Raises:
+            ConfigurationError: there is one for the type already, the model is not declared by
+                `@message_type`, or the function is not asynchronous.
+        """
+
+        def register(handler: _HandlerT) -> _HandlerT:
+            self.handlers.add(self.card.name, message_type, handler)
+            return handler
+
+        return register
 
     def with_settings(self, settings: object) -> "FunctionAgent":
         """Return the agent with these settings; its host then reads none.
@@ -75,11 +118,36 @@ class FunctionAgent:
             await self.callees.cancel_waiting(turn)
 
     async def _run_function(self, turn: TurnRuntime, task: TaskContext[Any]) -> None:
+        if self.handlers and await self._run_handler(turn, task):
+            return
         result = self.function(task)
         if isinstance(result, AsyncIterator):
             await _write_pieces(turn, result, get_task_calls(task))
         else:
             await _write_result(turn, await result)
+
+    async def _run_handler(self, turn: TurnRuntime, task: TaskContext[Any]) -> bool:
+        """Run the handler of the message that the turn delivers; return False for a request."""
+        try:
+            message = read_incoming(turn)
+        except InvalidArgumentError as error:
+            await task.reject(str(error))
+            return True
+        if message is None:
+            return False
+        name = self.handlers.find(message)
+        if name is None:
+            types = ", ".join(self.handlers.types)
+            await task.reject(f"it has no handler of {message.type!r}; it takes: {types}")
+            return True
+        task.incoming = message
+        try:
+            result = self.handlers.call(name, task, message)
+        except InvalidArgumentError as error:
+            await task.reject(str(error))
+            return True
+        await write_replies(turn, result)
+        return True
 
 
 @overload

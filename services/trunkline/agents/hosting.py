@@ -29,7 +29,7 @@ from trunkline.settings import (
     dial_address,
 )
 from trunkline.span_content import ContentCapture
-from trunkline.tasks.agent import Agent
+from trunkline.tasks.agent import Agent, MessageHandlingAgent, OutsideAgent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import RetryPolicy
@@ -248,6 +248,7 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
     address: str,
     settings: Settings,
     services: Sequence[str] = (),
+    messaging_mode: str = "",
     readiness: AgentReadiness | None = None,
 ) -> AsyncIterator[Membership]:
     """Register a host, and let it take over journals and agent names of hosts that die.
@@ -259,7 +260,9 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
     readiness = readiness or AgentReadiness()
 
     def describe() -> registry_service_pb2.Host:
-        return describe_host(host, address=address, services=services, readiness=readiness)
+        described = describe_host(host, address=address, services=services, readiness=readiness)
+        described.messaging_mode = messaging_mode
+        return described
 
     async def register_changes() -> None:
         while True:
@@ -307,8 +310,12 @@ def describe_host(
                 direct_replies=agent.direct_replies,
                 routable=agent.routable,
                 extended_skills=agent.extended_skills,
+                message_types=(
+                    agent.message_types if isinstance(agent, MessageHandlingAgent) else ()
+                ),
                 # Other agents than those of MCP servers have none.
                 card_pending=getattr(agent, "card_pending", False),
+                breaker=agent.breaker_state if isinstance(agent, OutsideAgent) else "",
             )
             for agent in host.agents.values()
             if readiness is None or readiness.is_ready(agent.card.name)

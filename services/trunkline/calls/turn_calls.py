@@ -7,9 +7,12 @@ start with the same input, and its calls return what they returned before.
 """
 
 import asyncio
+import hashlib
 import json
+import uuid
 from collections import Counter
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterator,
     Callable,
     Coroutine,
@@ -17,7 +20,13 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Final, NoReturn
@@ -40,6 +49,10 @@ from trunkline.errors import (
     RequestError,
     TrunklineError,
 )
+from trunkline.messaging.client import MessagingClient
+from trunkline.messaging.conversion import build_envelope, read_message
+from trunkline.messaging.replies import find_delivered
+from trunkline.messaging.store import EnvelopeFilter
 from trunkline.redaction import redact_addresses
 from trunkline.task_states import TaskState
 from trunkline.tasks import approvals
@@ -53,8 +66,9 @@ from trunkline.tasks.content import (
     to_part,
 )
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
+from trunkline.tasks.messages import MeshMessage, OutgoingMessage
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
+from trunkline.v1 import envelope_pb2, event_pb2, message_pb2, snapshot_pb2
 
 _CONTINUATION_KEY: Final = "calls"
 
@@ -179,6 +193,56 @@ class TurnCalls:
             allowed = (Mapping, NoneType)
             raise InvalidArgumentError("arguments", f"is {describe_type(arguments, allowed)}")
         return self._call_tool(tool, arguments or {}, self._next_step(tool, key))
+
+    async def send(self, messages: Sequence[OutgoingMessage]) -> list[MeshMessage]:
+        """Send messages; a turn that runs again sends the same ones."""
+        envelopes = [self._build_envelope(message) for message in messages]
+        stored = await self._messaging().send(envelopes, cause=self._cause)
+        return [read_message(each.envelope) for each in stored]
+
+    async def request(self, message: OutgoingMessage, *, timeout_s: float) -> MeshMessage:
+        """Send a message and return the first reply."""
+        reply = await self._messaging().request(
+            self._build_envelope(message), cause=self._cause, timeout_s=timeout_s
+        )
+        return read_message(reply)
+
+    async def watch_messages(self, message_type: str) -> AsyncGenerator[MeshMessage, None]:
+        """Yield the messages of a type in the task's conversation, from the task's start on."""
+        turn = self._turn
+        query = EnvelopeFilter(correlation_id=turn.context_id, type=message_type)
+        query.start_time.CopyFrom(turn.snapshot.create_time)
+        async with aclosing(self._messaging().watch(query, after_position=0)) as updates:
+            async for update in updates:
+                for stored in update.envelopes:
+                    yield read_message(stored.envelope)
+
+    def _messaging(self) -> MessagingClient:
+        turn = self._turn
+        return MessagingClient(
+            self._directory, account=turn.account, caller=turn.caller, agent=turn.agent
+        )
+
+    @property
+    def _cause(self) -> envelope_pb2.Envelope | None:
+        """The message between agents that the turn handles; None: it handles a request."""
+        return find_delivered(self._turn.history)
+
+    def _build_envelope(self, message: OutgoingMessage) -> envelope_pb2.Envelope:
+        step = self._next_step(f"send:{message.recipient}", message.key)
+        # Derived, so that a turn that runs again sends nothing twice.
+        digest = hashlib.sha256(f"{self._turn.id} {step}".encode()).digest()
+        return build_envelope(
+            message.payload,
+            recipient=message.recipient,
+            type=message.type,
+            room=message.room,
+            priority=message.priority,
+            metadata=message.metadata,
+            expires_in_s=message.expires_in_s,
+            id=str(uuid.UUID(bytes=digest[:16], version=4)),
+            correlation_id=self._turn.context_id,
+        )
 
     def save_input(self) -> None:
         """Add the turn's input to its continuation, for the turn that continues it."""
@@ -306,7 +370,7 @@ class TurnCalls:
             task_id=child_id,
             limits=self._limits,
             reader=reader,
-            is_detached=lambda: self.is_pausing,
+            is_detached=lambda: self.is_pausing or self._turn.pause.is_leaving,
         )
         if child.finished.state in TERMINAL:
             outcome = await self._read_again(task, message, is_new=is_new)

@@ -18,11 +18,14 @@ from trunkline.cli.commands import (
     inspect,
     logs,
     mesh,
+    messages,
     project,
     serve,
     storage,
     tasks,
     tools,
+    workflow_runs,
+    workflows,
 )
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.plugins import PluginGroup
@@ -64,11 +67,15 @@ for _command in (
     app.command()(_command)
 app.add_typer(serve.serve, name="serve")
 app.add_typer(tools.tools, name="tools")
+app.add_typer(messages.messages, name="messages")
+app.add_typer(messages.rooms, name="rooms")
 app.add_typer(inspect.webhooks, name="webhooks")
 app.add_typer(storage.data, name="data")
 app.add_typer(mesh.mesh, name="mesh")
 app.add_typer(identity.keys, name="keys")
 app.add_typer(identity.card, name="card")
+workflow_runs.add_commands(workflows.workflow)
+app.add_typer(workflows.workflow, name="workflow")
 app.add_typer(config.config, name="config")
 app.add_typer(completion.completion, name="completion")
 app.add_typer(project.new, name="new")

@@ -14,7 +14,7 @@ from trunkline.settings.effective import DEFAULT, EffectiveSetting, list_effecti
 from trunkline.settings.schema import build_settings_schema
 from trunkline.tools.config import build_config_schema, load_config
 
-SCHEMAS: Final = ("settings", "mcp")
+SCHEMAS: Final = ("settings", "mcp", "workflow")
 
 
 def show_settings(*, only_set: bool, as_json: bool) -> ExitCode:
@@ -61,7 +61,7 @@ def check_files(files: list[Path], *, as_json: bool) -> ExitCode:
 
 
 def print_schema(kind: str) -> ExitCode:
-    """Print the JSON schema of `trunkline.toml` or of `mcpServers` files.
+    """Print the JSON schema of `trunkline.toml`, of `mcpServers` files or of workflow files.
 
     Raises:
         InvalidArgumentError: there is no such schema.
@@ -71,6 +71,10 @@ def print_schema(kind: str) -> ExitCode:
         raise InvalidArgumentError("KIND", problem)
     if kind == "mcp":
         schema = build_config_schema()
+    elif kind == "workflow":
+        from trunkline.workflows.definition import build_workflow_schema
+
+        schema = build_workflow_schema()
     else:
         types = {
             name: plugin.settings_type

@@ -38,15 +38,17 @@ class MeshAddresses:
 
 
 @asynccontextmanager
-async def start_ephemeral_mesh() -> AsyncGenerator[MeshAddresses]:
+async def start_ephemeral_mesh(workflow: str = "") -> AsyncGenerator[MeshAddresses]:
     """Run a mesh on free ports and in a temporary folder while a block runs.
+
+    `workflow` is a file that it runs besides.
 
     Raises:
         PeerUnavailableError: it did not start, and printed the reason to stderr.
         PeerTimeoutError: it took too long to start.
     """
     with tempfile.TemporaryDirectory(prefix="trunkline-") as folder:
-        process = await _spawn(folder)
+        process = await _spawn(folder, workflow)
         try:
             # The mesh takes longer to start than our client takes to load.
             await runtime.load_in_thread(importlib.import_module, "trunkline.cli.agent_client")
@@ -93,13 +95,14 @@ async def _is_port_open(base: str) -> bool:
     return True
 
 
-async def _spawn(folder: str) -> Process:
+async def _spawn(folder: str, workflow: str) -> Process:
     free_port = "127.0.0.1:0"
     addresses = ("--http", free_port, "--a2a-grpc", free_port, "--mesh", free_port)
     return await asyncio.create_subprocess_exec(
         # -P: the current folder is not searched for modules.
         *(sys.executable, "-P", "-m", "trunkline.cli", "up", *addresses),
         *("--data", folder, "--json", "--attached"),
+        *(("--workflow", workflow) if workflow else ()),
         # Nothing is written to it. It closes when this process ends for any reason, and the mesh
         # stops then.
         stdin=PIPE,

@@ -16,13 +16,19 @@ _START_TIMEOUT_S = 10.0
 async def list_agents(mesh: str | None, *, as_json: bool) -> ExitCode:
     """Print the agents on the mesh with their hosts and descriptions."""
     async with open_mesh_view(mesh) as view:
-        agents = [_agent_json(host, agent.card) for host in view.hosts for agent in host.agents]
+        agents = [_agent_json(host, agent) for host in view.hosts for agent in host.agents]
     agents.sort(key=lambda agent: agent["name"])
     if as_json:
         print_json(agents)
     else:
-        rows = [(agent["name"], agent["address"], agent["description"]) for agent in agents]
-        print_table(("AGENT", "HOST", "DESCRIPTION"), rows, empty="no agents")
+        titles = ["AGENT", "HOST", "DESCRIPTION"]
+        rows = [[agent["name"], agent["address"], agent["description"]] for agent in agents]
+        if any(agent["breaker"] for agent in agents):
+            # Only agents outside the mesh have one.
+            titles.insert(2, "BREAKER")
+            for row, agent in zip(rows, agents, strict=True):
+                row.insert(2, agent["breaker"])
+        print_table(titles, rows, empty="no agents")
     return ExitCode.OK
 
 
@@ -55,7 +61,10 @@ async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
     return ExitCode.OK
 
 
-def _agent_json(host: registry_service_pb2.Host, card: Any) -> dict[str, Any]:  # noqa: ANN401
+def _agent_json(
+    host: registry_service_pb2.Host, agent: registry_service_pb2.AgentRegistration
+) -> dict[str, Any]:
+    card = agent.card
     return {
         "name": card.name,
         "description": card.description,
@@ -64,6 +73,7 @@ def _agent_json(host: registry_service_pb2.Host, card: Any) -> dict[str, Any]:  
         "tags": sorted({tag for skill in card.skills for tag in skill.tags}),
         "host": host.host_id,
         "address": host.address,
+        "breaker": agent.breaker,
     }
 
 

@@ -76,6 +76,16 @@ class MeshView:
         """Return a client of the span store."""
         return TraceClient(self._service_channel("trunkline.v1.TraceService"))
 
+    def channel_for_service(self, full_name: str) -> grpc.aio.Channel:
+        """Return a channel to a host that serves a service.
+
+        Raises:
+            PeerUnavailableError: no host serves it.
+        """
+        if not any(full_name in host.services for host in self.hosts):
+            raise PeerUnavailableError(full_name, "no host on the mesh serves it")
+        return self._service_channel(full_name)
+
     def _service_channel(self, service: str) -> grpc.aio.Channel:
         addresses = (host.address for host in self.hosts if service in host.services)
         return self._channels.get(next(addresses, self._address))

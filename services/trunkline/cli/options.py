@@ -86,6 +86,12 @@ AgentSpecsOption = Annotated[
     list[str] | None,
     typer.Option(metavar="MODULE:NAME", help="Also run this agent; may be repeated."),
 ]
+WorkflowFilesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE", help="Also run this workflow, or those in a folder; may be repeated."
+    ),
+]
 DefaultOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="The agent that answers at /. [default: supervisor]"),

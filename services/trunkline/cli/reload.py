@@ -41,6 +41,10 @@ async def up_reloading(flags: Mapping[str, object], words: Sequence[str]) -> int
     settings = load_settings(flags)
     folders = sorted({*find_folders(settings.agents), *_plugin_folders()})
     files = [path for path in (settings.mcp_file, Path(CONFIG_FILE)) if path is not None]
+    if settings.workflows:
+        from trunkline.workflows.loading import list_workflow_files
+
+        files += list_workflow_files(settings.workflows)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

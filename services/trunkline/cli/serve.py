@@ -76,6 +76,13 @@ async def serve_tools(flags: Mapping[str, object], *, as_json: bool) -> int:
     return await _serve(service, flags, as_json=as_json, logs_as="tools")
 
 
+async def serve_messages(flags: Mapping[str, object], *, as_json: bool) -> int:
+    """Serve messages between agents."""
+    from trunkline.mesh.messaging import serve_messages as service
+
+    return await _serve(service, flags, as_json=as_json, logs_as="messages")
+
+
 async def serve_agents(names: Sequence[str], flags: Mapping[str, object], *, as_json: bool) -> int:
     """Serve the agents named by arguments and flags."""
     from trunkline.mesh.agents import serve_agents as service

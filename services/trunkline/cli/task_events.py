@@ -227,6 +227,15 @@ def _turn_started(event: event_pb2.TurnStarted) -> str:
     return f"{event.turn}: {excerpt_parts(event.message.parts)}"
 
 
+def _step_started(event: event_pb2.StepStarted) -> str:
+    return f"{event.plan_id} {event.step_id}"
+
+
+def _step_finished(event: event_pb2.StepFinished) -> str:
+    way = "failed" if event.is_error else event.label
+    return excerpt(f"{event.plan_id} {event.step_id} {way}: {event.summary}".removesuffix(": "))
+
+
 _DESCRIBERS: Final[Mapping[str, Callable[[Any], str]]] = {
     "created": _created,
     "status": _status,
@@ -242,6 +251,8 @@ _DESCRIBERS: Final[Mapping[str, Callable[[Any], str]]] = {
     "child_finished": _child_finished,
     "route_decided": _route,
     "turn_started": _turn_started,
+    "step_started": _step_started,
+    "step_finished": _step_finished,
 }
 
 

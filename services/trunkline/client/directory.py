@@ -141,6 +141,11 @@ class Directory:
                 return self._channels.get(host.address)
         raise PeerUnavailableError(full_name, "no host on the mesh serves it")
 
+    def messaging_mode(self) -> str:
+        """Return where messages between agents are stored; "": no host serves them."""
+        modes = (host.messaging_mode for host in reversed(self.hosts) if host.messaging_mode)
+        return next(modes, "")
+
     def breaker_states(self) -> Mapping[str, str]:
         """Return the breaker states of the hosts called so far, by address."""
         states = self._channels.breakers.states()

@@ -89,6 +89,8 @@ class HostClient:
         self._get = _find_method(service, stub, pb2.GetTaskResponse)
         self._list = _find_method(service, stub, pb2.ListTasksResponse)
         self._cancel = _find_method(service, stub, pb2.CancelTaskResponse)
+        self._pause = _find_method(service, stub, pb2.PauseTaskResponse)
+        self._resume = _find_method(service, stub, pb2.ResumeTaskResponse)
         self._streams[pb2.WatchTaskRequest] = _find_method(service, stub, pb2.WatchTaskResponse)
         self._answer_approval = _find_method(service, stub, pb2.AnswerApprovalResponse)
         self._set_alias = _find_method(service, stub, pb2.SetTaskAliasResponse)
@@ -164,6 +166,16 @@ class HostClient:
             task_id=task_id, account=account, reason=reason, with_timeline=with_timeline
         )
         return (await self._call(self._cancel, request)).snapshot
+
+    async def pause_task(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
+        """Begin no further step of a task until it is resumed; return the task."""
+        request = task_service_pb2.PauseTaskRequest(task_id=task_id, account=account)
+        return (await self._call_idempotent(self._pause, request)).snapshot
+
+    async def resume_task(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
+        """Resume a paused task; return the task."""
+        request = task_service_pb2.ResumeTaskRequest(task_id=task_id, account=account)
+        return (await self._call_idempotent(self._resume, request)).snapshot
 
     def watch_task(  # noqa: PLR0913  a reader's options, each by name
         self,

@@ -133,6 +133,14 @@ class Keyring:
         """Return the cipher of one journal. `name` is its file's, for errors."""
         return Cipher(self, purpose, name)
 
+    def shared_cipher(self, purpose: str, *, name: str) -> Cipher:
+        """Return the cipher of a store that processes with other keyrings use, too.
+
+        Its keys are derived from the configured ones, which all of them have. A configured key that
+        is replaced must stay in the list until its content is gone.
+        """
+        return Cipher(_SharedKeys(self._keys), purpose, name)
+
     def derive(self, key_id: int, purpose: str) -> "AESGCM | None":
         """Return a data key for one purpose. It reads the file again if the key is unknown."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -235,6 +243,23 @@ class Keyring:
 
     _content: KeyringFile
     _current_id: int = 0
+
+
+class _SharedKeys:
+    """The configured keys as data keys, for what processes with other keyrings read, too."""
+
+    def __init__(self, keys: Sequence[EncryptionKey]) -> None:
+        """`keys` are the configured ones, the newest first."""
+        self._keys = {int(key.id[:8], 16): key.secret for key in reversed(keys)}
+        self.current_id = next(reversed(self._keys))
+        """The id of the key for new content."""
+
+    def derive(self, key_id: int, purpose: str) -> "AESGCM | None":
+        """Return a key for one purpose. None: it is not configured."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        secret = self._keys.get(key_id)
+        return None if secret is None else AESGCM(_derive(secret, f"shared {purpose}"))
 
 
 def _derive(secret: bytes, purpose: str) -> bytes:

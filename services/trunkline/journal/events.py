@@ -42,6 +42,8 @@ class EventKind(IntEnum):
     ROUTE_DECIDED = 12
     TURN_STARTED = 13
     TOOL_TASK_STARTED = 14
+    STEP_STARTED = 15
+    STEP_FINISHED = 16
 
     @property
     def bit(self) -> int:

@@ -466,6 +466,9 @@ class Fold:
         self._snapshot.routes.append(event.route_decided)
         merge_metadata(self._task.metadata, event)
 
+    def _on_step(self, event: event_pb2.Event) -> None:
+        """Keep nothing: the steps of a plan are read from the journal."""
+
     # Unbound: a fold that stored bound methods would be a reference cycle.
     _HANDLERS: ClassVar[dict[EventKind, Callable[["Fold", event_pb2.Event], None]]] = {
         EventKind.CREATED: _on_created,
@@ -482,6 +485,8 @@ class Fold:
         EventKind.CHILD_FINISHED: _on_child_finished,
         EventKind.ROUTE_DECIDED: _on_route_decided,
         EventKind.TURN_STARTED: _on_turn_started,
+        EventKind.STEP_STARTED: _on_step,
+        EventKind.STEP_FINISHED: _on_step,
     }
 
 

@@ -79,6 +79,10 @@ def build_agents(
             raise ConfigurationError(f"agent {name!r}", problem)
         agents.append(builders[name]())
     agents += [load_agent(spec) for spec in settings.agents]
+    if settings.workflows:
+        from trunkline.workflows.loading import load_workflow_agents
+
+        agents += load_workflow_agents(settings.workflows)
     agents += others
     all_names = [agent.card.name for agent in agents]
     for name in all_names:

@@ -13,6 +13,8 @@ from trunkline.identity import open_credentials
 from trunkline.mesh.agents import build_agents, prewarm
 from trunkline.mesh.bridge import check_addresses, open_bridge
 from trunkline.mesh.inventory import describe_inventory
+from trunkline.mesh.messaging import add_messages
+from trunkline.mesh.participants import build_participants
 from trunkline.mesh.registry import (
     STOP_GRACE_S,
     add_identity_service,
@@ -27,7 +29,7 @@ from trunkline.server import MeshServer
 from trunkline.server.socket_folder import socket_address
 from trunkline.settings import Settings, advertised_address, dial_address
 from trunkline.supervisor import Supervisor
-from trunkline.tasks.agent import Agent
+from trunkline.tasks.agent import Agent, PausableAgent
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig
 from trunkline.tools.span_intake_servicer import SpanIntake
@@ -61,7 +63,11 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         directory = Directory(channels, unix_address)
         readiness = AgentReadiness()
         agents = build_agents(
-            settings, config, directory, plugins=plugins, others=build_remote_agents(settings)
+            settings,
+            config,
+            directory,
+            plugins=plugins,
+            others=[*build_remote_agents(settings), *build_participants(settings)],
         )
         names = [agent.card.name for agent in agents]
         if settings.default_agent not in names:
@@ -87,6 +93,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         await stack.enter_async_context(intake)
         adapter = add_tool_adapter(server, config, settings, directory, intake=intake)
         _start_servers_of_plans(agents, adapter, config)
+        messaging_mode = await stack.enter_async_context(add_messages(server, settings, directory))
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         # Closed before the server, to which MCP servers send their last spans.
@@ -105,6 +112,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
                 address=advertised,
                 settings=settings,
                 services=server.services,
+                messaging_mode=messaging_mode,
                 readiness=readiness,
             )
         )
@@ -126,7 +134,17 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
             joined=membership.registered,
             failed=host.lost,
             standby=membership.standby,
-            inventory=describe_inventory(settings, config, names, plugins),
+            inventory=describe_inventory(
+                settings,
+                config,
+                names,
+                plugins,
+                workflows=[
+                    agent.card.name
+                    for agent in agents
+                    if isinstance(agent, PausableAgent) and agent.is_pausable
+                ],
+            ),
         )
 
 

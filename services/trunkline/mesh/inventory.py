@@ -1,6 +1,6 @@
 """The inventory of a mesh: what it has loaded, and why. `trunkline up` prints it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trunkline.agents.plugins import AgentPlugin
@@ -16,6 +16,8 @@ def describe_inventory(
     config: McpConfig,
     agents: Sequence[str],
     plugins: Mapping[str, AgentPlugin[Any]],
+    *,
+    workflows: Collection[str] = (),
 ) -> dict[str, str]:
     """Return the agents, MCP servers, models and extras of a mesh, each with where it is from."""
     file = str(settings.mcp_file)
@@ -28,8 +30,12 @@ def describe_inventory(
             return "installed"
         if name in from_file:
             return file
+        if name in workflows:
+            return "--workflow"
         if name in settings.remotes:
             return f"[remote.{name}]"
+        if name in settings.participants:
+            return f"[participant.{name}]"
         return "bundled" if name == "supervisor" else ", ".join(settings.agents)
 
     def server_origin(name: str) -> str:

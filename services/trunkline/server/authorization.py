@@ -44,6 +44,7 @@ _ROLES: Final[Mapping[str, frozenset[Role]]] = {
     "trunkline.v1.RegistryService/ReleaseJournals": _MEMBERS,
     "trunkline.v1.TrunkService": _ALL,
     "trunkline.v1.MessageService": _CALLERS,
+    "trunkline.v1.MessagingService": _CALLERS,
     "trunkline.v1.TaskService": _CALLERS,
     # Webhooks outlive the statement of the user.
     "trunkline.v1.TaskService/SetPushNotificationConfig": _WEBHOOKS,

@@ -3,9 +3,11 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.accounts import ANONYMOUS_ACCOUNT
-from trunkline.errors import InvalidArgumentError
-from trunkline.identity import StatementVerifier
+from trunkline.errors import InvalidArgumentError, PermissionDeniedError
+from trunkline.identity import Role, StatementVerifier
+from trunkline.server.authorization import caller
 from trunkline.server.handlers import OpenStream, TaskStreamMethod, UnaryContext, unary_handler
+from trunkline.tasks.content import ENVELOPE_KEY
 from trunkline.tasks.host import TaskHost
 from trunkline.users import approving_users
 from trunkline.v1 import message_pb2, message_service_pb2
@@ -30,6 +32,7 @@ class MessageServicer:
         self, request: message_service_pb2.SendMessageRequest, context: UnaryContext
     ) -> message_service_pb2.SendMessageResponse:
         submission = request.submission
+        _check_envelope(request)
         await self._note_approving_users(submission)
         with_timeline = submission.with_timeline
         result = await self._host.submit(
@@ -48,6 +51,7 @@ class MessageServicer:
 
     async def StreamMessage(self, request: message_service_pb2.StreamMessageRequest) -> OpenStream:
         submission = request.submission
+        _check_envelope(request)
         await self._note_approving_users(submission)
         result = await self._host.submit(request.agent, request.message, submission, is_held=True)
         if isinstance(result, message_pb2.Message):
@@ -100,3 +104,22 @@ class MessageServicer:
             "SendMessage": send,
             **{name: method.handler() for name, method in self.streams().items()},
         }
+
+
+def _check_envelope(
+    request: message_service_pb2.SendMessageRequest | message_service_pb2.StreamMessageRequest,
+) -> None:
+    """Check that a request which delivers a message between agents is from the mesh's owner.
+
+    Other requests can't claim to be one: their metadata loses the key.
+
+    Raises:
+        PermissionDeniedError: the process joined by a token, or is a bridge.
+    """
+    if not request.submission.HasField("envelope"):
+        if ENVELOPE_KEY in request.message.metadata.fields:
+            del request.message.metadata.fields[ENVELOPE_KEY]
+        return
+    identity = caller.get(None)
+    if identity is not None and identity.role is not Role.MEMBER:
+        raise PermissionDeniedError(str(identity), "deliver messages between agents")

@@ -59,6 +59,22 @@ class Policy:
             if callers is not None:
                 _check_callers(callers, peer, request)
 
+    def check_message(self, account: str, *, agent: str, recipient: str) -> None:
+        """Check that an agent that works for an account, or a user of it, may message an agent.
+
+        Raises:
+            PermissionDeniedError: a rule forbids it. The text names the rule.
+        """
+        if not agent:
+            rules = self._accounts.get(account, self._others)
+            if rules is not None:
+                _check_asked_agent(rules, account, recipient)
+            return
+        callers = self._callers.get(recipient)
+        if callers is not None and agent not in callers:
+            action = f"message {recipient!r}: policy.callers.{recipient} does not list it"
+            raise PermissionDeniedError(f"agent {agent}", action)
+
 
 def find_acting_agents(peer: Identity, claimed: str) -> Set[str]:
     """Return the agents that may be acting in a call; empty if a user calls.
@@ -93,15 +109,24 @@ def _check_account(rules: _AccountRules, account: str, request: Message) -> None
         if method not in rules.methods:
             raise PermissionDeniedError(who, f"use {method}: {rule}.methods does not list it")
     read = _AGENT_OF.get(type(request))
-    if rules.agents is not None and read is not None:
-        agent = read(request)
-        if agent and agent not in rules.agents:
-            raise PermissionDeniedError(who, f"ask agent {agent!r}: {rule}.agents does not list it")
+    if read is not None and (agent := read(request)):
+        _check_asked_agent(rules, account, agent)
+
+
+def _check_asked_agent(rules: _AccountRules, account: str, agent: str) -> None:
+    if rules.agents is not None and agent not in rules.agents:
+        action = f"ask agent {agent!r}: policy.accounts.{rules.name}.agents does not list it"
+        raise PermissionDeniedError(f"account {account!r}", action)
 
 
 def _read_root_agent(request: Message) -> str:
-    """Return the agent that a user asks; empty for a child, which its parent asks."""
-    if not isinstance(request, _SUBMISSIONS) or request.submission.HasField("parent"):
+    """Return the agent that a user asks; empty for a child, which its parent asks.
+
+    The messaging service has checked messages, which agents may have sent.
+    """
+    if not isinstance(request, _SUBMISSIONS):
+        return ""
+    if request.submission.HasField("parent") or request.submission.HasField("envelope"):
         return ""
     return request.agent
 

@@ -53,6 +53,30 @@ class TaskServicer:
             )
         return task_service_pb2.CancelTaskResponse(snapshot=snapshot)
 
+    async def PauseTask(
+        self, request: task_service_pb2.PauseTaskRequest, context: UnaryContext
+    ) -> task_service_pb2.PauseTaskResponse:
+        with recording(
+            self._audit,
+            Action.TASK_PAUSE,
+            lambda: process_actor(context.peer(), account=request.account),
+            task=request.task_id,
+        ):
+            snapshot = await self._host.pause(request.task_id, account=request.account)
+        return task_service_pb2.PauseTaskResponse(snapshot=snapshot)
+
+    async def ResumeTask(
+        self, request: task_service_pb2.ResumeTaskRequest, context: UnaryContext
+    ) -> task_service_pb2.ResumeTaskResponse:
+        with recording(
+            self._audit,
+            Action.TASK_RESUME,
+            lambda: process_actor(context.peer(), account=request.account),
+            task=request.task_id,
+        ):
+            snapshot = await self._host.resume(request.task_id, account=request.account)
+        return task_service_pb2.ResumeTaskResponse(snapshot=snapshot)
+
     async def WatchTask(self, request: task_service_pb2.WatchTaskRequest) -> OpenStream:
         watch = self._host.watch(
             request.task_id,
@@ -164,6 +188,8 @@ class TaskServicer:
             "GetTask": unary_handler(self.GetTask, contract.GetTaskRequest),
             "ListTasks": unary_handler(self.ListTasks, contract.ListTasksRequest),
             "CancelTask": unary_handler(self.CancelTask, contract.CancelTaskRequest),
+            "PauseTask": unary_handler(self.PauseTask, contract.PauseTaskRequest),
+            "ResumeTask": unary_handler(self.ResumeTask, contract.ResumeTaskRequest),
             "AnswerApproval": unary_handler(self.AnswerApproval, contract.AnswerApprovalRequest),
             "SetPushNotificationConfig": unary_handler(
                 self.SetPushNotificationConfig, contract.SetPushNotificationConfigRequest

@@ -4,6 +4,7 @@ They build their schema on demand, so that importing the settings does not load 
 """
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 DAY_S: Final = 24 * 3600.0
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,19 @@ def check_url(url: str) -> str:
     return url
 
 
+def check_participant_url(url: str) -> str:
+    """Return the URL of an HTTP or WebSocket server.
+
+    Raises:
+        ValueError: it is neither, or it contains a password.
+    """
+    scheme, separator, rest = url.partition("://")
+    if scheme not in {"http", "https", "ws", "wss"}:
+        raise ValueError(f"{url!r} does not start with http://, https://, ws:// or wss://")
+    check_url(f"{scheme.replace('ws', 'http')}{separator}{rest}")
+    return url
+
+
 def check_optional_url(url: str) -> str:
     """Return the URL of an HTTP server, or an empty string.
 
@@ -97,6 +112,28 @@ def check_optional_url(url: str) -> str:
         ValueError: it is not an HTTP URL, or it contains a password.
     """
     return check_url(url) if url else url
+
+
+def check_optional_redis_url(url: str) -> str:
+    """Return the URL of a Redis server, or an empty string.
+
+    Raises:
+        ValueError: it has another scheme. The text does not repeat it: it may have a password.
+    """
+    if url and not url.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("is not a URL that starts with redis://, rediss:// or unix://")
+    return url
+
+
+def check_name(name: str) -> str:
+    """Return a name of keys in a database.
+
+    Raises:
+        ValueError: it is empty or has other characters.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name; use letters, digits, `.`, `:`, `_` and `-`")
+    return name
 
 
 def check_optional_address(text: str) -> str:
@@ -155,5 +192,8 @@ HostNames: TypeAlias = Annotated[tuple[str, ...], Convert(split_texts), Check(ch
 """A list of hosts, each as HOST or HOST:PORT; in a variable, separated by commas."""
 FilePath: TypeAlias = Annotated[Path, Convert(expand_path)]
 Url: TypeAlias = Annotated[str, Check(check_url)]
+ParticipantUrl: TypeAlias = Annotated[str, Check(check_participant_url)]
 OptionalUrl: TypeAlias = Annotated[str, Check(check_optional_url)]
+OptionalRedisUrl: TypeAlias = Annotated[str, Check(check_optional_redis_url)]
+KeyName: TypeAlias = Annotated[str, Check(check_name)]
 OptionalAddress: TypeAlias = Annotated[str, Check(check_optional_address)]

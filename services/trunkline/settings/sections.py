@@ -11,8 +11,11 @@ from trunkline.settings.constraints import (
     DAY_S,
     Between,
     FilePath,
+    KeyName,
     OptionalAddress,
+    OptionalRedisUrl,
     OptionalUrl,
+    ParticipantUrl,
     Seconds,
     Texts,
     Url,
@@ -139,6 +142,68 @@ class RemoteAgentSettings(RemoteEndpointSettings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ParticipantSettings:
+    """The table `[participant.NAME]` of an agent behind HTTP or a WebSocket that is on the mesh.
+
+    It gets messages as JSON and needs no A2A.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    url: ParticipantUrl
+    """The URL that messages are sent to: http:// or https:// for a POST each, ws:// or wss:// for
+    one connection. Credentials don't belong here."""
+    description: str = ""
+    """Its purpose. Supervisors ask it if this is set."""
+    tags: Texts = ()
+    """Words by which supervisors recognise its requests."""
+    types: Texts = ()
+    """The types of messages that it takes. Empty: all."""
+    reply_type: str = "answer"
+    """The type of a reply that is a JSON object without one."""
+    token_env: str = ""
+    """The variable that holds a bearer token."""
+    token_file: FilePath | None = None
+    """The file that holds it."""
+    api_key_env: str = ""
+    """The variable that holds an API key."""
+    api_key_file: FilePath | None = None
+    """The file that holds it."""
+    api_key_header: str = "X-API-Key"
+    """The header that carries the API key."""
+    username: str = ""
+    """The user of basic authentication."""
+    password_env: str = ""
+    """The variable that holds the user's password."""
+    password_file: FilePath | None = None
+    """The file that holds it."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Further headers."""
+    headers_env: Mapping[str, str] = field(default_factory=dict)
+    """Further headers, each with the variable that holds its value."""
+    headers_file: Mapping[str, str] = field(default_factory=dict)
+    """Further headers, each with the file that holds its value."""
+    timeout_s: Seconds = 30.0
+    """The time for an answer."""
+    retries: Annotated[int, Between(0, 100)] = 3
+    """The number of further tries when it can't be reached, fails, or is too slow."""
+    backoff_s: Annotated[float, Between(0.001, 3600)] = 1.0
+    """The wait before the first retry. Each further one doubles it; up to half is cut at random."""
+    max_backoff_s: Annotated[float, Between(0.001, DAY_S)] = 30.0
+    """The longest wait between two tries."""
+    content_bytes: Annotated[int, Between(1024, 64 * 1024 * 1024)] = 1024 * 1024
+    """The largest answer."""
+    concurrency: Annotated[int, Between(1, 100_000)] = 16
+    """The number of messages that it gets at once."""
+    breaker_failures: Annotated[int, Between(1, 1000)] | None = None
+    """The number of consecutive failures that opens its circuit breaker. None: the mesh's."""
+    breaker_open_s: Seconds | None = None
+    """The time for which an open breaker refuses calls. None: the mesh's."""
+    breaker_successes: Annotated[int, Between(1, 1000)] | None = None
+    """The number of consecutive successes that closes it again. None: the mesh's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TreeSettings:
     """The table `[tree]`: limits of a request and of all tasks that agents start for it.
 
@@ -259,3 +324,39 @@ class PolicySettings:
     agents of the mesh. Users are not limited by this."""
     accounts: Mapping[str, AccountPolicy] = field(default_factory=dict)
     """Limits of accounts, by account. The name `*` is for accounts without a table."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MessagingSettings:
+    """The table `[messaging]`: messages between agents."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    mode: Literal["auto", "local", "distributed"] = "auto"
+    """The place of messages: `local` in a file of the data directory, `distributed` in Redis
+    Streams, `auto` there if `url` is set and answers at the start."""
+    url: OptionalRedisUrl = field(default="", repr=False)
+    """The address of Redis or Valkey: redis://, rediss:// or unix://, with user and password."""
+    stream: KeyName = "a2a_messages"
+    """The prefix of the keys in Redis. Meshes that share a server need different ones."""
+    group: KeyName = "workers"
+    """The consumer group."""
+    lease_s: Annotated[float, Between(0.5, 300)] = 10.0
+    """In the distributed mode, another process continues the deliveries of one that has not
+    answered for this time."""
+    attempts: Annotated[int, Between(1, 1000)] = 5
+    """The attempts to deliver a message, before it is a dead letter."""
+    backoff_s: Annotated[float, Between(0.01, 3600)] = 1.0
+    """The wait before the second attempt. Each further one doubles it."""
+    max_backoff_s: Annotated[float, Between(0.01, DAY_S)] = 30.0
+    """The longest wait between two attempts."""
+    concurrency: Annotated[int, Between(1, 100_000)] = 16
+    """The messages that one agent handles at once. Those that wait for a person don't count."""
+    host_patience_s: Annotated[float, Between(1, DAY_S)] = 600.0
+    """An attempt has failed if its host is gone for so long, and no other one has its journal."""
+    queue_limit: Annotated[int, Between(1, 100_000_000)] = 100_000
+    """The deliveries that may wait. More are refused."""
+    age_s: Annotated[float, Between(DAY_S, 3650 * DAY_S)] = 30 * DAY_S
+    """Messages expire after this time, unless they say when, and are deleted after it."""
+    middleware: Texts = ()
+    """Classes that see each message, `module:name`, in this order."""

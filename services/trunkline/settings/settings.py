@@ -19,7 +19,9 @@ from trunkline.settings.constraints import (
 from trunkline.settings.limits import LimitSettings
 from trunkline.settings.sections import (
     AgentSettings,
+    MessagingSettings,
     ModelSettings,
+    ParticipantSettings,
     PluginTable,
     PolicySettings,
     RemoteAgentSettings,
@@ -76,6 +78,8 @@ class Settings:
     """A file of MCP servers in the usual `mcpServers` form. None: the bundled servers."""
     agents: Texts = ()
     """Agents to run besides the bundled ones: MODULE:NAME; in a variable, comma-separated."""
+    workflows: Texts = ()
+    """Workflow files to run as agents, and folders of them; in a variable, comma-separated."""
     joining: Texts = ()
     """Agents that join the mesh from other processes. Supervisors and tables of the file may name
     them although they are not there at the start."""
@@ -174,9 +178,15 @@ class Settings:
     """Supervisors over agents of this mesh. In the file only: `[supervisor.NAME]` tables."""
     remotes: Mapping[str, RemoteAgentSettings] = field(default_factory=dict)
     """Remote A2A agents by their names on this mesh. In the file only: `[remote.NAME]` tables."""
+    participants: Mapping[str, ParticipantSettings] = field(default_factory=dict)
+    """Agents behind HTTP or WebSockets by their names on this mesh. In the file only:
+    `[participant.NAME]` tables."""
     tree: TreeSettings = field(default_factory=TreeSettings)
     """Limits of a request and of all tasks that agents start for it: the table `[tree]`, and
     variables such as TRUNKLINE_TREE_DEPTH."""
+    messaging: MessagingSettings = field(default_factory=MessagingSettings)
+    """Messages between agents: the table `[messaging]`, and variables such as
+    TRUNKLINE_MESSAGING_URL."""
     plugins: Mapping[str, PluginTable] = field(default_factory=dict)
     """Tables of installed agent plugins, by the plugin's name: `[NAME]` in the file, and variables
     TRUNKLINE_NAME_KEY."""
@@ -291,7 +301,12 @@ class Settings:
 
 TABLE_VARIABLES: Final = {
     f"{ENV_PREFIX}{name}_{key.name}".upper(): (name, key.name)
-    for name, table in (("limits", LimitSettings), ("tls", TlsSettings), ("tree", TreeSettings))
+    for name, table in (
+        ("limits", LimitSettings),
+        ("messaging", MessagingSettings),
+        ("tls", TlsSettings),
+        ("tree", TreeSettings),
+    )
     for key in fields(table)
     # A table within the table has no variable.
     if key.default_factory is MISSING

@@ -36,6 +36,7 @@ from trunkline.settings.settings_file import SettingsFile
 _TABLES: Final = {
     "agent": "agent_options",
     "models": "models",
+    "participant": "participants",
     "remote": "remotes",
     "scope": "scopes",
     "supervisor": "supervisors",
@@ -49,6 +50,7 @@ _FLAGS: Final = {
     "data_dir": "--data",
     "mcp_file": "--mcp",
     "agents": "--agent",
+    "workflows": "--workflow",
     "default_agent": "--default",
     "allow_webhook": "--allow-webhook",
 }
@@ -60,7 +62,7 @@ _GROUP_KEYS: Final = frozenset(
 )
 # Settings that the file has no key for.
 _NOT_KEYS: Final = frozenset(
-    {"agent_options", "plugins", "remotes", "scopes", "supervisors"}
+    {"agent_options", "participants", "plugins", "remotes", "scopes", "supervisors"}
     | {f"{_GROUP}_{key}" for key in _GROUP_KEYS}
 )
 _UNKNOWN_KEY: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})

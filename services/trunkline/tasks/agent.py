@@ -55,3 +55,30 @@ class CancelableAgent(Protocol):
 
     async def cancel_waiting(self, turn: TurnRuntime) -> None:
         """End what a waiting task left elsewhere, because the task is canceled. It has seconds."""
+
+
+@runtime_checkable
+class PausableAgent(Protocol):
+    """An agent whose tasks may be paused: it waits for `TurnRuntime.pause`."""
+
+    @property
+    def is_pausable(self) -> bool:
+        """True if it waits before each of its steps while its task is paused."""
+
+
+@runtime_checkable
+class MessageHandlingAgent(Protocol):
+    """An agent that may have handlers of messages between agents."""
+
+    @property
+    def message_types(self) -> Sequence[str]:
+        """The types that it handles, each `TYPE` or `TYPE@VERSION`."""
+
+
+@runtime_checkable
+class OutsideAgent(Protocol):
+    """An agent that works outside the mesh, behind a circuit breaker."""
+
+    @property
+    def breaker_state(self) -> str:
+        """The state of the circuit breaker: `closed`, `open` or `half-open`."""

@@ -1,12 +1,13 @@
 """The interface of calls to other agents and to tools, and the types of their answers."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from trunkline.task_states import TaskState
 from trunkline.tasks.content import Content, to_json
+from trunkline.tasks.messages import MeshMessage, OutgoingMessage
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2
 
@@ -130,6 +131,23 @@ class TaskCalls(Protocol):
         self, tool: str, arguments: Mapping[str, Any] | None, *, key: str
     ) -> Coroutine[Any, Any, ToolResult]:
         """Call a tool; see `TaskContext.call_tool`."""
+
+    def send(self, messages: Sequence[OutgoingMessage]) -> Coroutine[Any, Any, list[MeshMessage]]:
+        """Send messages to agents; see `TaskContext.send`."""
+
+    def request(
+        self, message: OutgoingMessage, *, timeout_s: float
+    ) -> Coroutine[Any, Any, MeshMessage]:
+        """Send a message and wait for its reply; see `TaskContext.request`."""
+
+    def watch_messages(self, message_type: str) -> AsyncGenerator[MeshMessage, None]:
+        """Yield the messages of a type in the task's conversation, from the task's start on.
+
+        Close the iterator to end the watch.
+
+        Raises:
+            PeerError: the messaging service is away.
+        """
 
 
 class Callees(Protocol):

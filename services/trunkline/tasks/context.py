@@ -14,6 +14,7 @@ from trunkline.tasks.approvals import ApprovalAnswer
 from trunkline.tasks.calls import AgentAnswer, AgentStream, TaskCalls, ToolResult, TurnInput
 from trunkline.tasks.content import Content, message_text
 from trunkline.tasks.files import READ_LIMIT_BYTES, FileSource
+from trunkline.tasks.messages import MeshMessage, OutgoingMessage, Payload, Priority
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
@@ -36,13 +37,22 @@ class TaskContext(Generic[SettingsT]):
     A facade of `TurnRuntime` with the API for authors.
     """
 
-    __slots__ = ("_calls", "_input", "_turn", "settings")
+    __slots__ = ("_calls", "_input", "_turn", "incoming", "settings")
 
     def __init__(
-        self, turn: TurnRuntime, settings: object = None, calls: TaskCalls | None = None
+        self,
+        turn: TurnRuntime,
+        settings: object = None,
+        calls: TaskCalls | None = None,
+        incoming: MeshMessage | None = None,
     ) -> None:
-        """`turn` is the host's object for the same turn; `calls` are None outside a mesh."""
+        """`turn` is the host's object for the same turn; `calls` are None outside a mesh.
+
+        `incoming` is the message between agents that the turn handles.
+        """
         self._turn = turn
+        self.incoming: MeshMessage | None = incoming
+        """The message between agents that the turn handles; None for a request."""
         self._calls = calls
         self._input = (
             TurnInput(turn.turn, turn.message, turn.history) if calls is None else calls.input
@@ -315,6 +325,80 @@ class TaskContext(Generic[SettingsT]):
             UnsupportedOperationError: the task does not run on a mesh.
         """
         return self._peers().call_tool(tool, arguments, key=key)
+
+    # Messages to other agents.
+
+    def send(  # noqa: PLR0913  the fields of a message, each by name
+        self,
+        recipient: str,
+        payload: Payload,
+        *,
+        type: str = "",  # noqa: A002  the name of the field
+        room: str = "",
+        priority: Priority | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        expires_in_s: float | None = None,
+        key: str = "",
+    ) -> Coroutine[Any, Any, MeshMessage]:
+        """Send a message to an agent, to `all`, to `room:NAME`, or to `user:NAME`.
+
+        The payload is an object of a declared type, text, or the fields of the `type`. The message
+        is stored when the call returns, and is delivered at least once. In a handler, it belongs to
+        the conversation of the message that is handled. If the turn runs again, the same call sends
+        nothing new; calls are identified as those of `ask`.
+
+        Raises:
+            InvalidArgumentError: the payload does not fit its type, or there is no such recipient.
+            QueueFullError: too many messages wait.
+            UnsupportedOperationError: the task does not run on a mesh.
+        """
+        message = OutgoingMessage(
+            recipient=recipient,
+            payload=payload,
+            type=type,
+            room=room,
+            priority=priority,
+            metadata=metadata or {},
+            expires_in_s=expires_in_s,
+            key=key,
+        )
+        return self._send(message)
+
+    async def _send(self, message: OutgoingMessage) -> MeshMessage:
+        (sent,) = await self._peers().send([message])
+        return sent
+
+    def publish(
+        self,
+        room: str,
+        payload: Payload,
+        *,
+        type: str = "",  # noqa: A002  the name of the field
+        key: str = "",
+    ) -> Coroutine[Any, Any, MeshMessage]:
+        """Send a message to the members of a room, and to its listeners; as `send` does."""
+        return self.send(f"room:{room}", payload, type=type, key=key)
+
+    def request(
+        self,
+        recipient: str,
+        payload: Payload,
+        *,
+        type: str = "",  # noqa: A002  the name of the field
+        timeout_s: float = 60.0,
+        priority: Priority | None = None,
+        key: str = "",
+    ) -> Coroutine[Any, Any, MeshMessage]:
+        """Send a message to an agent, and return its first reply.
+
+        Raises:
+            PeerTimeoutError: there is no reply in time. The message stays, and may be answered.
+            As `send`.
+        """
+        message = OutgoingMessage(
+            recipient=recipient, payload=payload, type=type, priority=priority, key=key
+        )
+        return self._peers().request(message, timeout_s=timeout_s)
 
     @property
     def questions(self) -> Sequence[AgentAnswer]:

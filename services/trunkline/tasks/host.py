@@ -18,12 +18,13 @@ from trunkline.errors import (
     TaskNotCancelableError,
     TaskNotFoundError,
     TrunklineError,
+    UnsupportedOperationError,
 )
 from trunkline.journal.events import parse_journal_id
 from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merge_pages, parse_page_size
 from trunkline.tasks.admission import AdmissionControl
-from trunkline.tasks.agent import Agent
+from trunkline.tasks.agent import Agent, PausableAgent
 from trunkline.tasks.approval_router import AnswerApproval
 from trunkline.tasks.approvals import render_decision
 from trunkline.tasks.budgets import Budgets
@@ -408,6 +409,33 @@ class TaskHost:
         if state != State.TASK_STATE_CANCELED:
             raise TaskNotCancelableError(task_id, state_name(state))
         return await host.journal.snapshot(task_id, with_timeline=with_timeline)
+
+    async def pause(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
+        """Begin no further step of a task until it is resumed; return its snapshot.
+
+        Raises:
+            TaskNotFoundError: no such task of the account.
+            TaskEndedError: it has ended.
+            UnsupportedOperationError: its agent can't be paused.
+            PeerUnavailableError: the host has lost the task, or its agent does not run here.
+        """
+        return await self._set_paused(task_id, account, is_paused=True)
+
+    async def resume(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
+        """Resume a paused task; return its snapshot. Raises as `pause`."""
+        return await self._set_paused(task_id, account, is_paused=False)
+
+    async def _set_paused(
+        self, task_id: str, account: str, *, is_paused: bool
+    ) -> snapshot_pb2.TaskSnapshot:
+        host = self._get_host(task_id)
+        row = host.get_account_row(task_id, account)
+        agent = host.find_agent(row.agent, task_id, account)
+        if not isinstance(agent, PausableAgent) or not agent.is_pausable:
+            problem = "only workflows, which work in steps, can be paused"
+            raise UnsupportedOperationError(f"agent {row.agent!r}", problem)
+        await host.set_paused(task_id, account, is_paused=is_paused)
+        return await host.journal.snapshot(task_id)
 
     async def answer_approval(
         self, request: task_service_pb2.AnswerApprovalRequest

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from trunkline.errors import (
     AgentNotFoundError,
@@ -35,6 +35,9 @@ from trunkline.tasks.termination import CancelChild, TaskTerminator, drain
 from trunkline.tasks.turn_factory import TurnFactory
 
 logger = logging.getLogger(__name__)
+
+# A turn that begins has no runtime yet. Nothing reports when it gets one.
+_SLOT_CHECK_S: Final = 0.02
 
 
 class JournalHost:
@@ -161,6 +164,7 @@ class JournalHost:
         await drain(
             self.slots,
             self.terminator,
+            self.agents,
             grace_s=grace_s,
             cancel_grace_s=self._settings.cancel_grace_s,
             lost=self.lost,
@@ -263,3 +267,29 @@ class JournalHost:
         """
         self.lease.check()
         return get_account_row(self.journal, task_id, account)
+
+    async def set_paused(self, task_id: str, account: str, *, is_paused: bool) -> None:
+        """Pause or resume a task, whether a turn of it runs or not.
+
+        Raises:
+            TaskEndedError: it has ended.
+            TaskNotFoundError, PeerUnavailableError: as `get_account_row`.
+        """
+        while (slot := self.slots.find(task_id)) is not None:
+            runtime = slot.runtime
+            if runtime is not None and not runtime.is_over:
+                await runtime.pause.change(runtime.state, is_paused=is_paused)
+                return
+            # The turn begins, or has ended.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SLOT_CHECK_S):
+                    await slot.released.wait()
+        row = self.get_account_row(task_id, account)
+        if row.is_ended:
+            raise TaskEndedError(task_id, state_name(row.state))
+        slot = self.slots.reserve(task_id)
+        try:
+            runtime = await self._turns.load(task_id)
+            await runtime.pause.change(runtime.state, is_paused=is_paused)
+        finally:
+            self.slots.release(slot)

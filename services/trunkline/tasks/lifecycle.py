@@ -2,7 +2,7 @@
 
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.task_states import INTERRUPTED, TERMINAL, TaskState, state_name
-from trunkline.v1 import task_pb2
+from trunkline.v1 import event_pb2, task_pb2
 
 __all__ = [
     "INTERRUPTED",
@@ -10,6 +10,7 @@ __all__ = [
     "TRANSITIONS",
     "State",
     "TaskState",
+    "build_status_event",
     "check_transition",
     "state_name",
 ]
@@ -43,3 +44,9 @@ def check_transition(
         raise InvalidAgentResponseError(
             agent, f"a task can't go from {state_name(before)} to {state_name(after)}"
         )
+
+
+def build_status_event(state: task_pb2.TaskState.ValueType) -> event_pb2.Event:
+    """Return the event of a state without a timestamp: readers use the time of the commit."""
+    status = task_pb2.TaskStatus(state=state)
+    return event_pb2.Event(status=event_pb2.StatusChanged(status=status))

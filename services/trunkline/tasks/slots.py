@@ -59,6 +59,16 @@ class TaskSlot:
         else:
             self.runner.cancel()
 
+    def leave(self) -> None:
+        """Stop the agent's code without an end of the turn, which goes on at the next host."""
+        self.is_stopped = True
+        if self.runtime is not None:
+            self.runtime.pause.is_leaving = True
+        if self.runner is None:
+            self.runner_done.set()
+        else:
+            self.runner.cancel()
+
 
 class TaskSlots:
     """The slots of a journal's tasks. Runs the agents' code in them, within the agents' limits."""

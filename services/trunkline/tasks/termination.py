@@ -15,7 +15,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.tasks.agent import Agent, CancelableAgent
+from trunkline.tasks.agent import Agent, CancelableAgent, PausableAgent
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -197,12 +197,19 @@ _SHUTDOWN_REASON: Final = "the host shut down; send it again"
 async def drain(
     slots: TaskSlots,
     terminator: TaskTerminator,
+    agents: Mapping[str, Agent],
     *,
     grace_s: float,
     cancel_grace_s: float,
     lost: asyncio.Event,
 ) -> None:
-    """Wait `grace_s` for running tasks, then fail those that remain unless the journal is lost."""
+    """Wait `grace_s` for running tasks, then fail those that remain unless the journal is lost.
+
+    Tasks that may be paused are not waited for: they go on at the next host.
+    """
+    for slot in slots.all():
+        if slot.runtime is not None and may_leave(slot.runtime, agents):
+            slot.leave()
     with suppress(TimeoutError):
         async with asyncio.timeout(grace_s):
             while remaining := slots.all():
@@ -217,6 +224,13 @@ async def drain(
     with suppress(TimeoutError):
         async with asyncio.timeout(cancel_grace_s + 1):
             await _wait_released(remaining)
+
+
+def may_leave(runtime: TurnRuntime, agents: Mapping[str, Agent]) -> bool:
+    """Return whether a running turn can be left to the next host, instead of failing it."""
+    agent = agents.get(runtime.agent)
+    is_pausable = isinstance(agent, PausableAgent) and agent.is_pausable
+    return is_pausable and runtime.exists and not runtime.is_over
 
 
 async def _wait_released(slots: Sequence[TaskSlot]) -> None:

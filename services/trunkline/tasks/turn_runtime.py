@@ -32,9 +32,11 @@ from trunkline.tasks.lifecycle import (
     INTERRUPTED,
     TERMINAL,
     State,
+    build_status_event,
     check_transition,
     state_name,
 )
+from trunkline.tasks.pausing import TurnPause
 from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt, build_rewound, truncate_artifact
 from trunkline.tasks.task_tree import TaskTree
 from trunkline.tasks.turn_state import IdAllocator, OpenChildren, PendingApprovals
@@ -126,6 +128,8 @@ class TurnRuntime:
         """The children that have not ended."""
         self.pending_approvals: PendingApprovals = PendingApprovals(latest, path=self.path)
         """The approvals that the task and its children requested, and the answers."""
+        self.pause: TurnPause = TurnPause(latest, emitter)
+        """True while the task is paused."""
         # The artifacts that earlier attempts at this turn wrote, and whether each is closed.
         self._written_artifacts = {} if attempt is None else attempt.written_artifacts()
 
@@ -289,7 +293,7 @@ class TurnRuntime:
         if not isinstance(text, str):
             raise invalid_content(self.agent, "it reported", text, (str,))
         emitter = await self._begin_work()
-        event = _status_event(_WORKING)
+        event = build_status_event(_WORKING)
         message = build_agent_message(text, task_id=self.id, context_id=self.context_id)
         event.status.status.message.CopyFrom(message)
         emitter.put(event)
@@ -335,7 +339,7 @@ class TurnRuntime:
             raise invalid_content(self.agent, action, message, RESULT_TYPES)
         emitter = await self._begin()
         check_transition(self.agent, self._state, state)
-        event = _status_event(state)
+        event = build_status_event(state)
         if message is not None:
             built = build_agent_message(message, task_id=self.id, context_id=self.context_id)
             event.status.status.message.CopyFrom(await self._files.store_message(built))
@@ -488,8 +492,8 @@ class TurnRuntime:
             if self._open_calls.pop(call.id, None) is not None:
                 self._emitter.put(call.finished_event())
 
-    async def record(self, *events: event_pb2.Event) -> None:
-        """Write events to the journal; returns when they are durable.
+    async def record(self, *events: event_pb2.Event, waits: bool = True) -> None:
+        """Write events to the journal; returns when they are durable, unless `waits` is False.
 
         Works while the task is being canceled, so that effects which happened are recorded.
         """
@@ -500,7 +504,8 @@ class TurnRuntime:
             if self._tree is not None:
                 self._tree.apply(event)
         emitter.put(*events)
-        await emitter.commit()
+        if waits:
+            await emitter.commit()
 
     async def forward(self, sealed: bytes, *, agent: str) -> None:
         """Append the artifact deltas of a sealed batch of `agent`'s task, under their origin.
@@ -573,7 +578,7 @@ class TurnRuntime:
         await self._emitter.write_now(
             *(event_pb2.Event(approval_answered=answer) for answer in answers),
             event_pb2.Event(turn_started=started),
-            _status_event(self._state),
+            build_status_event(self._state),
         )
 
     def _note_approved(self, answers: Sequence[event_pb2.ApprovalAnswered]) -> None:
@@ -598,7 +603,7 @@ class TurnRuntime:
         emitter = await self._begin()
         self._finish_calls(HOST_STOPPED)
         self._state = _WORKING
-        event = _status_event(_WORKING)
+        event = build_status_event(_WORKING)
         text = f"its host stopped; this is attempt {self.attempt}"
         message = build_agent_message(text, task_id=self.id, context_id=self.context_id)
         event.status.status.message.CopyFrom(message)
@@ -684,7 +689,7 @@ class TurnRuntime:
         if self._state != State.TASK_STATE_WORKING:
             check_transition(self.agent, self._state, State.TASK_STATE_WORKING)
             self._state = State.TASK_STATE_WORKING
-            emitter.put(_status_event(self._state), hold=True)
+            emitter.put(build_status_event(self._state), hold=True)
         return emitter
 
     def _check_open(self) -> None:
@@ -692,9 +697,3 @@ class TurnRuntime:
             raise InvalidAgentResponseError(self.agent, "it wrote after the end of its turn")
         if self._is_canceling:
             raise InvalidAgentResponseError(self.agent, "it wrote after it was canceled")
-
-
-def _status_event(state: task_pb2.TaskState.ValueType) -> event_pb2.Event:
-    # Without a timestamp: readers use the time of the commit, which is monotonic.
-    status = task_pb2.TaskStatus(state=state)
-    return event_pb2.Event(status=event_pb2.StatusChanged(status=status))

@@ -25,7 +25,7 @@ class Call:
     arguments: dict[str, Any]
 
 
-Reply: TypeAlias = (
+ScriptedReply: TypeAlias = (
     "str | Call | Sequence[Call] | AIMessage | BaseException"
     " | Callable[[Sequence[BaseMessage]], str | Call | Sequence[Call] | AIMessage]"
 )
@@ -43,7 +43,7 @@ class ScriptedModel(BaseChatModel):
     _requests: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
     _tools: list[str] = PrivateAttr(default_factory=list)
 
-    def __init__(self, *replies: Reply) -> None:
+    def __init__(self, *replies: ScriptedReply) -> None:
         super().__init__()
         self._replies = list(replies)
 

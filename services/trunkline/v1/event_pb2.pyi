@@ -239,6 +239,8 @@ class Event(_message.Message):
     ROUTE_DECIDED_FIELD_NUMBER: _builtins.int
     TURN_STARTED_FIELD_NUMBER: _builtins.int
     TOOL_TASK_STARTED_FIELD_NUMBER: _builtins.int
+    STEP_STARTED_FIELD_NUMBER: _builtins.int
+    STEP_FINISHED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def created(self) -> Global___TaskCreated:
         """The task exists. Always sequence 1."""
@@ -295,6 +297,14 @@ class Event(_message.Message):
     def tool_task_started(self) -> Global___ToolTaskStarted:
         """A tool call became a long-running task of its MCP server."""
 
+    @_builtins.property
+    def step_started(self) -> Global___StepStarted:
+        """A step of a plan began."""
+
+    @_builtins.property
+    def step_finished(self) -> Global___StepFinished:
+        """A step of a plan ended."""
+
     def __init__(
         self,
         *,
@@ -312,12 +322,14 @@ class Event(_message.Message):
         route_decided: Global___RouteDecided | None = ...,
         turn_started: Global___TurnStarted | None = ...,
         tool_task_started: Global___ToolTaskStarted | None = ...,
+        step_started: Global___StepStarted | None = ...,
+        step_finished: Global___StepFinished | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["approval_answered", b"approval_answered", "approval_requested", b"approval_requested", "child_finished", b"child_finished", "child_started", b"child_started", "created", b"created", "delta", b"delta", "event", b"event", "plan", b"plan", "rewound", b"rewound", "route_decided", b"route_decided", "status", b"status", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "tool_task_started", b"tool_task_started", "turn_started", b"turn_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval_answered", b"approval_answered", "approval_requested", b"approval_requested", "child_finished", b"child_finished", "child_started", b"child_started", "created", b"created", "delta", b"delta", "event", b"event", "plan", b"plan", "rewound", b"rewound", "route_decided", b"route_decided", "status", b"status", "step_finished", b"step_finished", "step_started", b"step_started", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "tool_task_started", b"tool_task_started", "turn_started", b"turn_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_answered", b"approval_answered", "approval_requested", b"approval_requested", "child_finished", b"child_finished", "child_started", b"child_started", "created", b"created", "delta", b"delta", "event", b"event", "plan", b"plan", "rewound", b"rewound", "route_decided", b"route_decided", "status", b"status", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "tool_task_started", b"tool_task_started", "turn_started", b"turn_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_answered", b"approval_answered", "approval_requested", b"approval_requested", "child_finished", b"child_finished", "child_started", b"child_started", "created", b"created", "delta", b"delta", "event", b"event", "plan", b"plan", "rewound", b"rewound", "route_decided", b"route_decided", "status", b"status", "step_finished", b"step_finished", "step_started", b"step_started", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "tool_task_started", b"tool_task_started", "turn_started", b"turn_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["created", "status", "delta", "rewound", "plan", "tool_started", "tool_finished", "approval_requested", "approval_answered", "child_started", "child_finished", "route_decided", "turn_started", "tool_task_started"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["created", "status", "delta", "rewound", "plan", "tool_started", "tool_finished", "approval_requested", "approval_answered", "child_started", "child_finished", "route_decided", "turn_started", "tool_task_started", "step_started", "step_finished"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -670,6 +682,72 @@ class PlanChanged(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PlanChanged: _TypeAlias = PlanChanged  # noqa: Y015
+
+@_typing.final
+class StepStarted(_message.Message):
+    """A step of a plan began: a node of a workflow. A step may run several times, and one that runs again
+    after its host died begins again.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    STEP_ID_FIELD_NUMBER: _builtins.int
+    plan_id: _builtins.str
+    """The plan."""
+    step_id: _builtins.str
+    """The step, as the plan names it."""
+    def __init__(
+        self,
+        *,
+        plan_id: _builtins.str = ...,
+        step_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_id", b"plan_id", "step_id", b"step_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepStarted: _TypeAlias = StepStarted  # noqa: Y015
+
+@_typing.final
+class StepFinished(_message.Message):
+    """A step of a plan ended, or waits for a person."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    STEP_ID_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    IS_ERROR_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    plan_id: _builtins.str
+    """The plan."""
+    step_id: _builtins.str
+    """The step."""
+    label: _builtins.str
+    """The way on that it chose, such as `approved`; `waiting`: it runs again once it has an answer."""
+    is_error: _builtins.bool
+    """It failed."""
+    summary: _builtins.str
+    """In a line, for people."""
+    def __init__(
+        self,
+        *,
+        plan_id: _builtins.str = ...,
+        step_id: _builtins.str = ...,
+        label: _builtins.str = ...,
+        is_error: _builtins.bool = ...,
+        summary: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_error", b"is_error", "label", b"label", "plan_id", b"plan_id", "step_id", b"step_id", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepFinished: _TypeAlias = StepFinished  # noqa: Y015
 
 @_typing.final
 class ToolStarted(_message.Message):

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from trunkline.v1 import envelope_pb2 as _envelope_pb2
 from trunkline.v1 import event_pb2 as _event_pb2
 from trunkline.v1 import message_pb2 as _message_pb2
 from trunkline.v1 import push_notification_pb2 as _push_notification_pb2
@@ -46,6 +47,7 @@ class Submission(_message.Message):
     WITH_TIMELINE_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
     APPROVAL_STATEMENTS_FIELD_NUMBER: _builtins.int
+    ENVELOPE_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Whom the caller belongs to."""
     caller: _builtins.str
@@ -100,6 +102,12 @@ class Submission(_message.Message):
         messages gave them. The statement of the call is not among them.
         """
 
+    @_builtins.property
+    def envelope(self) -> _envelope_pb2.Envelope:
+        """The message between agents that this submission delivers. Only the mesh's owner may set it: a
+        handler trusts its sender.
+        """
+
     def __init__(
         self,
         *,
@@ -118,10 +126,11 @@ class Submission(_message.Message):
         with_timeline: _builtins.bool = ...,
         tree: _tree_pb2.TreePosition | None = ...,
         approval_statements: _abc.Iterable[_builtins.str] | None = ...,
+        envelope: _envelope_pb2.Envelope | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "deadline", b"deadline", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "push_notification_config", b"push_notification_config", "tree", b"tree"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "deadline", b"deadline", "envelope", b"envelope", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "push_notification_config", b"push_notification_config", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "accepted_output_modes", b"accepted_output_modes", "account", b"account", "approval_statements", b"approval_statements", "caller", b"caller", "deadline", b"deadline", "idempotent", b"idempotent", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "push_notification_version", b"push_notification_version", "task_id", b"task_id", "tree", b"tree", "with_timeline", b"with_timeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "accepted_output_modes", b"accepted_output_modes", "account", b"account", "approval_statements", b"approval_statements", "caller", b"caller", "deadline", b"deadline", "envelope", b"envelope", "idempotent", b"idempotent", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "push_notification_version", b"push_notification_version", "task_id", b"task_id", "tree", b"tree", "with_timeline", b"with_timeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__if_generation_match: _TypeAlias = _typing.Literal["if_generation_match"]  # noqa: Y015
     _WhichOneofArgType__if_generation_match: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match"]  # noqa: Y015

@@ -32,12 +32,18 @@ class AgentRegistration(_message.Message):
     ROUTABLE_FIELD_NUMBER: _builtins.int
     EXTENDED_SKILLS_FIELD_NUMBER: _builtins.int
     CARD_PENDING_FIELD_NUMBER: _builtins.int
+    MESSAGE_TYPES_FIELD_NUMBER: _builtins.int
+    BREAKER_FIELD_NUMBER: _builtins.int
     direct_replies: _builtins.bool
     """May answer with a message instead of a task."""
     routable: _builtins.bool
     """May be routed to by a supervisor."""
     card_pending: _builtins.bool
     """Its card is about to change: the tools that its skills are made of are not known yet."""
+    breaker: _builtins.str
+    """State of the circuit breaker of an agent outside the mesh: `closed`, `open` or `half-open`. Empty:
+    it has none.
+    """
     @_builtins.property
     def card(self) -> _agent_card_pb2.AgentCard:
         """Its card, without interfaces and capabilities."""
@@ -45,6 +51,12 @@ class AgentRegistration(_message.Message):
     @_builtins.property
     def extended_skills(self) -> _containers.RepeatedCompositeFieldContainer[_agent_card_pb2.AgentSkill]:
         """What its card says beside that to authenticated callers."""
+
+    @_builtins.property
+    def message_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The types of messages that it handles, each `TYPE` or `TYPE@VERSION`. Empty: it has no handlers,
+        and gets messages as requests.
+        """
 
     def __init__(
         self,
@@ -54,10 +66,12 @@ class AgentRegistration(_message.Message):
         routable: _builtins.bool = ...,
         extended_skills: _abc.Iterable[_agent_card_pb2.AgentSkill] | None = ...,
         card_pending: _builtins.bool = ...,
+        message_types: _abc.Iterable[_builtins.str] | None = ...,
+        breaker: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["card", b"card"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "card_pending", b"card_pending", "direct_replies", b"direct_replies", "extended_skills", b"extended_skills", "routable", b"routable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker", "card", b"card", "card_pending", b"card_pending", "direct_replies", b"direct_replies", "extended_skills", b"extended_skills", "message_types", b"message_types", "routable", b"routable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -77,12 +91,15 @@ class Host(_message.Message):
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     STANDBY_AGENTS_FIELD_NUMBER: _builtins.int
     IDENTITY_FIELD_NUMBER: _builtins.int
+    MESSAGING_MODE_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """The id of the host's own journal, if it has one: a host that is started again is the same."""
     address: _builtins.str
     """host:port of its gRPC server."""
     identity: _builtins.str
     """The SPIFFE id of the process that registered it. The registry sets it."""
+    messaging_mode: _builtins.str
+    """Where its messaging service stores messages: `local` or `distributed`. Empty: it has none."""
     @_builtins.property
     def journal_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Journals it serves; ids of their tasks begin with these."""
@@ -114,10 +131,11 @@ class Host(_message.Message):
         lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
         standby_agents: _abc.Iterable[_builtins.str] | None = ...,
         identity: _builtins.str = ...,
+        messaging_mode: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "host_id", b"host_id", "identity", b"identity", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "services", b"services", "standby_agents", b"standby_agents"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "host_id", b"host_id", "identity", b"identity", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "messaging_mode", b"messaging_mode", "services", b"services", "standby_agents", b"standby_agents"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -217,6 +217,106 @@ class CancelTaskResponse(_message.Message):
 Global___CancelTaskResponse: _TypeAlias = CancelTaskResponse  # noqa: Y015
 
 @_typing.final
+class PauseTaskRequest(_message.Message):
+    """Which task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    ACCOUNT_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """The task."""
+    account: _builtins.str
+    """Only if it belongs to this account."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        account: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseTaskRequest: _TypeAlias = PauseTaskRequest  # noqa: Y015
+
+@_typing.final
+class PauseTaskResponse(_message.Message):
+    """The task is paused."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def snapshot(self) -> _snapshot_pb2.TaskSnapshot:
+        """Its fold."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: _snapshot_pb2.TaskSnapshot | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseTaskResponse: _TypeAlias = PauseTaskResponse  # noqa: Y015
+
+@_typing.final
+class ResumeTaskRequest(_message.Message):
+    """Which task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    ACCOUNT_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """The task."""
+    account: _builtins.str
+    """Only if it belongs to this account."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        account: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeTaskRequest: _TypeAlias = ResumeTaskRequest  # noqa: Y015
+
+@_typing.final
+class ResumeTaskResponse(_message.Message):
+    """The task goes on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def snapshot(self) -> _snapshot_pb2.TaskSnapshot:
+        """Its fold."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: _snapshot_pb2.TaskSnapshot | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeTaskResponse: _TypeAlias = ResumeTaskResponse  # noqa: Y015
+
+@_typing.final
 class WatchTaskRequest(_message.Message):
     """From where."""
 

@@ -50,6 +50,16 @@ class TaskServiceStub:
                 request_serializer=trunkline_dot_v1_dot_task__service__pb2.CancelTaskRequest.SerializeToString,
                 response_deserializer=trunkline_dot_v1_dot_task__service__pb2.CancelTaskResponse.FromString,
                 _registered_method=True)
+        self.PauseTask = channel.unary_unary(
+                '/trunkline.v1.TaskService/PauseTask',
+                request_serializer=trunkline_dot_v1_dot_task__service__pb2.PauseTaskRequest.SerializeToString,
+                response_deserializer=trunkline_dot_v1_dot_task__service__pb2.PauseTaskResponse.FromString,
+                _registered_method=True)
+        self.ResumeTask = channel.unary_unary(
+                '/trunkline.v1.TaskService/ResumeTask',
+                request_serializer=trunkline_dot_v1_dot_task__service__pb2.ResumeTaskRequest.SerializeToString,
+                response_deserializer=trunkline_dot_v1_dot_task__service__pb2.ResumeTaskResponse.FromString,
+                _registered_method=True)
         self.WatchTask = channel.unary_stream(
                 '/trunkline.v1.TaskService/WatchTask',
                 request_serializer=trunkline_dot_v1_dot_task__service__pb2.WatchTaskRequest.SerializeToString,
@@ -113,6 +123,22 @@ class TaskServiceServicer:
     def CancelTask(self, request, context):
         """Cancels a task and its descendants and answers when it has ended. FAILED_PRECONDITION
         (TASK_NOT_CANCELABLE) when it had ended before.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseTask(self, request, context):
+        """Pauses a task of an agent that works in steps, such as a workflow: what runs or waits goes on, and
+        no further step begins until the task is resumed. It stays paused over restarts. Repeating it is
+        harmless. FAILED_PRECONDITION (TASK_ENDED), UNIMPLEMENTED (UNSUPPORTED_OPERATION) for other agents.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeTask(self, request, context):
+        """Resumes a paused task. Repeating it is harmless.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -198,6 +224,16 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.CancelTask,
                     request_deserializer=trunkline_dot_v1_dot_task__service__pb2.CancelTaskRequest.FromString,
                     response_serializer=trunkline_dot_v1_dot_task__service__pb2.CancelTaskResponse.SerializeToString,
+            ),
+            'PauseTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseTask,
+                    request_deserializer=trunkline_dot_v1_dot_task__service__pb2.PauseTaskRequest.FromString,
+                    response_serializer=trunkline_dot_v1_dot_task__service__pb2.PauseTaskResponse.SerializeToString,
+            ),
+            'ResumeTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeTask,
+                    request_deserializer=trunkline_dot_v1_dot_task__service__pb2.ResumeTaskRequest.FromString,
+                    response_serializer=trunkline_dot_v1_dot_task__service__pb2.ResumeTaskResponse.SerializeToString,
             ),
             'WatchTask': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchTask,
@@ -322,6 +358,60 @@ class TaskService:
             '/trunkline.v1.TaskService/CancelTask',
             trunkline_dot_v1_dot_task__service__pb2.CancelTaskRequest.SerializeToString,
             trunkline_dot_v1_dot_task__service__pb2.CancelTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trunkline.v1.TaskService/PauseTask',
+            trunkline_dot_v1_dot_task__service__pb2.PauseTaskRequest.SerializeToString,
+            trunkline_dot_v1_dot_task__service__pb2.PauseTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trunkline.v1.TaskService/ResumeTask',
+            trunkline_dot_v1_dot_task__service__pb2.ResumeTaskRequest.SerializeToString,
+            trunkline_dot_v1_dot_task__service__pb2.ResumeTaskResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,13 @@ class TaskServiceStub:
     """Cancels a task and its descendants and answers when it has ended. FAILED_PRECONDITION
     (TASK_NOT_CANCELABLE) when it had ended before.
     """
+    PauseTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.PauseTaskRequest, _task_service_pb2.PauseTaskResponse]
+    """Pauses a task of an agent that works in steps, such as a workflow: what runs or waits goes on, and
+    no further step begins until the task is resumed. It stays paused over restarts. Repeating it is
+    harmless. FAILED_PRECONDITION (TASK_ENDED), UNIMPLEMENTED (UNSUPPORTED_OPERATION) for other agents.
+    """
+    ResumeTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ResumeTaskRequest, _task_service_pb2.ResumeTaskResponse]
+    """Resumes a paused task. Repeating it is harmless."""
     WatchTask: _grpc.UnaryStreamMultiCallable[_task_service_pb2.WatchTaskRequest, _task_service_pb2.WatchTaskResponse]
     """Yields every event after a cursor once, in order, and ends behind the terminal one.
     OUT_OF_RANGE (CURSOR_EXPIRED) when the cursor is past retention.
@@ -82,6 +89,13 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """Cancels a task and its descendants and answers when it has ended. FAILED_PRECONDITION
     (TASK_NOT_CANCELABLE) when it had ended before.
     """
+    PauseTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.PauseTaskRequest, _task_service_pb2.PauseTaskResponse]  # type: ignore[assignment]
+    """Pauses a task of an agent that works in steps, such as a workflow: what runs or waits goes on, and
+    no further step begins until the task is resumed. It stays paused over restarts. Repeating it is
+    harmless. FAILED_PRECONDITION (TASK_ENDED), UNIMPLEMENTED (UNSUPPORTED_OPERATION) for other agents.
+    """
+    ResumeTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ResumeTaskRequest, _task_service_pb2.ResumeTaskResponse]  # type: ignore[assignment]
+    """Resumes a paused task. Repeating it is harmless."""
     WatchTask: _aio.UnaryStreamMultiCallable[_task_service_pb2.WatchTaskRequest, _task_service_pb2.WatchTaskResponse]  # type: ignore[assignment]
     """Yields every event after a cursor once, in order, and ends behind the terminal one.
     OUT_OF_RANGE (CURSOR_EXPIRED) when the cursor is past retention.
@@ -138,6 +152,25 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         """Cancels a task and its descendants and answers when it has ended. FAILED_PRECONDITION
         (TASK_NOT_CANCELABLE) when it had ended before.
         """
+
+    @_abc_1.abstractmethod
+    def PauseTask(
+        self,
+        request: _task_service_pb2.PauseTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.PauseTaskResponse, _abc.Awaitable[_task_service_pb2.PauseTaskResponse]]:
+        """Pauses a task of an agent that works in steps, such as a workflow: what runs or waits goes on, and
+        no further step begins until the task is resumed. It stays paused over restarts. Repeating it is
+        harmless. FAILED_PRECONDITION (TASK_ENDED), UNIMPLEMENTED (UNSUPPORTED_OPERATION) for other agents.
+        """
+
+    @_abc_1.abstractmethod
+    def ResumeTask(
+        self,
+        request: _task_service_pb2.ResumeTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.ResumeTaskResponse, _abc.Awaitable[_task_service_pb2.ResumeTaskResponse]]:
+        """Resumes a paused task. Repeating it is harmless."""
 
     @_abc_1.abstractmethod
     def WatchTask(

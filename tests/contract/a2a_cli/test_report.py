@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 ROOT = Path(__file__).parents[3]
 REGISTRY: dict[str, Any] = json.loads(

@@ -85,8 +85,8 @@ class SmallMesh:
         self.registry_address = registry_address
         self.directory = Directory(channels, registry_address)
         self._stack = stack
-        self._folder = folder
-        self._registry = RegistryClient(channels.get(registry_address))
+        self.folder = folder
+        self.registry = RegistryClient(channels.get(registry_address))
         self._messages = 0
         self._audit = audit
 
@@ -94,9 +94,13 @@ class SmallMesh:
         """Open a context manager for the life of the mesh. Later ones are closed first."""
         return await self._stack.enter_async_context(opening)
 
+    def on_close(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call and await a function at the end of the mesh, before what was entered earlier."""
+        self._stack.push_async_callback(function, *args)
+
     async def join(self, *agents: Agent, **settings: Any) -> JoinedHost:
         """Add a host with these agents; return when every directory lists them."""
-        host_settings = Settings(data_dir=self._folder, **settings)
+        host_settings = Settings(data_dir=self.folder, **settings)
         readiness = AgentReadiness()
         host = await self._stack.enter_async_context(
             open_host(
@@ -126,7 +130,7 @@ class SmallMesh:
 
     async def register(self, member: registry_service_pb2.Host) -> Membership:
         """Put a host on the mesh; return when every directory lists it."""
-        membership = await self._stack.enter_async_context(Membership(self._registry, member))
+        membership = await self._stack.enter_async_context(Membership(self.registry, member))
         await self.directory.wait_until(
             lambda known: any(host.host_id == member.host_id for host in known.hosts),
             timeout_s=PATIENCE_S,

@@ -163,10 +163,11 @@ async def test_the_state_is_an_enum_and_the_context_has_no_host_methods(
 
     snapshot = await finish(await open_host(define(inspect)))
     assert texts(snapshot) == [
-        "accepted_output_modes account agent approvals artifact ask attempt call_tool caller "
-        "complete context_id deadline fail history id is_over message open plan progress questions "
-        "read reject reply report_usage request_approval require_auth require_input rewind "
-        "settings state store stream text tool turn working"
+        "accepted_output_modes account agent approvals artifact ask attempt call_tool "
+        "caller complete context_id deadline fail history id incoming is_over message open "
+        "plan progress publish questions read reject reply report_usage request "
+        "request_approval require_auth require_input rewind send settings state store "
+        "stream text tool turn working"
     ]
 
 

@@ -14,6 +14,7 @@ from trunkline.settings import (
     Budget,
     HostPort,
     LimitSettings,
+    MessagingSettings,
     ModelSettings,
     PolicySettings,
     ScopeSettings,
@@ -386,7 +387,9 @@ def test_the_ping_limit_defaults_to_three_quarters_of_the_lease() -> None:
 
 
 def test_every_setting_that_is_no_table_can_be_set_by_a_variable(tmp_path: Path) -> None:
-    tables = (LimitSettings(), PolicySettings(), TlsSettings(), TreeSettings())
+    tables = (
+        LimitSettings(), MessagingSettings(), PolicySettings(), TlsSettings(), TreeSettings(),
+    )  # fmt: skip
     for field in fields(Settings):
         default = getattr(Settings(), field.name)
         if default not in (None, "", (), {}, *tables):
@@ -446,6 +449,34 @@ def test_an_error_in_the_limits_of_a_tree_is_reported(
 ) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         load(tmp_path, toml)
+
+
+def test_messaging_is_a_table_of_the_file_and_variables(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        '[messaging]\nmode = "local"\nattempts = 7\nmiddleware = ["a:B"]',
+        env={"TRUNKLINE_MESSAGING_URL": "redis://u:secret@cache:6379/1"},
+    )
+    assert settings.messaging == MessagingSettings(
+        mode="local", attempts=7, middleware=("a:B",), url="redis://u:secret@cache:6379/1"
+    )
+    assert "secret" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("toml", "problem"),
+    [
+        ('url = "http://u:secret@cache"', "messaging.url: .*starts with redis://"),
+        ('mode = "some"', "messaging.mode: "),
+        ('stream = "a b"', "messaging.stream: 'a b' is no name"),
+        ("attempts = 0", "messaging.attempts: 0 is not between 1 and 1,?000"),
+        ("retries = 3", "messaging.retries: no such setting"),
+    ],
+)
+def test_an_error_in_messaging_is_reported(tmp_path: Path, toml: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        load(tmp_path, f"[messaging]\n{toml}")
+    assert "secret" not in str(caught.value)
 
 
 def test_remote_agents_are_tables_of_the_file(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -72,6 +72,7 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     context: Callable[[TaskContext[SettingsT]], Any] | None = None,
     stream: Collection[str] | None = None,
     step_limit: int | None = None,
+    memory: bool = True,
 ) -> FunctionAgent:
     """Wrap a compiled LangGraph graph as an agent. The card's fields are those of `@agent`.
 
@@ -96,10 +97,11 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     Tasks of one context are a conversation: the thread `NAME/CONTEXT ID` of the graph's own
     checkpointer. If it has none, the host's checkpoint file is used, which survives a restart.
     Tasks run one at a time, each on a copy of the thread that replaces the thread when the task
-    completes. When the host dies, the graph resumes from its last checkpoint, and unfinished nodes
-    run again. Without a durable checkpoint the task fails, unless it is `repeatable`. A turn takes
-    at most `step_limit` steps, else the limit in the graph's config, else STEP_LIMIT. Each step
-    writes a checkpoint.
+    completes. With `memory=False` each task begins anew, and tasks of one context run at once. When
+    the host dies, the graph resumes from its last checkpoint, and unfinished nodes run again.
+    Without a durable checkpoint the task fails, unless it is `repeatable`. A turn takes at most
+    `step_limit` steps, else the limit in the graph's config, else STEP_LIMIT. Each step writes a
+    checkpoint.
 
     Raises:
         ConfigurationError: the graph is not compiled, needs `input` and `output`, or the arguments
@@ -119,6 +121,7 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
         nodes=stream,
         step_limit=step_limit,
         repeatable=repeatable,
+        memory=memory,
     )
     make = agent(
         name=name,
@@ -151,6 +154,7 @@ class _Runner:
     nodes: Collection[str] | None
     step_limit: int | None
     repeatable: bool
+    memory: bool
     spare: InMemorySaver = field(default_factory=InMemorySaver)
     """For hosts without a data directory."""
 
@@ -169,7 +173,8 @@ class _Runner:
             calls.set_site(lambda: _current_node() or f"turn-{task.turn}", GraphInterrupt)
         await turn.rewind()
         opening = open_task_thread(turn, saver, self.spare, self.types)
-        async with lock_conversation(turn), opening as thread:
+        lock = lock_conversation(turn) if self.memory else nullcontext()
+        async with lock, opening as thread:
             try:
                 is_waiting, is_completed = await self._run(task, turn, thread)
             except asyncio.CancelledError:
@@ -183,7 +188,7 @@ class _Runner:
                     await thread.close(is_completed=False)
                 raise
             if not is_waiting:
-                await thread.close(is_completed=is_completed)
+                await thread.close(is_completed=is_completed and self.memory)
 
     async def _run(
         self, task: TaskContext[Any], turn: TurnRuntime, thread: TaskThread
@@ -204,7 +209,8 @@ class _Runner:
         if waiting is not None and latest_id == waiting.checkpoint_id:
             graph_input = waiting.build_command(turn, lambda: self.resume(task))
         elif waiting is None and latest is None:
-            await thread.fork_conversation()
+            if self.memory:
+                await thread.fork_conversation()
             graph_input = await self._build_input(task)
         artifact_id = "" if waiting is None else waiting.artifact_id
         return await self._run_graph(task, turn, thread, graph_input, artifact_id)

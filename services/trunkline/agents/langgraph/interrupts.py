@@ -15,7 +15,7 @@ from langgraph.types import Command, Interrupt, StateSnapshot
 
 from trunkline.agents.langgraph.messages import build_data_part
 from trunkline.tasks.approvals import ApprovalDecision
-from trunkline.tasks.content import to_json
+from trunkline.tasks.content import to_json, to_struct
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, message_pb2
 
@@ -107,13 +107,39 @@ async def ask_for_interrupts(
         await task.require_input(_build_question(interrupts[0].value))
         return
     approval_ids: dict[str, list[str]] = {}
+    asked = _find_open_requests(task)
     for name, calls in requests.items():
-        events = [
-            task.pending_approvals.request(call["name"], call.get("args") or {}) for call in calls
-        ]
-        approval_ids[name] = [event.approval_requested.approval_id for event in events]
-        await task.record(*events)
+        ids = approval_ids[name] = []
+        for call in calls:
+            arguments = call.get("args") or {}
+            request = _take_request(asked, call["name"], arguments)
+            if request is None:
+                event = task.pending_approvals.request(call["name"], arguments)
+                await task.record(event)
+                request = event.approval_requested
+            ids.append(request.approval_id)
     GraphContinuation(at, base, list(approval_ids), approvals=approval_ids).save(task)
+
+
+def _find_open_requests(task: TurnRuntime) -> list[event_pb2.ApprovalRequested]:
+    """Return the requests that have no answer: a host that died after them had not asked yet."""
+    return [
+        approval.requested
+        for approval in task.pending_approvals.all
+        if not approval.HasField("answered")
+        and not (approval.requested.child_task_id or approval.requested.step_id)
+    ]
+
+
+def _take_request(
+    asked: list[event_pb2.ApprovalRequested], tool: str, arguments: Mapping[str, Any]
+) -> event_pb2.ApprovalRequested | None:
+    """Remove and return the request of a call, if it is there."""
+    for request in asked:
+        if request.tool == tool and request.arguments == to_struct(arguments):
+            asked.remove(request)
+            return request
+    return None
 
 
 def _requests_calls(interrupt: Interrupt[Any]) -> bool:

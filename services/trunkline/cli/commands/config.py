@@ -53,8 +53,8 @@ def print_schema(
         str,
         typer.Argument(
             metavar="KIND",
-            help="settings: trunkline.toml; mcp: mcpServers files.",
-            autocompletion=lambda: ["settings", "mcp"],
+            help="settings: trunkline.toml; mcp: mcpServers files; workflow: workflow files.",
+            autocompletion=lambda: ["settings", "mcp", "workflow"],
         ),
     ] = "settings",
 ) -> None:

@@ -22,6 +22,7 @@ from trunkline.cli.options import (
     McpFileOption,
     MeshOption,
     UrlOption,
+    WorkflowFilesOption,
     resolve_api_key,
     resolve_base_url,
 )
@@ -48,6 +49,7 @@ def up(
     data: DataOption = None,
     mcp: McpFileOption = None,
     agent: AgentSpecsOption = None,
+    workflow: WorkflowFilesOption = None,
     default: DefaultOption = None,
     allow_webhook: AllowWebhookOption = None,
     insecure: InsecureOption = False,
@@ -67,6 +69,7 @@ def up(
         "data_dir": data,
         "mcp_file": mcp,
         "agents": agent or None,
+        "workflows": workflow or None,
         "default_agent": default,
         "allow_webhook": allow_webhook or None,
         "insecure": insecure or None,
@@ -182,6 +185,22 @@ def serve_tools(
     _run_service(command.serve_tools(flags, as_json=json))
 
 
+@serve.command("messages")
+def serve_messages(
+    mesh: MeshOption = None,
+    *,
+    listen: ListenOption = None,
+    advertise: AdvertiseOption = None,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Serve messages between agents."""
+    from trunkline.cli import serve as command
+
+    flags = {"mesh": mesh, "listen": listen, "advertise": advertise, "data_dir": data}
+    _run_service(command.serve_messages(flags, as_json=json))
+
+
 @serve.command("agents", cls=AgentNamesCommand)
 def serve_agents(
     names: Annotated[
@@ -199,6 +218,7 @@ def serve_agents(
     data: DataOption = None,
     mcp: McpFileOption = None,
     agent: AgentSpecsOption = None,
+    workflow: WorkflowFilesOption = None,
     json: JsonOption = False,
 ) -> None:
     """Serve agents, with their own journal."""
@@ -211,6 +231,7 @@ def serve_agents(
         "data_dir": data,
         "mcp_file": mcp,
         "agents": agent or None,
+        "workflows": workflow or None,
     }
     _run_service(command.serve_agents(names or [], flags, as_json=json))
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from trunkline.v1 import messaging_service_pb2
 from trunkline_bridge.bindings import operation_table
 from trunkline_bridge.bindings.operation_table import Operation
 from trunkline_bridge.edge.permissions import (
@@ -28,6 +29,8 @@ def refusal(permissions: Permissions, agent: str, method: str) -> WireError:
 def test_every_operation_has_a_permission() -> None:
     values = vars(operation_table).values()
     names = {value.name for value in values if isinstance(value, Operation)}
+    service = messaging_service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
+    names |= {method.name for method in service.methods}
     assert names | {GET_ARTIFACT} == METHODS
 
 

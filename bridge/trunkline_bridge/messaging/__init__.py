@@ -1,0 +1,1 @@
+"""Messages between agents for callers outside: over HTTP, server-sent events and WebSockets."""

@@ -1,0 +1,275 @@
+"""Messages over HTTP: the routes below `/messages`, with the JSON mapping of the contract."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from trunkline.messaging.store import Envelope, EnvelopeFilter
+from trunkline.v1 import messaging_service_pb2
+from trunkline_bridge.bindings.http_handler import (
+    Binding,
+    BufferedResponse,
+    EventStreamResponse,
+    HttpRequest,
+    Response,
+)
+from trunkline_bridge.bindings.request_parser import parse_message
+from trunkline_bridge.bindings.rest_request import read_body, read_query
+from trunkline_bridge.edge import tracing
+from trunkline_bridge.edge.caller import Caller, CallerFactory
+from trunkline_bridge.edge.http import method_not_allowed_error, rest_error_body
+from trunkline_bridge.errors import WireError, invalid_params
+from trunkline_bridge.messaging.operations import MessageOperations
+from trunkline_bridge.protocol import V1_0
+from trunkline_bridge.streams.event_renderer import render_error_event
+from trunkline_bridge.versions.json_values import Json, dumps
+
+_REQUEST_TIMEOUT_S: Final = 60.0
+_STATE: Final = "DELIVERY_STATE_"
+_MAX_POSITION: Final = 2**63 - 1
+# Positions are numbers in queries, and unsigned in the contract.
+_QUERY_FIELDS: Final = (
+    *EnvelopeFilter.DESCRIPTOR.fields,
+    *messaging_service_pb2.ListEnvelopesRequest.DESCRIPTOR.fields_by_name.values(),
+    *messaging_service_pb2.WatchEnvelopesRequest.DESCRIPTOR.fields_by_name.values(),
+)
+_FILTER_NAMES: Final = frozenset(
+    name for field in EnvelopeFilter.DESCRIPTOR.fields for name in (field.json_name, field.name)
+)
+
+_Handler: TypeAlias = Callable[[Caller, Json, Mapping[str, str]], Awaitable[Message | Response]]
+
+
+def to_json(message: Message) -> Json:
+    """Return a message of the contract as JSON, with camel-case names."""
+    return json_format.MessageToDict(message)
+
+
+def parse_envelope(value: object, *, recipient: str = "") -> Envelope:
+    """Return the message in a JSON object; `recipient` is the default.
+
+    Raises:
+        WireError: it does not fit.
+    """
+    envelope = parse_message(value, message_type=Envelope)
+    envelope.recipient = envelope.recipient or recipient
+    return envelope
+
+
+def parse_position(text: str, *, field: str) -> int:
+    """Return a position. WireError: it is none."""
+    if not text.isdecimal() or int(text[:20]) > _MAX_POSITION:
+        raise invalid_params((field, "is no position; use the id of an event, or 0 for all"))
+    return int(text)
+
+
+class MessageRenderer:
+    """Renders messages as server-sent events; the id of an event is its position."""
+
+    def __init__(self) -> None:
+        self._position = -1
+
+    def render_chunks(
+        self, events: Sequence[messaging_service_pb2.WatchEnvelopesResponse]
+    ) -> Iterator[bytes]:
+        """Yield rendered responses of the messaging service."""
+        for event in events:
+            for stored in event.envelopes:
+                yield f"{self._id_line(stored.position)}data: {dumps(to_json(stored))}\n\n".encode()
+            if id_line := self._id_line(event.position):
+                # The position to continue from, if it is not that of a message.
+                yield f"event: position\n{id_line}data: {{}}\n\n".encode()
+
+    def _id_line(self, position: int) -> str:
+        """Return the line with an event's id; empty for a message that only changed."""
+        if position <= self._position:
+            return ""
+        self._position = position
+        return f"id: {position}\n"
+
+    def render_error(self, error: WireError) -> bytes:
+        """Render the event that reports an error and ends the stream."""
+        return render_error_event(dumps(rest_error_body(error)).encode(), event_type="error")
+
+
+class MessageBinding:
+    """The routes of messages and rooms."""
+
+    def __init__(self, operations: MessageOperations, callers: CallerFactory) -> None:
+        self.callers = callers
+        self._operations = operations
+
+    def routes(self, build_handler: Callable[[Binding], ASGIApp]) -> list[BaseRoute]:
+        """Return the routes; `build_handler` builds the application of each."""
+        room = "/messages/rooms/{room:segment}"
+        paths: Mapping[str, Mapping[str, _Handler]] = {
+            "/messages": {"GET": self._list, "POST": self._send},
+            "/messages:request": {"POST": self._request},
+            "/messages:watch": {"GET": self._watch},
+            "/messages:replay": {"POST": self._replay},
+            "/messages:redrive": {"POST": self._redrive},
+            "/messages:purge": {"POST": self._purge},
+            "/messages/rooms": {"GET": self._list_rooms},
+            f"{room}:join": {"POST": self._join},
+            f"{room}:leave": {"POST": self._leave},
+            f"{room}/messages": {"GET": self._list},
+            room: {"GET": self._get_room},
+            "/messages/{envelope_id:segment}": {"GET": self._get},
+        }
+        return [
+            Route(path, build_handler(_Resource(self, handlers)))
+            for path, handlers in paths.items()
+        ]
+
+    async def _send(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Message:
+        if "envelopes" in params:
+            request = parse_message(params, message_type=messaging_service_pb2.SendEnvelopesRequest)
+            if request.agent or request.HasField("cause"):
+                raise invalid_params(("agent", "only agents on the mesh send as agents"))
+            envelopes = list(request.envelopes)
+        else:
+            envelopes = [parse_envelope(params)]
+        stored = await self._operations.send(caller, envelopes)
+        return messaging_service_pb2.SendEnvelopesResponse(envelopes=stored)
+
+    async def _request(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Message:
+        timeout_s = _REQUEST_TIMEOUT_S
+        if caller.deadline is not None:
+            timeout_s = max(0.0, (caller.deadline - datetime.now(UTC)).total_seconds())
+        return await self._operations.request(caller, parse_envelope(params), timeout_s=timeout_s)
+
+    async def _get(self, caller: Caller, _params: Json, path: Mapping[str, str]) -> Message:
+        return await self._operations.get(caller, path["envelope_id"])
+
+    async def _list(self, caller: Caller, params: Json, path: Mapping[str, str]) -> Message:
+        query = _read_filter(params, path)
+        size = str(params.get("pageSize") or 0)
+        if not size.isdecimal() or int(size[:9]) > 1000:
+            raise invalid_params(("pageSize", "must be 1 to 1000"))
+        return await self._operations.read_page(
+            caller, query, page_size=int(size), page_token=str(params.get("pageToken", ""))
+        )
+
+    async def _watch(self, caller: Caller, params: Json, path: Mapping[str, str]) -> Response:
+        after = caller.last_event_id or str(params.get("afterPosition", ""))
+        with_deliveries = params.get("withDeliveries", False)
+        if not isinstance(with_deliveries, bool):
+            raise invalid_params(("withDeliveries", "must be true or false"))
+        events = self._operations.watch(
+            caller,
+            _read_filter(params, path),
+            after_position=parse_position(after, field="afterPosition") if after else None,
+            with_deliveries=with_deliveries,
+        )
+        return EventStreamResponse(events, MessageRenderer(), {})
+
+    async def _replay(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Message:
+        request = parse_message(params, message_type=messaging_service_pb2.ReplayEnvelopesRequest)
+        ids = await self._operations.replay(
+            caller, request.filter, recipient=request.recipient, dry_run=request.dry_run
+        )
+        return messaging_service_pb2.ReplayEnvelopesResponse(envelope_ids=ids)
+
+    async def _redrive(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Message:
+        request = parse_message(params, message_type=messaging_service_pb2.RedriveEnvelopesRequest)
+        count = await self._operations.redrive(caller, request.filter)
+        return messaging_service_pb2.RedriveEnvelopesResponse(deliveries=count)
+
+    async def _purge(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Message:
+        request = parse_message(params, message_type=messaging_service_pb2.PurgeEnvelopesRequest)
+        count = await self._operations.purge(caller, request.filter)
+        return messaging_service_pb2.PurgeEnvelopesResponse(envelopes=count)
+
+    async def _list_rooms(self, caller: Caller, _params: Json, _path: Mapping[str, str]) -> Message:
+        rooms = await self._operations.list_rooms(caller)
+        return messaging_service_pb2.ListRoomsResponse(rooms=rooms)
+
+    async def _get_room(self, caller: Caller, _params: Json, path: Mapping[str, str]) -> Message:
+        return await self._operations.get_room(caller, path["room"])
+
+    async def _join(self, caller: Caller, params: Json, path: Mapping[str, str]) -> Message:
+        return await self._operations.join(caller, path["room"], _read_member(params))
+
+    async def _leave(self, caller: Caller, params: Json, path: Mapping[str, str]) -> Message:
+        return await self._operations.leave(caller, path["room"], _read_member(params))
+
+
+class _Resource:
+    """The handlers at one path."""
+
+    methods: tuple[str, ...] = ()
+    method_hint = ""
+
+    def __init__(self, binding: MessageBinding, handlers: Mapping[str, _Handler]) -> None:
+        self.callers = binding.callers
+        self.handlers = handlers
+        self.allowed = ", ".join([*handlers, "OPTIONS"])
+
+    def new_call(self) -> "_MessageCall":
+        """Return an object for one request."""
+        return _MessageCall(self)
+
+
+class _MessageCall:
+    """One request."""
+
+    __slots__ = ("_headers", "_resource")
+
+    def __init__(self, resource: _Resource) -> None:
+        self._resource = resource
+        self._headers: dict[str, str] = {}
+
+    async def respond(self, request: HttpRequest) -> Response:
+        """Return the response."""
+        resource = self._resource
+        scope, headers, _ = request
+        method = scope["method"]
+        if method not in resource.handlers:
+            self._headers = {"allow": resource.allowed}
+            if method == "OPTIONS":
+                return BufferedResponse(status=204, content_type="", headers=self._headers)
+            raise method_not_allowed_error(method, allowed=resource.allowed)
+        identity = await resource.callers.authenticate(headers)
+        handler = resource.handlers[method]
+        tracing.name_request_span(f"messages.{handler.__name__.strip('_')}", "")
+        caller = resource.callers.build_caller(identity, headers, agent="", version=V1_0)
+        params: Any = (
+            await read_body(request)
+            if method == "POST"
+            else read_query(scope["query_string"], _QUERY_FIELDS)
+        )
+        result = await handler(caller, params, scope["path_params"])
+        if not isinstance(result, Message):
+            return result
+        return BufferedResponse(dumps(to_json(result)).encode())
+
+    def error_response(self, error: WireError) -> BufferedResponse:
+        """Return an error under its HTTP status."""
+        body = dumps(rest_error_body(error)).encode()
+        return BufferedResponse(body, error.kind.http_status, headers=self._headers)
+
+
+def _read_filter(params: Json, path: Mapping[str, str]) -> EnvelopeFilter:
+    """Return the filter in a query; a room in the path is a condition."""
+    fields = {name: value for name, value in params.items() if name in _FILTER_NAMES}
+    if "states" in fields:
+        names = (state.strip().upper() for state in fields["states"])
+        fields["states"] = [
+            name if name.startswith(_STATE) else f"{_STATE}{name}" for name in names
+        ]
+    query = parse_message(fields, message_type=EnvelopeFilter)
+    if "room" in path:
+        query.room = path["room"]
+    return query
+
+
+def _read_member(params: Json) -> str:
+    member = params.get("member", "")
+    if not isinstance(member, str):
+        raise invalid_params(("member", "must be the name of an agent; empty: the caller"))
+    return member

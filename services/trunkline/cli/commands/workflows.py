@@ -1,0 +1,79 @@
+"""The commands for workflows: validate, show, diff and export files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trunkline.cli.exits import finish
+from trunkline.cli.options import JsonOption, MeshOption
+
+workflow = typer.Typer(
+    help="Validate, draw, compare and export workflows.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A workflow, YAML or JSON.", show_default=False)
+]
+
+
+@workflow.command("validate")
+def validate_files(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Workflows, YAML or JSON.", show_default=False),
+    ],
+    mesh: MeshOption = None,
+    *,
+    json: JsonOption = False,
+) -> None:
+    """Validate workflow files; print all faults with their lines. Exits 1 if there are any.
+
+    With --mesh, also check the names of agents, tools and workflows.
+    """
+    from trunkline.cli import workflow_files as command
+
+    finish(lambda: command.validate_files(files, mesh, as_json=json))
+
+
+@workflow.command("show")
+def show_file(
+    file: FileArgument,
+    *,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="OUT", help="Write an SVG there.", show_default=False)
+    ] = None,
+    visited: Annotated[
+        str, typer.Option(metavar="ID,ID", help="Mark these nodes as the path of a run.")
+    ] = "",
+    failed: Annotated[str, typer.Option(metavar="ID", help="Mark this node as failed.")] = "",
+) -> None:
+    """Draw a workflow as Mermaid text, or as an SVG."""
+    from trunkline.cli import workflow_files as command
+
+    path = [name for name in visited.split(",") if name]
+    finish(lambda: command.show_file(file, svg, path, failed))
+
+
+@workflow.command("diff")
+def diff_files(old: FileArgument, new: FileArgument, *, json: JsonOption = False) -> None:
+    """Show the differences of two versions. Exits 1 if there are any."""
+    from trunkline.cli import workflow_files as command
+
+    finish(lambda: command.diff_files(old, new, as_json=json))
+
+
+@workflow.command("export")
+def export_workflow(
+    source: FileArgument,
+    *,
+    file_format: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="yaml or json.")
+    ] = "yaml",
+) -> None:
+    """Print a workflow as YAML or JSON, in the form that Trunkline writes."""
+    from trunkline.cli import workflow_files as command
+
+    finish(lambda: command.export_file(source, file_format))

@@ -1,0 +1,130 @@
+"""`trunkline workflow validate`, `show`, `diff` and `export`: the commands for workflow files."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.terminal import print_json, print_stderr, write
+from trunkline.client.services import TOOL_SERVERS_TIMEOUT_S
+from trunkline.errors import ConfigurationError, InvalidArgumentError
+from trunkline.tasks.content import to_json
+from trunkline.workflows.builders import dump_workflow
+from trunkline.workflows.differences import list_differences
+from trunkline.workflows.drawing import RunPath, draw_mermaid, draw_svg
+from trunkline.workflows.validation import MeshNames, Validation, load_workflow, validate_file
+
+FORMATS: Final = ("yaml", "json")
+
+
+def validate_files(files: Sequence[Path], mesh: str | None, *, as_json: bool) -> ExitCode:
+    """Print all faults of files. Names are checked against a mesh if one is named.
+
+    Raises:
+        ConfigurationError: a file can't be read.
+        PeerUnavailableError: the mesh does not answer.
+    """
+    is_mesh_known = mesh is not None or bool(os.environ.get("TRUNKLINE_MESH"))
+    names = asyncio.run(_fetch_names(mesh)) if is_mesh_known else MeshNames()
+    validations = {str(file): validate_file(file, names) for file in files}
+    if as_json:
+        print_json({name: _to_json(validation) for name, validation in validations.items()})
+    else:
+        for name, validation in validations.items():
+            _print_validation(name, validation)
+    is_valid = all(validation.workflow is not None for validation in validations.values())
+    return ExitCode.OK if is_valid else ExitCode.FAILED
+
+
+def show_file(file: Path, svg: Path | None, visited: Sequence[str], failed: str) -> ExitCode:
+    """Draw a workflow: print Mermaid text, or write an SVG.
+
+    Raises:
+        ConfigurationError: the file has faults, or the SVG can't be written.
+        InvalidArgumentError: a node of the path is not in the workflow.
+    """
+    workflow = load_workflow(file)
+    known = {node.id for node in workflow.nodes}
+    for option, names in (("--visited", visited), ("--failed", [failed] if failed else [])):
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise InvalidArgumentError(option, f"the workflow has no node {unknown[0]!r}")
+    path = RunPath(tuple(visited), failed)
+    if svg is None:
+        write(draw_mermaid(workflow, path))
+        return ExitCode.OK
+    try:
+        svg.write_text(draw_svg(workflow, path), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(str(svg), f"can't be written: {error.strerror}") from error
+    print_stderr(f"wrote {svg}")
+    return ExitCode.OK
+
+
+def diff_files(old: Path, new: Path, *, as_json: bool) -> ExitCode:
+    """Print the differences of two workflows; return FAILED if there are any, as `diff` does.
+
+    Raises:
+        ConfigurationError: a file has faults.
+    """
+    lines = list_differences(load_workflow(old), load_workflow(new))
+    if as_json:
+        print_json({"differences": lines})
+    else:
+        write("".join(f"{line}\n" for line in lines))
+    return ExitCode.FAILED if lines else ExitCode.OK
+
+
+def export_file(file: Path, file_format: str) -> ExitCode:
+    """Print a workflow in our form, as YAML or JSON.
+
+    Raises:
+        ConfigurationError: the file has faults.
+        InvalidArgumentError: there is no such format.
+    """
+    if file_format not in FORMATS:
+        raise InvalidArgumentError("--format", f"{file_format!r} is none of: {', '.join(FORMATS)}")
+    write(dump_workflow(load_workflow(file), file_format))
+    return ExitCode.OK
+
+
+async def _fetch_names(mesh: str | None) -> MeshNames:
+    """Return the names of agents and tools of a mesh. Workflows are agents of it."""
+    async with open_mesh_view(mesh) as view:
+        agents = {agent.card.name for host in view.hosts for agent in host.agents}
+        listing = await view.tool_client().wait_for_tools(timeout_s=TOOL_SERVERS_TIMEOUT_S)
+        tools: dict[str, Any] = {
+            f"{tool.server}/{tool.name}": to_json(tool.input_schema) for tool in listing.tools
+        }
+    return MeshNames(frozenset(agents), tools, dict.fromkeys(agents))
+
+
+def _print_validation(name: str, validation: Validation) -> None:
+    for fault in validation.faults:
+        print(fault)
+    if validation.workflow is not None:
+        print(f"ok  {name}")
+    if validation.unchecked:
+        print_stderr(
+            f"{name}: names of {', '.join(validation.unchecked)} were not checked; "
+            "give --mesh to check them"
+        )
+
+
+def _to_json(validation: Validation) -> dict[str, Any]:
+    return {
+        "valid": validation.workflow is not None,
+        "faults": [
+            {
+                "line": fault.line,
+                "column": fault.column,
+                "where": fault.where,
+                "problem": fault.problem,
+            }
+            for fault in validation.faults
+        ],
+        "unchecked": list(validation.unchecked),
+    }

@@ -1,0 +1,134 @@
+"""Messages between agents: their service in a mesh, or in a process of its own."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+
+from trunkline.audit import open_audit_log
+from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_background
+from trunkline.encryption import open_if_encrypting
+from trunkline.errors import PeerError
+from trunkline.identity import open_credentials
+from trunkline.mesh.registry import STOP_GRACE_S
+from trunkline.messaging.broker import MessageBroker
+from trunkline.messaging.dispatcher import Dispatcher, DispatchOptions
+from trunkline.messaging.leftover_store import open_leftover
+from trunkline.messaging.messaging_servicer import SERVICE, MessagingServicer
+from trunkline.messaging.middleware import Middleware, load_middleware
+from trunkline.messaging.modes import open_store
+from trunkline.messaging.store import MessageStore
+from trunkline.messaging.types import TYPES, load_type_plugins
+from trunkline.private_files import PRIVATE_FOLDER
+from trunkline.registry import Membership
+from trunkline.runtime import ServiceStatus
+from trunkline.server import MeshServer
+from trunkline.server.policy import Policy
+from trunkline.settings import Settings, advertised_address
+from trunkline.traces import MeshTarget, configure_tracing
+from trunkline.v1 import messaging_service_pb2_grpc, registry_service_pb2
+
+logger = logging.getLogger(__name__)
+
+_REMOVAL_INTERVAL_S = 3600.0
+
+
+@asynccontextmanager
+async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
+    """Serve messages in this process, and nothing else.
+
+    Raises:
+        ConfigurationError: the address can't be listened on, or a setting is wrong.
+        JournalUnavailableError: the local store can't be used.
+    """
+    advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
+    mesh = str(settings.mesh)
+    async with AsyncExitStack() as stack:
+        audit = await stack.enter_async_context(open_audit_log(settings, process="messages"))
+        credentials = await stack.enter_async_context(open_credentials(settings))
+        stack.callback(configure_tracing("messages", mesh=MeshTarget(mesh, credentials)).shutdown)
+        channels = ChannelPool.from_settings(settings, credentials)
+        await stack.enter_async_context(channels)
+        server = MeshServer(credentials, policy=settings.policy, audit=audit)
+        directory = Directory(channels, mesh)
+        mode = await stack.enter_async_context(add_messages(server, settings, directory))
+        (address,) = await server.start(str(settings.listen))
+        stack.push_async_callback(server.stop, STOP_GRACE_S)
+        await stack.enter_async_context(directory)
+        member = registry_service_pb2.Host(
+            host_id=f"messages@{advertised.with_bound_port(address)}",
+            address=advertised.with_bound_port(address),
+            services=server.services,
+            messaging_mode=mode,
+        )
+        membership = Membership(RegistryClient(channels.get(mesh)), member)
+        await stack.enter_async_context(membership)
+        yield ServiceStatus(
+            [{"service": "messages", "grpc": address}], joined=membership.registered
+        )
+
+
+@asynccontextmanager
+async def add_messages(
+    server: MeshServer, settings: Settings, directory: Directory
+) -> AsyncIterator[str]:
+    """Add the messaging service to a server, and deliver messages in the block; yield the mode.
+
+    The directory may be opened within the block.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or Redis can't be reached in the distributed mode.
+        JournalUnavailableError: the local store can't be used.
+    """
+    load_type_plugins()
+    table = settings.messaging
+    middleware: Sequence[Middleware] = load_middleware(table.middleware)
+    async with AsyncExitStack() as stack:
+        path = settings.data_dir / PRIVATE_FOLDER / "messages.db"
+        keyring = open_if_encrypting(settings)
+        store = await stack.enter_async_context(open_store(table, path=path, keyring=keyring))
+        open_broker = partial(
+            MessageBroker,
+            directory=directory,
+            types=TYPES,
+            middleware=middleware,
+            policy=Policy(settings.policy),
+            retention_s=table.age_s,
+        )
+        broker = open_broker(store)
+        options = DispatchOptions(
+            attempts=table.attempts,
+            first_backoff_s=table.backoff_s,
+            max_backoff_s=table.max_backoff_s,
+            per_recipient=table.concurrency,
+            patience_s=table.host_patience_s,
+        )
+        dispatcher = Dispatcher(broker, directory, options, middleware=middleware)
+        server.add_service(
+            SERVICE,
+            messaging_service_pb2_grpc.add_MessagingServiceServicer_to_server,
+            MessagingServicer(broker, server.audit),
+        )
+        await stack.enter_async_context(run_in_background(dispatcher.run()))
+        leftover = await stack.enter_async_context(open_leftover(store, path=path, keyring=keyring))
+        if leftover is not None:
+            leftover_dispatcher = Dispatcher(
+                open_broker(leftover), directory, options, middleware=middleware
+            )
+            await stack.enter_async_context(run_in_background(leftover_dispatcher.run()))
+        await stack.enter_async_context(run_in_background(_remove_old_messages(store, table.age_s)))
+        yield store.mode
+
+
+async def _remove_old_messages(store: MessageStore, age_s: float) -> None:
+    """Delete messages that are older than the retention, every hour."""
+    while True:
+        try:
+            before = datetime.now(UTC).timestamp() - age_s
+            if count := await store.remove_old(before=before):
+                logger.info("messages.removed", extra={"count": count})
+        except PeerError as error:
+            logger.warning("messages.not_removed", extra={"problem": str(error)})
+        await asyncio.sleep(_REMOVAL_INTERVAL_S)

@@ -1,0 +1,1 @@
+"""Messages between agents: their store, delivery, rooms and service."""

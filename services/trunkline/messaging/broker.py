@@ -1,0 +1,343 @@
+"""Accepts messages: checks and completes them, and finds the agents that get them."""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+from opentelemetry.trace import SpanKind
+
+from trunkline import telemetry
+from trunkline.accounts import ANONYMOUS_ACCOUNT
+from trunkline.client import Directory
+from trunkline.errors import (
+    AgentNotFoundError,
+    EnvelopeNotFoundError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+)
+from trunkline.messaging import addresses, middleware
+from trunkline.messaging.middleware import Middleware
+from trunkline.messaging.store import Envelope, MessageStore, NewMessage, Room, StoredEnvelope
+from trunkline.messaging.types import MessageTypes, SystemMessage
+from trunkline.server.policy import Policy
+from trunkline.v1 import registry_service_pb2
+
+MAX_ENVELOPES: Final = 1000
+"""The number of messages that are accepted at once."""
+_PAYLOAD_LIMIT_BYTES: Final = 256 * 1024
+_HOP_LIMIT: Final = 64
+_ID_LIMIT: Final = 128
+_SHORT_FIELDS: Final = (
+    "envelope_id",
+    "correlation_id",
+    "causation_id",
+    "type",
+    "recipient",
+    "room",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The sender of messages: a user of an account, or an agent that works for one."""
+
+    account: str
+    caller: str = ""
+    agent: str = ""
+
+    @property
+    def address(self) -> str:
+        """The name in `Envelope.sender`."""
+        return self.agent or addresses.user_address(self.caller)
+
+
+class MessageBroker:
+    """Accepts the messages of a mesh into its store."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        directory: Directory,
+        types: MessageTypes,
+        *,
+        middleware: Sequence[Middleware] = (),
+        policy: Policy | None = None,
+        retention_s: float = 30 * 24 * 3600.0,
+    ) -> None:
+        """Messages without an expiry of their own expire after `retention_s`."""
+        self.store = store
+        self._directory = directory
+        self._types = types
+        self._middleware = middleware
+        self._policy = policy
+        self._retention = timedelta(seconds=retention_s)
+        self._known_agents: set[str] = set()
+
+    async def send(
+        self,
+        sender: Sender,
+        envelopes: Sequence[Envelope],
+        *,
+        cause: Envelope | None = None,
+        on_behalf_of: str = "",
+    ) -> list[StoredEnvelope]:
+        """Accept messages, all or none. `cause` is the message that the sender handles now.
+
+        A replayed message stays one of the sender that it is sent `on_behalf_of`.
+
+        Raises:
+            InvalidArgumentError: a message is wrong; the error names its number and field.
+            AgentNotFoundError: a recipient never was on the mesh.
+            PermissionDeniedError: the policy does not let the sender message the recipient.
+            QueueFullError: too many deliveries wait.
+        """
+        if not 0 < len(envelopes) <= MAX_ENVELOPES:
+            raise InvalidArgumentError("envelopes", f"give 1 to {MAX_ENVELOPES} messages")
+        messages = [
+            await self.prepare(
+                sender,
+                envelope,
+                cause=cause,
+                on_behalf_of=on_behalf_of,
+                is_reply=bool(on_behalf_of),
+                field=f"envelopes[{index}]",
+            )
+            for index, envelope in enumerate(envelopes)
+        ]
+        return await self.store.accept(messages)
+
+    async def prepare(
+        self,
+        sender: Sender,
+        envelope: Envelope,
+        *,
+        cause: Envelope | None,
+        on_behalf_of: str = "",
+        is_reply: bool = False,
+        field: str = "envelope",
+    ) -> NewMessage:
+        """Return a message, checked and completed; raises what `send` raises.
+
+        The dispatcher knows that a message `is_reply`; of others that is checked.
+        """
+        attributes = message_attributes("send", envelope, destination=envelope.recipient)
+        # Users and rooms are many, and names of spans are few.
+        kind, _, rest = envelope.recipient.partition(":")
+        name = f"send {kind}" if rest else f"send {envelope.recipient}"
+        with telemetry.span(name, kind=SpanKind.PRODUCER, attributes=attributes) as span:
+            prepared = self._complete(sender, envelope, cause, on_behalf_of)
+            span.set_attributes(
+                message_attributes("send", prepared, destination=envelope.recipient)
+            )
+            try:
+                if prepared.is_reply and not is_reply:
+                    await self._check_reply(sender, prepared)
+                await middleware.send(self._middleware, sender.account, prepared)
+                self._check(prepared)
+                recipients = await self._find_recipients(sender, prepared)
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError(f"{field}.{error.field}", error.problem) from None
+        account = sender.account or ANONYMOUS_ACCOUNT
+        return NewMessage(account, prepared, caller=sender.caller, recipients=recipients)
+
+    def _complete(
+        self, sender: Sender, envelope: Envelope, cause: Envelope | None, on_behalf_of: str
+    ) -> Envelope:
+        """Return a copy of a message with the fields that the service sets."""
+        prepared = Envelope()
+        prepared.CopyFrom(envelope)
+        if not on_behalf_of:
+            prepared.ClearField("replay_of")
+        prepared.sender = on_behalf_of or sender.address
+        prepared.envelope_id = envelope.envelope_id or str(uuid.uuid4())
+        prepared.create_time.FromDatetime(datetime.now(UTC))
+        prepared.hop_count = 0
+        prepared.traceparent = telemetry.current_traceparent() or envelope.traceparent
+        if cause is not None:
+            prepared.causation_id = envelope.causation_id or cause.envelope_id
+            prepared.correlation_id = envelope.correlation_id or cause.correlation_id
+            prepared.room = envelope.room or cause.room
+            prepared.hop_count = cause.hop_count + 1
+        prepared.correlation_id = prepared.correlation_id or prepared.envelope_id
+        if not prepared.HasField("expire_time"):
+            prepared.expire_time.FromDatetime(datetime.now(UTC) + self._retention)
+        return prepared
+
+    async def note_agents(self) -> None:
+        """Remember the agents that are on the mesh, for messages to them while they are away."""
+        names = self._directory.list_agents().keys()
+        if new := names - self._known_agents:
+            await self.store.add_agents(new)
+            self._known_agents |= new
+
+    def check_policy(self, account: str, envelope: Envelope, recipient: str) -> None:
+        """Check that the sender of a message may message an agent.
+
+        Raises:
+            PermissionDeniedError: a rule of the policy forbids it.
+        """
+        if self._policy is not None:
+            agent = "" if addresses.is_user(envelope.sender) else envelope.sender
+            self._policy.check_message(account, agent=agent, recipient=recipient)
+
+    async def join(self, sender: Sender, room: str, member: str) -> Room:
+        """Add a member to a room, with a notice to the room. Raises as `send`."""
+        return await self.store.join(*await self._prepare_membership(sender, room, member, "join"))
+
+    async def leave(self, sender: Sender, room: str, member: str) -> Room:
+        """Remove a member from a room, with a notice to the room. Raises as `send`."""
+        return await self.store.leave(
+            *await self._prepare_membership(sender, room, member, "leave")
+        )
+
+    async def _prepare_membership(
+        self, sender: Sender, room: str, member: str, event: Literal["join", "leave"]
+    ) -> tuple[str, str, str, NewMessage]:
+        member = member or sender.address
+        addresses.check_room(room)
+        if event == "join" and not addresses.is_user(member):
+            await self._find_agent(member)
+        notice = Envelope(
+            envelope_id=str(uuid.uuid4()),
+            sender=addresses.SERVICE,
+            recipient=addresses.room_address(room),
+            room=room,
+            type="system",
+        )
+        notice.data.update(SystemMessage(event=event, member=member).model_dump())
+        notice.correlation_id = notice.envelope_id
+        notice.create_time.FromDatetime(datetime.now(UTC))
+        notice.expire_time.FromDatetime(datetime.now(UTC) + self._retention)
+        account = sender.account or ANONYMOUS_ACCOUNT
+        members = (await self.store.get_room(account, room)).members
+        others = (name for name in members if name != member)
+        recipients = self._select(account, notice, others)
+        message = NewMessage(account, notice, caller=sender.caller, recipients=recipients)
+        return account, room, member, message
+
+    def _check(self, envelope: Envelope) -> None:
+        if not envelope.recipient:
+            problem = "is missing; give an agent, `all`, `room:NAME` or `broadcast`"
+            raise InvalidArgumentError("recipient", problem)
+        for name in _SHORT_FIELDS:
+            if len(getattr(envelope, name)) > _ID_LIMIT:
+                raise InvalidArgumentError(name, f"is longer than {_ID_LIMIT} characters")
+        if not envelope.type:
+            raise InvalidArgumentError("type", "is missing, for example `user_message`")
+        if envelope.WhichOneof("payload") is None:
+            raise InvalidArgumentError("payload", "is missing; give text or data")
+        if (size := envelope.ByteSize()) > _PAYLOAD_LIMIT_BYTES:
+            problem = (
+                f"has {size:,} bytes, at most {_PAYLOAD_LIMIT_BYTES:,} are allowed; "
+                "store the content with a task and send its URL"
+            )
+            raise InvalidArgumentError("payload", problem)
+        if envelope.hop_count > _HOP_LIMIT:
+            problem = f"{envelope.hop_count} messages led to this one; handlers answer in a circle"
+            raise InvalidArgumentError("hop_count", problem)
+        if envelope.HasField("expire_time") and envelope.expire_time.ToDatetime(
+            tzinfo=UTC
+        ) <= datetime.now(UTC):
+            raise InvalidArgumentError("expire_time", "is in the past")
+        self._types.validate(envelope)
+
+    async def _check_reply(self, sender: Sender, reply: Envelope) -> None:
+        """Check that a message may be the reply to another one: that its sender got that."""
+        try:
+            stored = await self.store.get(sender.account, reply.causation_id)
+        except EnvelopeNotFoundError:
+            problem = "names no message of the account, but a reply answers one"
+            raise InvalidArgumentError("causation_id", problem) from None
+        cause = stored.envelope
+        receivers = {cause.recipient, *(delivery.recipient for delivery in stored.deliveries)}
+        if cause.room:
+            receivers |= set((await self.store.get_room(sender.account, cause.room)).members)
+        if reply.sender not in receivers:
+            problem = f"is wrong: {reply.sender} did not get message {reply.causation_id}"
+            raise InvalidArgumentError("is_reply", problem)
+        reply.correlation_id = cause.correlation_id
+        reply.hop_count = cause.hop_count + 1
+
+    async def _find_recipients(self, sender: Sender, envelope: Envelope) -> Sequence[str]:
+        """Return the agents that a message is delivered to."""
+        account = sender.account
+        recipient = envelope.recipient
+        if addresses.is_user(recipient):
+            return ()
+        room = addresses.room_of(recipient, envelope.room)
+        if room is not None:
+            envelope.room = room
+            members = (await self.store.get_room(account, room)).members
+            return self._select(account, envelope, members)
+        if recipient == addresses.ALL:
+            return self._select(account, envelope, self._directory.list_agents())
+        self.check_policy(account, envelope, recipient)
+        agent = await self._find_agent(recipient)
+        if agent is not None and not _takes(agent, envelope) and not envelope.is_reply:
+            types = ", ".join(agent.message_types) or "requests"
+            problem = f"agent {recipient!r} does not take {envelope.type!r}; it takes: {types}"
+            raise InvalidArgumentError("type", problem)
+        # An agent may send itself a message, for later.
+        return [recipient] if agent is None or _takes(agent, envelope) else []
+
+    async def _find_agent(self, name: str) -> registry_service_pb2.AgentRegistration | None:
+        """Return an agent's registration; None: it was on the mesh, and may be back.
+
+        Raises:
+            AgentNotFoundError: it never was on the mesh.
+        """
+        try:
+            return self._directory.get_agent(name)
+        except AgentNotFoundError:
+            if name in self._known_agents or name in await self.store.list_agents():
+                return None
+            raise
+
+    def _select(self, account: str, envelope: Envelope, names: Iterable[str]) -> Sequence[str]:
+        """Return the agents among names, without the sender, that take the message and may."""
+        agents = self._directory.list_agents()
+        return [
+            name
+            for name in names
+            if name != envelope.sender
+            # A member that is not on the mesh now gets the message when it is back.
+            and not addresses.is_user(name)
+            and (name not in agents or _takes(agents[name], envelope))
+            and self._is_allowed(account, envelope, name)
+        ]
+
+    def _is_allowed(self, account: str, envelope: Envelope, recipient: str) -> bool:
+        if envelope.sender == addresses.SERVICE:
+            return True
+        try:
+            self.check_policy(account, envelope, recipient)
+        except PermissionDeniedError:
+            return False
+        return True
+
+
+def _takes(agent: registry_service_pb2.AgentRegistration, envelope: Envelope) -> bool:
+    """Return whether an agent has a handler for a message, or answers it as a request."""
+    if not agent.message_types:
+        return not envelope.is_reply and envelope.type != "system"
+    if not envelope.type_version:
+        # The newest one that the receiver knows.
+        return any(each.partition("@")[0] in {"*", envelope.type} for each in agent.message_types)
+    versions = {"*", envelope.type, f"{envelope.type}@{envelope.type_version}"}
+    return not versions.isdisjoint(agent.message_types)
+
+
+def message_attributes(
+    operation: Literal["send", "process"], envelope: Envelope, *, destination: str
+) -> Mapping[str, str]:
+    """Return the attributes of a span of a message, by OpenTelemetry's conventions."""
+    return {
+        telemetry.MESSAGING_SYSTEM: telemetry.TRUNKLINE,
+        telemetry.MESSAGING_OPERATION_NAME: operation,
+        telemetry.MESSAGING_OPERATION_TYPE: operation,
+        telemetry.MESSAGING_DESTINATION_NAME: destination,
+        telemetry.MESSAGING_MESSAGE_ID: envelope.envelope_id,
+        telemetry.MESSAGING_CONVERSATION_ID: envelope.correlation_id,
+    }

@@ -1,0 +1,220 @@
+"""The client of `trunkline.v1.MessagingService`."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any, Final, Protocol
+
+import grpc
+from google.protobuf.message import Message
+
+from trunkline.client.backoff import Backoff, RetryWindow
+from trunkline.client.host import UNARY_TIMEOUT_S
+from trunkline.client.statements import find_statement, statement_metadata
+from trunkline.client.status import translate_errors
+from trunkline.errors import PeerError, PeerTimeoutError, PeerUnavailableError
+from trunkline.messaging.messaging_servicer import SERVICE
+from trunkline.messaging.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
+from trunkline.v1 import messaging_service_pb2 as pb2
+from trunkline.v1 import messaging_service_pb2_grpc
+
+logger = logging.getLogger(__name__)
+
+# A service that restarts is back in this time.
+_PATIENCE_S: Final = 10.0
+
+
+class ServiceChannels(Protocol):
+    """Finds a host that serves a service, as a Directory does."""
+
+    def channel_for_service(self, full_name: str) -> grpc.aio.Channel:
+        """Return a channel to a host. PeerUnavailableError: no host serves it."""
+        ...
+
+
+class MessagingClient:
+    """Calls MessagingService for one user of an account, or for an agent that works for one.
+
+    It finds the service in the directory at each call. Every method raises TrunklineErrors only,
+    PeerUnavailableError among them if no process serves messages.
+    """
+
+    def __init__(
+        self, directory: ServiceChannels, *, account: str = "", caller: str = "", agent: str = ""
+    ) -> None:
+        self._directory = directory
+        self._account = account
+        self._caller = caller
+        self._agent = agent
+
+    async def send(
+        self, envelopes: Sequence[Envelope], *, cause: Envelope | None = None
+    ) -> list[StoredEnvelope]:
+        """Send messages, all or none; they are stored when the call returns.
+
+        `cause` is the message that the agent handles now. Repeating a message with its id is
+        harmless, and a service that can't be reached is called again for 10 seconds.
+
+        Raises:
+            InvalidArgumentError: a message is wrong.
+            AgentNotFoundError: a recipient never was on the mesh.
+            PermissionDeniedError: the policy forbids it.
+            QueueFullError: too many deliveries wait.
+        """
+        for envelope in envelopes:
+            envelope.envelope_id = envelope.envelope_id or str(uuid.uuid4())
+        request = pb2.SendEnvelopesRequest(
+            account=self._account,
+            caller=self._caller,
+            agent=self._agent,
+            envelopes=envelopes,
+            cause=cause,
+        )
+        window = RetryWindow(_PATIENCE_S)
+        while True:
+            try:
+                response: pb2.SendEnvelopesResponse = await self._call("SendEnvelopes", request)
+            except PeerUnavailableError as error:
+                await asyncio.sleep(window.next_pause_s(error))
+            else:
+                return list(response.envelopes)
+
+    async def request(
+        self, envelope: Envelope, *, timeout_s: float, cause: Envelope | None = None
+    ) -> Envelope:
+        """Send a message and return the first reply to it.
+
+        Raises:
+            PeerTimeoutError: there is none in time. The message stays, and may be answered later.
+            As `send`.
+        """
+        (sent,) = await self.send([envelope], cause=cause)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._wait_for_reply(sent)
+        except TimeoutError:
+            pass
+        problem = f"no reply to message {sent.envelope.envelope_id} in {timeout_s:g} s"
+        raise PeerTimeoutError(sent.envelope.recipient, problem)
+
+    async def _wait_for_reply(self, sent: StoredEnvelope) -> Envelope:
+        """Return the first reply to a message, also if the service restarts meanwhile."""
+        query = EnvelopeFilter(causation_id=sent.envelope.envelope_id)
+        backoff = Backoff()
+        while True:
+            try:
+                async with aclosing(self.watch(query, after_position=sent.position)) as updates:
+                    async for update in updates:
+                        backoff.reset()
+                        for stored in update.envelopes:
+                            if stored.envelope.is_reply:
+                                return stored.envelope
+            except PeerError as error:
+                logger.debug("messages.watch_ended", extra={"problem": str(error)})
+            await backoff.pause()
+
+    async def get(self, envelope_id: str) -> StoredEnvelope:
+        """Return a message with its deliveries.
+
+        Raises:
+            EnvelopeNotFoundError: there is none.
+        """
+        request = pb2.GetEnvelopeRequest(account=self._account, envelope_id=envelope_id)
+        response: pb2.GetEnvelopeResponse = await self._call("GetEnvelope", request)
+        return response.envelope
+
+    async def read_page(
+        self, query: EnvelopeFilter, *, page_size: int = 0, page_token: str = ""
+    ) -> pb2.ListEnvelopesResponse:
+        """Return a page of the messages that match, newest first."""
+        request = pb2.ListEnvelopesRequest(
+            account=self._account, filter=query, page_size=page_size, page_token=page_token
+        )
+        response: pb2.ListEnvelopesResponse = await self._call("ListEnvelopes", request)
+        return response
+
+    async def watch(
+        self,
+        query: EnvelopeFilter,
+        *,
+        after_position: int | None = None,
+        with_deliveries: bool = False,
+    ) -> AsyncGenerator[pb2.WatchEnvelopesResponse, None]:
+        """Yield messages that match as they are accepted. Close the iterator to end the call."""
+        request = pb2.WatchEnvelopesRequest(
+            account=self._account,
+            filter=query,
+            after_position=after_position,
+            with_deliveries=with_deliveries,
+        )
+        channel = self._directory.channel_for_service(SERVICE)
+        metadata = statement_metadata(await find_statement(channel, request))
+        with translate_errors(SERVICE):
+            stub = messaging_service_pb2_grpc.MessagingServiceStub(channel)
+            call = stub.WatchEnvelopes(request, metadata=metadata)
+        try:
+            with translate_errors(SERVICE):
+                async for response in call:
+                    yield response
+        finally:
+            call.cancel()
+
+    async def replay(
+        self, query: EnvelopeFilter, *, recipient: str = "", dry_run: bool = False
+    ) -> list[str]:
+        """Send messages again, to their recipients or another one; return the new ids.
+
+        A dry run returns the ids of the messages that it would send again.
+        """
+        request = pb2.ReplayEnvelopesRequest(
+            account=self._account,
+            caller=self._caller,
+            filter=query,
+            recipient=recipient,
+            dry_run=dry_run,
+        )
+        response: pb2.ReplayEnvelopesResponse = await self._call("ReplayEnvelopes", request)
+        return list(response.envelope_ids)
+
+    async def redrive(self, query: EnvelopeFilter) -> int:
+        """Deliver dead letters again; return the number of deliveries."""
+        request = pb2.RedriveEnvelopesRequest(account=self._account, filter=query)
+        response: pb2.RedriveEnvelopesResponse = await self._call("RedriveEnvelopes", request)
+        return response.deliveries
+
+    async def purge(self, query: EnvelopeFilter) -> int:
+        """Delete messages whose deliveries have ended; return their number."""
+        request = pb2.PurgeEnvelopesRequest(account=self._account, filter=query)
+        response: pb2.PurgeEnvelopesResponse = await self._call("PurgeEnvelopes", request)
+        return response.envelopes
+
+    async def join(self, room: str, member: str = "") -> Room:
+        """Add an agent, or the user, to a room."""
+        request = pb2.JoinRoomRequest(
+            account=self._account, caller=self._caller, room=room, member=member
+        )
+        response: pb2.JoinRoomResponse = await self._call("JoinRoom", request)
+        return response.room
+
+    async def leave(self, room: str, member: str = "") -> Room:
+        """Remove an agent, or the user, from a room."""
+        request = pb2.LeaveRoomRequest(
+            account=self._account, caller=self._caller, room=room, member=member
+        )
+        response: pb2.LeaveRoomResponse = await self._call("LeaveRoom", request)
+        return response.room
+
+    async def list_rooms(self) -> list[Room]:
+        """Return the rooms of the account, sorted by name."""
+        request = pb2.ListRoomsRequest(account=self._account)
+        response: pb2.ListRoomsResponse = await self._call("ListRooms", request)
+        return list(response.rooms)
+
+    async def _call(self, method: str, request: Message) -> Any:  # noqa: ANN401  the response of the method
+        channel = self._directory.channel_for_service(SERVICE)
+        metadata = statement_metadata(await find_statement(channel, request))
+        stub = messaging_service_pb2_grpc.MessagingServiceStub(channel)
+        with translate_errors(SERVICE):
+            return await getattr(stub, method)(request, timeout=UNARY_TIMEOUT_S, metadata=metadata)

@@ -1,0 +1,134 @@
+"""Converts between envelopes of the contract and what the code of agents sees."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, cast
+
+from google.protobuf import json_format
+from pydantic import BaseModel
+
+from trunkline.errors import InvalidArgumentError
+from trunkline.messaging.store import Envelope
+from trunkline.messaging.types import TYPES
+from trunkline.tasks.content import to_struct
+from trunkline.tasks.messages import MeshMessage, Payload, Priority, Reply
+from trunkline.v1 import envelope_pb2
+
+_PRIORITIES: Final[Mapping[str, envelope_pb2.EnvelopePriority.ValueType]] = {
+    "low": envelope_pb2.ENVELOPE_PRIORITY_LOW,
+    "normal": envelope_pb2.ENVELOPE_PRIORITY_NORMAL,
+    "high": envelope_pb2.ENVELOPE_PRIORITY_HIGH,
+}
+_PRIORITY_NAMES: Final = {value: name for name, value in _PRIORITIES.items()}
+
+
+def build_envelope(  # noqa: PLR0913  the fields of a message, each by name
+    payload: Payload,
+    *,
+    recipient: str,
+    type: str = "",  # noqa: A002  the name of the field
+    default_type: Literal["user_message", "answer"] = "user_message",
+    room: str = "",
+    priority: Priority | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    expires_in_s: float | None = None,
+    id: str = "",  # noqa: A002
+    correlation_id: str = "",
+) -> Envelope:
+    """Return a message to send.
+
+    Raises:
+        InvalidArgumentError: the payload's model is not registered, its values are not JSON, it
+            does not fit the type, or a mapping has no type.
+    """
+    envelope = Envelope(
+        envelope_id=id,
+        correlation_id=correlation_id,
+        recipient=recipient,
+        type=type,
+        room=room,
+    )
+    if priority is not None:
+        envelope.priority = _PRIORITIES[priority]
+    match payload:
+        case str():
+            envelope.text = payload
+            envelope.type = type or default_type
+        case BaseModel():
+            message_type = TYPES.of_model(payload.__class__)
+            if message_type is None:
+                problem = f"{payload.__class__.__name__} is no type; declare it by @message_type"
+                raise InvalidArgumentError("payload", problem)
+            if type and type != message_type.name:
+                problem = f"is {type!r}, but the payload is of {message_type.name!r}"
+                raise InvalidArgumentError("type", problem)
+            envelope.type, envelope.type_version = message_type.name, message_type.version
+            _set_struct(envelope, "data", payload.model_dump(mode="json"))
+        case _:
+            if not type:
+                raise InvalidArgumentError("type", "is missing; a mapping needs one")
+            _set_struct(envelope, "data", payload)
+    if metadata:
+        _set_struct(envelope, "metadata", metadata)
+    if expires_in_s is not None:
+        envelope.expire_time.FromDatetime(datetime.now(UTC) + timedelta(seconds=expires_in_s))
+    TYPES.validate(envelope)
+    return envelope
+
+
+def build_reply(result: Payload | Reply) -> Envelope:
+    """Return the message for an answer of a handler. Raises as `build_envelope`."""
+    reply = result if isinstance(result, Reply) else Reply(result)
+    return build_envelope(
+        reply.payload,
+        recipient=reply.recipient,
+        type=reply.type,
+        default_type="answer",
+        room=reply.room,
+        priority=reply.priority,
+        metadata=reply.metadata,
+    )
+
+
+def read_message(envelope: Envelope) -> MeshMessage:
+    """Return a message as the code of agents sees it.
+
+    Raises:
+        InvalidArgumentError: the payload does not fit its type.
+    """
+    return MeshMessage(
+        id=envelope.envelope_id,
+        correlation_id=envelope.correlation_id,
+        causation_id=envelope.causation_id,
+        sender=envelope.sender,
+        recipient=envelope.recipient,
+        type=envelope.type,
+        payload=TYPES.validate(envelope),
+        text=read_text(envelope),
+        version=TYPES.resolve(envelope.type, envelope.type_version),
+        room=envelope.room,
+        metadata=json_format.MessageToDict(envelope.metadata),
+        priority=cast("Priority", _PRIORITY_NAMES.get(envelope.priority, "normal")),
+        created=envelope.create_time.ToDatetime(tzinfo=UTC),
+        expires=(
+            envelope.expire_time.ToDatetime(tzinfo=UTC)
+            if envelope.HasField("expire_time")
+            else None
+        ),
+        replay_of=envelope.replay_of,
+    )
+
+
+def read_text(envelope: Envelope) -> str:
+    """Return the payload of a message as text: plain text as it was sent, else JSON."""
+    if envelope.WhichOneof("payload") != "data":
+        return envelope.text
+    return json_format.MessageToJson(envelope.data, indent=None, ensure_ascii=False)
+
+
+def _set_struct(envelope: Envelope, name: Literal["data", "metadata"], values: Any) -> None:  # noqa: ANN401  JSON
+    try:
+        struct = to_struct(values)
+    except ValueError as error:
+        raise InvalidArgumentError(name, str(error)) from None
+    getattr(envelope, name).CopyFrom(struct)

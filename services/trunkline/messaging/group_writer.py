@@ -1,0 +1,182 @@
+"""A SQLite connection in a thread of its own: writes that wait together are one transaction."""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from trunkline.errors import JournalUnavailableError
+from trunkline.journal.sqlite.connection import connect, translate_errors
+from trunkline.private_files import lock_file, open_private_append
+
+_WRITE_LIMIT: Final = 1_000
+_LOCK_TIMEOUT_S: Final = 10.0
+_T = TypeVar("_T")
+_Result: TypeAlias = tuple["asyncio.Future[Any]", object, BaseException | None]
+
+
+@dataclass(slots=True)
+class Counters:
+    """The counts of a store. A write that fails counts nothing."""
+
+    position: int = 0
+    """The position of the newest message."""
+    change: int = 0
+    """The number of the last change of a message or its deliveries."""
+    open_count: int = 0
+    """The number of deliveries that have not ended."""
+
+    def restore(self, earlier: "Counters") -> None:
+        """Set all counters as they were."""
+        self.position, self.change = earlier.position, earlier.change
+        self.open_count = earlier.open_count
+
+
+@dataclass(frozen=True, slots=True)
+class _Write(Generic[_T]):
+    """A write that waits for the next transaction."""
+
+    work: Callable[[], _T]
+    future: "asyncio.Future[_T]"
+
+
+class GroupWriter:
+    """A connection, all of whose work is done in one thread."""
+
+    def __init__(
+        self, path: Path, *, schema: str, synchronous: str, on_commit: Callable[[], None]
+    ) -> None:
+        """Open the file, or create it. `on_commit` is called in the loop after each transaction.
+
+        Raises:
+            JournalUnavailableError: the file can't be used, or another process has it open.
+        """
+        self._path = path
+        self._on_commit = on_commit
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-messages")
+        self._writes: list[_Write[Any]] = []
+        self._is_writing = False
+        self.counters = Counters()
+        self._lock_fd = _lock(path)
+        try:
+            with translate_errors(path):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+                self.connection: sqlite3.Connection = connect(path)
+                self.connection.execute("PRAGMA journal_mode = WAL")
+                self.connection.execute(f"PRAGMA synchronous = {synchronous.upper()}")
+                self.connection.executescript(schema)
+        except BaseException:
+            os.close(self._lock_fd)
+            raise
+
+    async def close(self) -> None:
+        """Finish what was begun, and close the file."""
+        await asyncio.to_thread(self._executor.shutdown)
+        self.connection.close()
+        os.close(self._lock_fd)
+
+    async def run(self, function: Callable[..., _T], *args: object) -> _T:
+        """Run a function that reads, in the thread of the connection."""
+
+        def read() -> _T:
+            with translate_errors(self._path):
+                return function(*args)
+
+        return await asyncio.get_running_loop().run_in_executor(self._executor, read)
+
+    async def write(self, work: Callable[[], _T]) -> _T:
+        """Run a function that writes, in the next transaction; return once that is committed."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_T] = loop.create_future()
+        self._writes.append(_Write(work, future))
+        if not self._is_writing:
+            self._is_writing = True
+            loop.run_in_executor(self._executor, self._commit_all, loop)
+        return await future
+
+    def _commit_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Commit what is pending, until nothing is. Runs in the connection's thread."""
+        while True:
+            writes = self._writes[:_WRITE_LIMIT]
+            if not writes:
+                # The loop's thread appends, so only it knows that nothing was added meanwhile.
+                loop.call_soon_threadsafe(self._stop_writing, loop)
+                return
+            del self._writes[: len(writes)]
+            results = self._commit(writes)
+            loop.call_soon_threadsafe(self._resolve, results)
+
+    def _stop_writing(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_writing = bool(self._writes)
+        if self._writes:
+            loop.run_in_executor(self._executor, self._commit_all, loop)
+
+    def _commit(self, writes: Sequence[_Write[Any]]) -> list[_Result]:
+        """Run writes in one transaction. One that fails changes nothing, and fails no other."""
+        before = replace(self.counters)
+        results: list[_Result] = []
+        try:
+            with translate_errors(self._path), self._transaction("BEGIN IMMEDIATE"):
+                for write in writes:
+                    earlier = replace(self.counters)
+                    try:
+                        with self._transaction("SAVEPOINT write"):
+                            results.append((write.future, write.work(), None))
+                    except (sqlite3.Error, JournalUnavailableError):
+                        raise
+                    except Exception as error:  # noqa: BLE001  its caller gets it
+                        self.counters.restore(earlier)
+                        results.append((write.future, None, error))
+                self.connection.executemany(
+                    "INSERT OR REPLACE INTO counters VALUES (?, ?)",
+                    [("position", self.counters.position), ("change", self.counters.change)],
+                )
+        except Exception as error:  # noqa: BLE001  all callers get it
+            self.counters.restore(before)
+            return [(write.future, None, error) for write in writes]
+        return results
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[None]:
+        is_savepoint = begin.startswith("SAVEPOINT")
+        self.connection.execute(begin)
+        try:
+            yield
+            self.connection.execute("RELEASE write" if is_savepoint else "COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self.connection.execute("ROLLBACK TO write" if is_savepoint else "ROLLBACK")
+                if is_savepoint:
+                    self.connection.execute("RELEASE write")
+            raise
+
+    def _resolve(self, results: Sequence[_Result]) -> None:
+        for future, result, error in results:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        self._on_commit()
+
+
+def _lock(path: Path) -> int:
+    """Lock a store for this process; return the descriptor that holds the lock.
+
+    Raises:
+        JournalUnavailableError: another process has the store open.
+    """
+    fd = open_private_append(path.with_name(f"{path.name}.lock"))
+    try:
+        lock_file(fd, timeout_s=_LOCK_TIMEOUT_S)
+    except BlockingIOError:
+        os.close(fd)
+        problem = "another process has it open; stop it or use another data directory"
+        raise JournalUnavailableError(str(path), problem) from None
+    return fd

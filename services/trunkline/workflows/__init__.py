@@ -1,0 +1,1 @@
+"""Workflows: their files, validation, drawings, graphs, versions and agents."""

@@ -1,0 +1,364 @@
+"""Expressions of workflows: CEL, and texts with `${EXPRESSION}` in them.
+
+An expression is parsed once, when the workflow is read. It reads variables and calls functions of
+CEL; it can't reach Python.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, Final, Self, TypeVar
+
+import cel
+
+VARIABLES: Final = frozenset({"input", "nodes", "last", "data", "steps", "message"})
+"""The variables that expressions read. `message` is for the conditions of waits only."""
+FUNCTIONS: Final = frozenset(
+    {"contains", "double", "duration", "dyn", "endsWith", "getDate", "getDayOfMonth"}
+    | {"getDayOfWeek", "getDayOfYear", "getFullYear", "getHours", "getMilliseconds", "getMinutes"}
+    | {"getMonth", "getSeconds", "int", "matches", "size", "startsWith", "string", "timestamp"}
+    | {"type", "uint", "bytes"}
+)
+"""The functions of CEL that there are, beside `has` and the loops."""
+LOOPS: Final = ("all", "exists", "exists_one", "filter", "map")
+MAX_CHARS: Final = 4_000
+MAX_VALUES: Final = 200_000
+"""The number of values, and of eights of characters, that an expression reads or builds."""
+MAX_LOOP_VALUES: Final = 2_000
+"""The number of values that an expression with a loop reads."""
+MAX_LIST_VALUES: Final = 200
+"""The same with `map` or `filter`: for each element, the library copies the list it builds."""
+MAX_LOOP_CHARS: Final = 50_000
+"""The number of characters that an expression with a loop reads."""
+MAX_MATCHED_CHARS: Final = 5_000
+"""The number of characters that an expression with `matches` reads."""
+_MAX_LOOPS: Final = 2
+_LOOP: Final = re.compile(rf"\.\s*(?:{'|'.join(LOOPS)})\s*\(\s*([A-Za-z_]\w*)?")
+_STRING: Final = re.compile(
+    r"""[rRbB]{0,2}(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""", re.DOTALL
+)
+_CHAIN: Final = re.compile(
+    r"(?<![\w.\])])(input|nodes|last|data|message)\b((?:\s*\.\s*\w+)*)(\s*\()?"
+)
+_INDEX: Final = re.compile(r"""\[\s*(?:'(\w+)'|"(\w+)")\s*\]""")
+_PLACE: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
+_OPENING: Final = "${"
+_T = TypeVar("_T")
+
+
+class ExpressionError(ValueError):
+    """An expression that can't be parsed, or that fails with the values of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A parsed expression."""
+
+    source: str
+    _program: Any = field(repr=False, compare=False)
+    variables: frozenset[str] = field(compare=False)
+    """The variables that it reads."""
+    references: tuple[tuple[str, ...], ...] = field(compare=False)
+    """The variables with the fields that it reads of them, such as `("nodes", "draft", "text")`."""
+    _loop_values: int | None = field(repr=False, compare=False)
+    """The number of values that it may read; None: it has no loop."""
+
+    @classmethod
+    def parse(cls, source: str) -> Self:
+        """Parse an expression.
+
+        Raises:
+            ExpressionError: it is not CEL, is too long, or reads an unknown variable or function.
+        """
+        if len(source) > MAX_CHARS:
+            raise ExpressionError(f"is longer than {MAX_CHARS:,} characters")
+        code = _STRING.sub(lambda match: '"' + " " * (len(match[0]) - 2) + '"', source)
+        loop_variables = _check_loops(code)
+        program = _compile(source)
+        unknown = sorted(set(program.variables()) - VARIABLES - loop_variables)
+        if unknown:
+            column = _find_word(code, unknown[0])
+            near = _suggest(unknown[0], VARIABLES)
+            raise ExpressionError(f"column {column}: unknown variable {unknown[0]!r}; {near}")
+        functions = {name for name in program.functions() if name.isidentifier()}
+        unknown = sorted(functions - FUNCTIONS)
+        if unknown:
+            column, known = _find_word(code, unknown[0]), {*FUNCTIONS, *LOOPS, "has"}
+            raise ExpressionError(
+                f"column {column}: unknown function {unknown[0]!r}; {_suggest(unknown[0], known)}"
+            )
+        variables = frozenset(program.variables()) & VARIABLES
+        return cls(source, program, variables, _find_references(source), _limit_values(code))
+
+    def evaluate(self, variables: Mapping[str, Any]) -> Any:  # noqa: ANN401  a JSON value
+        """Return the value, of JSON's types.
+
+        Raises:
+            ExpressionError: it fails with these values, or they are too large.
+        """
+        values = self._select(variables)
+        self._check_size(values)
+        try:
+            return _to_json(self._program.execute(values))
+        except KeyError as error:
+            raise ExpressionError(f"{self.source}: there is no {error.args[0]!r}") from None
+        except BaseException as error:
+            if not _is_of_library(error):
+                raise
+            raise ExpressionError(f"{self.source}: {_shorten(error)}") from None
+
+    def _select(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what it reads: the library copies all values that it gets."""
+        values = {name: variables[name] for name in self.variables if name in variables}
+        for name in ("nodes", "data", "input"):
+            fields = {path[1] for path in self.references if path[0] == name and len(path) > 1}
+            is_whole = any(path == (name,) for path in self.references)
+            if fields and not is_whole and isinstance(values.get(name), Mapping):
+                values[name] = {key: item for key, item in values[name].items() if key in fields}
+        return values
+
+    def _check_size(self, values: Mapping[str, Any]) -> None:
+        count, chars = _measure(values, MAX_VALUES)
+        limit = self._loop_values
+        if limit is not None and (count > limit or chars > MAX_LOOP_CHARS):
+            raise ExpressionError(
+                f"{self.source}: a loop reads more than {limit:,} values or {MAX_LOOP_CHARS:,} "
+                "characters; use a function"
+            )
+        if ".matches(" in self.source and chars > MAX_MATCHED_CHARS:
+            problem = f"`matches` reads more than {MAX_MATCHED_CHARS:,} characters; use a function"
+            raise ExpressionError(f"{self.source}: {problem}")
+        # Each `+` may double the text again.
+        factor = 1 + self.source.count("+")
+        if count + chars // 8 * factor > MAX_VALUES * (1 if factor > 1 else 8):
+            raise ExpressionError(f"{self.source}: reads too much data; use a function")
+
+
+def _check_loops(code: str) -> set[str]:
+    """Check that there are few loops, none in another; return their variables."""
+    loops = list(_LOOP.finditer(code))
+    if len(loops) > _MAX_LOOPS:
+        raise ExpressionError(f"has more than {_MAX_LOOPS} loops ({', '.join(LOOPS)})")
+    for loop in loops:
+        depth, position = 1, loop.end()
+        while position < len(code) and depth:
+            depth += {"(": 1, ")": -1}.get(code[position], 0)
+            position += 1
+        if any(loop.end() <= other.start() < position for other in loops):
+            column = loop.start() + 2
+            raise ExpressionError(f"column {column}: has a loop within a loop; use a function")
+    return {loop[1] for loop in loops if loop[1]}
+
+
+def _limit_values(code: str) -> int | None:
+    """Return the number of values that an expression may read; None: it has no loop."""
+    if not _LOOP.search(code):
+        return None
+    return MAX_LIST_VALUES if re.search(r"\.\s*(map|filter)\s*\(", code) else MAX_LOOP_VALUES
+
+
+def _compile(source: str) -> Any:  # noqa: ANN401  a program of the library
+    try:
+        return cel.compile(source)
+    except BaseException as error:
+        if not _is_of_library(error):
+            raise
+        places = _PLACE.findall(str(error))
+        # The parser's own fault comes after those that follow from it.
+        chosen = next((place for place in places if "Syntax error" in place[2]), None)
+        line, column, problem = chosen or (places[0] if places else ("1", "", _shorten(error)))
+        problem = problem.removeprefix("Syntax error: ").partition(" expecting ")[0]
+        problem = problem.replace("mismatched input '<EOF>'", "it ends too early")
+        place = f"line {line}, column {column}" if line != "1" else f"column {column}"
+        raise ExpressionError(f"is not CEL: {place}: {problem}") from None
+
+
+def _is_of_library(error: BaseException) -> bool:
+    """Return whether an error is the library's: its panics are no `Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def _find_references(source: str) -> tuple[tuple[str, ...], ...]:
+    """Return the chains of names that begin with a variable."""
+    # `nodes["draft"]` reads what `nodes.draft` reads.
+    dotted = _INDEX.sub(lambda match: f".{match[1] or match[2]}", source)
+    code = _STRING.sub('""', dotted)
+    found: dict[tuple[str, ...], None] = {}
+    for match in _CHAIN.finditer(code):
+        names = [match[1], *re.findall(r"\w+", match[2])]
+        if match[3] and len(names) > 1:
+            names.pop()
+        found[tuple(names)] = None
+    return tuple(found)
+
+
+def _find_word(code: str, word: str) -> int:
+    match = re.search(rf"\b{re.escape(word)}\b", code)
+    return match.start() + 1 if match else 1
+
+
+def _suggest(word: str, known: Iterable[str]) -> str:
+    near = get_close_matches(word, sorted(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}"
+
+
+def _measure(value: Any, limit: int) -> tuple[int, int]:  # noqa: ANN401  a JSON value
+    """Return the number of values and of characters, counted up to a limit of values."""
+    count = chars = 0
+    pending = [value]
+    while pending and count <= limit:
+        item = pending.pop()
+        count += 1
+        if isinstance(item, str):
+            chars += len(item)
+        elif isinstance(item, Mapping):
+            pending += item.values()
+        elif isinstance(item, list | tuple):
+            pending += item
+    return count, chars
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A text with expressions."""
+
+    source: str
+    pieces: tuple[str | Expression, ...]
+
+    @classmethod
+    def parse(cls, source: str) -> Self:
+        """Parse a text. `$${` is a literal `${`.
+
+        Raises:
+            ExpressionError: an expression in it is wrong, or has no end.
+        """
+        return cls(source, tuple(_split(source, Expression.parse)))
+
+    @property
+    def expressions(self) -> list[Expression]:
+        """The expressions in it."""
+        return [piece for piece in self.pieces if isinstance(piece, Expression)]
+
+    def render(self, variables: Mapping[str, Any]) -> Any:  # noqa: ANN401  a JSON value
+        """Return the text; the value itself if the text is one expression.
+
+        Raises:
+            ExpressionError: an expression fails with these values.
+        """
+        if len(self.pieces) == 1 and isinstance(self.pieces[0], Expression):
+            return self.pieces[0].evaluate(variables)
+        return "".join(
+            piece if isinstance(piece, str) else _to_text(piece.evaluate(variables))
+            for piece in self.pieces
+        )
+
+
+@lru_cache(maxsize=4096)
+def parse_template(source: str) -> Template:
+    """Return the parsed text, from a cache. Raises as `Template.parse`."""
+    return Template.parse(source)
+
+
+def render(value: Any, variables: Mapping[str, Any]) -> Any:  # noqa: ANN401  JSON values
+    """Render all texts in a JSON value. Raises as `Template.render`."""
+    if isinstance(value, str):
+        return parse_template(value).render(variables) if "$" in value else value
+    if isinstance(value, Mapping):
+        return {key: render(item, variables) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [render(item, variables) for item in value]
+    return value
+
+
+def iterate_texts(value: Any) -> Iterator[str]:  # noqa: ANN401  a JSON value
+    """Yield all texts in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from iterate_texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from iterate_texts(item)
+
+
+def parse_each(source: str) -> list[Expression | ExpressionError]:
+    """Return the expressions of a text; in place of each that is wrong, its error."""
+
+    def parse(expression: str) -> Expression | ExpressionError:
+        try:
+            return Expression.parse(expression)
+        except ExpressionError as error:
+            return error
+
+    try:
+        return [piece for piece in _split(source, parse) if not isinstance(piece, str)]
+    except ExpressionError as error:
+        return [error]
+
+
+def _split(source: str, parse: Callable[[str], _T]) -> Iterator[str | _T]:
+    position, text = 0, ""
+    while (start := source.find(_OPENING, position)) >= 0:
+        if start > 0 and source[start - 1] == "$":
+            text += source[position : start - 1] + _OPENING
+            position = start + len(_OPENING)
+            continue
+        end = _find_end(source, start + len(_OPENING))
+        text += source[position:start]
+        if text:
+            yield text
+            text = ""
+        yield parse(source[start + len(_OPENING) : end])
+        position = end + 1
+    if text or position < len(source):
+        yield text + source[position:]
+
+
+def _find_end(source: str, start: int) -> int:
+    """Return the position of the brace that ends an expression; quoted braces don't count."""
+    depth, quote, position = 0, "", start
+    while position < len(source):
+        character = source[position]
+        if quote:
+            if character == "\\":
+                position += 1
+            elif character == quote:
+                quote = ""
+        elif character in "'\"":
+            quote = character
+        elif character == "{":
+            depth += 1
+        elif character == "}":
+            if depth == 0:
+                return position
+            depth -= 1
+        position += 1
+    raise ExpressionError(f"`${{` at character {start - 1} has no end; close it with `}}`")
+
+
+def _to_text(value: Any) -> str:  # noqa: ANN401  a JSON value
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _to_json(value: Any) -> Any:  # noqa: ANN401  a value of CEL
+    if isinstance(value, Mapping):
+        return {str(key): _to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_json(item) for item in value]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return str(value)
+
+
+def _shorten(error: BaseException) -> str:
+    """Return the first line of the library's text, without its own prefix."""
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return text.rpartition("ERROR: <input>:")[2] if "ERROR: <input>:" in text else text

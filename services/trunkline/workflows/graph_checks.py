@@ -1,0 +1,274 @@
+"""Checks the graph of a workflow: its nodes, edges, ways, labels, and branches."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from trunkline.workflows.definition import (
+    ApprovalNode,
+    ConditionNode,
+    Edge,
+    EndNode,
+    Node,
+    ParallelNode,
+    StartNode,
+    WaitNode,
+)
+from trunkline.workflows.documents import Keys
+from trunkline.workflows.reader import WorkflowSource, suggest
+from trunkline.workflows.routing import FAILED, OK, Scope, find_edge
+
+# Words of CEL, in which expressions read `nodes.ID`.
+_CEL_WORDS: Final = frozenset(
+    {"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in"}
+    | {"let", "loop", "namespace", "null", "package", "return", "true", "var", "void", "while"}
+)
+# Fields of a run's state.
+_STATE_WORDS: Final = frozenset({"data", "input", "last", "nodes", "output", "steps", "visited"})
+
+
+class GraphChecks:
+    """The nodes and edges of a source, with the faults left out."""
+
+    def __init__(self, source: WorkflowSource) -> None:
+        self._source = source
+        self._document = source.document
+        self.nodes: Mapping[str, Node | None] = {
+            node_id: node for node_id, (_, node) in source.nodes.items()
+        }
+        self.edges = [
+            (index, edge)
+            for index, edge in source.edges
+            if edge.source in self.nodes and edge.target in self.nodes
+        ]
+        self._outgoing: dict[str, list[tuple[int, Edge]]] = {node_id: [] for node_id in self.nodes}
+        self._targets: dict[str, set[str]] = {node_id: set() for node_id in self.nodes}
+        self._origins: dict[str, set[str]] = {node_id: set() for node_id in self.nodes}
+        self._broken: set[str] = set()
+        for index, edge in source.edges:
+            if edge.source in self.nodes:
+                self._outgoing[edge.source].append((index, edge))
+                if edge.target not in self.nodes:
+                    self._broken.add(edge.source)
+        for _, edge in self.edges:
+            self._targets[edge.source].add(edge.target)
+            self._origins[edge.target].add(edge.source)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all edges lead to nodes. Else the ways through the graph are not known."""
+        return not self._broken
+
+    def keys_of(self, node_id: str) -> Keys:
+        """Return the path of a node in its file."""
+        return ("nodes", self._source.nodes[node_id][0])
+
+    def find_earlier(self, node_id: str) -> set[str]:
+        """Return the nodes that may have run before a node; in a loop, also the node itself."""
+        return _follow([node_id], self._origins)
+
+    def check(self) -> None:
+        """Add all faults of the graph to the document."""
+        self._check_names()
+        starts = self._check_start()
+        self._check_ends()
+        # An edge with a wrong name may lead to any node.
+        if starts and self.is_complete:
+            self._check_ways(starts)
+        for node_id, node in self.nodes.items():
+            if node is not None:
+                self._check_labels(node_id, node)
+        self._check_parallel(starts)
+
+    def _check_names(self) -> None:
+        known = list(self.nodes)
+        for node_id in known:
+            if node_id in _CEL_WORDS | _STATE_WORDS or node_id.startswith("__"):
+                problem = f"{node_id!r} is reserved; choose another id, such as {node_id}_node"
+                self._document.add((*self.keys_of(node_id), "id"), problem)
+        for index, edge in self._source.edges:
+            for key, node_id in (("from", edge.source), ("to", edge.target)):
+                if node_id not in self.nodes:
+                    problem = f"there is no node {node_id!r}; {suggest(node_id, known)}"
+                    self._document.add(("edges", index, key), problem)
+
+    def _check_start(self) -> list[str]:
+        starts = [node_id for node_id, node in self.nodes.items() if isinstance(node, StartNode)]
+        if not starts and None not in self.nodes.values():
+            self._document.add(("nodes",), "there is no start; add a node of type start")
+        for node_id in starts[1:]:
+            first = self._document.locate(self.keys_of(starts[0])).line
+            problem = f"is a second start; the first one is in line {first}"
+            self._document.add(self.keys_of(node_id), problem)
+        for index, edge in self.edges:
+            if isinstance(self.nodes[edge.target], StartNode):
+                problem = "leads to the start; lead to the node after it"
+                self._document.add(("edges", index, "to"), problem)
+        return starts
+
+    def _check_ends(self) -> None:
+        ends = [node_id for node_id, node in self.nodes.items() if isinstance(node, EndNode)]
+        if not ends:
+            if None not in self.nodes.values():
+                self._document.add(("nodes",), "there is no end; add a node of type end")
+            return
+        # A node with faults may be an end, and an edge with faults may lead to one.
+        unknown = [node_id for node_id, node in self.nodes.items() if node is None]
+        goals = {*ends, *unknown, *self._broken}
+        arriving = _follow(goals, self._origins) | goals
+        for node_id in self.nodes:
+            if node_id not in arriving:
+                problem = (
+                    "has no way to an end; add an edge to the node that follows"
+                    if not self._outgoing[node_id]
+                    else "has no way to an end: no edge leads to one; add an edge out of here"
+                )
+                self._document.add(self.keys_of(node_id), problem)
+        for index, edge in self.edges:
+            if isinstance(self.nodes[edge.source], EndNode):
+                problem = f"leads out of the end {edge.source!r}; nothing runs after an end"
+                self._document.add(("edges", index, "from"), problem)
+
+    def _check_ways(self, starts: Sequence[str]) -> None:
+        reached = _follow(starts, self._targets) | {*starts}
+        for node_id in self.nodes:
+            if node_id not in reached:
+                problem = "is not reachable from the start; add an edge that leads to it"
+                self._document.add(self.keys_of(node_id), problem)
+
+    def _check_labels(self, node_id: str, node: Node) -> None:
+        edges = self._outgoing[node_id]
+        if isinstance(node, EndNode) or not edges:
+            return
+        if isinstance(node, ParallelNode):
+            for index, edge in edges:
+                if edge.condition:
+                    problem = "has a condition; all edges of a parallel node are followed"
+                    self._document.add(("edges", index, "condition"), problem)
+            return
+        labels = list_labels(node)
+        if labels is not None:
+            self._check_missing_edges(node_id, labels)
+        # Labels of functions are known only when they run.
+        named = [edge.condition for _, edge in edges if edge.condition]
+        possible = [*(labels if labels is not None else [OK, *named]), FAILED]
+        followed = [find_edge([edge for _, edge in edges], label) for label in possible]
+        for index, edge in edges:
+            if edge.condition and edge.condition not in possible:
+                problem = (
+                    f"node {node_id!r} never has the label {edge.condition!r}; "
+                    f"{suggest(edge.condition, possible)}"
+                )
+                self._document.add(("edges", index, "condition"), problem)
+            elif not any(edge is other for other in followed):
+                problem = (
+                    "is never followed: other edges of the node come first; give it a condition or "
+                    "a priority, or make the node parallel"
+                )
+                self._document.add(("edges", index), problem)
+
+    def _check_missing_edges(self, node_id: str, labels: Sequence[str]) -> None:
+        edges = [edge for _, edge in self._outgoing[node_id]]
+        for label in labels:
+            if find_edge(edges, label) is None:
+                problem = f"its label {label!r} has no edge; add one with `condition: {label}`"
+                if label == OK:
+                    problem = "has no edge to follow when it succeeds; add one without a condition"
+                self._document.add(self.keys_of(node_id), problem)
+
+    def _check_parallel(self, starts: Sequence[str]) -> None:
+        joins = {
+            node_id: node.join
+            for node_id, node in self.nodes.items()
+            if isinstance(node, ParallelNode)
+        }
+        is_complete = bool(starts)
+        owners: dict[str, str] = {}
+        for node_id, join in joins.items():
+            keys: Keys = (*self.keys_of(node_id), "join")
+            if join not in self.nodes or join == node_id:
+                problem = f"there is no node {join!r}; {suggest(join, list(self.nodes))}"
+                self._document.add(
+                    keys, problem if join != node_id else "is the parallel node itself"
+                )
+                is_complete = False
+                continue
+            if owners.setdefault(join, node_id) != node_id:
+                problem = f"{join!r} is the join of {owners[join]!r}, too; add a join for this one"
+                self._document.add(keys, problem)
+                is_complete = False
+            edges = self._outgoing[node_id]
+            if len(edges) < 2:
+                problem = "has less than two branches; add edges, or make it another node"
+                self._document.add(self.keys_of(node_id), problem)
+            for index, edge in edges:
+                if edge.target not in self.nodes or edge.target == join:
+                    continue
+                if join not in _follow([edge.target], self._targets):
+                    problem = f"this branch does not arrive at the join {join!r}; lead it there"
+                    self._document.add(("edges", index), problem)
+        if is_complete and joins:
+            self._check_branches(starts[0], joins)
+
+    def _check_branches(self, start: str, joins: Mapping[str, str]) -> None:
+        scopes: dict[str, Scope] = {start: ()}
+        pending = [start]
+        while pending:
+            node_id = pending.pop()
+            for number, (index, edge) in enumerate(self._outgoing[node_id]):
+                if edge.target not in self.nodes:
+                    continue
+                scope = scopes[node_id]
+                if node_id in joins:
+                    scope = (*scope, (node_id, number))
+                if scope and edge.target == joins[scope[-1][0]]:
+                    scope = scope[:-1]
+                known = scopes.get(edge.target)
+                if known is None:
+                    scopes[edge.target] = scope
+                    pending.append(edge.target)
+                elif known != scope:
+                    problem = (
+                        f"leads to {edge.target!r}, which is {_describe(known)}, from "
+                        f"{_describe(scope)}; branches meet only at their join"
+                    )
+                    self._document.add(("edges", index, "to"), problem)
+        for node_id, scope in scopes.items():
+            if scope and isinstance(self.nodes[node_id], EndNode):
+                join = joins[scope[-1][0]]
+                problem = f"is an end inside a branch; lead to the join {join!r} instead"
+                self._document.add(self.keys_of(node_id), problem)
+
+
+def list_labels(node: Node) -> list[str] | None:
+    """Return the labels that a node can have, without `failed`; None: a function decides."""
+    match node:
+        case ConditionNode() if node.handler:
+            return None
+        case ConditionNode():
+            labels = [case.label for case in node.cases]
+            is_exhaustive = any(case.when.strip() == "true" for case in node.cases)
+            return labels if is_exhaustive else [*labels, node.otherwise]
+        case ApprovalNode():
+            return ["approved", "rejected"]
+        case WaitNode() if node.message and node.duration:
+            return [OK, "timeout"]
+    return [OK]
+
+
+def _describe(scope: Scope) -> str:
+    if not scope:
+        return "outside all branches"
+    parallel, number = scope[-1]
+    return f"in branch {number + 1} of {parallel!r}"
+
+
+def _follow(begin: Iterable[str], ways: Mapping[str, set[str]]) -> set[str]:
+    """Return all nodes on the ways from some nodes; these only if a way leads back to them."""
+    reached: set[str] = set()
+    pending = list(begin)
+    while pending:
+        for node_id in ways[pending.pop()]:
+            if node_id not in reached:
+                reached.add(node_id)
+                pending.append(node_id)
+    return reached

@@ -1,0 +1,47 @@
+"""Reads the workflow files of a mesh, and makes agents of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from trunkline.agents.authoring import FunctionAgent
+from trunkline.errors import ConfigurationError
+from trunkline.workflows.agent import from_workflow
+from trunkline.workflows.validation import load_workflow
+
+if TYPE_CHECKING:
+    from trunkline.workflows.definition import Workflow
+
+SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+
+
+def load_workflow_agents(paths: Sequence[str | Path]) -> list[FunctionAgent]:
+    """Return the agents of workflow files, and of those in folders; one for each name.
+
+    Raises:
+        ConfigurationError: a file is missing or not valid.
+    """
+    by_name: dict[str, list[Workflow]] = {}
+    for file in list_workflow_files(paths):
+        workflow = load_workflow(file)
+        by_name.setdefault(workflow.name, []).append(workflow)
+    return [from_workflow(*workflows) for workflows in by_name.values()]
+
+
+def list_workflow_files(paths: Sequence[str | Path]) -> list[Path]:
+    """Return the files, with those in the folders among them.
+
+    Raises:
+        ConfigurationError: there is none in a folder.
+    """
+    files: list[Path] = []
+    for path in (Path(each).expanduser() for each in paths):
+        if path.is_dir():
+            found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+            if not found:
+                problem = f"has no workflow files ({', '.join(sorted(SUFFIXES))})"
+                raise ConfigurationError(str(path), problem)
+            files += found
+        else:
+            files.append(path)
+    return files

@@ -1,0 +1,343 @@
+"""The work of a workflow's nodes, each by its type."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from google.protobuf import json_format
+from langgraph.types import interrupt
+
+from trunkline import telemetry
+from trunkline.client.backoff import Backoff
+from trunkline.errors import TrunklineError
+from trunkline.redaction import redact_addresses
+from trunkline.tasks.calls import AgentAnswer
+from trunkline.tasks.content import Content
+from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.v1 import event_pb2, message_pb2, part_pb2
+from trunkline.workflows.definition import (
+    ActionNode,
+    AgentNode,
+    ApprovalNode,
+    ConditionNode,
+    EndNode,
+    Node,
+    ParallelNode,
+    Retry,
+    StartNode,
+    ToolNode,
+    WaitNode,
+    WorkflowNode,
+    parse_duration,
+)
+from trunkline.workflows.expressions import VARIABLES, Expression, ExpressionError, render
+from trunkline.workflows.functions import Function, FunctionFailedError, call_function
+from trunkline.workflows.routing import OK
+from trunkline.workflows.waiting import wait_for_message
+
+_NO_RETRY: Final = Retry(attempts=1)
+_SUMMARY_CHARS: Final = 200
+VERSION_KEY: Final = "trunkline/workflow-version"
+"""The key of a message's metadata that names the version to run."""
+
+
+class NodeFailure(Exception):  # noqa: N818  caught within this package
+    """A node could not do its work. Its text is the reason, for people."""
+
+
+class Result(NamedTuple):
+    """The result of a node."""
+
+    text: str = ""
+    data: Any = None
+    label: str = OK
+    state: str = "completed"
+    values: Mapping[str, Any] = {}
+    """New values for `data` of the run."""
+    received: str = ""
+    """The id of the message that ended a wait."""
+
+    def to_json(self, node: str) -> dict[str, Any]:
+        """Return what expressions read."""
+        return {
+            "node": node,
+            "text": self.text,
+            "data": self.data,
+            "label": self.label,
+            "state": self.state,
+            "time": time.time_ns() / 1e9,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowRun:
+    """The context that the nodes of one turn share."""
+
+    task: TaskContext[Any]
+    plan_id: str = ""
+    """The plan of the run, `NAME@VERSION`, whose steps are the nodes."""
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    """The Python functions of the workflow, by `module:name`."""
+    conditions: Mapping[str, Expression] = field(default_factory=dict)
+    """The parsed expressions of the workflow, by their texts."""
+
+    async def wait_while_paused(self) -> None:
+        """Wait until the task is not paused."""
+        await get_turn_runtime(self.task).pause.wait()
+
+    async def start_step(self, node: str) -> None:
+        """Journal that a node begins, together with the next events."""
+        telemetry.set_attributes(describe_run(self.plan_id))
+        event = event_pb2.StepStarted(plan_id=self.plan_id, step_id=node)
+        await get_turn_runtime(self.task).record(event_pb2.Event(step_started=event), waits=False)
+
+    async def finish_step(
+        self, node: str, label: str, *, is_error: bool = False, text: str = ""
+    ) -> None:
+        """Journal that a node has ended, or waits; returns when that is durable."""
+        event = event_pb2.StepFinished(
+            plan_id=self.plan_id,
+            step_id=node,
+            label=label,
+            is_error=is_error,
+            summary=" ".join(text[: 2 * _SUMMARY_CHARS].split())[:_SUMMARY_CHARS],
+        )
+        await get_turn_runtime(self.task).record(event_pb2.Event(step_finished=event))
+
+
+def describe_run(plan_id: str) -> dict[str, str | int]:
+    """Return the attributes of spans of a run, whose plan is `NAME@VERSION`."""
+    name, _, version = plan_id.rpartition("@")
+    return {telemetry.WORKFLOW_NAME: name, telemetry.WORKFLOW_VERSION: int(version)}
+
+
+async def run_node(node: Node, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
+    """Do the work of a node, with its retries and its time limit.
+
+    Raises:
+        NodeFailure: it failed; all attempts are used.
+    """
+    retry = node.retry or _NO_RETRY
+    backoff = Backoff(
+        first_s=parse_duration(retry.backoff), limit_s=parse_duration(retry.max_backoff)
+    )
+    attempt = 1
+    while True:
+        try:
+            return await _attempt(node, variables, run)
+        except NodeFailure:
+            if attempt >= retry.attempts:
+                raise
+        attempt += 1
+        await asyncio.sleep(backoff.next_s())
+
+
+async def _attempt(node: Node, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
+    limit_s = None if node.timeout is None else parse_duration(node.timeout)
+    scope = asyncio.timeout(limit_s)
+    try:
+        async with scope:
+            return await _WORK[type(node)](node, variables, run)
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise NodeFailure(f"it took longer than {node.timeout}") from None
+    except (ExpressionError, FunctionFailedError) as error:
+        raise NodeFailure(str(error)) from None
+    except TrunklineError as error:
+        raise NodeFailure(str(redact_addresses(error))) from error
+
+
+async def _start(_node: StartNode, variables: Mapping[str, Any], _run: WorkflowRun) -> Result:
+    values = variables["input"]
+    # Of an input with one field, the text is that field.
+    text = values.get("text", next(iter(values.values())) if len(values) == 1 else None)
+    return Result(text if isinstance(text, str) else to_text(values), values)
+
+
+async def _end(node: EndNode, variables: Mapping[str, Any], _run: WorkflowRun) -> Result:
+    last = variables["last"]
+    if node.output is None:
+        return Result(last["text"], last["data"], state=node.state)
+    value = render(node.output, variables)
+    if isinstance(value, str):
+        return Result(value, state=node.state)
+    # The text of an object is its field `text`; programs read the object.
+    text = value.get("text") if isinstance(value, Mapping) else None
+    return Result(text if isinstance(text, str) else "", value, state=node.state)
+
+
+async def _ask_agent(node: AgentNode, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
+    agent = to_text(render(node.agent, variables))
+    message = render(node.message, variables)
+    content = message if isinstance(message, str) else _data_part(message)
+    return await _ask(run, agent, content)
+
+
+async def _run_workflow(
+    node: WorkflowNode, variables: Mapping[str, Any], run: WorkflowRun
+) -> Result:
+    message = message_pb2.Message(parts=[_data_part(render(node.inputs, variables))])
+    if node.version is not None:
+        message.metadata.update({VERSION_KEY: node.version})
+    return await _ask(run, node.workflow, message)
+
+
+async def _ask(run: WorkflowRun, agent: str, content: Content) -> Result:
+    """Ask an agent. Its questions are asked of the caller of the workflow."""
+    answer = await run.task.ask(agent, content, check=False)
+    while answer.is_question:
+        reply = interrupt(answer.text)
+        text = reply if isinstance(reply, str) else to_text(reply)
+        answer = await run.task.ask(agent, text, task_id=answer.task_id, check=False)
+    if answer.state != "completed":
+        raise NodeFailure(answer.text or f"agent {agent!r} ended as {answer.state}")
+    data = _read_data(answer)
+    return Result(answer.text or ("" if data is None else to_text(data)), data)
+
+
+def _read_data(answer: AgentAnswer) -> Any:  # noqa: ANN401  a JSON value
+    """Return the data of an answer: its data part, or what its text is as JSON; else None."""
+    if answer.data:
+        return answer.data[0] if len(answer.data) == 1 else answer.data
+    try:
+        value = json.loads(answer.text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
+async def _call_tool(node: ToolNode, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
+    result = await run.task.call_tool(node.tool, render(node.arguments, variables))
+    if result.is_error:
+        raise NodeFailure(result.text or f"tool {node.tool!r} failed")
+    return Result(result.text, None if result.data is None else dict(result.data))
+
+
+async def _choose(node: ConditionNode, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
+    last = variables["last"]
+    if node.handler:
+        value = await call_function(run.functions[node.handler], last, _public(variables))
+        label = str(value).lower() if isinstance(value, bool) else str(value)
+        return Result(last["text"], last["data"], label)
+    for case in node.cases:
+        if run.conditions[case.when].evaluate(variables) is True:
+            return Result(last["text"], last["data"], case.label)
+    return Result(last["text"], last["data"], node.otherwise)
+
+
+async def _act(node: ActionNode, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
+    last = variables["last"]
+    values = render(node.set, variables)
+    text, data = last["text"], last["data"]
+    config = render(node.config, variables)
+    if node.handler in ACTIONS:
+        await ACTIONS[node.handler](run, last, config)
+    elif node.handler:
+        context = {**_public(variables), "config": config}
+        value = await call_function(run.functions[node.handler], last, context)
+        if value is not None:
+            text, data = to_text(value), None if isinstance(value, str) else value
+    return Result(text, data, values=values)
+
+
+async def _broadcast(run: WorkflowRun, last: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Send the last result, or `text`, to a room."""
+    room = str(config.get("room") or "main")
+    await run.task.publish(room, str(config.get("text") or last["text"]))
+
+
+async def _send(run: WorkflowRun, last: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Send the last result, `text`, or `data` of a `type`, to a `recipient`."""
+    payload = config.get("data") or str(config.get("text") or last["text"])
+    await run.task.send(str(config["recipient"]), payload, type=str(config.get("type", "")))
+
+
+ACTIONS: Final[
+    Mapping[str, Callable[[WorkflowRun, Mapping[str, Any], Mapping[str, Any]], Awaitable[None]]]
+] = {"broadcast": _broadcast, "send": _send}
+"""The built-in actions, by name."""
+
+
+async def _approve(node: ApprovalNode, variables: Mapping[str, Any], _run: WorkflowRun) -> Result:
+    last = variables["last"]
+    arguments = {"question": render(node.question, variables), **render(node.arguments, variables)}
+    request = {"action_requests": [{"name": node.id, "args": arguments}]}
+    (decision,) = interrupt(request)["decisions"]
+    match decision["type"]:
+        case "approve":
+            data = arguments
+        case "edit":
+            data = decision["edited_action"]["args"]
+        case _:
+            return Result(str(decision.get("message") or last["text"]), last["data"], "rejected")
+    return Result(last["text"], data, "approved")
+
+
+async def _fork(_node: ParallelNode, variables: Mapping[str, Any], _run: WorkflowRun) -> Result:
+    last = variables["last"]
+    return Result(last["text"], last["data"])
+
+
+async def _wait(node: WaitNode, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
+    last = variables["last"]
+    duration_s = None if node.duration is None else parse_duration(node.duration)
+    # From the end of the node before, so that a takeover does not begin the wait anew.
+    remaining_s = None if duration_s is None else max(0.0, last["time"] + duration_s - _now())
+    if not node.message:
+        await asyncio.sleep(remaining_s or 0.0)
+        return Result(last["text"], last["data"])
+    condition = run.conditions.get(node.when)
+
+    def fits(message: Mapping[str, Any]) -> bool:
+        values = {**variables, "message": message}
+        return condition is None or condition.evaluate(values) is True
+
+    scope = asyncio.timeout(remaining_s)
+    try:
+        async with scope:
+            message = await wait_for_message(
+                run.task, node.message, fits, exclude=variables["received"]
+            )
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        return Result(last["text"], last["data"], "timeout")
+    return Result(str(message["text"]), message["data"], received=str(message["id"]))
+
+
+_WORK: Final[Mapping[type, Callable[..., Awaitable[Result]]]] = {
+    StartNode: _start,
+    EndNode: _end,
+    AgentNode: _ask_agent,
+    ToolNode: _call_tool,
+    ConditionNode: _choose,
+    ActionNode: _act,
+    ApprovalNode: _approve,
+    ParallelNode: _fork,
+    WaitNode: _wait,
+    WorkflowNode: _run_workflow,
+}
+
+
+def _public(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what functions get of the variables: what expressions read."""
+    return {name: value for name, value in variables.items() if name in VARIABLES}
+
+
+def to_text(value: Any) -> str:  # noqa: ANN401  a JSON value
+    """Return a value as text: itself, or its JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _data_part(value: Any) -> part_pb2.Part:  # noqa: ANN401  a JSON value
+    part = part_pb2.Part()
+    json_format.ParseDict(value, part.data)
+    return part
+
+
+def _now() -> float:
+    return time.time_ns() / 1e9

@@ -1,0 +1,72 @@
+"""The ways through a workflow: which edges a label opens, and the branches of parallel nodes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from trunkline.workflows.definition import Edge, ParallelNode, Workflow
+
+OK: Final = "ok"
+"""The label of a node that has no other one."""
+FAILED: Final = "failed"
+"""The label of a node that failed."""
+
+Scope: TypeAlias = tuple[tuple[str, int], ...]
+"""The branches that a node is in, outermost first: parallel nodes and the numbers of edges."""
+
+
+def find_edge(edges: Sequence[Edge], label: str) -> Edge | None:
+    """Return the edge to follow from a node with this label; None: no edge fits."""
+    fitting = [
+        edge
+        for edge in edges
+        if edge.condition == label or (not edge.condition and label != FAILED)
+    ]
+    return max(fitting, key=lambda edge: edge.priority, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """The branches of a workflow's parallel nodes."""
+
+    scopes: Mapping[str, Scope]
+    """The branches that each reachable node is in."""
+    conflicts: Sequence[str] = field(default_factory=tuple)
+    """Nodes that are reached from within a branch and from elsewhere."""
+
+
+def branch_end(parallel: str, number: int) -> str:
+    """Return the name of the graph's node at the end of a branch. No workflow node can have it."""
+    return f"{parallel}.{number}"
+
+
+def find_branches(workflow: Workflow, start: str) -> Branches:
+    """Follow all edges from the start, and return in which branches the nodes are."""
+    joins = {node.id: node.join for node in workflow.nodes if isinstance(node, ParallelNode)}
+    outgoing = group_edges(workflow)
+    scopes: dict[str, Scope] = {start: ()}
+    conflicts: dict[str, None] = {}
+    pending = [start]
+    while pending:
+        node = pending.pop()
+        for number, edge in enumerate(outgoing.get(node, ())):
+            scope = scopes[node]
+            if node in joins:
+                scope = (*scope, (node, number))
+            if scope and edge.target == joins[scope[-1][0]]:
+                scope = scope[:-1]
+            known = scopes.get(edge.target)
+            if known is None:
+                scopes[edge.target] = scope
+                pending.append(edge.target)
+            elif known != scope:
+                conflicts[edge.target] = None
+    return Branches(scopes, tuple(conflicts))
+
+
+def group_edges(workflow: Workflow) -> dict[str, list[Edge]]:
+    """Return the outgoing edges of each node, in the order of the file."""
+    outgoing: dict[str, list[Edge]] = {}
+    for edge in workflow.edges:
+        outgoing.setdefault(edge.source, []).append(edge)
+    return outgoing

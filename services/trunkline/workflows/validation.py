@@ -1,0 +1,401 @@
+"""Validates a workflow as a whole before it runs: all faults at once, each with its place.
+
+Validation runs no code of the workflow: the modules of functions are read, not imported. Names of
+agents, tools and workflows are checked only against a mesh that is known.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema
+from jsonschema.exceptions import SchemaError
+
+from trunkline.errors import ConfigurationError
+from trunkline.workflows.definition import (
+    BUILT_IN_ACTIONS,
+    ActionNode,
+    AgentNode,
+    ApprovalNode,
+    ConditionNode,
+    Node,
+    ToolNode,
+    WaitNode,
+    Workflow,
+    WorkflowNode,
+    parse_duration,
+)
+from trunkline.workflows.documents import Fault, Keys
+from trunkline.workflows.expressions import Expression, ExpressionError, parse_each
+from trunkline.workflows.graph_checks import GraphChecks
+from trunkline.workflows.handlers import find_function_problem
+from trunkline.workflows.reader import WorkflowSource, convert_source, read_source, suggest
+
+_RESULT_FIELDS: Final = ("node", "text", "data", "state", "label", "time")
+_MAX_WAIT_S: Final = 365 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeshNames:
+    """The names of a mesh, which workflows may use. None: not known, so not checked."""
+
+    agents: frozenset[str] | None = None
+    tools: Mapping[str, Mapping[str, Any]] | None = None
+    """The input schema of each tool, by `SERVER/TOOL`."""
+    workflows: Mapping[str, Mapping[str, Any] | None] | None = None
+    """The input schema of each workflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """The outcome of a validation."""
+
+    workflow: Workflow | None
+    """The workflow; None: it has faults."""
+    faults: tuple[Fault, ...]
+    """All faults, in the order of the file."""
+    unchecked: tuple[str, ...] = ()
+    """Checks that were left out because no mesh was known, in words."""
+
+
+def validate_source(source: WorkflowSource, names: MeshNames | None = None) -> Validation:
+    """Validate a workflow that was read."""
+    document = source.document
+    if isinstance(document.value, Mapping):
+        _Checks(source, names or MeshNames()).run()
+    faults = tuple(sorted(document.faults, key=lambda fault: (fault.line, fault.column)))
+    workflow = None if faults else source.workflow
+    return Validation(workflow, faults, _list_unchecked(source, names or MeshNames()))
+
+
+def validate_file(path: Path, names: MeshNames | None = None) -> Validation:
+    """Validate a file.
+
+    Raises:
+        ConfigurationError: it can't be read.
+    """
+    try:
+        source = read_source(path)
+    except OSError as error:
+        raise ConfigurationError(str(path), f"can't be read: {error.strerror}") from error
+    return validate_source(source, names)
+
+
+def load_workflow(path: str | Path, names: MeshNames | None = None) -> Workflow:
+    """Read and validate a workflow file, YAML or JSON.
+
+    Raises:
+        ConfigurationError: it can't be read or has faults. The text names all of them.
+    """
+    return require_valid(validate_file(Path(path), names), str(path))
+
+
+def load_workflow_dict(value: Mapping[str, Any], names: MeshNames | None = None) -> Workflow:
+    """Read and validate a workflow as a dictionary. Raises as `load_workflow`."""
+    return require_valid(validate_source(convert_source(value), names), "workflow")
+
+
+def require_valid(validation: Validation, file: str) -> Workflow:
+    """Return the workflow. Raises ConfigurationError with all faults if there are any."""
+    if validation.workflow is not None:
+        return validation.workflow
+    lines = [
+        f"line {fault.line}: {fault.where}{': ' if fault.where else ''}{fault.problem}"
+        for fault in validation.faults
+    ]
+    raise ConfigurationError(file, "; ".join(lines))
+
+
+def _list_unchecked(source: WorkflowSource, names: MeshNames) -> tuple[str, ...]:
+    nodes = [node for _, node in source.nodes.values()]
+    kinds = {
+        "agents": (names.agents, AgentNode),
+        "tools": (names.tools, ToolNode),
+        "workflows": (names.workflows, WorkflowNode),
+    }
+    return tuple(
+        kind
+        for kind, (known, node_class) in kinds.items()
+        if known is None and any(isinstance(node, node_class) for node in nodes)
+    )
+
+
+@dataclass(slots=True)
+class _Checks:
+    """The checks of one workflow. Faults go to its document."""
+
+    source: WorkflowSource
+    names: MeshNames
+    graph: GraphChecks = field(init=False)
+    data_names: dict[str, set[str]] = field(default_factory=dict)
+    """The names of values that each action sets."""
+
+    def run(self) -> None:
+        self.graph = GraphChecks(self.source)
+        self.graph.check()
+        for node_id, node in self.graph.nodes.items():
+            if isinstance(node, ActionNode):
+                self.data_names[node_id] = set(node.set)
+        value = self.source.document.value
+        for key in ("inputs", "outputs"):
+            if isinstance(value.get(key), Mapping):
+                self._check_schema((key,), value[key])
+        for node in self.graph.nodes.values():
+            if node is not None:
+                self._check_node(self.graph.keys_of(node.id), node)
+
+    def _check_node(self, keys: Keys, node: Node) -> None:
+        for name in ("message", "agent", "arguments", "set", "config", "inputs", "output"):
+            # The message of a wait is the name of a type.
+            if hasattr(node, name) and not isinstance(node, WaitNode):
+                self._check_templates((*keys, name), getattr(node, name), node.id)
+        match node:
+            case AgentNode():
+                self._check_agent(keys, node)
+            case ToolNode():
+                self._check_tool(keys, node)
+            case ConditionNode():
+                self._check_condition(keys, node)
+            case ActionNode():
+                self._check_action(keys, node)
+            case ApprovalNode():
+                self._check_templates((*keys, "question"), node.question, node.id)
+            case WaitNode():
+                self._check_wait(keys, node)
+            case WorkflowNode():
+                self._check_sub_workflow(keys, node)
+            case _:
+                pass
+
+    def _check_agent(self, keys: Keys, node: AgentNode) -> None:
+        known = self.names.agents
+        if not node.agent:
+            self._add((*keys, "agent"), "is empty; name an agent")
+        elif known is not None and "${" not in node.agent and node.agent not in known:
+            problem = f"the mesh has no agent {node.agent!r}; {suggest(node.agent, list(known))}"
+            self._add((*keys, "agent"), problem)
+
+    def _check_tool(self, keys: Keys, node: ToolNode) -> None:
+        server, _, tool = node.tool.partition("/")
+        if not server or not tool:
+            self._add((*keys, "tool"), f"{node.tool!r} is no tool; write SERVER/TOOL")
+        elif self.names.tools is not None:
+            schema = self.names.tools.get(node.tool)
+            if schema is None:
+                near = suggest(node.tool, list(self.names.tools))
+                self._add((*keys, "tool"), f"the mesh has no tool {node.tool!r}; {near}")
+            else:
+                self._check_arguments((*keys, "arguments"), node.arguments, schema)
+
+    def _check_condition(self, keys: Keys, node: ConditionNode) -> None:
+        if bool(node.handler) == bool(node.cases):
+            self._add(keys, "needs either `cases` or a `handler`")
+        if node.handler:
+            self._check_function((*keys, "handler"), node.handler)
+        seen: set[str] = set()
+        for number, case in enumerate(node.cases):
+            place: Keys = (*keys, "cases", number)
+            if case.label in seen or not case.label:
+                problem = "is empty" if not case.label else f"{case.label!r} is there twice"
+                self._add((*place, "label"), f"{problem}; labels of a condition are unique")
+            seen.add(case.label)
+            self._check_expression((*place, "when"), case.when, node.id)
+
+    def _check_action(self, keys: Keys, node: ActionNode) -> None:
+        if not node.handler and not node.set:
+            self._add(keys, "needs `set` or a `handler`")
+        if not node.handler:
+            return
+        if node.handler in BUILT_IN_ACTIONS:
+            for name in BUILT_IN_ACTIONS[node.handler]:
+                if name not in node.config:
+                    self._add((*keys, "config"), f"`{name}` is missing; {node.handler} needs it")
+        elif ":" not in node.handler:
+            near = suggest(node.handler, list(BUILT_IN_ACTIONS))
+            problem = f"there is no built-in action {node.handler!r}; {near} or write module:name"
+            self._add((*keys, "handler"), problem)
+        else:
+            self._check_function((*keys, "handler"), node.handler)
+
+    def _check_wait(self, keys: Keys, node: WaitNode) -> None:
+        if not node.message and node.duration is None:
+            self._add(keys, "needs a `message` or a `duration`")
+        if node.duration is not None and parse_duration(node.duration) > _MAX_WAIT_S:
+            self._add((*keys, "duration"), "is longer than a year")
+        if not node.when:
+            return
+        if not node.message:
+            self._add((*keys, "when"), "needs `message`, the type of the message to wait for")
+        self._check_expression((*keys, "when"), node.when, node.id, has_message=True)
+
+    def _check_sub_workflow(self, keys: Keys, node: WorkflowNode) -> None:
+        own = self.source.document.value.get("name")
+        if node.workflow == own:
+            self._add((*keys, "workflow"), "is this workflow itself; use an edge back instead")
+        elif self.names.workflows is not None:
+            if node.workflow not in self.names.workflows:
+                near = suggest(node.workflow, list(self.names.workflows))
+                problem = f"the mesh has no workflow {node.workflow!r}; {near}"
+                self._add((*keys, "workflow"), problem)
+                return
+            schema = self.names.workflows[node.workflow]
+            if schema is not None:
+                self._check_arguments((*keys, "inputs"), node.inputs, schema)
+
+    def _check_function(self, keys: Keys, name: str) -> None:
+        problem = find_function_problem(name)
+        if problem:
+            self._add(keys, problem)
+
+    def _check_schema(self, keys: Keys, schema: Mapping[str, Any]) -> None:
+        try:
+            jsonschema.Draft202012Validator.check_schema(dict(schema))
+        except SchemaError as error:
+            path = [key for key in error.absolute_path if isinstance(key, str | int)]
+            self._add((*keys, *path), f"is no JSON Schema: {error.message}")
+        except RecursionError:
+            self._add(keys, "is no JSON Schema that can be checked: it is nested too deeply")
+        for place, reference in _find_references(schema, keys):
+            if not reference.startswith("#"):
+                problem = f"{reference!r} is outside this file; write the schema here, under $defs"
+                self._add(place, problem)
+
+    def _check_arguments(
+        self, keys: Keys, values: Mapping[str, Any], schema: Mapping[str, Any]
+    ) -> None:
+        """Check arguments against a schema, as far as they are known before a run."""
+        properties = schema.get("properties")
+        properties = properties if isinstance(properties, Mapping) else {}
+        for name in schema.get("required", ()):
+            if name not in values:
+                self._add(keys, f"{name!r} is missing, which is required")
+        for name, value in values.items():
+            if name not in properties:
+                if schema.get("additionalProperties") is False:
+                    near = suggest(name, list(properties))
+                    self._add((*keys, name), f"there is no argument {name!r}; {near}")
+            elif not _has_template(value):
+                validator = jsonschema.Draft202012Validator(
+                    {**schema, **_as_root(properties[name])}
+                )
+                for error in list(validator.iter_errors(value))[:5]:
+                    self._add((*keys, name, *error.absolute_path), error.message)
+
+    def _check_templates(self, keys: Keys, value: Any, node_id: str) -> None:  # noqa: ANN401
+        if isinstance(value, str):
+            if "$" not in value:
+                return
+            for expression in parse_each(value):
+                if isinstance(expression, ExpressionError):
+                    self._add(keys, str(expression))
+                else:
+                    self._check_names(keys, expression, node_id, has_message=False)
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                self._check_templates((*keys, key), item, node_id)
+        elif isinstance(value, list | tuple):
+            for index, item in enumerate(value):
+                self._check_templates((*keys, index), item, node_id)
+
+    def _check_expression(
+        self, keys: Keys, text: str, node_id: str, *, has_message: bool = False
+    ) -> None:
+        try:
+            expression = Expression.parse(text)
+        except ExpressionError as error:
+            self._add(keys, str(error))
+            return
+        self._check_names(keys, expression, node_id, has_message=has_message)
+
+    def _check_names(
+        self, keys: Keys, expression: Expression, node_id: str, *, has_message: bool
+    ) -> None:
+        if "message" in expression.variables and not has_message:
+            self._add(keys, "`message` is only for the `when` of a wait; read `last` instead")
+        for path in expression.references:
+            match path:
+                case ("nodes", name, *fields):
+                    self._check_earlier(keys, name, node_id)
+                    self._check_field(keys, f"nodes.{name}", fields, _RESULT_FIELDS)
+                case ("last", *fields):
+                    self._check_field(keys, "last", fields, _RESULT_FIELDS)
+                case ("data", name, *_):
+                    self._check_data(keys, name, node_id)
+                case ("input", name, *_):
+                    self._check_input(keys, name)
+                case _:
+                    pass
+
+    def _check_earlier(self, keys: Keys, name: str, node_id: str) -> None:
+        if name not in self.graph.nodes:
+            problem = f"`nodes.{name}`: there is no node {name!r}; "
+            self._add(keys, problem + suggest(name, list(self.graph.nodes)))
+            return
+        earlier = self.graph.find_earlier(node_id)
+        if name not in earlier and self.graph.is_complete:
+            problem = f"`nodes.{name}`: node {name!r} can't have run before {node_id!r}"
+            self._add(keys, f"{problem}; {suggest(name, sorted(earlier))}")
+
+    def _check_field(
+        self, keys: Keys, variable: str, fields: list[str], known: tuple[str, ...]
+    ) -> None:
+        if fields and fields[0] not in known:
+            problem = f"`{variable}` has no {fields[0]!r}; {suggest(fields[0], known)}"
+            self._add(keys, problem)
+
+    def _check_data(self, keys: Keys, name: str, node_id: str) -> None:
+        earlier = self.graph.find_earlier(node_id)
+        known = {each for action in earlier for each in self.data_names.get(action, ())}
+        if name not in known and self.graph.is_complete:
+            problem = f"`data.{name}`: no action before this node sets it; "
+            self._add(keys, problem + suggest(name, sorted(known)))
+
+    def _check_input(self, keys: Keys, name: str) -> None:
+        schema = self.source.inputs
+        properties = None if schema is None else schema.get("properties")
+        if not isinstance(properties, Mapping) or schema is None:
+            return
+        if name not in properties and not schema.get("additionalProperties"):
+            problem = f"`input.{name}`: `inputs` has no property {name!r}; "
+            self._add(keys, problem + suggest(name, list(properties)))
+
+    def _add(self, keys: Keys, problem: str) -> None:
+        self.source.document.add(keys, problem)
+
+
+def _find_references(value: Any, keys: Keys) -> list[tuple[Keys, str]]:  # noqa: ANN401
+    """Return the `$ref`s in a schema, with their places."""
+    found: list[tuple[Keys, str]] = []
+    items: Any = ()
+    if isinstance(value, Mapping):
+        items = value.items()
+        found = [
+            ((*keys, key), value[key])
+            for key in ("$ref", "$dynamicRef")
+            if isinstance(value.get(key), str)
+        ]
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    for key, item in items:
+        found += _find_references(item, (*keys, key))
+    return found
+
+
+def _has_template(value: Any) -> bool:  # noqa: ANN401  a JSON value
+    if isinstance(value, str):
+        return "${" in value
+    if isinstance(value, Mapping):
+        return any(map(_has_template, value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_template, value))
+
+
+def _as_root(schema: Any) -> dict[str, Any]:  # noqa: ANN401  a JSON value
+    """Return the schema of a property in place of the one around it, whose `$defs` it may use."""
+    own = {"properties": {}, "required": [], "additionalProperties": True, "type": []}
+    if not isinstance(schema, Mapping):
+        return {"properties": {}, "required": []}
+    replaced = {**own, **schema}
+    if "type" not in schema:
+        replaced["type"] = ["object", "array", "string", "number", "boolean", "null"]
+    return replaced

@@ -1,0 +1,120 @@
+"""The messaging service of a small mesh, and the agents and clients of its tests."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.mesh.identity import mesh_credentials
+from harness.mesh.processes import free_address
+from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from trunkline.audit import AuditLog
+from trunkline.mesh.messaging import add_messages
+from trunkline.messaging.client import MessagingClient
+from trunkline.messaging.store import EnvelopeFilter, StoredEnvelope
+from trunkline.registry import Membership
+from trunkline.server import MeshServer
+from trunkline.settings import MessagingSettings, PolicySettings, Settings
+from trunkline.v1 import envelope_pb2, registry_service_pb2
+
+ENDED = frozenset(
+    {
+        envelope_pb2.DELIVERY_STATE_HANDLED,
+        envelope_pb2.DELIVERY_STATE_DEAD,
+        envelope_pb2.DELIVERY_STATE_EXPIRED,
+        envelope_pb2.DELIVERY_STATE_CANCELED,
+    }
+)
+
+
+class MessageMesh:
+    """A small mesh with a messaging service, and the calls of a test to it."""
+
+    def __init__(self, mesh: SmallMesh) -> None:
+        self.mesh = mesh
+
+    def client(self, **options: str) -> MessagingClient:
+        """Return a client for a user, or for an agent."""
+        return MessagingClient(self.mesh.directory, **options)
+
+    async def until(
+        self,
+        predicate: Callable[[StoredEnvelope], bool],
+        *,
+        account: str = "",
+        **conditions: Any,
+    ) -> StoredEnvelope:
+        """Wait until a message that fulfils conditions also fulfils the predicate; return it."""
+        query = EnvelopeFilter(**conditions)
+        watch = self.client(account=account).watch(query, after_position=0, with_deliveries=True)
+        async with asyncio.timeout(PATIENCE_S), aclosing(watch) as updates:
+            async for update in updates:
+                for stored in update.envelopes:
+                    if predicate(stored):
+                        return stored
+        raise AssertionError("the watch ended")
+
+    async def ended(self, envelope_id: str, *, account: str = "") -> StoredEnvelope:
+        """Wait until all deliveries of a message have ended."""
+        return await self.until(
+            lambda stored: all(delivery.state in ENDED for delivery in stored.deliveries),
+            account=account,
+            envelope_id=envelope_id,
+        )
+
+    async def listing(self, *, account: str = "", **conditions: Any) -> list[StoredEnvelope]:
+        """Return the messages that match, oldest first."""
+        page = await self.client(account=account).read_page(EnvelopeFilter(**conditions))
+        return list(page.envelopes)[::-1]
+
+
+@asynccontextmanager
+async def serve_messages_on(
+    mesh: SmallMesh,
+    folder: Path,
+    *,
+    policy: PolicySettings | None = None,
+    audit: AuditLog | None = None,
+    **table: Any,
+) -> AsyncIterator[None]:
+    """Serve messages on a mesh for the block. A later block continues with the same store."""
+    settings = Settings(
+        data_dir=folder,
+        policy=policy or PolicySettings(),
+        messaging=MessagingSettings(**{"backoff_s": 0.01, "max_backoff_s": 0.1, **table}),
+    )
+    server = MeshServer(mesh_credentials(), policy=settings.policy, audit=audit)
+    async with AsyncExitStack() as stack:
+        mode = await stack.enter_async_context(add_messages(server, settings, mesh.directory))
+        (address,) = await server.start(free_address())
+        stack.push_async_callback(server.stop, 0)
+        member = registry_service_pb2.Host(
+            host_id=f"messages@{address}",
+            address=address,
+            services=server.services,
+            messaging_mode=mode,
+        )
+        await stack.enter_async_context(Membership(mesh.registry, member))
+        await mesh.directory.wait_until(
+            lambda known: any(host.host_id == member.host_id for host in known.hosts),
+            timeout_s=PATIENCE_S,
+        )
+        yield
+
+
+@asynccontextmanager
+async def open_message_mesh(
+    folder: Path, *agents: Any, audit: AuditLog | None = None, **options: Any
+) -> AsyncIterator[MessageMesh]:
+    """Open a mesh with agents and a messaging service; the options are of `[messaging]`."""
+    async with open_small_mesh(folder, audit=audit) as mesh:
+        await mesh.enter(serve_messages_on(mesh, folder, audit=audit, **options))
+        if agents:
+            await mesh.join(*agents)
+        yield MessageMesh(mesh)
+
+
+def texts(messages: Sequence[StoredEnvelope]) -> list[str]:
+    """Return the texts of messages."""
+    return [stored.envelope.text for stored in messages]

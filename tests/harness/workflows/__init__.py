@@ -1,0 +1,1 @@
+"""Workflow files, workflows and their hosts, for tests."""

@@ -1,0 +1,208 @@
+"""Valid workflow files, and seeded mutations of them."""
+
+import copy
+import json
+import random
+from typing import Any, Final
+
+import yaml
+
+REVIEW: Final = """\
+name: review
+version: 2
+description: A writer proposes, a reviewer scores.
+inputs:
+  type: object
+  required: [text]
+  properties: {text: {type: string}, rounds: {type: integer}}
+limits: {steps: 30, time: 1h}
+nodes:
+  - {id: start, type: start}
+  - {id: draft, type: agent, agent: writer, message: "${input.text}", timeout: 30s}
+  - {id: score, type: agent, agent: reviewer, message: {proposal: "${nodes.draft.text}"}}
+  - id: check
+    type: condition
+    cases:
+      - {label: good, when: "nodes.score.data.score >= 80"}
+      - {label: again, when: "steps < 12 && has(nodes.draft)"}
+    otherwise: person
+  - {id: ask, type: approval, question: "Publish ${nodes.draft.text}?", arguments: {text: x}}
+  - {id: keep, type: action, set: {stop: true, text: "${nodes.draft.text}"}}
+  - {id: tell, type: action, handler: broadcast, config: {room: main}}
+  - {id: end, type: end, output: "${nodes.draft.text}"}
+  - {id: refused, type: end, state: rejected}
+edges:
+  - {from: start, to: draft}
+  - {from: draft, to: score}
+  - {from: score, to: check}
+  - {from: check, to: keep, condition: good}
+  - {from: check, to: draft, condition: again}
+  - {from: check, to: ask, condition: person}
+  - {from: ask, to: keep, condition: approved}
+  - {from: ask, to: refused, condition: rejected}
+  - {from: keep, to: tell}
+  - {from: tell, to: end}
+  - {from: tell, to: refused, condition: failed, priority: 2}
+"""
+PARALLEL: Final = """\
+name: both
+nodes:
+  - {id: start, type: start}
+  - {id: outer, type: parallel, join: merge}
+  - {id: a, type: tool, tool: math/add, arguments: {values: [1, "${input.number}"]}}
+  - {id: inner, type: parallel, join: met}
+  - {id: b, type: wait, message: vote, when: "message.data.ok == true", duration: 5m}
+  - {id: c, type: workflow, workflow: other, inputs: {text: "${last.text}"}}
+  - {id: met, type: action, set: {votes: "${nodes.b.data}"}}
+  - {id: late, type: action, set: {late: true}}
+  - {id: merge, type: action, handler: "json:dumps"}
+  - {id: end, type: end}
+edges:
+  - {from: start, to: outer}
+  - {from: outer, to: a}
+  - {from: outer, to: inner}
+  - {from: inner, to: b}
+  - {from: inner, to: c}
+  - {from: b, to: met}
+  - {from: b, to: late, condition: timeout, priority: 1}
+  - {from: late, to: met}
+  - {from: c, to: met}
+  - {from: met, to: merge}
+  - {from: a, to: merge}
+  - {from: merge, to: end}
+"""
+DICTIONARY: Final[dict[str, Any]] = {
+    "nodes": [
+        {"id": "start", "type": "start", "handler": None, "config": {}},
+        {"id": "student-proposes", "type": "agent", "handler": "student", "config": {}},
+        {"id": "teacher", "type": "agent", "handler": "teacher"},
+        {"id": "approved", "type": "condition", "handler": "json:loads", "config": {}},
+        {"id": "publish", "type": "action", "handler": "broadcast", "config": {"room": "main"}},
+        {"id": "end", "type": "end", "handler": None, "config": {}},
+    ],
+    "edges": [
+        {"from_node": "start", "to_node": "student-proposes", "condition": None, "priority": 0},
+        {"from_node": "student-proposes", "to_node": "teacher", "condition": None},
+        {"from_node": "teacher", "to_node": "approved"},
+        {"from_node": "approved", "to_node": "publish", "condition": "true", "priority": 1},
+        {"from_node": "approved", "to_node": "end", "condition": "false"},
+        {"from_node": "publish", "to_node": "end"},
+    ],
+}
+VALID: Final = (REVIEW.encode(), PARALLEL.encode(), json.dumps(DICTIONARY).encode())
+
+_TOKENS: Final = (
+    b"[",
+    b"{",
+    b"}",
+    b"]",
+    b"&a ",
+    b"*a",
+    b"<<: ",
+    b"\t",
+    b"\x00",
+    b"\xff",
+    b"---\n",
+    b"...\n",
+    b"!!python/object/apply:os.system ",
+    b"? ",
+    b"| \n",
+    b"${",
+    b"%YAML 9.9\n",
+    b"'",
+    b'"',
+    b"\\ud800",
+    b"[" * 500,
+    b"{a: " * 200,
+    b"# \n",
+    b": ",
+    b"- ",
+    b"\xf0\x9f\x98\x80",
+    b"1e999",
+    b"99999999999999999999",
+)
+_VALUES: Final[tuple[Any, ...]] = (
+    None,
+    True,
+    -1,
+    1.5,
+    10**30,
+    "",
+    "x" * 5000,
+    "${",
+    "${nodes.draft.text.map(x, x)}",
+    "${" + "(" * 400 + "}",
+    "((((",
+    "a.map(x, x.map(y, y))",
+    "nosuch:fn",
+    "..:x",
+    "json:nosuch",
+    [],
+    {},
+    [[]],
+    {"": {"": []}},
+    {"$ref": "https://example.com/schema"},
+    {"type": "nosuch"},
+    "start",
+    "end",
+    "draft",
+    "__start__",
+    "last",
+    "1h",
+    "9" * 300 + "h",
+    "\x00\ud7ff",
+)
+
+
+def mutate(rng: random.Random) -> tuple[str, bytes]:
+    """Return the name and the content of a file: a valid one with a few things changed."""
+    content = rng.choice(VALID)
+    if rng.random() < 0.5:
+        return rng.choice(("w.yaml", "w.json")), _mutate_bytes(rng, content)
+    value = yaml.safe_load(content)
+    for _ in range(rng.randint(1, 4)):
+        _mutate_value(rng, value)
+    if rng.random() < 0.5:
+        return "w.json", json.dumps(value, ensure_ascii=rng.random() < 0.5).encode()
+    return "w.yaml", yaml.safe_dump(value, allow_unicode=True, sort_keys=False).encode()
+
+
+def _mutate_bytes(rng: random.Random, content: bytes) -> bytes:
+    data = bytearray(content)
+    for _ in range(rng.randint(1, 6)):
+        place = rng.randrange(len(data) + 1)
+        match rng.randrange(4):
+            case 0:
+                data[place:place] = rng.choice(_TOKENS)
+            case 1:
+                del data[place : place + rng.randint(1, 40)]
+            case 2:
+                data[place : place + 1] = bytes([rng.randrange(256)])
+            case _:
+                begin = rng.randrange(len(data) + 1)
+                data[place:place] = data[begin : begin + rng.randint(1, 200)]
+    return bytes(data)
+
+
+def _mutate_value(rng: random.Random, root: Any) -> None:
+    containers = [root]
+    for each in containers:
+        items = each.values() if isinstance(each, dict) else each
+        containers += [item for item in items if isinstance(item, dict | list)]
+    chosen = rng.choice([each for each in containers if each] or [root])
+    keys = list(chosen) if isinstance(chosen, dict) else list(range(len(chosen)))
+    if not keys:
+        return
+    key = rng.choice(keys)
+    match rng.randrange(4):
+        case 0:
+            del chosen[key]
+        case 1:
+            chosen[key] = copy.deepcopy(rng.choice(_VALUES))
+        case 2:
+            other = rng.choice(containers)
+            chosen[key] = copy.deepcopy(other) if len(str(other)) < 20_000 else None
+        case _ if isinstance(chosen, list):
+            chosen.append(copy.deepcopy(chosen[key]))
+        case _:
+            chosen[f"{key}{rng.choice(('s', '_', ' '))}"] = chosen.pop(key)

@@ -1,0 +1,57 @@
+"""Messages and tools on a small mesh."""
+
+import sys
+from pathlib import Path
+
+from harness.mcp.bundled_servers import only_servers
+from harness.mesh.identity import mesh_credentials
+from harness.mesh.small_mesh import SmallMesh
+from trunkline.mesh.messaging import add_messages
+from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
+from trunkline.messaging.client import MessagingClient
+from trunkline.server import MeshServer
+from trunkline.settings import Settings
+from trunkline.v1 import registry_service_pb2
+
+_SHOP = Path(__file__).parents[1] / "mcp" / "shop_server.py"
+
+
+async def serve_messages(
+    mesh: SmallMesh, folder: Path, *, with_shop: bool = False
+) -> MessagingClient:
+    """Add the messaging service, and the tools of a shop, to a mesh; return a user's client."""
+    settings = Settings(data_dir=folder)
+    server = MeshServer(mesh_credentials())
+    await mesh.enter(add_messages(server, settings, mesh.directory))
+    if with_shop:
+        shop = {
+            "command": sys.executable,
+            "args": [str(_SHOP)],
+            "env": {"SHOP_FOLDER": str(folder)},
+        }
+        file = Path(only_servers(folder, own={"shop": shop})["TRUNKLINE_MCP_FILE"])
+        settings = Settings(data_dir=folder, mcp_file=file)
+        config = load_mcp_config(settings, {})
+        adapter = add_tool_adapter(server, config, settings, mesh.directory)
+    (address,) = await server.start("127.0.0.1:0")
+    await mesh.enter(_Stopping(server))
+    if with_shop:
+        await mesh.enter(adapter)
+    host = registry_service_pb2.Host(
+        host_id=f"messages@{address}", address=address, services=server.services
+    )
+    await mesh.register(host)
+    return MessagingClient(mesh.directory, account="anonymous", caller="ann")
+
+
+class _Stopping:
+    """Stops a server at the end of a block."""
+
+    def __init__(self, server: MeshServer) -> None:
+        self._server = server
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop(0)

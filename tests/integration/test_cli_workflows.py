@@ -1,0 +1,139 @@
+"""`trunkline up --workflow`, and the commands that run workflows, on a real mesh."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from harness.a2a.sse_client import call, user_message
+from harness.mcp.bundled_servers import only_servers
+from harness.mesh.command_line import CompletedCommand, run_command, run_in_process
+from harness.mesh.processes import MeshProcess, running_mesh
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PARROT = """
+name: parrot
+description: Repeats a sentence in a loud voice.
+tags: [parrot]
+nodes:
+  - {id: start, type: start}
+  - {id: ask, type: agent, agent: echo, message: "polly says ${input.text}"}
+  - {id: end, type: end, output: "${nodes.ask.text}"}
+edges:
+  - {from: start, to: ask}
+  - {from: ask, to: end}
+"""
+HELD = """
+name: held
+nodes:
+  - {id: start, type: start}
+  - {id: hold, type: wait, duration: 1h}
+  - {id: end, type: end}
+edges:
+  - {from: start, to: hold}
+  - {from: hold, to: end}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mesh")
+    (folder / "flows").mkdir()
+    (folder / "flows" / "parrot.yaml").write_text(PARROT)
+    (folder / "flows" / "held.yaml").write_text(HELD)
+    return folder
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(folder: Path) -> AsyncIterator[MeshProcess]:
+    async with running_mesh(folder, "--workflow", str(folder / "flows")) as running:
+        yield running
+
+
+async def run(*words: str) -> CompletedCommand:
+    return await asyncio.to_thread(run_in_process, *words)
+
+
+async def test_a_workflow_runs_by_its_name_over_a2a_and_for_a_supervisor(
+    mesh: MeshProcess,
+) -> None:
+    ran = await run("workflow", "run", "parrot", "hi", "--url", mesh.http_url, "--json")
+    assert (ran.exit, ran.json["answer"]) == (0, "polly says hi"), ran.err
+
+    message = user_message("hello")
+    answer = await call(mesh.http_url, "/agents/parrot", "SendMessage", {"message": message})
+    task = answer["result"]["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    (artifact,) = [each for each in task["artifacts"] if "answer" in str(each.get("metadata"))]
+    assert artifact["parts"] == [{"text": "polly says hello"}]
+
+    routed = await run("ask", "tell the parrot hello", "--url", mesh.http_url, "--json")
+    assert routed.json["agent"] == "parrot", routed.out
+    assert "polly says" in routed.json["answer"]
+
+    events = await run_command("events", ran.json["task_id"], "--mesh", mesh.mesh_address, "--json")
+    lines: list[dict[str, Any]] = [json.loads(line) for line in events.out.splitlines()]
+    plan = next(number for number, line in enumerate(lines) if "plan" in line)
+    first = next(number for number, line in enumerate(lines) if "step_started" in line)
+    assert lines[plan]["plan"]["plan_id"] == "parrot@1"
+    assert plan < first
+    spans = await run("trace", ran.json["trace_id"], "--mesh", mesh.mesh_address, "--json")
+    nodes = {span["name"] for span in spans.json}
+    assert {"run_node start", "run_node ask", "run_node end"} <= nodes
+
+
+async def test_a_started_run_is_paused_resumed_and_canceled(mesh: MeshProcess) -> None:
+    started = await run("workflow", "start", "held", "--url", mesh.http_url, "--json")
+    task_id = started.json["task_id"]
+    where = ("--mesh", mesh.mesh_address, "--json")
+    paused = await run("workflow", "pause", task_id, *where)
+    resumed = await run("workflow", "resume", task_id, *where)
+    assert (paused.json["paused"], resumed.json["paused"]) == (True, False)
+    canceled = await run("cancel", task_id, *where)
+    assert canceled.json["state"] == "canceled"
+    ended = await run("workflow", "pause", task_id, *where)
+    assert ended.exit == 1
+    assert "canceled" in ended.err
+
+
+async def test_versions_are_listed_and_rolled_back(mesh: MeshProcess, folder: Path) -> None:
+    data = ("--data", str(folder / "data"))
+    listed = await run("workflow", "list", *data)
+    assert listed.out.splitlines() == [
+        "held  version 1 of 1",
+        "parrot  version 1 of 1  Repeats a sentence in a loud voice.",
+    ]
+    oldest = await run("workflow", "rollback", "parrot", *data)
+    assert "version 1 is the oldest" in oldest.err
+    versions = await run("workflow", "versions", "parrot", *data, "--json")
+    assert versions.json["current"] is True
+
+
+async def test_a_file_runs_on_a_mesh_of_its_own_and_a_changed_one_needs_a_new_version(
+    mesh: MeshProcess, folder: Path
+) -> None:
+    file = folder / "parrot.yaml"
+    file.write_text(PARROT.replace("polly", "coco"))
+    ran = await run_command(
+        "workflow",
+        "run",
+        str(file),
+        "hi",
+        "--json",
+        TRUNKLINE_MCP_FILE=only_servers(folder)["TRUNKLINE_MCP_FILE"],
+    )
+    assert (ran.exit, ran.json["answer"]) == (0, "coco says hi"), ran.err
+
+    free = "127.0.0.1:0"
+    changed = await run_command(
+        *("up", "--workflow", str(file), "--http", free, "--a2a-grpc", free, "--mesh", free),
+        *("--data", str(folder / "data")),
+        TRUNKLINE_MCP_FILE=only_servers(folder)["TRUNKLINE_MCP_FILE"],
+    )
+    assert changed.exit != 0
+    assert "give the changed workflow `version: 2`" in changed.err

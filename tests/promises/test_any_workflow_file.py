@@ -1,0 +1,50 @@
+"""Any file is a valid workflow or a list of faults: never a traceback, a hang, or much memory."""
+
+import random
+import resource
+import time
+
+from harness.promise_scale import PromiseScale, percentiles
+from harness.workflows.files import VALID, mutate
+from trunkline.workflows.builders import dump_workflow
+from trunkline.workflows.compiler import compile_workflow
+from trunkline.workflows.drawing import draw_mermaid, draw_svg
+from trunkline.workflows.reader import parse_source
+from trunkline.workflows.validation import validate_source
+
+# Far above the time of any file on a busy machine.
+LIMIT_S = 20.0
+LIMIT_BYTES = 200 * 1024 * 1024
+
+
+def test_mutated_files_are_valid_or_have_faults(scale: PromiseScale, rng: random.Random) -> None:
+    for content in VALID:
+        assert validate_source(parse_source(content, "w.yaml")).faults == ()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    times: list[float] = []
+    valid = 0
+    files = scale.pick(ci=300, prove=10_000)
+    for _ in range(files):
+        name, content = mutate(rng)
+        began = time.monotonic()
+        validation = validate_source(parse_source(content, name))
+        times.append(time.monotonic() - began)
+        if validation.workflow is None:
+            assert validation.faults, content
+            continue
+        valid += 1
+        # A valid workflow compiles, is drawn, and is read back as what was written.
+        workflow = validation.workflow
+        compile_workflow(workflow)
+        assert draw_mermaid(workflow)
+        assert draw_svg(workflow)
+        text = dump_workflow(workflow)
+        again = validate_source(parse_source(text.encode(), "again.yaml"))
+        assert again.workflow == workflow, (content, again.faults)
+    assert max(times) < LIMIT_S
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert grown < LIMIT_BYTES
+    assert 0 < valid < files
+    scale.report(
+        files=files, valid=valid, time=percentiles(times), grown_mib=round(grown / 1024 / 1024)
+    )

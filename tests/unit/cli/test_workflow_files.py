@@ -1,0 +1,86 @@
+"""`trunkline workflow validate`, `show`, `diff` and `export`."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from harness.workflows.files import PARALLEL, REVIEW
+from trunkline.cli.config import print_schema
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.workflow_files import diff_files, export_file, show_file, validate_files
+from trunkline.errors import ConfigurationError, InvalidArgumentError
+
+
+@pytest.fixture
+def review(tmp_path: Path) -> Path:
+    file = tmp_path / "review.yaml"
+    file.write_text(REVIEW)
+    return file
+
+
+def test_faults_are_printed_with_file_and_line(
+    review: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(REVIEW.replace("to: score", "to: scor"))
+    assert validate_files([review, wrong], None, as_json=False) == ExitCode.FAILED
+    printed = capsys.readouterr()
+    assert f"ok  {review}\n" in printed.out
+    assert f"{wrong}:26:19: edges[1].to: there is no node 'scor'; did you mean" in printed.out
+    assert "names of agents were not checked; give --mesh" in printed.err
+    assert validate_files([wrong], None, as_json=True) == ExitCode.FAILED
+    report = json.loads(capsys.readouterr().out)[str(wrong)]
+    assert report["valid"] is False
+    assert report["faults"][0]["line"] == 26
+    assert validate_files([review], None, as_json=False) == ExitCode.OK
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"nosuch\.yaml: can't be read: No such file"):
+        validate_files([tmp_path / "nosuch.yaml"], None, as_json=False)
+
+
+def test_show_prints_mermaid_and_writes_an_svg(
+    review: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert show_file(review, None, ["start", "draft"], "score") == ExitCode.OK
+    printed = capsys.readouterr().out
+    assert printed.startswith("flowchart TD\n")
+    assert "class n2 failed" in printed
+    svg = tmp_path / "review.svg"
+    assert show_file(review, svg, [], "") == ExitCode.OK
+    assert svg.read_text().startswith("<svg ")
+    with pytest.raises(InvalidArgumentError, match="no node 'nosuch'"):
+        show_file(review, None, ["nosuch"], "")
+
+
+def test_an_export_is_the_same_workflow(
+    review: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file_format in ("yaml", "json"):
+        assert export_file(review, file_format) == ExitCode.OK
+        exported = tmp_path / f"exported.{file_format}"
+        exported.write_text(capsys.readouterr().out)
+        assert diff_files(review, exported, as_json=False) == ExitCode.OK
+        assert capsys.readouterr().out == ""
+    review.write_text(REVIEW.replace("version: 2", "version: 3"))
+    assert diff_files(exported, review, as_json=False) == ExitCode.FAILED
+    assert capsys.readouterr().out == "~ version: 2 -> 3\n"
+
+
+def test_the_schema_for_editors_takes_what_is_valid(
+    review: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_schema("workflow")
+    schema = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    for text in (REVIEW, PARALLEL):
+        review.write_text(text)
+        export_file(review, "json")
+        value = json.loads(capsys.readouterr().out)
+        assert list(validator.iter_errors(value)) == []
+        del value["nodes"][0]["type"]
+        assert list(validator.iter_errors(value))

@@ -1,0 +1,324 @@
+"""Faults of workflow files: each is found, at its place, with what would be right."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.workflows.files import DICTIONARY, PARALLEL, REVIEW
+from trunkline.errors import ConfigurationError
+from trunkline.workflows.definition import BUILT_IN_ACTIONS
+from trunkline.workflows.documents import Fault
+from trunkline.workflows.nodes import ACTIONS
+from trunkline.workflows.reader import convert_source, parse_source
+from trunkline.workflows.validation import MeshNames, load_workflow, validate_source
+
+NAMES = MeshNames(
+    agents=frozenset({"writer", "reviewer"}),
+    tools={
+        "math/add": {
+            "type": "object",
+            "required": ["values"],
+            "properties": {"values": {"type": "array", "items": {"type": "number"}}},
+            "additionalProperties": False,
+        }
+    },
+    workflows={"other": {"required": ["text"], "properties": {"text": {"type": "string"}}}},
+)
+
+
+def find_faults(text: str, names: MeshNames | None = None) -> list[Fault]:
+    return list(validate_source(parse_source(text.encode(), "w.yaml"), names).faults)
+
+
+def change(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new, 1)
+
+
+def line_of(text: str, part: str) -> int:
+    return text[: text.index(part)].count("\n") + 1
+
+
+# The file, what is changed in it, the part of the new file whose line is named, and the fault.
+FAULTS = [
+    (
+        REVIEW,
+        "id: start, type: start",
+        "id: start, type: action, set: {a: 1}",
+        "nodes:",
+        "no start",
+    ),
+    (
+        REVIEW,
+        "id: tell, type: action, handler: broadcast, config: {room: main}",
+        "id: tell, type: start",
+        "id: tell",
+        "second start; the first one is in line 10",
+    ),
+    (PARALLEL, "{id: end, type: end}", "{id: end, type: action, set: {a: 1}}", "nodes:", "no end"),
+    (
+        REVIEW,
+        "  - {from: ask, to: refused, condition: rejected}\n",
+        "",
+        "{id: ask",
+        "label 'rejected' has no edge; add one with `condition: rejected`",
+    ),
+    (REVIEW, "  - {from: draft, to: score}\n", "", "id: score", "not reachable"),
+    (REVIEW, "  - {from: tell, to: end}\n", "", "id: tell", "no edge to follow when it succeeds"),
+    (
+        REVIEW,
+        "condition: again",
+        "condition: againx",
+        "condition: againx",
+        "never has the label 'againx'; did you mean 'again'?",
+    ),
+    (REVIEW, "to: score", "to: scor", "to: scor", "there is no node 'scor'; did you mean 'score'?"),
+    (
+        REVIEW,
+        "id: keep,",
+        "id: draft,",
+        "id: draft, type: action",
+        "also the id of the node in line 11",
+    ),
+    (
+        REVIEW,
+        "type: agent, agent: writer",
+        "type: agnet, agent: writer",
+        "agnet",
+        "did you mean 'agent'?",
+    ),
+    (
+        REVIEW,
+        "agent: reviewer",
+        "agent: reviewer, messagge: x",
+        "messagge",
+        "did you mean 'message'?",
+    ),
+    (REVIEW, "timeout: 30s", "timeout: 30", "timeout: 30", "has to be a text"),
+    (REVIEW, "timeout: 30s", "timeout: soon", "timeout: soon", "'soon' is not a time such as 30s"),
+    (REVIEW, "id: check", "id: nodes", "id: nodes", "is reserved"),
+    (REVIEW, "steps: 30", "steps: 0", "steps: 0", "greater than or equal to 1"),
+    (REVIEW, "name: review", "name: Review it", "name: Review it", "small letters"),
+    (REVIEW, "{type: integer}", "{type: integr}", "integr", "is no JSON Schema"),
+    (REVIEW, "{type: integer}", '{$ref: "https://example.com/s"}', "$ref", "is outside this file"),
+    (
+        REVIEW,
+        '"nodes.score.data.score >= 80"',
+        '"nodes.score.data.score >="',
+        "score >=",
+        "is not CEL: column 26",
+    ),
+    (
+        REVIEW,
+        "steps < 12",
+        "stps < 12",
+        "stps",
+        "column 1: unknown variable 'stps'; did you mean 'steps'?",
+    ),
+    (
+        REVIEW,
+        "steps < 12",
+        "sizee(data) < 12",
+        "sizee(",
+        "unknown function 'sizee'; did you mean 'size'?",
+    ),
+    (
+        REVIEW,
+        "${input.text}",
+        "${input.txt}",
+        "input.txt",
+        "has no property 'txt'; did you mean 'text'?",
+    ),
+    (REVIEW, "${input.text}", "${input.text", "${input.text", "has no end"),
+    (
+        REVIEW,
+        "${input.text}",
+        "${nodes.keep.text}",
+        "nodes.keep",
+        "'keep' can't have run before 'draft'",
+    ),
+    (REVIEW, "${input.text}", "${nodes.drat.text}", "nodes.drat", "did you mean 'draft'?"),
+    (
+        REVIEW,
+        "${input.text}",
+        "${last.txt}",
+        "last.txt",
+        "`last` has no 'txt'; did you mean 'text'?",
+    ),
+    (REVIEW, "${input.text}", "${data.a}", "data.a", "no action before this node sets it"),
+    (REVIEW, "${input.text}", "${message.a}", "message.a", "only for the `when` of a wait"),
+    (REVIEW, "handler: broadcast", "handler: broadcst", "broadcst", "did you mean 'broadcast'?"),
+    (REVIEW, "handler: broadcast", "handler: send", "config", "`recipient` is missing"),
+    (REVIEW, "handler: broadcast", 'handler: "nosuch:f"', "nosuch", "there is no module 'nosuch'"),
+    (
+        REVIEW,
+        "handler: broadcast",
+        'handler: "json:dumsp"',
+        "dumsp",
+        "no 'dumsp'; did you mean 'dump'?",
+    ),
+    (
+        REVIEW,
+        "agent: writer",
+        "agent: writr",
+        "writr",
+        "the mesh has no agent 'writr'; did you mean 'writer'?",
+    ),
+    (REVIEW, "priority: 2", "priority: high", "priority: high", "valid integer"),
+    (
+        REVIEW,
+        "  - {from: draft, to: score}\n",
+        "  - {from: draft, to: score}\n  - {from: draft, to: end}\n",
+        "{from: draft, to: end}",
+        "is never followed",
+    ),
+    (
+        REVIEW,
+        "description: A",
+        "name: again\ndescription: A",
+        "name: again",
+        "is there twice, first in line 1",
+    ),
+    (
+        PARALLEL,
+        "tool: math/add",
+        "tool: math/ad",
+        "math/ad",
+        "no tool 'math/ad'; did you mean 'math/add'?",
+    ),
+    (PARALLEL, "{values: [1,", "{values: [one,", "values: [one", "has_no_fault"),
+    (
+        PARALLEL,
+        '{values: [1, "${input.number}"]}',
+        "{values: [one]}",
+        "one",
+        "'one' is not of type 'number'",
+    ),
+    (PARALLEL, "{values: [1", "{value: [1", "value: [1", "there is no argument 'value'"),
+    (PARALLEL, 'inputs: {text: "${last.text}"}', "inputs: {}", "inputs: {}", "'text' is missing"),
+    (PARALLEL, "workflow: other", "workflow: both", "workflow: both", "is this workflow itself"),
+    (PARALLEL, "join: met}", "join: mat}", "join: mat", "did you mean 'met'?"),
+    (
+        PARALLEL,
+        "{from: late, to: met}",
+        "{from: late, to: end}",
+        "{from: late, to: end}",
+        "branches meet only at their join",
+    ),
+    (
+        PARALLEL,
+        "{from: a, to: merge}",
+        "{from: a, to: met}",
+        "{from: a, to: met}",
+        "in branch 1 of 'outer'",
+    ),
+    (
+        PARALLEL,
+        "join: met}",
+        "join: merge}",
+        "join: merge}\n  - {id: b",
+        "is the join of 'outer', too",
+    ),
+    (
+        PARALLEL,
+        "{from: inner, to: c}",
+        "{from: inner, to: c, condition: x}",
+        "condition: x",
+        "all edges of a parallel node",
+    ),
+    (PARALLEL, "  - {from: outer, to: a}\n", "", "id: outer", "less than two branches"),
+    (PARALLEL, 'when: "message.data.ok == true"', 'when: "last.ok"', "last.ok", "has no 'ok'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "place", "problem"), FAULTS, ids=[case[4][:40] for case in FAULTS]
+)
+def test_a_fault_is_found_at_its_line(
+    text: str, old: str, new: str, place: str, problem: str
+) -> None:
+    changed = change(text, old, new)
+    faults = find_faults(changed, NAMES)
+    matching = [fault for fault in faults if problem in fault.problem]
+    if problem == "has_no_fault":
+        # An argument with an expression in it is known only when it runs.
+        assert faults == []
+        return
+    assert matching, faults
+    assert line_of(changed, place) in {fault.line for fault in matching}, matching
+
+
+def test_all_faults_are_reported_at_once() -> None:
+    text = REVIEW
+    for old, new in (
+        ("name: review", "name: Review"),
+        ("${input.text}", "${nodes.drat.text} ${lst.text}"),
+        ("condition: again", "condition: againx"),
+        ("handler: broadcast", "handler: broadcst"),
+    ):
+        text = change(text, old, new)
+    problems = " ".join(fault.problem for fault in find_faults(text))
+    for part in ("small letters", "'drat'", "'lst'", "'againx'", "'broadcst'"):
+        assert part in problems
+
+
+@pytest.mark.parametrize("text", [REVIEW, PARALLEL])
+def test_valid_files_have_no_faults(text: str) -> None:
+    validation = validate_source(parse_source(text.encode(), "w.yaml"))
+    assert validation.faults == ()
+    assert "agents" in validation.unchecked or "tools" in validation.unchecked
+
+
+def test_names_are_not_checked_twice_with_a_mesh() -> None:
+    validation = validate_source(parse_source(REVIEW.encode(), "w.yaml"), NAMES)
+    assert (validation.faults, validation.unchecked) == ((), ())
+
+
+def test_a_loop_is_bounded_by_the_limit_of_steps() -> None:
+    text = change(REVIEW, "limits: {steps: 30, time: 1h}\n", "")
+    workflow = validate_source(parse_source(text.encode(), "w.yaml")).workflow
+    assert workflow is not None
+    assert workflow.limits.steps == 50
+
+
+def test_the_dictionary_form_is_converted() -> None:
+    validation = validate_source(convert_source(DICTIONARY, "student-teacher"))
+    assert validation.workflow is not None, validation.faults
+    assert validation.workflow.name == "student-teacher"
+    assert [node.type for node in validation.workflow.nodes][1] == "agent"
+    assert validation.workflow.edges[0].target == "student_proposes"
+    assert validation.workflow.edges[3].condition == "true"
+
+
+def test_load_workflow_names_all_faults(tmp_path: Path) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(change(change(REVIEW, "to: score", "to: scor"), "steps < 12", "stps < 1"))
+    with pytest.raises(ConfigurationError, match=r"line 17: .*stps.*line 2\d: .*scor"):
+        load_workflow(file)
+    file.write_text(REVIEW)
+    assert load_workflow(file).version == 2
+
+
+def test_validation_runs_no_code_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = tmp_path / "ran"
+    for name in ("evil_steps", "evil_package/__init__", "evil_package/steps"):
+        module = tmp_path / f"{name}.py"
+        module.parent.mkdir(exist_ok=True)
+        module.write_text(f"open({str(marker)!r}, 'w')\ndef publish(last, context): ...\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("evil_steps", "evil_package.steps"):
+        text = change(REVIEW, "handler: broadcast", f'handler: "{name}:publish"')
+        assert find_faults(text) == []
+        text = change(REVIEW, "handler: broadcast", f'handler: "{name}:publishh"')
+        (fault,) = find_faults(text)
+        assert re.search(r"did you mean 'publish'\?", fault.problem)
+    assert not marker.exists()
+    assert "evil_steps" not in sys.modules
+
+
+def test_built_in_actions_are_those_that_run() -> None:
+    assert set(BUILT_IN_ACTIONS) == set(ACTIONS)
