@@ -15,7 +15,7 @@ variables:
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,7 +47,7 @@ JsonSchema: TypeAlias = Mapping[str, Any]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True
     )
 
@@ -220,7 +220,7 @@ class Workflow(_Model):
     """JSON Schema of the input; by default `{"text": string}`, the text of the request."""
     outputs: JsonSchema | None = None
     """JSON Schema of the answer."""
-    limits: Limits = Limits()
+    limits: Limits = Field(default_factory=Limits)
     nodes: Annotated[Sequence[Node], Field(min_length=1)]
     edges: Sequence[Edge] = ()
 
