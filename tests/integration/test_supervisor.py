@@ -56,7 +56,7 @@ def forwarded(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
 async def test_the_agents_of_a_plan_are_named_before_they_are_asked(mesh: SmallMesh) -> None:
     planned: list[Set[str]] = []
     supervisor = Supervisor(mesh.directory)
-    supervisor.on_plan = planned.append
+    supervisor.on_load = planned.append
     await mesh.join(echo, make_agent("red", "red", "red"))
     await mesh.join(supervisor)
 
