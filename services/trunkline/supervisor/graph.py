@@ -20,7 +20,7 @@ def compile_graph() -> SupervisorGraph:
     Each node names the next ones in its `Command`, because a conditional edge costs another 0.1 ms.
     All nodes are coroutine functions, because plain functions run in threads. The graph has no
     checkpointer, since the journal has all that a turn needs, and any number of turns may run in
-    it.
+    it. docs/supervisors.md has its drawing.
     """
     graph = StateGraph(SupervisorState, context_schema=SupervisorTurn)
     graph.add_node("analyse", nodes.analyse_request)

@@ -57,6 +57,16 @@ class PlanRun:
 
         Steps catch the errors of children. Any other error cancels the steps beside it.
         """
+        # If one of several nodes fails, LangGraph cancels the others twice. The second time would
+        # interrupt the cancellation of the child; a task group passes on only the first.
+        try:
+            async with asyncio.TaskGroup() as group:
+                work = group.create_task(self._run_step(turn, step))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+        return work.result()
+
+    async def _run_step(self, turn: SupervisorTurn, step: Step) -> Outcome:
         for earlier in step.after:
             if earlier in self._end_events:
                 await self._end_events[earlier].wait()
