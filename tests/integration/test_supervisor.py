@@ -53,16 +53,20 @@ def forwarded(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
     }
 
 
-async def test_the_agents_of_a_plan_are_named_before_they_are_asked(mesh: SmallMesh) -> None:
-    planned: list[Set[str]] = []
+async def test_the_agents_that_fit_are_named_while_langgraph_loads(mesh: SmallMesh) -> None:
+    named: list[Set[str]] = []
     supervisor = Supervisor(mesh.directory)
-    supervisor.on_plan = planned.append
+    supervisor.on_load = named.append
     await mesh.join(echo, make_agent("red", "red", "red"))
     await mesh.join(supervisor)
 
+    snapshot = await mesh.ask("count 2, and go red now")
     await mesh.ask("echo hi")
 
-    assert planned == [{"echo"}]
+    # Once it is loaded, agents start their servers soon enough themselves.
+    assert named == [{"echo", "red"}]
+    # The prediction records nothing.
+    assert [route.agent for route in snapshot.routes] == ["echo", "red"]
 
 
 async def test_the_answer_of_one_step_is_exactly_the_agents(mesh: SmallMesh) -> None:

@@ -92,7 +92,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         intake = SpanIntake(credentials, channels.get(unix_address))
         await stack.enter_async_context(intake)
         adapter = add_tool_adapter(server, config, settings, directory, intake=intake)
-        _start_servers_of_plans(agents, adapter, config)
+        _start_servers_at_load(agents, adapter, config)
         messaging_mode = await stack.enter_async_context(add_messages(server, settings, directory))
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
@@ -148,10 +148,10 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         )
 
 
-def _start_servers_of_plans(
+def _start_servers_at_load(
     agents: Sequence[Agent], adapter: ToolAdapter, config: McpConfig
 ) -> None:
-    """Start the MCP servers of the agents in a plan at once, while LangGraph is loaded."""
+    """Start the MCP servers that a request is likely to need, while LangGraph loads."""
     users = map_server_agents(config)
 
     def start(planned: Set[str]) -> None:
@@ -160,7 +160,7 @@ def _start_servers_of_plans(
 
     for agent in agents:
         if isinstance(agent, Supervisor):
-            agent.on_plan = start
+            agent.on_load = start
 
 
 def _advertise(settings: Settings, dialed: str) -> str:

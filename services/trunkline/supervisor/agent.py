@@ -25,9 +25,8 @@ from trunkline.supervisor.inheritance import (
     drop_inherited,
     inherit_skills,
 )
-from trunkline.supervisor.nodes import begin_turn
-from trunkline.supervisor.recovery import recover_state
-from trunkline.supervisor.request_splitter import split_request
+from trunkline.supervisor.recovery import answer_waiting_children, recover_state
+from trunkline.supervisor.request_splitter import is_open_question, split_request
 from trunkline.supervisor.router import Router
 from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
@@ -78,8 +77,9 @@ class Supervisor:
         self._planner = planner
         self._directory = directory
         self._limits = limits or ChildLimits()
-        self.on_plan: Callable[[Set[str]], None] | None = None
-        """Called with the names of the agents that it is going to ask, before LangGraph loads."""
+        self.on_load: Callable[[Set[str]], None] | None = None
+        """Called at a cold start, while LangGraph loads, with the names of the agents that fit the
+        request."""
         self._graph: SupervisorGraph | None = None
         # The router for a revision of the directory. It is rebuilt when agents come or go.
         self._router = (-1, Router([]))
@@ -144,26 +144,22 @@ class Supervisor:
             await self._wait_for_cards(task)
         router = self._current_router().exclude(task.path)
         turn = SupervisorTurn(task, self._directory, router, task.plan(), self._limits)
+        if self._graph is None:
+            if self.on_load is not None:
+                self.on_load(_predict_agents(task, router, state))
+            await task.working()
+        graph = await self._load_graph()
+        from trunkline.supervisor.graph import run_turn
+
         if self._planner is None:
-            await self._run(turn, state)
+            await run_turn(graph, turn, state)
             return
-        # Also loads the modules that store conversations.
-        await self._load_graph()
+        # Loaded with the graph.
         from trunkline.supervisor.planner_memory import open_planner_memory
 
         with open_planner_memory(task) as memory:
-            await self._run(replace(turn, planner=self._planner, memory=memory), state)
-
-    async def _run(self, turn: SupervisorTurn, state: SupervisorState | None) -> None:
-        state = state or await begin_turn(turn)
-        if state is None:
-            return
-        if self.on_plan is not None:
-            self.on_plan({step.agent for step in state["steps"]})
-        graph = await self._load_graph()
-        # No stream modes: readers follow the journal.
-        async for _ in graph.astream(state, context=turn, stream_mode=[]):
-            pass
+            turn = replace(turn, planner=self._planner, memory=memory)
+            await run_turn(graph, turn, state)
 
     async def _wait_for_agents(self, steps: Sequence[Step]) -> None:
         """Wait briefly until a starting mesh has the agents that the turn needs."""
@@ -218,6 +214,17 @@ class Supervisor:
             for name, agent in agents.items()
             if name != self.card.name and (name in named if named else agent.routable)
         ]
+
+
+def _predict_agents(task: TurnRuntime, router: Router, state: SupervisorState | None) -> set[str]:
+    """Return the agents that the turn is going to ask, as far as this is known without a model."""
+    state = state or answer_waiting_children(task.snapshot, task.text)
+    steps = state["steps"] if state else split_request(task.text, router)
+    for step in steps if state is None else ():
+        if is_open_question(step.text):
+            router.apply_open_questions(step.route)
+        router.apply_default(step.route)
+    return {step.agent for step in steps if step.agent}
 
 
 def _retained_lengths(task: TurnRuntime) -> dict[str, int]:

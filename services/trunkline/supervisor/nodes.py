@@ -1,10 +1,14 @@
-"""The work of the nodes in the supervisor's graph (trunkline.supervisor.graph)."""
+"""The nodes of the supervisor's graph (trunkline.supervisor.graph)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypedDict
 
+from langgraph.runtime import Runtime
+from langgraph.types import Command, Overwrite, Send
+
+from trunkline.calls.outcome import Outcome
 from trunkline.journal.events import plan_event
 from trunkline.phrasing import asks_for_introduction
 from trunkline.supervisor.answer import (
@@ -30,53 +34,117 @@ from trunkline.supervisor.request_splitter import (
     split_request,
 )
 from trunkline.supervisor.router import Router
-from trunkline.supervisor.step_runner import SupervisorTurn, run_steps
+from trunkline.supervisor.step_runner import PlanRun, SupervisorTurn
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
 from trunkline.supervisor.tags import split_words
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import event_pb2
 
+# `langgraph.graph.END`, whose type is `str`.
+_END: Final = "__end__"
 _TOKEN = re.compile(r"\S+\s*|\s+")
 
-# A node's update of the state, and the next node.
-NodeResult: TypeAlias = tuple[SupervisorState, Literal["plan", "run", "synthesise", "end"]]
 
+async def analyse_request(
+    state: SupervisorState, runtime: Runtime[SupervisorTurn]
+) -> Command[Literal["plan", "run", "check", "__end__"]]:
+    """Find the agents that fit the request by the cards, or introduce them.
 
-async def begin_turn(turn: SupervisorTurn) -> SupervisorState | None:
-    """Plan the request and record the plan. Returns None if it asks the user instead.
-
-    An answer to a waiting child continues the plan that was recorded before.
+    A turn recovered from the journal has its plan and continues with it. An answer to waiting
+    children continues the plan of the turn before.
     """
-    task = turn.task
-    state = answer_waiting_children(task.snapshot, task.text)
-    if state:
-        return state
-    by_score = split_request(task.text, turn.router)
-    if _is_introduction(task.text, by_score, turn.router):
-        by_score[0].route.reasons[:] = ["it asks what can be asked here"]
-        await task.record(*_route_events(by_score))
-        await deliver_answer(
-            turn, CombinedAnswer(State.TASK_STATE_COMPLETED, render_introduction(turn.router))
-        )
-        return None
+    turn = runtime.context
+    task, router = turn.task, turn.router
+    if state["steps"]:
+        return Command(goto=_send_steps(state["steps"], state["outcomes"]) or "check")
+    if waiting := answer_waiting_children(task.snapshot, task.text):
+        sends = _send_steps(waiting["steps"], waiting["outcomes"])
+        return Command(update=waiting, goto=sends or "check")
+    steps = split_request(task.text, router)
+    if not _is_introduction(task.text, steps, router):
+        return Command(update={"steps": steps}, goto="plan")
+    steps[0].route.reasons[:] = ["it asks what can be asked here"]
+    await task.record(*_route_events(steps))
+    await deliver_answer(
+        turn, CombinedAnswer(State.TASK_STATE_COMPLETED, render_introduction(router))
+    )
+    return Command(goto=_END)
+
+
+async def plan_steps(
+    state: SupervisorState, runtime: Runtime[SupervisorTurn]
+) -> Command[Literal["run", "__end__"]]:
+    """Plan the request by the scores or with the model, and record the plan, also a revised one.
+
+    Ends the turn with a question to the user if no agent fits or the model has one.
+    """
+    turn = runtime.context
+    if state.get("is_revised"):
+        steps, outcomes = state["steps"], state["outcomes"]
+        await _write_plan(turn, steps, [step for step in steps if step.id not in outcomes])
+        return Command(goto=_send_steps(steps, outcomes))
     revision = turn.plan.revision
-    result = await _plan_request(turn, by_score)
-    steps = _describe_steps(result.steps, describe_files(task.message))
+    result = await _plan_request(turn, state["steps"])
+    steps = _describe_steps(result.steps, describe_files(turn.task.message))
     if len(steps) > MAX_STEPS:
         await ask_user(turn, too_many_steps_question(len(steps)))
-        return None
-    if not turn.router.find_unknown_address(task.text):
+        return Command(goto=_END)
+    if not turn.router.find_unknown_address(turn.task.text):
         await _route_remaining(turn, steps)
     if result.question or not any(step.agent for step in steps):
         if result.written_text or turn.plan.revision != revision:
             # A part of the plan is published already, so complete it.
             await _write_plan(turn, steps, steps[:1], written_text=result.written_text)
         else:
-            await task.record(*_route_events(steps[:1]))
+            await turn.task.record(*_route_events(steps[:1]))
         await ask_user(turn, result.question or no_agent_question(steps, turn.router))
-        return None
+        return Command(goto=_END)
     await _write_plan(turn, steps, steps, written_text=result.written_text)
-    return {"steps": steps, "outcomes": {}}
+    return Command(update={"steps": steps}, goto=_send_steps(steps, {}))
+
+
+class StepInput(TypedDict):
+    """The input of the node that runs one step."""
+
+    step: Step
+    run: PlanRun
+
+
+async def run_step(state: StepInput, runtime: Runtime[SupervisorTurn]) -> SupervisorState:
+    """Run one step. Steps of a plan run at the same time, except those that need others."""
+    step = state["step"]
+    return {"outcomes": {step.id: await state["run"].run_step(runtime.context, step)}}
+
+
+async def check_outcomes(
+    state: SupervisorState, runtime: Runtime[SupervisorTurn]
+) -> Command[Literal["plan", "synthesise"]]:
+    """Revise the plan once, with the next best agents for failed steps."""
+    retried_steps = () if state.get("is_revised") else _find_retries(state)
+    if not retried_steps:
+        return Command(goto="synthesise")
+    retries = {step.id: step for step in retried_steps}
+    steps = tuple(retries.get(step.id, step) for step in state["steps"])
+    outcomes = {name: end for name, end in state["outcomes"].items() if name not in retries}
+    update = {"steps": steps, "outcomes": Overwrite(outcomes), "is_revised": True}
+    return Command(update=update, goto="plan")
+
+
+async def synthesise_answer(state: SupervisorState, runtime: Runtime[SupervisorTurn]) -> None:
+    """Combine the outcomes, and end the turn with the answer."""
+    turn, steps, outcomes = runtime.context, state["steps"], state["outcomes"]
+    answer = combine_outcomes(steps, outcomes)
+    await deliver_answer(turn, await rewrite_answer(turn, answer, steps, outcomes))
+
+
+def _send_steps(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> Sequence[Send]:
+    """Return a `Send` for each step without an outcome.
+
+    All are sent at once, and a step waits in its node for those that it needs: if it were sent
+    after them, it would wait for all others that run beside them, too.
+    """
+    run = PlanRun(steps, outcomes)
+    return [Send("run", StepInput(step=step, run=run)) for step in run.steps]
 
 
 def _is_introduction(text: str, by_score: Sequence[Step], router: Router) -> bool:
@@ -134,30 +202,6 @@ async def _route_remaining(turn: SupervisorTurn, steps: tuple[Step, ...]) -> Non
         turn.router.apply_default(step.route)
 
 
-async def revise_plan(state: SupervisorState, turn: SupervisorTurn) -> NodeResult:
-    """Record a revised plan, with other agents for failed steps."""
-    await _write_plan(turn, state["steps"], state["retries"])
-    return {"retries": ()}, "run"
-
-
-async def run_plan(state: SupervisorState, turn: SupervisorTurn) -> NodeResult:
-    """Run the steps without an outcome."""
-    return {"outcomes": await run_steps(turn, state["steps"], state["outcomes"])}, "synthesise"
-
-
-async def synthesise_answer(state: SupervisorState, turn: SupervisorTurn) -> NodeResult:
-    """Retry failed steps once with the next best agent. Otherwise deliver the answer and end."""
-    if not state.get("is_revised"):
-        revised_state = _prepare_retries(state)
-        if revised_state.get("retries"):
-            return revised_state, "plan"
-    answer = combine_outcomes(state["steps"], state["outcomes"])
-    await deliver_answer(
-        turn, await rewrite_answer(turn, answer, state["steps"], state["outcomes"])
-    )
-    return {}, "end"
-
-
 async def _write_plan(
     turn: SupervisorTurn,
     steps: Sequence[Step],
@@ -190,33 +234,22 @@ async def _write_plan(
     turn.plan.start_revision()
 
 
-def _prepare_retries(state: SupervisorState) -> SupervisorState:
-    """Return the state with the steps to retry with other agents, if there are any."""
-    outcomes = dict(state["outcomes"])
-    steps = {step.id: step for step in state["steps"]}
-    retried_steps = {
+def _find_retries(state: SupervisorState) -> Sequence[Step]:
+    """Return the failed steps with other agents, and the steps that need them."""
+    retries = {
         step.id: alternative
         for step in state["steps"]
-        if (alternative := find_second_choice(step, outcomes[step.id])) is not None
+        if (alternative := find_second_choice(step, state["outcomes"][step.id])) is not None
     }
-    # Also retry the steps that need these. A model's plan may list the steps in any order.
-    blocked = list(retried_steps)
+    # A model's plan may list the steps in any order.
+    blocked = list(retries)
     while blocked:
         needed = blocked.pop()
         for step in state["steps"]:
-            if needed in step.needed_steps and step.id not in retried_steps:
-                retried_steps[step.id] = step
+            if needed in step.needed_steps and step.id not in retries:
+                retries[step.id] = step
                 blocked.append(step.id)
-    for step_id in retried_steps:
-        del outcomes[step_id]
-    steps |= retried_steps
-    retries = [steps[step_id] for step_id in steps if step_id in retried_steps]
-    return {
-        "steps": tuple(steps.values()),
-        "outcomes": outcomes,
-        "retries": tuple(retries),
-        "is_revised": True,
-    }
+    return tuple(retries.values())
 
 
 def _route_events(steps: Sequence[Step]) -> list[event_pb2.Event]:

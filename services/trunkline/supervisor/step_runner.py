@@ -1,4 +1,4 @@
-"""Runs the steps of a plan, independent ones concurrently. A failed step stops no other."""
+"""Runs the steps of a plan. A failed step stops no other."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -41,37 +41,41 @@ class SupervisorTurn:
     """The conversation, for the planner."""
 
 
-async def run_steps(
-    turn: SupervisorTurn, steps: Sequence[Step], earlier_outcomes: Mapping[str, Outcome]
-) -> dict[str, Outcome]:
-    """Run the steps without an outcome, and return the outcomes of all."""
-    outcomes = dict(earlier_outcomes)
-    end_events = {step.id: asyncio.Event() for step in steps}
-    # The steps that need a share of the limits per tree of tasks.
-    uncalled_ids = {step.id for step in steps if step.id not in outcomes and not _get_child(step)}
+class PlanRun:
+    """One run of a plan: the steps that had no outcome, and the outcomes so far."""
 
-    async def run(step: Step) -> None:
+    def __init__(self, steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> None:
+        self.steps = [step for step in steps if step.id not in outcomes]
+        """The steps to run, each once, all at the same time."""
+        self._outcomes = dict(outcomes)
+        self._end_events = {step.id: asyncio.Event() for step in self.steps}
+        # The steps that need a share of the limits per tree of tasks.
+        self._uncalled_ids = {step.id for step in self.steps if not _get_child(step)}
+
+    async def run_step(self, turn: SupervisorTurn, step: Step) -> Outcome:
+        """Run a step after those that it needs.
+
+        Steps catch the errors of children. Any other error cancels the steps beside it.
+        """
+        # If one of several nodes fails, LangGraph cancels the others twice. The second time would
+        # interrupt the cancellation of the child; a task group passes on only the first.
         try:
-            for earlier in step.after:
-                if earlier in end_events:
-                    await end_events[earlier].wait()
-            shares = max(1, len(uncalled_ids))
-            uncalled_ids.discard(step.id)
-            outcomes[step.id] = await _run_step(turn, step, outcomes, shares=shares)
-        finally:
-            end_events[step.id].set()
+            async with asyncio.TaskGroup() as group:
+                work = group.create_task(self._run_step(turn, step))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+        return work.result()
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for step in steps:
-                if step.id in outcomes:
-                    end_events[step.id].set()
-                else:
-                    group.create_task(run(step))
-    except ExceptionGroup as errors:
-        # Steps catch the errors of children, so the journal is lost or there is a defect.
-        raise errors.exceptions[0] from errors
-    return outcomes
+    async def _run_step(self, turn: SupervisorTurn, step: Step) -> Outcome:
+        for earlier in step.after:
+            if earlier in self._end_events:
+                await self._end_events[earlier].wait()
+        shares = max(1, len(self._uncalled_ids))
+        self._uncalled_ids.discard(step.id)
+        outcome = await _run_step(turn, step, self._outcomes, shares=shares)
+        self._outcomes[step.id] = outcome
+        self._end_events[step.id].set()
+        return outcome
 
 
 async def _run_step(

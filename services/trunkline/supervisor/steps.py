@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Annotated, TypedDict
 from urllib.parse import unquote, urlsplit
 
 from trunkline.artifacts.references import sanitize_filename
@@ -70,12 +70,16 @@ def _name_part(part: part_pb2.Part) -> str:
     return sanitize_filename(part.filename) or sanitize_filename(in_url) or "a file"
 
 
+def _merge_outcomes(
+    earlier: Mapping[str, Outcome], new: Mapping[str, Outcome]
+) -> Mapping[str, Outcome]:
+    return {**earlier, **new}
+
+
 class SupervisorState(TypedDict, total=False):
     """The state that the nodes of the graph share during a turn."""
 
     steps: tuple[Step, ...]
-    outcomes: Mapping[str, Outcome]
-    retries: tuple[Step, ...]
-    """Failed steps to retry with other agents."""
+    outcomes: Annotated[Mapping[str, Outcome], _merge_outcomes]
     is_revised: bool
     """True if the plan has been revised. It is revised only once."""
