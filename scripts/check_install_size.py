@@ -7,8 +7,8 @@ import sys
 from importlib import metadata
 from typing import Final
 
-# On 2026-11-24 it was 88 packages of 137.5 MB and 4.5 MB of ours.
-_LIMIT_MB: Final = 143.0
+# On 2026-11-24 it was 89 packages of 138.5 MB and 5.3 MB of ours.
+_LIMIT_MB: Final = 146.0
 _INSTALLERS: Final = {"pip", "setuptools", "wheel"}
 
 

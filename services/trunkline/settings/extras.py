@@ -15,6 +15,8 @@ _MODULES: Final[Mapping[str, str]] = {
     "google": "langchain_google_genai",
     "ollama": "langchain_ollama",
     "embeddings": "numpy",
+    "redis": "redis",
+    "workflows": "cel",
 }
 # uv writes it into the environment of a tool. Such an environment has no pip, and `uv tool upgrade`
 # removes what `uv pip` adds to it.

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, Final, Self, TypeVar
 
-import cel
+from trunkline.errors import ConfigurationError
+from trunkline.settings import describe_install
 
 VARIABLES: Final = frozenset({"input", "nodes", "last", "data", "steps", "message"})
 """The variables that expressions read. `message` is for the conditions of waits only."""
@@ -161,8 +163,9 @@ def _limit_values(code: str) -> int | None:
 
 
 def _compile(source: str) -> Any:  # noqa: ANN401  a program of the library
+    library = _import_cel()
     try:
-        return cel.compile(source)
+        return library.compile(source)
     except BaseException as error:
         if not _is_of_library(error):
             raise
@@ -362,3 +365,17 @@ def _shorten(error: BaseException) -> str:
     """Return the first line of the library's text, without its own prefix."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return text.rpartition("ERROR: <input>:")[2] if "ERROR: <input>:" in text else text
+
+
+@lru_cache(maxsize=1)
+def _import_cel() -> Any:  # noqa: ANN401  a module without types
+    """Return the module of CEL, which an extra installs.
+
+    Raises:
+        ConfigurationError: it is not installed.
+    """
+    try:
+        return import_module("cel")
+    except ImportError as error:
+        problem = f"expressions need CEL; run {describe_install('workflows')}"
+        raise ConfigurationError("workflows", problem) from error

@@ -1,10 +1,13 @@
 """Expressions: what they read, which are refused, and that large values are bounded."""
 
+import sys
 import time
 from typing import Any
 
 import pytest
 
+from trunkline.errors import ConfigurationError
+from trunkline.workflows import expressions
 from trunkline.workflows.expressions import (
     Expression,
     ExpressionError,
@@ -105,3 +108,10 @@ def test_templates_keep_types_and_text() -> None:
         each for each in parse_each("${a ==} ${steps} ${lst}") if isinstance(each, ValueError)
     ]
     assert len(errors) == 2
+
+
+def test_a_missing_extra_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    expressions._import_cel.cache_clear()
+    monkeypatch.setitem(sys.modules, "cel", None)
+    with pytest.raises(ConfigurationError, match=r"install .*trunkline\[workflows\]"):
+        Expression.parse("1 + 1")
