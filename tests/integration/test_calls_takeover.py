@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from harness.agents.inline_agents import status_texts, texts
+from harness.mesh.host_processes import PATIENCE_S
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline import TaskContext, agent
+from trunkline.errors import TaskNotFoundError
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import message_service_pb2, snapshot_pb2
 
@@ -73,7 +75,14 @@ async def start_asking(mesh: SmallMesh, caller: str) -> tuple[str, str]:
     task_id = await mesh.begin("go", agent=caller)
     asking = await mesh.until(task_id, lambda now: len(now.children) == 2)
     child_id = asking.children[1].started.task_id
-    await mesh.until(child_id, lambda now: any("49 " in text for text in texts(now)))
+    # The child is in the caller's journal before it exists.
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await mesh.until(child_id, lambda now: any("49 " in text for text in texts(now)))
+                break
+            except TaskNotFoundError:
+                await asyncio.sleep(0.05)
     return task_id, child_id
 
 

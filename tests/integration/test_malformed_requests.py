@@ -32,6 +32,7 @@ from harness.mesh.identity import mesh_credentials
 from trunkline.agents.hosting import add_host_services, open_host
 from trunkline.client import ChannelPool, Directory
 from trunkline.identity.folder import IdentityFolder
+from trunkline.mesh.messaging import add_messages
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
 from trunkline.server.identity_servicer import IdentityServicer
@@ -252,6 +253,7 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
         adapter = await stack.enter_async_context(ToolAdapter(config))
         for name, register, servicer in services(adapter, store, folder):
             server.add_service(name, register, servicer)
+        await stack.enter_async_context(add_messages(server, settings, directory))
         await server.start()
         stack.push_async_callback(server.stop, 0)
         await stack.enter_async_context(directory)

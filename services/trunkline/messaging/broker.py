@@ -159,7 +159,7 @@ class MessageBroker:
             prepared.causation_id = envelope.causation_id or cause.envelope_id
             prepared.correlation_id = envelope.correlation_id or cause.correlation_id
             prepared.room = envelope.room or cause.room
-            prepared.hop_count = cause.hop_count + 1
+            prepared.hop_count = min(cause.hop_count, _HOP_LIMIT) + 1
         prepared.correlation_id = prepared.correlation_id or prepared.envelope_id
         if not prepared.HasField("expire_time"):
             prepared.expire_time.FromDatetime(datetime.now(UTC) + self._retention)

@@ -21,6 +21,7 @@ from trunkline.v1 import messaging_service_pb2, messaging_service_pb2_grpc
 
 SERVICE: Final = messaging_service_pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
 _REPLAY_LIMIT: Final = 10_000
+_LAST_POSITION: Final = 2**63 - 1
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -70,6 +71,8 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
         self, request: messaging_service_pb2.WatchEnvelopesRequest, _context: _Context
     ) -> AsyncIterator[messaging_service_pb2.WatchEnvelopesResponse]:
         after = request.after_position if request.HasField("after_position") else None
+        if after is not None and after > _LAST_POSITION:
+            raise InvalidArgumentError("after_position", "is no position of this service")
         watch = self._store.watch(
             _account(request.account),
             request.filter,
