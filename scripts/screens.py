@@ -1,6 +1,6 @@
 """Writes docs/screens.md: the main commands as they look on terminals of 80 and 120 columns.
 
-Runs a mesh in a temporary folder and each command on a terminal of its own. Ids are replaced by
+Runs a mesh in a temporary folder and each command on a separate terminal. Ids are replaced by
 others of the same length that are the same in every run.
 """
 

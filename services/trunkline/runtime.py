@@ -298,7 +298,7 @@ async def run_with_late_cancel(
 ) -> _Result:
     """Return the result of `work`, or raise its error.
 
-    If the caller is cancelled, `before_cancel` runs while the work goes on, and then the work is
+    If the caller is cancelled, `before_cancel` runs while the work continues, and then the work is
     cancelled. It gets the task of the work, which returns errors instead of raising them. It must
     limit its own time and raise no errors.
     """

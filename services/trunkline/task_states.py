@@ -66,7 +66,7 @@ OUTCOME_KEY: Final = "trunkline/outcome"
 FAILURES_NAMED_KEY: Final = "trunkline/failures-named"
 """The key in the metadata of a failed status whose text names each step that failed.
 
-A supervisor above repeats such a text as it is.
+A supervisor above repeats such a text unchanged.
 """
 
 

@@ -133,7 +133,7 @@ ROUTE_AGENT: Final = "trunkline.route.agent"
 ROUTE_CONFIDENCE: Final = "trunkline.route.confidence"
 TOOL_SERVER: Final = "trunkline.tool.server"
 TOOL_ATTEMPT: Final = "trunkline.tool.attempt"
-# The process that exported a span, if it joined by a token. The mesh sets it, and nobody else.
+# The process that exported a span, if it joined by a token. Only the mesh sets it.
 EXPORTER: Final = "trunkline.exporter.identity"
 
 # gRPC metadata key of an export to the mesh: the sender exports to a collector itself.

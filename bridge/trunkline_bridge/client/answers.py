@@ -209,7 +209,7 @@ def artifact_text(parts: Iterable[part_pb2.Part]) -> str:
 
 
 def join_lines(texts: Iterable[str]) -> str:
-    """Join texts that are not empty, each on a line of its own."""
+    """Join texts that are not empty, each on a separate line."""
     joined = ""
     for text in texts:
         joined += line_break(joined, text) + text

@@ -58,7 +58,7 @@ class MeshRoom:
 
 
 class MessageStream:
-    """Messages as they are accepted. It continues by itself after a broken connection."""
+    """Messages as they are accepted. It reconnects after a broken connection."""
 
     def __init__(self, messages: AsyncGenerator[tuple[MeshMessage | None, str]]) -> None:
         self._messages = messages

@@ -82,7 +82,7 @@ class AgentClients:
 
 
 class _SharedClient:
-    """A client that a task of its own opens and closes, because its users come and go."""
+    """A client that a separate asyncio task opens and closes, because its users come and go."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

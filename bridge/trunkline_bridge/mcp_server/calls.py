@@ -37,7 +37,7 @@ class AgentCall:
         self._detach_s = detach_s
         self._progress = _Progress(context)
         self.running: ClientStream | None = None
-        """The turn that ends with the call; None if there is none, or if it goes on without it."""
+        """The turn that ends with the call; None if there is none, or if that continues alone."""
 
     async def run(self, params: types.CallToolRequestParams) -> CallResult:
         """Ask the agent, or answer its question; return the result of the call.

@@ -63,7 +63,7 @@ class TaskHandle(NamedTuple):
 
 
 def build_task_result(handle: TaskHandle) -> dict[str, Any]:
-    """Return the result of a call whose task goes on."""
+    """Return the result of a call whose task continues."""
     return {"resultType": "task", "status": "working", **_common(handle, datetime.now(UTC))}
 
 
@@ -101,14 +101,14 @@ async def update_task(
         return
     stream = client.stream(*content, task_id=handle.task_id)
     try:
-        # The turn has begun with its first event, and goes on by itself.
+        # The turn has begun with its first event, and runs without this call.
         await anext(stream)
     finally:
         await stream.aclose()
 
 
 async def cancel_task(client: Client, handle: TaskHandle) -> None:
-    """Cancel a task. A task that has ended stays as it is.
+    """Cancel a task. A task that has ended is not changed.
 
     Raises:
         TrunklineError: the task can't be canceled.

@@ -33,7 +33,7 @@ class AttemptResult:
     """The result of a delivery attempt."""
 
     problem: str = ""
-    """Why the attempt failed, for operators, without content and secrets; empty on success."""
+    """The reason of the failure, for operators, without content and secrets; empty on success."""
     failure: str = ""
     """The error type on the span; empty on success."""
     is_gone: bool = False

@@ -212,7 +212,7 @@ async def send_message(message: Outgoing, mesh: str | None, *, as_json: bool) ->
         print_json(to_fields(stored))
     else:
         to = ", ".join(delivery.recipient for delivery in stored.deliveries)
-        print(f"{stored.envelope.envelope_id}  to {to or 'nobody yet'}")
+        print(f"{stored.envelope.envelope_id}  to {to or 'no recipient yet'}")
     return ExitCode.OK
 
 

@@ -53,7 +53,7 @@ async def up_reloading(flags: Mapping[str, object], words: Sequence[str]) -> int
     command = [sys.executable, "-P", "-m", "trunkline.cli", *(w for w in words if w != FLAG)]
     while not stop.is_set():
         versions = await asyncio.to_thread(read_versions, folders, files)
-        # In a session of its own: this process passes signals on.
+        # In a separate session: this process passes signals on.
         process = await asyncio.create_subprocess_exec(
             *command,
             env={_DRAIN_VARIABLE: "1", **os.environ},

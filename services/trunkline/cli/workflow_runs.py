@@ -22,7 +22,7 @@ from trunkline.workflows.versions import WorkflowVersions
 async def run_workflow(
     target: str, text: str, *, url: str | None, api_key: str, timeout_s: float | None, as_json: bool
 ) -> int:
-    """Run a workflow of the mesh by its name, or a file on a mesh of its own; print its answer.
+    """Run a workflow of the mesh by its name, or a file on a temporary mesh; print its answer.
 
     Raises:
         ConfigurationError: the file is missing or not valid.
@@ -32,7 +32,7 @@ async def run_workflow(
         return await _ask(target, text, url, api_key, timeout_s, as_json=as_json)
     workflow = load_workflow(target)
     if url is not None:
-        problem = f"runs on a mesh of its own; give the mesh `--workflow {target}`, and run"
+        problem = f"runs on a temporary mesh; give the mesh `--workflow {target}`, and run"
         raise InvalidArgumentError("a file", f"{problem} {workflow.name!r} by its name")
     async with start_ephemeral_mesh(workflow=target) as mesh:
         return await _ask(workflow.name, text, mesh.http, api_key, timeout_s, as_json=as_json)

@@ -80,7 +80,7 @@ async def serve_agents_over_http(
     """
     check_exposure("http", http, is_allowed=settings.insecure)
     async with (
-        # Over HTTP, whoever reaches the address would act with the key.
+        # Over HTTP, any client that reaches the address would act with the key.
         open_agent_server(
             settings,
             url=url,

@@ -1,4 +1,4 @@
-"""Messages between agents: their service in a mesh, or in a process of its own."""
+"""Messages between agents: their service, inside a mesh or as a separate process."""
 
 import asyncio
 import logging

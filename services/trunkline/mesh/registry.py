@@ -108,9 +108,9 @@ async def add_registry(
 async def add_identity_service(
     server: MeshServer, settings: Settings, credentials: MeshCredentials
 ) -> AsyncIterator[None]:
-    """Renew certificates on a server, and take join tokens at an address of its own.
+    """Renew certificates on a server, and take join tokens at a separate address.
 
-    A mesh whose certificates are made by somebody else has neither. A mesh at a picked port takes
+    A mesh with certificates from elsewhere has neither. A mesh at a picked port takes
     no tokens, and a mesh that other machines reach only at an address that was chosen for it.
 
     Raises:

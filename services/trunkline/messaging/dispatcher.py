@@ -333,7 +333,7 @@ class Dispatcher:
     ) -> snapshot_pb2.TaskSnapshot | message_pb2.Message:
         """Submit the task of a delivery, or follow it; return it once it has ended.
 
-        A host that can't be reached is awaited: its task goes on, or another host takes it over.
+        A host that can't be reached is awaited: its task continues, or another host takes it over.
 
         Raises:
             RequestError: the recipient refused the message.

@@ -1,4 +1,4 @@
-"""A SQLite connection in a thread of its own: writes that wait together are one transaction."""
+"""A SQLite connection in a separate thread: writes that wait together are one transaction."""
 
 import asyncio
 import contextlib

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeftoverStore(SqliteMessageStore):
-    """The local store of an earlier run. A dispatcher of its own delivers what is in it."""
+    """The local store of an earlier run. A second dispatcher delivers what is in it."""
 
     def __init__(self, primary: MessageStore, path: Path, *, keyring: Keyring | None) -> None:
         """`primary` is the store of new messages. Raises as SqliteMessageStore."""

@@ -129,7 +129,7 @@ class Scheduler:
         return conversation.waiting[0]
 
     def release(self, delivery: QueuedDelivery) -> None:
-        """Let others run in place of a running delivery, which goes on beside them.
+        """Let others run in place of a running delivery, which continues beside them.
 
         For one that waits for a person, or for a host that is gone: its conversation waits with it.
         """

@@ -133,7 +133,7 @@ class OwnerTable:
         if not new_ids:
             return
         self._owners |= dict.fromkeys(sorted(new_ids), identity.subject)
-        # Of the same owner, so that nobody can make the registry forget the journals of others.
+        # Of the same owner, so that no owner can make the registry forget the journals of others.
         own = [journal for journal, owner in self._owners.items() if owner == identity.subject]
         for journal_id in own[:-_MAX_JOURNALS]:
             del self._owners[journal_id]

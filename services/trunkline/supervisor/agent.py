@@ -120,7 +120,7 @@ class Supervisor:
                 revision = await self._directory.wait_for_change(revision)
 
     async def _report_absent(self) -> None:
-        """Log the names of agents that the settings have, and that nobody runs."""
+        """Log the names of configured agents that no host runs."""
         with contextlib.suppress(PeerError):
             await self._directory.wait_until(self._has_named_agents, timeout_s=_ABSENCE_S)
         if absent := sorted(set(self._options.agents) - self._directory.list_agents().keys()):

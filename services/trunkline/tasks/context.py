@@ -275,7 +275,7 @@ class TaskContext(Generic[SettingsT]):
     ) -> Coroutine[Any, Any, AgentAnswer]:
         """Ask another agent and wait for its answer.
 
-        The agent works on a task of its own: with this task's caller, deadline and trace, within
+        The agent gets a child task: with this task's caller, deadline and trace, within
         the limits of the request, and canceled with this task. Cancel the call to cancel it alone.
         Approvals that it needs are asked of this task's caller; the function then stops here, and
         runs again from its start with the same message once they are answered.

@@ -60,7 +60,7 @@ class TaskSlot:
             self.runner.cancel()
 
     def leave(self) -> None:
-        """Stop the agent's code without an end of the turn, which goes on at the next host."""
+        """Stop the agent's code without an end of the turn, which continues at the next host."""
         self.is_stopped = True
         if self.runtime is not None:
             self.runtime.pause.is_leaving = True

@@ -28,7 +28,7 @@ def to_question(
     request_state: str | None = None,
     task_handle: str = "",
 ) -> tool_service_pb2.ToolResult:
-    """Convert the question of a tool. What nobody could answer or store is a failed result."""
+    """Convert the question of a tool. One that can't be answered or stored is a failed result."""
     others = {
         request.method
         for request in requests.values()

@@ -278,7 +278,7 @@ class ChildProcess:
 
         def reap() -> None:
             code = _wait_for_exit(process)
-            # If the loop has been closed, nobody waits.
+            # If the loop has been closed, there are no waiters.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._note_exit, code)
             # Until then, no other process gets its id, which is that of its group.

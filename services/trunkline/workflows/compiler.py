@@ -1,7 +1,7 @@
 """Compiles a workflow to a LangGraph graph. Importing this module loads LangGraph.
 
 Each node of the workflow is a node of the graph, and each has a checkpoint. The branches of a
-parallel node are graphs of their own, so that each goes on at its own pace, and waits alone. A node
+parallel node are separate graphs, so that each runs at its own pace, and waits alone. A node
 of the graph before the join, which is not in the workflow, waits for all of them.
 """
 
@@ -82,7 +82,7 @@ def compile_workflow(workflow: Workflow) -> WorkflowGraph:
 
 
 class _Compiler:
-    """Compiles the nodes of one workflow, each branch to a graph of its own."""
+    """Compiles the nodes of one workflow, each branch to a separate graph."""
 
     def __init__(self, workflow: Workflow, start: str) -> None:
         self._workflow = workflow

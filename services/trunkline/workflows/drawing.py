@@ -47,7 +47,7 @@ _STYLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RunPath:
-    """The way of a run through a workflow."""
+    """The path of a run through a workflow."""
 
     visited: Sequence[str] = ()
     """The ids of the nodes that have run, in their order."""

@@ -34,7 +34,7 @@ _MAX_OPERATIONS_TO_SIMPLIFY = 50
 _MAX_EXPANDED_POWER = 200
 # With more divisors, only the primes are listed.
 _MAX_DIVISORS = 32
-# A larger number may take long to factor, which nobody asked for.
+# A larger number may take long to factor, without being asked for.
 _MAX_FACTORED = 10**18
 _PROPERTIES: dict[str, Callable[[int], object]] = {
     "prime": sympy.isprime,

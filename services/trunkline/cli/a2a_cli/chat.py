@@ -20,7 +20,7 @@ async def chat(context: CommandContext) -> None:
     """Send each line of stdin and print the result, until stdin ends.
 
     The context goes from turn to turn, and the task while it asks for input. After an
-    authentication outside of the conversation, an empty line goes on waiting for the task. On a
+    authentication outside of the conversation, an empty line continues to wait for the task. On a
     terminal there is a prompt. Without a terminal for its output, a terminal is not read.
 
     Raises:

@@ -65,7 +65,7 @@ class TaskProgress:
 
 
 def is_settled(state: str) -> bool:
-    """Return whether a task in this state waits for nobody but its caller.
+    """Return whether a task in this state waits only for its caller.
 
     TASK_STATE_UNSPECIFIED and states that are not known are not settled.
     """
@@ -118,7 +118,7 @@ async def poll_task(
             task = await get_task(session, task_id, history)
         except (PeerUnavailableError, PeerTimeoutError) as error:
             if problem is None:
-                session.context.console.warn(f"warning: {error}; polling goes on")
+                session.context.console.warn(f"warning: {error}; polling continues")
             problem = error
         else:
             problem = None
@@ -179,7 +179,7 @@ async def follow_task(
         except _BROKEN as error:
             session.context.note(f"the stream broke: {error}")
         except RpcError as error:
-            # The task ended while nobody listened, or the agent can't stream it.
+            # The task ended between two streams, or the agent can't stream it.
             is_v1 = session.interface.version == V1_0
             if error.refusal not in (_NO_STREAM if is_v1 else _NO_STREAM_V0_3):
                 raise

@@ -30,7 +30,7 @@ def run_workflow(
         str,
         typer.Argument(
             metavar="FILE|NAME",
-            help="A workflow of the mesh by its name, or a file, which gets a mesh of its own.",
+            help="A workflow of the mesh by its name, or a file, which gets a temporary mesh.",
             show_default=False,
         ),
     ],
@@ -106,7 +106,7 @@ def pause(
     account: AccountOption = ANONYMOUS_ACCOUNT,
     json: JsonOption = False,
 ) -> None:
-    """Pause a task: what runs goes on, and no further node begins."""
+    """Pause a task: running nodes finish, and no further node begins."""
     from trunkline.cli import workflow_runs as command
 
     run(command.pause(task_id, mesh, account=account, as_json=json))

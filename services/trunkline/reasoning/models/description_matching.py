@@ -36,7 +36,7 @@ class DescribedMatch:
     title: str
     arguments: dict[str, Any]
     problem: str
-    """Why it can't be called yet, and what to add; "" if it can."""
+    """The reason why it can't be called yet, and the remedy; "" if it can."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ _SUPPORTED: Final = (
         trace_name="anthropic",
         key_variables=("ANTHROPIC_API_KEY",),
         url_variables=("ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL"),
-        # Its client sends the trace context of a span of its own.
+        # Its client starts a span, and sends the trace context of that.
         client_options=_anthropic_options,
     ),
     Provider(
