@@ -50,17 +50,27 @@ _TAILS = (
 _INTRODUCTIONS = (
     "what's your name|what is your name|are you a bot|what else can you do|what else do you do"
     "|what else|"
-    "help|help me|what can you do|what can you do for me|what do you do|what can i ask|"
+    "help|help me|what do you do|what can i ask|"
     "what can i ask you|what should i ask|who are you|what are you|"
     "how does this work|how do you work|how do i use this|how do i use you|how can you help|"
-    "how can you help me|what can you help with|what can you help me with|what are your skills|"
+    "how can you help me|what are your skills|"
     "what are your capabilities|what are your features|what can i do here|what can i do with you|"
     "what questions can i ask|what questions can you answer|what kind of questions can i ask|"
     "what kind of questions can you answer|what do you know|introduce yourself|about yourself|"
     "show me what you can do|what you can do|how do i start|how do i get started|get started|"
-    "what are you able to do|what is possible here|"
+    "what are you capable of|what are you good at|what are you good for|what is possible here|"
     "your capabilities|more about yourself|which agents are there|what agents are there|"
     "which agents do you have|list the agents|list agents|show the agents"
+)
+# "what can you do", "what kind of things are you able to help me with"
+_ABILITIES = "|".join(
+    f"{what} {able} {task}"
+    for what in ("what", "what things", "what sort of things", "what kind of things")
+    for able in ("can you", "could you", "are you able to")
+    for task in (
+        *("do", "do for me", "help with", "help me with", "assist with", "assist me with"),
+        *("answer", "offer", "tell me"),
+    )
 )
 _VERBS = frozenset(("is", "are", "was", "were"))
 _QUESTION_WORDS = frozenset(("what", "how", "who", "where", "when", "which", "why", "whose"))
@@ -85,7 +95,7 @@ _ADDRESSED = _parse_phrases(_ADDRESSEES)
 _INDIRECT_OPENINGS = _parse_phrases(_INDIRECT)
 _OPENINGS = _parse_phrases(_FILLERS, _REQUESTS) | _SALUTATIONS | _INDIRECT_OPENINGS
 _CLOSINGS = _parse_phrases(_TAILS)
-_INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS)
+_INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS, _ABILITIES)
 _LONGEST_INTRODUCTION = max(map(len, _INTRODUCTION_REQUESTS))
 _INTRODUCTIONS_LIMIT = 3
 # Words that change nothing of what such a request asks.

@@ -9,6 +9,13 @@ _ARITHMETIC = AgentSkill(
     tags=[
         *("calculate", "compute", "evaluate", "simplify"),
         *("multiply", "multiplied", "divide", "divided", "sqrt", "cbrt", "factorial"),
+        *(
+            f"{verb} #"
+            for verb in (
+                *("adding", "subtracting", "multiplying", "dividing", "doubling", "halving"),
+                *("squaring", "cubing", "rounding", "factoring"),
+            )
+        ),
         # With a number, since people also read the New York Times, and log in.
         *("plus #", "minus #", "times #", "add #", "subtract #", "# percent", "# digits"),
         *("sum of #", "root of #", "# squared", "# cubed", "# to the power", "gcd", "lcm"),
@@ -181,6 +188,18 @@ _MORE_MEASURES = (
     *("millimetres", "millimeters", "millilitres", "milliliters", "kilobytes", "terabytes"),
 )
 _TIMES = ("seconds", "minutes", "hours", "days", "weeks", "months", "years")
+_JOINTS = (
+    *("in #", "is #", "are #", "are in", "are there in #", "are there in a", "are there in an"),
+    *(
+        "there are in a",
+        "there are in an",
+        "make a",
+        "make an",
+        "make up a",
+        "go into a",
+        "fit in a",
+    ),
+)
 _GEOMETRY = AgentSkill(
     id="geometry",
     name="Areas and volumes",
@@ -211,16 +230,8 @@ _UNITS = AgentSkill(
     description="Converts lengths, masses, times, volumes, areas, speeds and temperatures.",
     tags=[
         *(f"# {unit} {joint}" for unit in (*_MEASURES, *_MORE_MEASURES) for joint in ("in", "to")),
-        *(
-            f"{unit} {joint}"
-            for unit in (*_MEASURES, *_MORE_MEASURES)
-            for joint in ("in #", "is #", "are #", "are in", "are there in #")
-        ),
-        *(
-            f"{unit} {joint}"
-            for unit in _TIMES
-            for joint in ("in #", "is #", "are #", "are in", "are there in #")
-        ),
+        *(f"{unit} {joint}" for unit in (*_MEASURES, *_MORE_MEASURES) for joint in _JOINTS),
+        *(f"{unit} {joint}" for unit in _TIMES for joint in _JOINTS),
         *(f"# {unit} {joint}" for unit in _TIMES for joint in ("in", "to")),
         *("# km h in", "# km h to", "# kmh in", "# kmh to", "# kph in", "km per hour in"),
         *("convert", "# m in", "# m to", "# g in", "# g to", "# l in", "# l to"),
@@ -245,6 +256,55 @@ _UNITS = AgentSkill(
         *("# of an hour", "# of a day", "# of a mile", "# of a year", "# of a minute"),
     ],
     examples=["5 km in miles", "how many minutes are in 3.5 hours"],
+)
+# An ISO date is three numbers.
+_ISO_DATE = "# # #"
+_DATES = AgentSkill(
+    id="dates",
+    name="Dates",
+    description="Counts the days between dates, finds later and earlier dates, and weekdays.",
+    tags=[
+        *("day of the week", "weekday", "what is the date", "what date is it", "what day is it"),
+        *(
+            "date today",
+            "today s date",
+            "what day is today",
+            "date of today",
+            "what day is tomorrow",
+        ),
+        *(f"between {_ISO_DATE} and", f"from {_ISO_DATE} to", f"from {_ISO_DATE} until"),
+        *(f"{word} {_ISO_DATE} and" for word in ("days between", "weeks between")),
+        *(
+            f"{unit} {joint} {_ISO_DATE}"
+            for unit in ("day", "days", "week", "weeks", "month", "months", "year", "years")
+            for joint in ("after", "before", "from", "since", "until", "till", "to", "past")
+        ),
+        *(
+            f"# {unit} {joint}"
+            for unit in ("days", "weeks", "months", "years", "day", "week", "month", "year")
+            for joint in ("after today", "after tomorrow", "before today", "from today", "from now")
+        ),
+        *(f"{_ISO_DATE} {sign} #" for sign in ("plus", "minus")),
+        *(f"what day {verb} {_ISO_DATE}" for verb in ("is", "was", "will", "did", "does")),
+        *(f"which day {verb} {_ISO_DATE}" for verb in ("is", "was", "will", "did", "does")),
+        *("what date will it be", "what date was it", "what day will it be", "what day was it"),
+        *(
+            f"{_ISO_DATE} {joint}{name}"
+            for name in (
+                *("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
+            )
+            for joint in ("a ", "on a ", "")
+        ),
+        *(
+            f"days {verb} {month}"
+            for month in (
+                *("january", "february", "march", "april", "may", "june", "july", "august"),
+                *("september", "october", "november", "december"),
+            )
+            for verb in ("has", "does", "are in", "are there in", "in", "did", "had")
+        ),
+    ],
+    examples=["how many days from 1 March 2024 to 15 May 2024", "what date is 90 days after today"],
 )
 _REWRITING = AgentSkill(
     id="rewriting",
@@ -285,6 +345,7 @@ plugin = AgentPlugin(
             _WORD_PROBLEMS,
             _GEOMETRY,
             _UNITS,
+            _DATES,
             _REWRITING,
             _EQUATIONS,
             _CALCULUS,

@@ -58,7 +58,9 @@ _A_DIGIT_OR_A_CALL = (
 _A_FORMULA = rf"[\d(^*/=+]|{_NAMED_ARGUMENT}|\b(?:squared|cubed|plus|minus|times)\b"
 _A_FORMULA_OR_A_LETTER = rf"{_A_FORMULA}|^[a-z]\s?$"
 _END = r"\s*[?.]?$"
-_EQUALS = r"(?:\s*(?:=|equals?(?:\sto)?|makes?|come\sto|is))?"
+# Some put the question last: "17 times 3 is what".
+_ASKED_LAST = r"(?:\s(?:is|makes?|equals?|gives?|comes?\sto)\s(?:what|how\smuch))?"
+_EQUALS = rf"(?:{_ASKED_LAST}|\s*(?:=|equals?(?:\sto)?|makes?|come\sto|is)?)"
 _ASK = (
     r"^(?:please\s)?(?:(?:what(?:'s|\sis|\sare)|which\s(?:is|are)|find|calculate|compute|give\sme"
     r"|list|name|show\sme|write\sdown|determine|work\sout)\s+)?(?:all\s)?(?:the\s)?"
@@ -196,7 +198,7 @@ CALCULATE: list[MatchRuleJson] = [
     *(
         {
             "contains": find_condition(phrase),
-            "pattern": rf"{SOME_WORDS}{phrase}{_END}",
+            "pattern": rf"{SOME_WORDS}{phrase}{_ASKED_LAST}{_END}",
             "exclude": {
                 group: PART_OF_A_FORMULA
                 for group in ("before", "label", "things", "more")
@@ -280,6 +282,7 @@ _RELATIONS = (
 )
 _EVENLY = r"(?:\s(?:evenly|exactly|without\s(?:a\s)?remainder))?"
 
+_MODAL = r"(?:will|would|can|could|might|may|should)"
 _STATEMENTS: list[MatchRuleJson] = [
     {
         "pattern": rf"^are\s{EACH}\sand\s{OTHER}\s(?:co-?\s?prime|(?:relatively"
@@ -291,7 +294,7 @@ _STATEMENTS: list[MatchRuleJson] = [
         "arguments": {**_PAIR, "relation": "coprime with"},
     },
     {
-        "pattern": rf"^(?:please\s)?(?:is|are|was|will)\s(?:the\s(?:number|year)\s)?{EACH}\s"
+        "pattern": rf"^(?:please\s)?(?:is|are|was|{_MODAL})\s(?:the\s(?:number|year)\s)?{EACH}\s"
         rf"(?:be\s)?(?:an?\s)?"
         r"(?P<relation>prime|even|odd|composite|(?:perfect\s)?(?:square|cube)|leap\syear)"
         r"(?:\snumbers?)?"
@@ -306,8 +309,8 @@ _STATEMENTS: list[MatchRuleJson] = [
     },
     *(
         {
-            "pattern": rf"^(?:please\s)?(?:(?:is|are|does|do)\s|is\sit\strue\sthat\s)"
-            rf"(?:the\snumber\s)?{EACH}\s?(?:\bis\s)?{words}\s*{OTHER}{_END}",
+            "pattern": rf"^(?:please\s)?(?:(?:is|are|does|do|{_MODAL})\s|is\sit\strue\sthat\s)"
+            rf"(?:the\snumber\s)?{EACH}\s?(?:\b(?:is|be)\s)?{words}\s*{OTHER}{_END}",
             "arguments": {**_PAIR, "relation": relation},
         }
         for words, relation in _RELATIONS
@@ -326,13 +329,13 @@ _STATEMENTS: list[MatchRuleJson] = [
         "arguments": {"number": "{y}", "other": "{x}", "relation": "divisible by"},
     },
     {
-        "pattern": rf"^(?:does|do|will|can)\s{EACH}\s(?:evenly\s)?(?:divide|go|fit)(?:\s(?:in"
+        "pattern": rf"^(?:does|do|{_MODAL})\s{EACH}\s(?:evenly\s)?(?:divide|go|fit)(?:\s(?:in"
         rf"|into))?\s"
         rf"{OTHER}{_EVENLY}{_END}",
         "arguments": {"number": "{y}", "other": "{x}", "relation": "divisible by"},
     },
     {
-        "pattern": rf"^can\s(?:(?:you|i|we)\sdivide\s)?{EACH}\s(?:be\s)?(?:evenly\s)?"
+        "pattern": rf"^{_MODAL}\s(?:(?:you|i|we)\sdivide\s)?{EACH}\s(?:be\s)?(?:evenly\s)?"
         rf"(?:divided\s)?(?:evenly\s)?by"
         rf"\s{OTHER}{_EVENLY}{_END}",
         "arguments": {**_PAIR, "relation": "divisible by"},

@@ -101,8 +101,9 @@ PHRASES: tuple[tuple[str, str], ...] = (
     ),
     (
         rf"(?:from|between)\s+{_N}\s(?:to|and)\s+{_M}[,;.]?\s(?:is\s)?(?:(?:what|how\smuch|by\swhat"
-        rf"|by\show\smany|what's\sthe|what\sis\sthe|how\smany|in|a|as\sa)\s)*(?:of\sa\s)?"
-        rf"{_SHARE}(?:\s{_CHANGE})?(?:\s(?:is|was)\s(?:that|it|this))?",
+        rf"|by\show\smany|what's\sthe|what\sis\sthe|what\sis\sthat|how\smany|in|a|as\sa)\s)*(?:of\sa\s)?"
+        rf"(?:{_SHARE}(?:\s{_CHANGE})?|{_CHANGE}\s(?:in|as\sa)\s{_SHARE})"
+        rf"(?:\s(?:is|was)\s(?:that|it|this))?",
         "(({y})-({x}))/({x})*100",
     ),
     (

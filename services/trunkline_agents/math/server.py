@@ -1,4 +1,4 @@
-"""The math tools over MCP: calculate, check, convert_units, factor, expand, solve and calculus."""
+"""The math tools over MCP: calculate, check, convert_units, factor, solve, calculus and dates."""
 
 import argparse
 from dataclasses import asdict
@@ -11,7 +11,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from trunkline.errors import InvalidArgumentError
-from trunkline_agents.math import patterns, unit_patterns, units
+from trunkline_agents.math import date_patterns, patterns, unit_patterns, units
+from trunkline_agents.math.date_tools import DateTools
 from trunkline_agents.math.engine import EngineLimits, MathEngine
 from trunkline_agents.math.parser import parse_equation, parse_expression, parse_variable
 from trunkline_agents.math.size_limits import check_size
@@ -315,14 +316,15 @@ def _parse_letter(variable: str | None) -> str | None:
 
 
 def build_server(engine: MathEngine) -> MCPServer[Any]:
-    """Return the MCP server with its eight tools."""
+    """Return the MCP server with its tools."""
     server: MCPServer[Any] = MCPServer(
         NAME,
         title="Math",
-        instructions="Exact arithmetic and algebra. Never runs code.",
+        instructions="Exact arithmetic, algebra and dates. Never runs code.",
         log_level="WARNING",
     )
     tools = MathTools(engine)
+    date_tools = DateTools()
     for function, title, declarations in (
         (tools.check, "Check a statement", patterns.CHECK),
         (tools.convert_units, "Convert units", unit_patterns.CONVERT_UNITS),
@@ -331,6 +333,9 @@ def build_server(engine: MathEngine) -> MCPServer[Any]:
         (tools.solve, "Solve an equation", patterns.SOLVE),
         (tools.differentiate, "Differentiate", patterns.DIFFERENTIATE),
         (tools.integrate, "Integrate", patterns.INTEGRATE),
+        (date_tools.count_days, "Count days", date_patterns.COUNT_DAYS),
+        (date_tools.move_date, "Move a date", date_patterns.MOVE_DATE),
+        (date_tools.find_weekday, "Find the weekday", date_patterns.FIND_WEEKDAY),
         # Last, since matching gives each tool a share of what those before it left.
         (tools.calculate, "Calculate", patterns.CALCULATE),
     ):

@@ -9,11 +9,14 @@ from trunkline.patterns import PatternMatch, compile_pattern
 from trunkline.reasoning.models.tool_matching import QUESTION_LIMIT_CHARS, match_tools
 from trunkline_agents.currency import patterns as currency
 from trunkline_agents.math import patterns as math
-from trunkline_agents.math import unit_patterns
+from trunkline_agents.math import date_patterns, unit_patterns
 
 TOOLS = {
     "check": math.CHECK,
     "convert_units": unit_patterns.CONVERT_UNITS,
+    "count_days": date_patterns.COUNT_DAYS,
+    "move_date": date_patterns.MOVE_DATE,
+    "find_weekday": date_patterns.FIND_WEEKDAY,
     "factor": math.FACTOR,
     "expand": math.EXPAND,
     "solve": math.SOLVE,

@@ -1,0 +1,117 @@
+"""Calendar dates: the days between two, a date some time later or earlier, and weekdays.
+
+The calendar is the Gregorian one for all years, 1 to 9999. No times of day, so no time zones.
+"""
+
+import calendar
+import re
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Final, Literal, TypeAlias
+
+from trunkline.errors import InvalidArgumentError
+
+TimeUnit: TypeAlias = Literal["day", "week", "month", "year"]
+MAX_AMOUNT: Final = 4_000_000
+"""More days than all years have."""
+_WEEK: Final = 7
+_YEAR_MONTHS: Final = 12
+_RELATIVE: Final = {"yesterday": -1, "today": 0, "now": 0, "tomorrow": 1}
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
+_PERIOD = re.compile(r"(?:([a-z]+) )?(\d{4})(?:-(\d{1,2}))?")
+_MONTHS: Final = {name.lower(): number for number, name in enumerate(calendar.month_name) if name}
+
+
+@dataclass(frozen=True, slots=True)
+class DaySpan:
+    """The days from one date to another one, negative if the other one is earlier."""
+
+    start: date
+    end: date
+
+    @property
+    def days(self) -> int:
+        """The number of days."""
+        return (self.end - self.start).days
+
+    def describe(self, unit: Literal["day", "week"]) -> str:
+        """Return the span in words: "75 days", "10 weeks and 5 days"."""
+        days = abs(self.days)
+        parts = [_count(days, "day")]
+        if unit == "week":
+            weeks, rest = divmod(days, _WEEK)
+            parts = [_count(weeks, "week"), *([_count(rest, "day")] if rest else [])]
+        text = " and ".join(parts)
+        return text if self.days >= 0 else f"{text}, from {self.end} to {self.start}"
+
+
+def parse_date(field: str, text: str, *, today: date) -> date:
+    """Read YYYY-MM-DD, `today`, `tomorrow` or `yesterday`.
+
+    Raises:
+        InvalidArgumentError: it is none of them, or there is no such day.
+    """
+    word = text.strip().lower()
+    if word in _RELATIVE:
+        return today + timedelta(days=_RELATIVE[word])
+    if parts := _DATE.fullmatch(word):
+        year, month, day = map(int, parts.groups())
+        try:
+            return date(year, month, day)
+        except ValueError:
+            raise InvalidArgumentError(field, f"There is no day {word}.") from None
+    raise InvalidArgumentError(field, f"{word[:40]!r} is not a date: take one such as 2026-03-01.")
+
+
+def find_period(field: str, text: str) -> DaySpan:
+    """Return the days of a month, YYYY-MM or its name and the year, or of a year.
+
+    Raises:
+        InvalidArgumentError: it is neither, or there is no such month.
+    """
+    parts = _PERIOD.fullmatch(text.strip().lower())
+    name, year, number = parts.groups() if parts else (None, "0", None)
+    month = _MONTHS.get(name, 0) if name else int(number or 1)
+    if not int(year) or not 1 <= month <= _YEAR_MONTHS or (name and number):
+        raise InvalidArgumentError(
+            field, f"{text[:40]!r} is not a month or a year: take one such as 2026-03 or 2026."
+        )
+    start = date(int(year), month, 1)
+    return DaySpan(start, move_date(start, 1, "month" if name or number else "year"))
+
+
+def move_date(start: date, amount: int, unit: TimeUnit) -> date:
+    """Return the date that is some time later, or earlier if the amount is negative.
+
+    A month or a year after a day that the other month lacks is that month's last day.
+
+    Raises:
+        InvalidArgumentError: the result is before the year 1 or after the year 9999.
+    """
+    try:
+        if abs(amount) > MAX_AMOUNT:
+            raise OverflowError
+        if unit in {"day", "week"}:
+            return start + timedelta(days=amount * (_WEEK if unit == "week" else 1))
+        months = amount * (_YEAR_MONTHS if unit == "year" else 1)
+        year, month = divmod(start.year * _YEAR_MONTHS + start.month - 1 + months, _YEAR_MONTHS)
+        if not date.min.year <= year <= date.max.year:
+            raise OverflowError
+        last = calendar.monthrange(year, month + 1)[1]
+        return date(year, month + 1, min(start.day, last))
+    except OverflowError:
+        raise InvalidArgumentError("amount", "The result is outside the years 1 to 9999.") from None
+
+
+def find_weekday(day: date) -> str:
+    """Return the name of the day of the week."""
+    return calendar.day_name[day.weekday()]
+
+
+def write_date(day: date) -> str:
+    """Return a date in words: "Sunday, 4 July 1976"."""
+    return f"{find_weekday(day)}, {day.day} {calendar.month_name[day.month]} {day.year}"
+
+
+def _count(number: int, unit: str) -> str:
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"
