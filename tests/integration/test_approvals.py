@@ -294,6 +294,7 @@ async def test_the_command_line_lists_approves_and_rejects(shops: Shops) -> None
     task = await ask_both(shops)
     (_, first), (_, second) = asked_by(task, "apples", "pears")
     listed = await run_command("approvals", *mesh, "--json")
+    assert (listed.exit, listed.err) == (0, "")
     approvals_by_agent = {approval["approval_id"]: approval for approval in listed.json}
     assert set(approvals_by_agent) == {first, second}
     assert (approvals_by_agent[first]["tool"], approvals_by_agent[first]["task_id"]) == (

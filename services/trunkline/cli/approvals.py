@@ -76,18 +76,18 @@ async def list_approvals(mesh: str | None, *, account: str, as_json: bool) -> Ex
     pending.sort(key=lambda approval: approval.root.task.status.timestamp.ToNanoseconds())
     if as_json:
         print_json([_as_json(approval) for approval in pending])
-    else:
-        rows = [
-            (
-                approval.requested.approval_id,
-                approval.requested.tool,
-                render_arguments(approval.requested.arguments),
-                " > ".join(approval.requested.path),
-                approval.root.task.id,
-            )
-            for approval in pending
-        ]
-        empty = "no tool call waits for approval"
+        return code
+    rows = [
+        (
+            approval.requested.approval_id,
+            approval.requested.tool,
+            render_arguments(approval.requested.arguments),
+            " > ".join(approval.requested.path),
+            approval.root.task.id,
+        )
+        for approval in pending
+    ]
+    empty = "no tool call waits for approval"
     print_table(("APPROVAL", "TOOL", "ARGUMENTS", "AGENTS", "TASK"), rows, empty=empty)
     return code
 
