@@ -130,6 +130,15 @@ def _earlier_answer_rules() -> list[MatchRuleJson]:
         }
         for spoken, noun, join in _COMBINED
     ]
+    # "what is that times 3", "and that squared"
+    declared.append(
+        {
+            "pattern": rf"^(?:(?:please|now|and|then)\s){{0,3}}(?:(?:what(?:'s|\sis)|how\smuch\sis)"
+            rf"\s)?{_IT}\s(?P<rest>(?:times|plus|minus|over|mod|(?:divided|multiplied)\sby|[+\-*/^])"
+            rf"\s?{OPERAND}|squared|cubed){_END}",
+            "arguments": {"expression": {"from": "({answer}) {rest}", **_LATEST}},
+        }
+    )
     for verb, word, formula in _SPOKEN:
         for left, right in ((_IT, rf"(?P<right>{OPERAND})"), (rf"(?P<left>{OPERAND})", _IT)):
             taken = formula.replace("{left}" if left is _IT else "{right}", "{answer}")

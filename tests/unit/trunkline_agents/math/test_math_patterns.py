@@ -231,6 +231,21 @@ def test_phrases_become_formulas(question: str, expression: str) -> None:
     assert (match.tool, match.arguments) == ("calculate", {"expression": expression})
 
 
+@pytest.mark.parametrize(
+    ("question", "expression"),
+    [
+        ("what is that times 3", "(4) times 3"),
+        ("and that squared?", "(4) squared"),
+        ("that divided by 8", "(4) divided by 8"),
+        ("what's the result minus 10", "(4) minus 10"),
+        ("multiply that by 2", "(4)*(2)"),
+    ],
+)
+def test_a_formula_continues_from_the_last_answer(question: str, expression: str) -> None:
+    (match,) = match_tools(question, TOOLS, ["4"])
+    assert (match.tool, match.arguments) == ("calculate", {"expression": expression})
+
+
 # They have the words of a phrase, and are none or more than one.
 @pytest.mark.parametrize(
     "question",
