@@ -55,8 +55,7 @@ _INTRODUCTIONS = (
     "how does this work|how do you work|how do i use this|how do i use you|how can you help|"
     "how can you help me|what are your skills|"
     "what are your capabilities|what are your features|what can i do here|what can i do with you|"
-    "what questions can i ask|what questions can you answer|what kind of questions can i ask|"
-    "what kind of questions can you answer|what do you know|introduce yourself|about yourself|"
+    "what do you know|introduce yourself|about yourself|"
     "show me what you can do|what you can do|how do i start|how do i get started|get started|"
     "what are you capable of|what are you good at|what are you good for|what is possible here|"
     "your capabilities|more about yourself|which agents are there|what agents are there|"
@@ -70,6 +69,21 @@ _ABILITIES = "|".join(
     for task in (
         *("do", "do for me", "help with", "help me with", "assist with", "assist me with"),
         *("answer", "offer", "tell me"),
+    )
+)
+_QUESTIONS = "|".join(
+    f"{what} questions {asked}"
+    for what in ("what", "which", "what sort of", "what kind of", "what kinds of", "what types of")
+    for asked in (
+        *(
+            "can i ask",
+            "can i ask you",
+            "could i ask",
+            "could i ask you",
+            "may i ask",
+            "do you know",
+        ),
+        *("can you answer", "could you answer", "do you answer", "do you understand"),
     )
 )
 _VERBS = frozenset(("is", "are", "was", "were"))
@@ -95,7 +109,7 @@ _ADDRESSED = _parse_phrases(_ADDRESSEES)
 _INDIRECT_OPENINGS = _parse_phrases(_INDIRECT)
 _OPENINGS = _parse_phrases(_FILLERS, _REQUESTS) | _SALUTATIONS | _INDIRECT_OPENINGS
 _CLOSINGS = _parse_phrases(_TAILS)
-_INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS, _ABILITIES)
+_INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS, _ABILITIES, _QUESTIONS)
 _LONGEST_INTRODUCTION = max(map(len, _INTRODUCTION_REQUESTS))
 _INTRODUCTIONS_LIMIT = 3
 # Words that change nothing of what such a request asks.

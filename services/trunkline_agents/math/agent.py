@@ -239,6 +239,7 @@ _UNITS = AgentSkill(
         *("days in a year", "weeks in a year", "months in a year", "days in a leap"),
         *("inches in a", "feet in a", "grams in a", "ounces in a", "meters in a", "metres in a"),
         *("# celsius", "# fahrenheit", "# degrees in", "# degrees to", "degrees celsius"),
+        *("degrees fahrenheit", "degree fahrenheit", "degree celsius", "degrees centigrade"),
         # Pounds are money, too.
         *(
             tag

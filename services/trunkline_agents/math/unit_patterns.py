@@ -16,6 +16,8 @@ _NUMBER = r"-?\d[\d.,]*(?:/\d+)?"
 _AMOUNT = rf"\(?(?P<amount>{_NUMBER})\)?(?:\s(?:of\s)?an?)?"
 _FROM = rf"(?P<from>{_UNIT}|{_LETTER})"
 _TO = rf"(?P<to>{_UNIT}|{_LETTER})"
+# What is measured: "a 10 km run", "a 250 g packet of butter".
+_THING = r"(?:\s[a-z]{3,}(?:\sof\s[a-z]{3,})?)?"
 _VERB = (
     r"(?:(?:what(?:'s|\sis|\sare)|how\s(?:much|long|far|heavy|tall|warm|hot|cold|big)\s(?:is|are)"
     r"|convert(?:ing)?|change|turn|express|give\sme|show\sme)\s)?"
@@ -33,10 +35,10 @@ CONVERT_UNITS: list[MatchRuleJson] = [
     },
     {
         "contains": r"how\smany",
-        # "how many minutes are in 3.5 hours"
+        # "how many minutes are in 3.5 hours", "how many miles is a 10 km run"
         "pattern": rf"^how\smany\s{_TO}\s(?:(?:are|is|fit|go|make(?:\sup)?|does|do|equals?)\s)?"
-        rf"(?:there\s|they\s|it\s)?(?:(?:in|into|to)\s)?{_AMOUNT}\s?{_FROM}"
-        rf"(?:\s(?:have|has|last|make|equal))?{_END}",
+        rf"(?:there\s|they\s|it\s)?(?:(?:in|into|to)\s)?(?:an?\s|the\s)?{_AMOUNT}[\s-]?{_FROM}"
+        rf"(?:\s(?:have|has|last|make|equal))?{_THING}{_END}",
         "arguments": _AMOUNTS,
     },
     {

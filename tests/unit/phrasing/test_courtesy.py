@@ -36,6 +36,7 @@ def test_a_direct_question_is_unchanged(text: str) -> None:
     [
         *("hello", "Help!", "hi there", "what can you do?", "hello, who are you", "thank you!"),
         "so what exactly can you do for me",
+        *("hey, what are you able to help me with?", "what kind of questions can I ask you?"),
     ],
 )
 def test_a_greeting_asks_for_an_introduction(text: str) -> None:
