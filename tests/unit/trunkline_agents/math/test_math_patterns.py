@@ -8,8 +8,8 @@ import pytest
 from trunkline.patterns import PatternMatch, compile_pattern
 from trunkline.reasoning.models.tool_matching import QUESTION_LIMIT_CHARS, match_tools
 from trunkline_agents.currency import patterns as currency
-from trunkline_agents.math import patterns as math
 from trunkline_agents.math import date_patterns, unit_patterns
+from trunkline_agents.math import patterns as math
 
 TOOLS = {
     "check": math.CHECK,
