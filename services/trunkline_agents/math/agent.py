@@ -199,6 +199,7 @@ _JOINTS = (
         "go into a",
         "fit in a",
     ),
+    *("is a #", "are a #", "in a #", "is an #", "are in a #", "are there in a #"),
 )
 _GEOMETRY = AgentSkill(
     id="geometry",
