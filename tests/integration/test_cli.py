@@ -196,9 +196,10 @@ async def test_a_mesh_that_the_environment_names_is_not_replaced() -> None:
     assert result.err.startswith(f"error: {url} can't be reached: no mesh answers there")
 
 
-async def test_a_chat_with_a_mesh_that_is_not_there_exits_with_4() -> None:
+@pytest.mark.parametrize("lines", ["hello\n", ""])
+async def test_a_chat_with_a_mesh_that_is_not_there_exits_with_4(lines: str) -> None:
     url = "http://127.0.0.1:1"
-    result = await run_command("chat", "--url", url, stdin="hello\n")
+    result = await run_command("chat", "--url", url, stdin=lines)
     assert (result.exit, result.out) == (4, "")
     assert result.err.startswith(f"error: {url} can't be reached: no mesh answers there")
     assert result.err.count("\n") == 1

@@ -324,6 +324,9 @@ async def _write_result(turn: TurnRuntime, result: AgentResult) -> None:
         return
     if isinstance(result, message_pb2.Message):
         await turn.reply(result)
+    elif isinstance(result, str) and turn.has_answered(result):
+        # The function streamed it as an artifact, and then returned the whole text.
+        return
     elif isinstance(result, PIECE_TYPES):
         await turn.artifact().append(result, last=True)
     else:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from google.protobuf import json_format
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.cli.ephemeral_mesh import START_A_MESH
 from trunkline.errors import (
     InvalidArgumentError,
     PeerProtocolError,
@@ -32,8 +33,6 @@ from trunkline_bridge.client.settings import (
 from trunkline_bridge.client.transport import CallOptions
 from trunkline_bridge.protocol import V1_0
 from trunkline_bridge.versions.v1_0 import json_writer
-
-_START_A_MESH: Final = "no mesh answers there; start one with `trunkline up`, or give another --url"
 
 
 class AgentClient:
@@ -154,7 +153,7 @@ def _terminal_error(url: str, error: TrunklineError, task_id: str) -> TrunklineE
         case PeerRefusedError():
             return InvalidArgumentError("the request", converted.problem)
         case NotProcessedError():
-            return PeerUnavailableError(url, _START_A_MESH)
+            return PeerUnavailableError(url, START_A_MESH)
         case PeerTimeoutError():
             return PeerUnavailableError(url, "silent for too long")
         case PeerUnavailableError():

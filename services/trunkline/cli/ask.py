@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from trunkline import telemetry
 from trunkline.cli.answer_view import AnswerView
 from trunkline.cli.attachments import read_parts, save_files
-from trunkline.cli.ephemeral_mesh import MeshAddresses, open_mesh
+from trunkline.cli.ephemeral_mesh import START_A_MESH, MeshAddresses, is_listening, open_mesh
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import build_agent_url
 from trunkline.cli.streamed_answer import StreamedAnswer
@@ -32,6 +32,7 @@ from trunkline.errors import (
     TaskNotCancelableError,
     TrunklineError,
 )
+from trunkline.network import is_this_machine
 from trunkline.runtime import run_with_late_cancel
 
 if TYPE_CHECKING:
@@ -180,12 +181,18 @@ def terminal_answer(*, continues: bool, is_plain: bool = False) -> StreamedAnswe
 
 
 def show_end(answer: StreamedAnswer) -> None:
-    """Print the status of a turn that did not complete: a question to stdout, else to stderr."""
+    """Print the status of a turn that did not complete: a question to stdout, else to stderr.
+
+    A status that the answer ends with was printed already.
+    """
     state = turn_state(answer)
+    status = answer.status_text.strip()
+    is_printed = bool(status) and f"\n{answer.artifact_text.rstrip()}".endswith(f"\n{status}")
     if _EXIT_CODES.get(state) is ExitCode.INPUT_REQUIRED:
-        write(f"{answer.status_text or state}\n")
+        if not is_printed:
+            write(f"{answer.status_text or state}\n")
     elif state != "completed":
-        status = " ".join(answer.status_text.split())
+        status = "" if is_printed else " ".join(status.split())
         print_stderr(f"{state}: {status}" if status else state)
 
 
@@ -425,6 +432,9 @@ class _Conversation:
 
     async def open(self, url: str | None) -> None:
         mesh = await self._exit_stack.enter_async_context(open_mesh(url))
+        # Other machines may be behind a proxy.
+        if is_this_machine(mesh.http) and not await is_listening(mesh.http):
+            raise PeerUnavailableError(mesh.http, START_A_MESH)
         client = _build_client(mesh, self.agent, self.api_key)
         self._client = await self._exit_stack.enter_async_context(client)
 

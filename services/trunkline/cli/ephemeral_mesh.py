@@ -19,6 +19,7 @@ from trunkline.errors import PeerTimeoutError, PeerUnavailableError
 from trunkline.network import is_this_machine
 from trunkline.settings import ENV_PREFIX
 
+START_A_MESH = "no mesh answers there; start one with `trunkline up`, or give another --url"
 _START_TIMEOUT_S = 60.0
 # A mesh without running tasks stops much faster. After this time it is killed.
 _STOP_TIMEOUT_S = 10.0
@@ -71,7 +72,7 @@ async def open_mesh(url: str | None, *, may_start: bool = True) -> AsyncGenerato
     """
     base = resolve_base_url(url)
     may_start = may_start and not is_mesh_named(url) and is_this_machine(base)
-    if not may_start or await _is_port_open(base):
+    if not may_start or await is_listening(base):
         yield MeshAddresses(http=base, mesh="", is_ephemeral=False)
         return
     print_stderr(
@@ -81,11 +82,13 @@ async def open_mesh(url: str | None, *, may_start: bool = True) -> AsyncGenerato
         yield addresses
 
 
-async def _is_port_open(base: str) -> bool:
+async def is_listening(base: str) -> bool:
+    """Return whether a server listens at a URL, or something delays the connection."""
     parts = urlsplit(base)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
         async with asyncio.timeout(_PROBE_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            _, writer = await asyncio.open_connection(parts.hostname, port)
     except TimeoutError:
         # Something drops or delays the connection, so the address is not free.
         return True

@@ -24,8 +24,9 @@ _PROGRESS_ROLES = frozenset(("plan", "notice"))
 _OUTCOME_KEY = "trunkline/outcome"
 # The metadata key of the agents that answered, in the artifact with the merged answers.
 _AGENTS_KEY = "trunkline/agents"
-# The metadata key of a data part that requests approvals. A text part says the same.
-_APPROVALS_KEY = "trunkline/approvals"
+# The metadata keys of data parts with approvals, and with questions of tools. A text part says the
+# same.
+_QUESTION_KEYS = frozenset(("trunkline/approvals", "trunkline/input-requests"))
 # The metadata key of an artifact's step in the plan: `step-1`, `step-2`, ….
 _STEP_KEY = "trunkline/step"
 
@@ -72,11 +73,14 @@ class StreamedAnswer:
     @property
     def text(self) -> str:
         """The text of the artifacts; without any, that of the status."""
+        return self.artifact_text or self.status_text
+
+    @property
+    def artifact_text(self) -> str:
+        """The text of the artifacts."""
         if self._merged is not None:
-            content = self._merged.text
-        else:
-            content = _join_lines(artifact.text for artifact in self._order)
-        return content or self.status_text
+            return self._merged.text
+        return _join_lines(artifact.text for artifact in self._order)
 
     @property
     def files(self) -> list[Mapping[str, Any]]:
@@ -359,10 +363,10 @@ def _count_lines(text: str) -> Counter[str]:
 
 
 def render_parts(parts: Iterable[Mapping[str, Any]], *, at_line_start: bool = True) -> str:
-    """Render parts as text. Files and data get a line each. Requests of approvals are left out."""
+    """Render parts as text. Files and data get a line each. Data of questions is left out."""
     text = ""
     for part in parts:
-        if "data" in part and _APPROVALS_KEY in (part.get("metadata") or {}):
+        if "data" in part and not _QUESTION_KEYS.isdisjoint(part.get("metadata") or {}):
             continue
         if "text" in part:
             text += part["text"]

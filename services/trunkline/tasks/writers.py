@@ -1,5 +1,6 @@
 """The objects by which an agent writes artifacts, plans and tool calls."""
 
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from trunkline.errors import InvalidAgentResponseError
@@ -33,6 +34,16 @@ class ArtifactWriter:
         self._agent = agent
         self._start = start
         self._is_closed = is_closed
+        # Of the whole text; None: it has other content, or text that was written before.
+        self._digest = None if start is None else _start_digest()
+
+    def has_text(self, text: str) -> bool:
+        """Return whether the artifact is this text, all of it written by this object."""
+        if self._digest is None:
+            return False
+        expected = _start_digest()
+        expected.update(_encode(text))
+        return self._digest.digest() == expected.digest()
 
     async def append(self, content: Piece, *, last: bool = False) -> None:
         """Add text, which continues the text before it, or a separate part, or a JSON object.
@@ -82,6 +93,7 @@ class ArtifactWriter:
         """
         emitter = await self._begin()
         start, self._start = self._start, None
+        self._digest = None
         if start is not None:
             emitter.start_artifact(self.id, start, None, last=False)
         remains = artifact_pb2.Artifact()
@@ -104,12 +116,25 @@ class ArtifactWriter:
         emitter = await self._begin()
         start, self._start = self._start, None
         self._is_closed = last
+        if isinstance(content, part_pb2.Part):
+            self._digest = None
+        elif content and self._digest is not None:
+            self._digest.update(_encode(content))
         if start is not None:
             emitter.start_artifact(self.id, start, content, last=last)
         else:
             emitter.add_content(self.id, content, last=last)
         if emitter.is_full:
             await emitter.make_room()
+
+
+def _start_digest() -> "hashlib.blake2b":
+    return hashlib.blake2b(digest_size=16)
+
+
+def _encode(text: str) -> bytes:
+    # An author's text may have half of a surrogate pair.
+    return text.encode("utf-8", "surrogatepass")
 
 
 class PlanWriter:

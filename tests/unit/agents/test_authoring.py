@@ -85,6 +85,28 @@ async def test_an_invalid_result_fails_with_the_allowed_types(
     assert "a text (str), a JSON object (dict), a Part, a Message or None" in error_text
 
 
+async def test_a_returned_text_that_was_streamed_is_not_written_again(open_host: OpenHost) -> None:
+    async def streams(task: TaskContext) -> str:
+        answer = task.artifact("answer")
+        for piece in ("one ", "text"):
+            await answer.append(piece)
+        await answer.close()
+        return "one text"
+
+    snapshot = await finish(await open_host(define(streams)))
+    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(snapshot) == ["one text"]
+
+
+async def test_a_returned_text_that_no_answer_has_is_written(open_host: OpenHost) -> None:
+    async def adds(task: TaskContext) -> str:
+        await task.artifact("answer").append("one ", last=True)
+        await task.artifact("notes", is_answer=False).append("text", last=True)
+        return "text"
+
+    assert texts(await finish(await open_host(define(adds)))) == ["one ", "text", "text"]
+
+
 async def test_an_invalid_piece_fails_with_the_allowed_types(
     open_host: OpenHost,
 ) -> None:

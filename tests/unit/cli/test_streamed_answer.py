@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from trunkline.cli.ask import show_end
 from trunkline.cli.streamed_answer import StreamedAnswer
 
 
@@ -351,8 +352,9 @@ def test_a_task_without_artifacts_prints_nothing() -> None:
     assert answer.text == ""
 
 
-def test_an_approval_request_is_shown_as_text_only() -> None:
-    mark = {"trunkline/approvals": True}
+@pytest.mark.parametrize("key", ["trunkline/approvals", "trunkline/input-requests"])
+def test_the_data_of_a_question_is_not_shown_beside_its_text(key: str) -> None:
+    mark = {key: True}
     parts = [
         {"text": "shop/order needs your approval.", "metadata": mark},
         {"data": {"approvals": []}, "metadata": mark},
@@ -360,3 +362,16 @@ def test_an_approval_request_is_shown_as_text_only() -> None:
     status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": {"parts": parts}}
     _, answer = show([{"statusUpdate": {"taskId": "t", "status": status}}])
     assert answer.status_text == "shop/order needs your approval."
+
+
+@pytest.mark.parametrize("state", ["INPUT_REQUIRED", "FAILED"])
+def test_a_status_that_the_answer_ends_with_is_printed_once(
+    state: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = {"state": f"TASK_STATE_{state}", "message": {"parts": [{"text": "which city?"}]}}
+    screen, answer = show(
+        [piece("a", "Two cities.\nwhich city?"), {"statusUpdate": {"taskId": "t", "status": status}}]
+    )
+    assert screen.out == "Two cities.\nwhich city?\n"
+    show_end(answer)
+    assert "which" not in "".join(capsys.readouterr())
