@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from trunkline.settings import LimitSettings, ScopeSettings, TlsSettings
+from trunkline.span_content import ContentCapture
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +82,8 @@ class BridgeSettings:
     """Private key that signs cards, in PEM; None: cards are not signed."""
     card_key_id: str = ""
     """Key id (`kid`) in signatures; empty: the thumbprint of the key."""
+    content: ContentCapture | None = None
+    """Captures the message and the answer in the span of a request; None: they are not recorded."""
     streaming: bool = True
     """Serve streams. Otherwise cards don't declare them and the methods are refused."""
     push_notifications: bool = True

@@ -5,7 +5,7 @@ for dashboards that read only these, of OpenInference.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple, Self
 
@@ -15,6 +15,8 @@ from opentelemetry.trace import Span
 from trunkline import telemetry
 from trunkline.errors import ConfigurationError
 from trunkline.patterns import InvalidPatternError, Pattern, compile_pattern
+from trunkline.settings import Settings
+from trunkline.v1 import part_pb2, task_pb2
 
 _INPUT_MESSAGES: Final = "gen_ai.input.messages"
 _OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
@@ -73,6 +75,15 @@ class ContentCapture:
                 raise ConfigurationError("capture_redact", problem) from error
         return cls(compiled)
 
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self | None:
+        """Create the capture of a mesh's settings; None: they do not ask for content.
+
+        Raises:
+            ConfigurationError: a pattern is not in RE2's syntax.
+        """
+        return cls.create(settings.capture_redact) if settings.capture_content else None
+
     def clean(self, text: str, limit_chars: int = _LIMIT_CHARS) -> str:
         """Return a text without secrets, cut to a limit."""
         text = text[:_SEARCHED_CHARS]
@@ -113,6 +124,24 @@ def record_agent(span: Span, request: str, answer: str) -> None:
     _record_conversation(
         span, "AGENT", [SpokenText("user", request)], [SpokenText("assistant", answer)]
     )
+
+
+def record_request(span: Span, request: str, answer: str) -> None:
+    """Record a request and its answer in the span of a bridge, if content is captured."""
+    _record_conversation(
+        span, "CHAIN", [SpokenText("user", request)], [SpokenText("assistant", answer)]
+    )
+
+
+def find_answer(task: task_pb2.Task) -> str:
+    """Return the text of a task's last artifact that has text, else of its status."""
+    texts = (join_texts(artifact.parts) for artifact in reversed(task.artifacts))
+    return next(filter(None, texts), join_texts(task.status.message.parts))
+
+
+def join_texts(parts: Iterable[part_pb2.Part]) -> str:
+    """Return the text of parts."""
+    return "".join(part.text for part in parts)
 
 
 def record_chat(span: Span, messages: Sequence[SpokenText], reply: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from harness.remote.webhook_receiver import (
     status,
 )
 from trunkline import telemetry
+from trunkline.span_content import ContentCapture
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.settings import BridgeSettings
 
@@ -143,6 +145,28 @@ async def test_a_request_joins_the_caller_s_trace_and_returns_it(
     assert attributes[telemetry.GEN_AI_CONVERSATION_ID] == task["contextId"]
     assert attributes[telemetry.GEN_AI_AGENT_NAME] == "echo"
     assert span.status.status_code is StatusCode.UNSET
+
+
+async def test_message_and_answer_are_in_the_span_of_a_request_if_captured(
+    spans: InMemorySpanExporter, tmp_path: Path
+) -> None:
+    settings = replace(SETTINGS, content=ContentCapture.create())
+    async with open_bridged_mesh(tmp_path, settings) as mesh:
+        await mesh.mesh.join(echo)
+        spans.clear()
+        caller = mesh.at("/agents/echo")
+        await caller.send("echo the secret: swordfish")
+        async with caller.streamed("echo hi") as stream:
+            await stream.rest()
+        await caller.call("SendMessage", {"message": caller.message("message reply")})
+        ended_spans = await of_bridge(spans, 3)
+    shown = [
+        ((span.attributes or {}).get("input.value"), (span.attributes or {}).get("output.value"))
+        for span in ended_spans
+    ]
+    expected = [("echo the [redacted]", "the [redacted]"), ("echo hi", "hi")]
+    assert shown == [*expected, ("message reply", "reply")]
+    assert "GetTask" not in str([span.name for span in spans.get_finished_spans()])
 
 
 async def test_all_work_of_a_request_is_in_its_trace(

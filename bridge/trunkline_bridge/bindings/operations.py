@@ -43,6 +43,7 @@ from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.permissions import CREATE_PUSH_CONFIG
+from trunkline_bridge.edge.request_content import RequestContent
 from trunkline_bridge.edge.stream_expiry import StreamExpiry
 from trunkline_bridge.errors import (
     PUSH_NOTIFICATION_NOT_SUPPORTED,
@@ -198,6 +199,7 @@ class Operations:
         self._webhooks = webhooks
         self._limiter = limiter
         self._expiry = StreamExpiry()
+        self._content = RequestContent(settings.content)
 
     @audited(Action.CARD_GET)
     async def get_extended_card(
@@ -255,6 +257,7 @@ class Operations:
             limit_s = self._settings.blocking_limit_s
             problem = f"the turn did not end within {limit_s:g} s; send with returnImmediately"
             raise PeerTimeoutError(f"agent {caller.agent!r}", problem) from None
+        self._content.record(request.message, result)
         if isinstance(result, message_pb2.Message):
             links.to_urls(result.parts)
             return result
@@ -346,7 +349,9 @@ class Operations:
             submission=submission,
             patience_s=self._patience_s(caller),
         ) as stream:
+            task_id = request.message.task_id
             if stream.snapshot is not None:
+                task_id = stream.snapshot.task.id
                 note_new_task(stream.snapshot.task)
             earlier_task_id = find_earlier_task(stream, submission)
             if not earlier_task_id or caller.last_event_id is None:
@@ -359,6 +364,9 @@ class Operations:
                     view=self._view(caller),
                 )
                 yield until_turn_end(events, caller.turn_ends) if caller.is_older else events
+                await self._content.record_stream(
+                    request.message, stream.message, lambda: self._get_task(caller, task_id)
+                )
                 return
         async with self._open_attached(caller, earlier_task_id) as events:
             yield events

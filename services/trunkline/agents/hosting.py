@@ -85,9 +85,7 @@ def task_settings(settings: Settings) -> TaskSettings:
         limits=settings.limits,
         tree=settings.tree,
         models=settings.models,
-        content=(
-            ContentCapture.create(settings.capture_redact) if settings.capture_content else None
-        ),
+        content=ContentCapture.from_settings(settings),
         webhook_retry=RetryPolicy(give_up_s=settings.webhook_give_up_s),
     )
 

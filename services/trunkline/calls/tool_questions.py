@@ -182,6 +182,17 @@ def read_answer(question: PendingQuestion, message: message_pb2.Message) -> Ques
     return QuestionAnswer(responses, missing)
 
 
+def read_lines(question: PendingQuestion, lines: Sequence[str]) -> QuestionAnswer:
+    """Return what lines of text answer: the last one alone, or else all of them together."""
+    answer = QuestionAnswer({}, ())
+    for text in (lines[-1], "\n".join(lines)):
+        message = message_pb2.Message(parts=[part_pb2.Part(text=text)])
+        answer = read_answer(question, message)
+        if not answer.missing:
+            break
+    return answer
+
+
 def _find_responses(message: message_pb2.Message) -> Mapping[str, Any]:
     for part in message.parts:
         if is_tool_answer(part):

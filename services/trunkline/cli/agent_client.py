@@ -4,7 +4,7 @@ import uuid
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from google.protobuf import json_format

@@ -15,7 +15,7 @@ from google.protobuf import json_format
 from trunkline.calls.tool_questions import (
     build_continuation,
     build_pending,
-    read_answer,
+    read_lines,
     render_question,
 )
 from trunkline.cli.exits import ExitCode, print_error
@@ -32,7 +32,7 @@ from trunkline.errors import (
 from trunkline.phrasing.schema_arguments import describe_type
 from trunkline.tasks.approvals import digest_call, parse_arguments, render_arguments
 from trunkline.tasks.content import exact_json, to_json
-from trunkline.v1 import message_pb2, part_pb2, tool_service_pb2
+from trunkline.v1 import part_pb2, tool_service_pb2
 
 _NEAR_NAMES: Final = 3
 # Of `difflib`, at most 1.
@@ -250,15 +250,17 @@ def _ask_question(
     """Ask the user what a tool asks. Return the continuation of the call; None: nobody answers."""
     pending = build_pending(tool, question)
     print_stderr(render_question(pending))
+    lines: list[str] = []
     while _can_ask():
         try:
-            line = input()
+            lines.append(input())
         except EOFError:
             break
-        answer = read_answer(pending, message_pb2.Message(parts=[part_pb2.Part(text=line)]))
+        answer = read_lines(pending, lines)
         if not answer.missing:
             return build_continuation(pending, answer.responses)
-        print_stderr(f"Please add {', '.join(answer.missing)}.")
+        missing = ", ".join(text.rstrip(".") for text in answer.missing)
+        print_stderr(f"Please add {missing}.")
     print_stderr("the tool asks: call it on a terminal to answer")
     return None
 

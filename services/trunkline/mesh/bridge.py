@@ -11,6 +11,7 @@ from trunkline.identity import open_credentials
 from trunkline.mesh.webhook_secret import load_secret
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import HostPort, Settings, check_exposure
+from trunkline.span_content import ContentCapture
 from trunkline.traces import MeshTarget, configure_tracing
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.bindings.grpc_server import serve_grpc
@@ -95,6 +96,7 @@ async def open_bridge(
             strict_versions=settings.strict_versions,
             a2a_1_1=settings.a2a_1_1,
             view=settings.view,
+            content=ContentCapture.from_settings(settings),
             agent_views={
                 name: agent.view for name, agent in settings.agent_options.items() if agent.view
             },

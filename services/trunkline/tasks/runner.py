@@ -16,9 +16,8 @@ from trunkline.errors import (
 )
 from trunkline.journal.journal import Journal
 from trunkline.redaction import redact_addresses
-from trunkline.span_content import ContentCapture, record_agent, use_capture
+from trunkline.span_content import ContentCapture, find_answer, record_agent, use_capture
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 
@@ -48,15 +47,11 @@ class TurnRunner:
             await run_turn(agent, task, read_answer=self._read_answer)
 
     async def _read_answer(self, task_id: str) -> str:
-        """Return the text of a task's last artifact, else of its status; "" if it can't be read."""
+        """Return the text of a task's answer; "" if it can't be read."""
         try:
-            task = (await self._journal.snapshot(task_id)).task
+            return find_answer((await self._journal.snapshot(task_id)).task)
         except TrunklineError:
             return ""
-        texts = (
-            "".join(part.text for part in artifact.parts) for artifact in reversed(task.artifacts)
-        )
-        return next(filter(None, texts), message_text(task.status.message))
 
 
 async def run_turn(agent: Agent, task: TurnRuntime, read_answer: ReadAnswer | None = None) -> None:

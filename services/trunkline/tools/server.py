@@ -207,7 +207,7 @@ class ToolServer:
             if limit_s == own_s:
                 self._check_alive(f"{tool} took more than {own_s:g} s")
             peer = f"tool {self.name}/{tool}"
-            raise PeerTimeoutError(peer, f"it may take {limit_s or 0:g} s") from error
+            raise PeerTimeoutError(peer, f"it may take {limit_s or 0:.3g} s") from error
         finally:
             self._calls -= 1
             self._last_use = asyncio.get_running_loop().time()

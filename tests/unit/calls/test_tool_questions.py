@@ -11,6 +11,7 @@ from trunkline.calls.tool_questions import (
     build_pending,
     build_question_message,
     read_answer,
+    read_lines,
     render_question,
 )
 from trunkline.tasks.content import to_json
@@ -53,6 +54,22 @@ def test_a_question_names_the_values_that_it_needs() -> None:
     )
     visit = render_question(form({}, mode="url", url="https://a.example/pay"))
     assert 'Visit https://a.example/pay (on a.example), then answer "done" or "decline".' in visit
+
+
+@pytest.mark.parametrize(
+    ("lines", "content"),
+    [
+        (["4", "garden"], {"seats": 4, "view": "garden"}),
+        (["nonsense", "4 seats and view: street"], {"seats": 4, "view": "street"}),
+        (["view: moon", "4", "garden"], {"seats": 4, "view": "garden"}),
+        (["4", "decline"], None),
+    ],
+)
+def test_lines_answer_together(lines: list[str], content: dict[str, Any] | None) -> None:
+    assert read_lines(form(SCHEMA), lines[:-1]).missing
+    answer = read_lines(form(SCHEMA), lines)
+    assert not answer.missing
+    assert answer.responses["table"].get("content") == content
 
 
 @pytest.mark.parametrize("modes", [(), ("text/plain",)])

@@ -370,7 +370,10 @@ def test_a_status_that_the_answer_ends_with_is_printed_once(
 ) -> None:
     status = {"state": f"TASK_STATE_{state}", "message": {"parts": [{"text": "which city?"}]}}
     screen, answer = show(
-        [piece("a", "Two cities.\nwhich city?"), {"statusUpdate": {"taskId": "t", "status": status}}]
+        [
+            piece("a", "Two cities.\nwhich city?"),
+            {"statusUpdate": {"taskId": "t", "status": status}},
+        ]
     )
     assert screen.out == "Two cities.\nwhich city?\n"
     show_end(answer)
