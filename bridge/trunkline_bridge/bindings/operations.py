@@ -37,13 +37,13 @@ from trunkline_bridge.bindings.operation_audit import (
     note_new_task,
     record_denial,
 )
+from trunkline_bridge.bindings.request_content import RequestContent
 from trunkline_bridge.bindings.task_pages import fetch_task_page, requested_history_length
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.permissions import CREATE_PUSH_CONFIG
-from trunkline_bridge.edge.request_content import RequestContent
 from trunkline_bridge.edge.stream_expiry import StreamExpiry
 from trunkline_bridge.errors import (
     PUSH_NOTIFICATION_NOT_SUPPORTED,
@@ -363,10 +363,10 @@ class Operations:
                     auth_wait_s=None if caller.is_older else self._settings.auth_wait_s,
                     view=self._view(caller),
                 )
-                yield until_turn_end(events, caller.turn_ends) if caller.is_older else events
-                await self._content.record_stream(
-                    request.message, stream.message, lambda: self._get_task(caller, task_id)
+                events = self._content.record_stream(
+                    request.message, stream.message, events, lambda: self._get_task(caller, task_id)
                 )
+                yield until_turn_end(events, caller.turn_ends) if caller.is_older else events
                 return
         async with self._open_attached(caller, earlier_task_id) as events:
             yield events
