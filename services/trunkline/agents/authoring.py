@@ -324,7 +324,7 @@ async def _write_result(turn: TurnRuntime, result: AgentResult) -> None:
         return
     if isinstance(result, message_pb2.Message):
         await turn.reply(result)
-    elif isinstance(result, str) and turn.has_answered(result):
+    elif isinstance(result, str) and any(answer.has_text(result) for answer in turn.answers):
         # The function streamed it as an artifact, and then returned the whole text.
         return
     elif isinstance(result, PIECE_TYPES):

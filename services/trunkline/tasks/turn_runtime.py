@@ -130,8 +130,8 @@ class TurnRuntime:
         """The approvals that the task and its children requested, and the answers."""
         self.pause: TurnPause = TurnPause(latest, emitter)
         """True while the task is paused."""
-        # The artifacts of this attempt that are no progress.
-        self._answers: list[ArtifactWriter] = []
+        self.answers: list[ArtifactWriter] = []
+        """The artifacts of this attempt that are no progress."""
         # The artifacts that earlier attempts at this turn wrote, and whether each is closed.
         self._written_artifacts = {} if attempt is None else attempt.written_artifacts()
 
@@ -409,28 +409,19 @@ class TurnRuntime:
         again, artifacts that keep text after the rewind are continued as well.
         """
         artifact_id = self._ids.next_artifact_id(id)
+        data = to_struct(metadata)
         start = event_pb2.ArtifactStart(
-            name=name,
-            description=description,
-            metadata=to_struct(metadata),
-            kind=kind,
-            extensions=extensions,
+            name=name, description=description, metadata=data, kind=kind, extensions=extensions
         )
         is_closed = self._written_artifacts.get(artifact_id)
         if is_closed is None and id:
             is_closed = self._ids.is_closed_before(id)
-        if is_closed is None:
-            writer = ArtifactWriter(self._begin_work, self._files, self.agent, artifact_id, start)
-            if kind == event_pb2.ARTIFACT_KIND_UNSPECIFIED:
-                self._answers.append(writer)
-            return writer
-        return ArtifactWriter(
-            self._begin_work, self._files, self.agent, artifact_id, None, is_closed=is_closed
+        writer = ArtifactWriter(
+            self._begin_work, self._files, self.agent, artifact_id, start, is_closed=is_closed
         )
-
-    def has_answered(self, text: str) -> bool:
-        """Return whether this attempt wrote an artifact, not as progress, that is this text."""
-        return any(answer.has_text(text) for answer in self._answers)
+        if kind == event_pb2.ARTIFACT_KIND_UNSPECIFIED:
+            self.answers.append(writer)
+        return writer
 
     @asynccontextmanager
     async def open(self, part: part_pb2.Part) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -23,19 +23,19 @@ class ArtifactWriter:
         files: TaskFiles,
         agent: str,
         artifact_id: str,
-        start: event_pb2.ArtifactStart | None,
+        start: event_pb2.ArtifactStart,
         *,
-        is_closed: bool = False,
+        is_closed: bool | None,
     ) -> None:
-        """`start` is None for an artifact that exists already."""
+        """`is_closed` is None for an artifact that does not exist yet; only it needs `start`."""
         self.id = artifact_id
         self._begin = begin
         self._files = files
         self._agent = agent
-        self._start = start
-        self._is_closed = is_closed
+        self._start = start if is_closed is None else None
+        self._is_closed = bool(is_closed)
         # Of the whole text; None: it has other content, or text that was written before.
-        self._digest = None if start is None else _start_digest()
+        self._digest = _start_digest() if is_closed is None else None
 
     def has_text(self, text: str) -> bool:
         """Return whether the artifact is this text, all of it written by this object."""
