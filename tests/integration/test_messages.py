@@ -23,6 +23,7 @@ from trunkline.agents.hosting import describe_host
 from trunkline.audit import audit_path, open_audit_log
 from trunkline.client import ChannelPool, Directory
 from trunkline.errors import (
+    AgentCallError,
     AgentNotFoundError,
     InvalidArgumentError,
     PeerTimeoutError,
@@ -308,6 +309,20 @@ async def test_poison_becomes_a_dead_letter_and_is_delivered_again(tmp_path: Pat
         assert worker.handled == ["flaky", "poison"]
 
 
+async def test_a_request_ends_with_the_reason_when_nobody_will_answer(tmp_path: Path) -> None:
+    worker = Attempts()
+    worker.failures = {"poison": 2}
+    async with open_message_mesh(tmp_path, worker.agent, attempts=2) as mesh:
+        poison = build_envelope("poison", type="job", recipient="worker")
+        with pytest.raises(AgentCallError, match="agent 'worker' failed: internal error"):
+            await mesh.client().request(poison, timeout_s=PATIENCE_S)
+        # Its conversation is no obstacle for the next request in it.
+        good = build_envelope(
+            "good", type="job", recipient="worker", correlation_id=poison.envelope_id
+        )
+        assert (await mesh.client().request(good, timeout_s=PATIENCE_S)).text == "did good"
+
+
 async def test_a_conversation_is_in_order_and_urgent_messages_overtake(tmp_path: Path) -> None:
     worker = Attempts()
     worker.gate.clear()
@@ -441,6 +456,26 @@ async def test_replays_are_new_messages_that_name_the_old_one(mesh: MessageMesh)
     assert await client.replay(past, dry_run=True) == []
 
 
+async def test_a_replayed_room_has_its_messages_in_order_without_its_notices(
+    mesh: MessageMesh,
+) -> None:
+    client = mesh.client(caller="ann")
+    await client.join("den", "teacher")
+    numbers = [f"{number}" for number in range(5)]
+    for number in numbers:
+        await client.send([build_envelope(number, type="note", recipient="room:den")])
+    new = await client.replay(EnvelopeFilter(room="den"))
+    replayed = (await mesh.listing(room="den"))[-5:]
+    assert texts(replayed) == numbers
+    assert [stored.envelope.envelope_id for stored in replayed] == new
+    assert all(stored.envelope.replay_of for stored in replayed)
+    # One that can't be sent again stops all: nothing is half done.
+    await client.send([build_envelope("x", type="quiet", recipient="user:bob", id="first")])
+    with pytest.raises(InvalidArgumentError, match="does not take 'quiet'"):
+        await client.replay(EnvelopeFilter(participant="user:ann"), recipient="teacher")
+    assert len(await mesh.listing(type="note")) == 10
+
+
 async def test_a_full_queue_refuses_with_a_reason(tmp_path: Path) -> None:
     worker = Attempts()
     worker.gate.clear()
@@ -472,6 +507,9 @@ async def test_an_agent_without_time_costs_no_attempt(tmp_path: Path) -> None:
     assert sorted(worker.handled) == ["0", "1", "2", "3"]
 
 
+NOTICES: list[str] = []
+
+
 class Stamp:
     """A middleware: it completes messages, refuses some, and is broken for others."""
 
@@ -480,6 +518,10 @@ class Stamp:
             raise InvalidArgumentError("text", "is refused by the house")
         if envelope.text == "broken":
             raise ValueError(envelope.text)
+        if envelope.type == "system":
+            if envelope.room == "closed":
+                raise PermissionDeniedError(envelope.data["member"], "join this room")
+            NOTICES.append(f"{account}: {envelope.data['member']} {envelope.data['event']}")
         envelope.metadata["stamp"] = f"sent in {account}"
 
     async def on_receive(self, account: str, recipient: str, envelope: pb2.Envelope) -> None:
@@ -508,6 +550,15 @@ async def test_middleware_sees_messages_when_they_are_sent_and_received(tmp_path
             await client.send([build_envelope("refused", recipient="reader")])
         with pytest.raises(Exception, match="internal error"):
             await client.send([build_envelope("broken", recipient="reader")])
+        NOTICES.clear()
+        with pytest.raises(PermissionDeniedError, match="join this room"):
+            await client.join("closed", "reader")
+        for room in ("den", "den"):
+            await client.join(room, "reader")
+        await client.leave("den", "reader")
+        # Only what changes is a message.
+        assert NOTICES == ["acme: reader join", "acme: reader leave"]
+        assert await client.list_rooms() == []
         await mesh.ended("1", account="acme")
         (dead,) = (await mesh.ended("2", account="acme")).deliveries
     assert stamps == ["sent in acme, received by reader"]

@@ -1,4 +1,4 @@
-"""The agents of a mesh: supervisors, plugins, agents of configured tools, and the user's."""
+"""The agents of a mesh: supervisors, plugins, agents of tools and outside, and the user's."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,6 +14,8 @@ from trunkline.agents.tool_skills import follow_tools
 from trunkline.calls.tool_source import AllowedTools, MeshTools, ToolSource, WatchableToolSource
 from trunkline.client import Directory, run_in_background
 from trunkline.errors import ConfigurationError
+from trunkline.mesh.participants import build_participants
+from trunkline.mesh.remotes import build_remote_agents
 from trunkline.mesh.supervisor_names import check_circles, check_names
 from trunkline.mesh.tools import load_mcp_config
 from trunkline.reasoning import (
@@ -177,6 +179,11 @@ def _list_builders(
         builders[spec.name] = partial(
             _build_tools_agent, spec, choose_tools(spec.name), choose_model(spec.name)
         )
+    for agent in (*build_remote_agents(settings), *build_participants(settings)):
+        name = agent.card.name
+        if name in builders:
+            raise ConfigurationError(f"agent {name!r}", "there are two of this name; rename one")
+        builders[name] = partial(_return_agent, agent)
     return builders
 
 
