@@ -520,7 +520,7 @@ class Stamp:
             raise ValueError(envelope.text)
         if envelope.type == "system":
             if envelope.room == "closed":
-                raise PermissionDeniedError(envelope.data["member"], "join this room")
+                raise PermissionDeniedError(str(envelope.data["member"]), "join this room")
             NOTICES.append(f"{account}: {envelope.data['member']} {envelope.data['event']}")
         envelope.metadata["stamp"] = f"sent in {account}"
 

@@ -403,9 +403,9 @@ async def test_frames_of_a_room_continue_traces(
 ) -> None:
     of_the_connection, of_the_message = "a" * 32, "c" * 32
     parent = f"00-{of_the_connection}-{'b' * 16}-01"
-    extra = {"additional_headers": headers("ann") | {"traceparent": parent}}
+    extra = headers("ann") | {"traceparent": parent}
     with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
-        async with outside.socket("traced", **extra) as ann:
+        async with outside.socket("traced", additional_headers=extra) as ann:
             await frame(ann)
             own = {"traceparent": f"00-{of_the_message}-{'d' * 16}-01"}
             for fields in ({"recipient": "broadcast"}, own):

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
 
 from harness.mesh.processes import open_services
@@ -97,7 +97,9 @@ class Participants:
 @asynccontextmanager
 async def serve_participants(folder: Path) -> AsyncIterator[tuple[Participants, str, str]]:
     """Serve participants by HTTPS and by a WebSocket over TLS; yield both addresses."""
-    files = CertificateFiles(folder / "server.pem", folder / "server.key", None, requires_client=False)
+    files = CertificateFiles(
+        folder / "server.pem", folder / "server.key", None, requires_client=False
+    )
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "server.pem", folder / "server.key")
     participants = Participants()
@@ -123,14 +125,30 @@ async def wait_for_agents(client: httpx2.AsyncClient, *names: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_participants_over_tls_in_a_mesh_of_several_processes(tmp_path: Path) -> None:
+def write_files(folder: Path) -> CertificateAuthority:
+    """Write certificates, secrets and keys of callers; return the authority."""
     authority = CertificateAuthority()
-    authority.issue("server", address="127.0.0.1").write(tmp_path, "server")
-    roots = tmp_path / "roots.pem"
-    roots.write_bytes(authority.certificate)
+    authority.issue("server", address="127.0.0.1").write(folder, "server")
+    (folder / "roots.pem").write_bytes(authority.certificate)
     for name, content in (("tenant", "tenant-9"), ("secret", "of-a-file")):
-        (tmp_path / name).write_text(f"{content}\n")
-    save_keys(tmp_path / "keys", [ApiKey("ann", "acme", hash_key("key-of-ann"))])
+        (folder / name).write_text(f"{content}\n")
+    save_keys(folder / "keys", [ApiKey("ann", "acme", hash_key("key-of-ann"))])
+    return authority
+
+
+async def read_until(connection: ClientConnection, sender: str) -> Json:
+    """Read the messages of a room; return the first one of a sender."""
+    async with asyncio.timeout(WAIT_S):
+        async for text in connection:
+            envelope: Json = json.loads(text).get("message", {}).get("envelope", {})
+            if envelope.get("sender") == sender:
+                return envelope
+    raise AssertionError("the connection ended")
+
+
+async def test_participants_over_tls_in_a_mesh_of_several_processes(tmp_path: Path) -> None:
+    authority = write_files(tmp_path)
+    roots = tmp_path / "roots.pem"
     environment = {
         "SSL_CERT_FILE": str(roots),
         "POSTED_TOKEN": "token-1",
@@ -182,14 +200,17 @@ async def test_participants_over_tls_in_a_mesh_of_several_processes(tmp_path: Pa
             refused = await http_client.post("/messages:request", json=with_silence)
             assert "no answer in 0.3 s" in refused.json()["error"]["message"]
             assert participants.requests[-1][1]["x-key"] == "of-a-file"
-            assert (await client.request("keyed", "again", timeout_s=WAIT_S)).text == "posted: again"
+            assert (
+                await client.request("keyed", "again", timeout_s=WAIT_S)
+            ).text == "posted: again"
 
             # Basic authentication over a WebSocket with TLS.
             reply = await client.request("called", "hello", timeout_s=WAIT_S)
             assert reply.text == "said: hello"
             assert participants.handshakes[0]["authorization"] == "Basic am9lOm9mLWEtZmlsZQ=="
-            assert participants.frames[0]["traceparent"].split("-")[1] == (
-                participants.frames[0]["message"]["traceparent"].split("-")[1]
+            assert (
+                participants.frames[0]["traceparent"].split("-")[1]
+                == (participants.frames[0]["message"]["traceparent"].split("-")[1])
             )
 
             # The other way round: a participant outside is in a room, over TLS.
@@ -199,12 +220,7 @@ async def test_participants_over_tls_in_a_mesh_of_several_processes(tmp_path: Pa
                 joined = json.loads(await ann.recv())["joined"]
                 assert joined["room"] == "den"
                 await ann.send(json.dumps({"send": {"type": "broadcast", "text": "to all"}}))
-                async with asyncio.timeout(WAIT_S):
-                    async for text in ann:
-                        message = json.loads(text).get("message", {}).get("envelope", {})
-                        if message.get("sender") == "called":
-                            assert message["text"] == "said: to all"
-                            break
+                assert (await read_until(ann, "called"))["text"] == "said: to all"
 
             # A message waits for the process of the participants, and is delivered once it is back.
             await services.kill("outside")

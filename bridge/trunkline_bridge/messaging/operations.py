@@ -25,6 +25,7 @@ EnvelopeUpdates: TypeAlias = AsyncGenerator[
 ]
 
 ALL: Final = "all"
+BROADCAST: Final = "broadcast"
 _ROOM: Final = "room:"
 
 
@@ -197,7 +198,7 @@ class MessageOperations:
 
 def _subject_of(envelope: Envelope) -> str:
     """Return the agent or room of a message, for permissions."""
-    if envelope.recipient == "broadcast":
+    if envelope.recipient == BROADCAST:
         return f"{_ROOM}{envelope.room}"
     return envelope.recipient
 

@@ -21,7 +21,6 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.types import Receive, Scope, Send
 
 from trunkline.errors import TrunklineError
-from trunkline.messaging import addresses
 from trunkline.messaging.store import EnvelopeFilter
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import Caller, CallerFactory
@@ -37,7 +36,7 @@ from trunkline_bridge.errors import (
     to_wire_error,
 )
 from trunkline_bridge.messaging.http import parse_envelope, parse_position, to_json
-from trunkline_bridge.messaging.operations import EnvelopeUpdates, MessageOperations
+from trunkline_bridge.messaging.operations import BROADCAST, EnvelopeUpdates, MessageOperations
 from trunkline_bridge.protocol import V1_0
 from trunkline_bridge.versions.json_values import Json, dumps
 
@@ -301,7 +300,7 @@ class _Socket:
             case {"send": value}:
                 self._operations.count_request(self._caller)
                 envelope = parse_envelope(value, recipient=f"room:{self._room}")
-                if envelope.recipient == addresses.BROADCAST:
+                if envelope.recipient == BROADCAST:
                     envelope.room = envelope.room or self._room
                 with self._spans.operation_span("messages.send", envelope.traceparent):
                     (stored,) = await self._operations.send(self._caller, [envelope])

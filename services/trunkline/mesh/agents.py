@@ -173,18 +173,20 @@ def _list_builders(
             raise ConfigurationError(f"[supervisor.{name}]", problem)
         builders[name] = partial(_build_supervisor, settings, directory, name)
     for spec in agents_from_config(config):
-        if spec.name in builders:
-            problem = "there are two of this name; rename one"
-            raise ConfigurationError(f"agent {spec.name!r}", problem)
-        builders[spec.name] = partial(
-            _build_tools_agent, spec, choose_tools(spec.name), choose_model(spec.name)
-        )
+        tools = choose_tools(spec.name)
+        build = partial(_build_tools_agent, spec, tools, choose_model(spec.name))
+        _add_builder(builders, spec.name, build)
     for agent in (*build_remote_agents(settings), *build_participants(settings)):
-        name = agent.card.name
-        if name in builders:
-            raise ConfigurationError(f"agent {name!r}", "there are two of this name; rename one")
-        builders[name] = partial(_return_agent, agent)
+        _add_builder(builders, agent.card.name, partial(_return_agent, agent))
     return builders
+
+
+def _add_builder(
+    builders: dict[str, Callable[[], Agent]], name: str, build: Callable[[], Agent]
+) -> None:
+    if name in builders:
+        raise ConfigurationError(f"agent {name!r}", "there are two of this name; rename one")
+    builders[name] = build
 
 
 def _build_tools_agent(
