@@ -2,11 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -18,6 +20,7 @@ from harness.mesh.messages import MessageMesh, open_message_mesh, serve_messages
 from harness.mesh.other_identities import issue
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
+from harness.valkey import ValkeyServer, running_valkey
 from trunkline import TaskContext, agent
 from trunkline.agents.hosting import describe_host
 from trunkline.audit import audit_path, open_audit_log
@@ -40,6 +43,9 @@ from trunkline.tasks.messages import MeshMessage, Reply
 from trunkline.users import User, current_user
 from trunkline.v1 import envelope_pb2 as pb2
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
+
+Place: TypeAlias = dict[str, Any]
+"""Where messages are stored, as settings of `[messaging]`."""
 
 
 @message_type("count", version=2)
@@ -87,6 +93,19 @@ async def plain(task: TaskContext) -> str:
 async def mesh(tmp_path: Path) -> AsyncIterator[MessageMesh]:
     async with open_message_mesh(tmp_path, teacher, plain) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    with running_valkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture(params=["local", "distributed"])
+def place(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Place:
+    """The settings of both modes: what is promised holds in each of them."""
+    stream = f"messages-{uuid.uuid4().hex}"
+    return {"mode": request.param, "url": valkey.url, "stream": stream, "lease_s": 1}
 
 
 async def test_a_request_gets_the_typed_reply_of_a_handler(mesh: MessageMesh) -> None:
@@ -284,10 +303,12 @@ class Attempts:
         self.agent = worker
 
 
-async def test_poison_becomes_a_dead_letter_and_is_delivered_again(tmp_path: Path) -> None:
+async def test_poison_becomes_a_dead_letter_and_is_delivered_again(
+    tmp_path: Path, place: Place
+) -> None:
     worker = Attempts()
     worker.failures = {"flaky": 2, "poison": 3}
-    async with open_message_mesh(tmp_path, worker.agent, attempts=3) as mesh:
+    async with open_message_mesh(tmp_path, worker.agent, attempts=3, **place) as mesh:
         client = mesh.client()
         await client.send(
             [
@@ -309,10 +330,12 @@ async def test_poison_becomes_a_dead_letter_and_is_delivered_again(tmp_path: Pat
         assert worker.handled == ["flaky", "poison"]
 
 
-async def test_a_request_ends_with_the_reason_when_nobody_will_answer(tmp_path: Path) -> None:
+async def test_a_request_ends_with_the_reason_when_nobody_will_answer(
+    tmp_path: Path, place: Place
+) -> None:
     worker = Attempts()
     worker.failures = {"poison": 2}
-    async with open_message_mesh(tmp_path, worker.agent, attempts=2) as mesh:
+    async with open_message_mesh(tmp_path, worker.agent, attempts=2, **place) as mesh:
         poison = build_envelope("poison", type="job", recipient="worker")
         with pytest.raises(AgentCallError, match="agent 'worker' failed: internal error"):
             await mesh.client().request(poison, timeout_s=PATIENCE_S)
@@ -323,10 +346,12 @@ async def test_a_request_ends_with_the_reason_when_nobody_will_answer(tmp_path: 
         assert (await mesh.client().request(good, timeout_s=PATIENCE_S)).text == "did good"
 
 
-async def test_a_conversation_is_in_order_and_urgent_messages_overtake(tmp_path: Path) -> None:
+async def test_a_conversation_is_in_order_and_urgent_messages_overtake(
+    tmp_path: Path, place: Place
+) -> None:
     worker = Attempts()
     worker.gate.clear()
-    async with open_message_mesh(tmp_path, worker.agent, concurrency=1) as mesh:
+    async with open_message_mesh(tmp_path, worker.agent, concurrency=1, **place) as mesh:
         client = mesh.client()
         jobs = [
             build_envelope(f"a{n}", type="job", recipient="worker", correlation_id="a")
@@ -344,10 +369,10 @@ async def test_a_conversation_is_in_order_and_urgent_messages_overtake(tmp_path:
         assert worker.handled.index("high") <= 1
 
 
-async def test_messages_expire_and_are_canceled(tmp_path: Path) -> None:
+async def test_messages_expire_and_are_canceled(tmp_path: Path, place: Place) -> None:
     worker = Attempts()
     worker.gate.clear()
-    async with open_message_mesh(tmp_path, worker.agent, concurrency=1) as mesh:
+    async with open_message_mesh(tmp_path, worker.agent, concurrency=1, **place) as mesh:
         client = mesh.client()
         await client.send([build_envelope("held", type="job", recipient="worker", id="held")])
         soon = build_envelope("late", type="job", recipient="worker", id="late", expires_in_s=0.2)
@@ -391,9 +416,9 @@ async def test_a_handler_waits_for_a_person_and_lets_others_run(tmp_path: Path) 
         assert texts(await mesh.listing(causation_id="pay")) == ["pay: yes"]
 
 
-async def test_agents_may_leave_and_come_back(tmp_path: Path) -> None:
+async def test_agents_may_leave_and_come_back(tmp_path: Path, place: Place) -> None:
     worker = Attempts()
-    async with open_message_mesh(tmp_path, plain) as mesh:
+    async with open_message_mesh(tmp_path, plain, **place) as mesh:
         client = mesh.client()
         host = await mesh.mesh.join(worker.agent)
         await client.request(
@@ -417,20 +442,20 @@ async def test_agents_may_leave_and_come_back(tmp_path: Path) -> None:
 
 
 async def test_what_is_accepted_is_delivered_after_a_restart_of_the_service(
-    tmp_path: Path,
+    tmp_path: Path, place: Place
 ) -> None:
     worker = Attempts()
     worker.gate.clear()
     async with open_small_mesh(tmp_path) as small:
         mesh = MessageMesh(small)
         await small.join(worker.agent)
-        async with serve_messages_on(small, tmp_path, concurrency=1):
+        async with serve_messages_on(small, tmp_path, concurrency=1, **place):
             messages = [
                 build_envelope(f"{n}", type="job", recipient="worker", id=f"m{n}") for n in range(3)
             ]
             await mesh.client().send(messages)
             await worker.has_begun.wait()
-        async with serve_messages_on(small, tmp_path, concurrency=1):
+        async with serve_messages_on(small, tmp_path, concurrency=1, **place):
             worker.gate.set()
             for number in range(3):
                 stored = await mesh.ended(f"m{number}")
@@ -476,10 +501,10 @@ async def test_a_replayed_room_has_its_messages_in_order_without_its_notices(
     assert len(await mesh.listing(type="note")) == 10
 
 
-async def test_a_full_queue_refuses_with_a_reason(tmp_path: Path) -> None:
+async def test_a_full_queue_refuses_with_a_reason(tmp_path: Path, place: Place) -> None:
     worker = Attempts()
     worker.gate.clear()
-    async with open_message_mesh(tmp_path, worker.agent, queue_limit=2) as mesh:
+    async with open_message_mesh(tmp_path, worker.agent, queue_limit=2, **place) as mesh:
         jobs = [build_envelope(f"{n}", type="job", recipient="worker") for n in range(3)]
         with pytest.raises(QueueFullError, match="2 deliveries wait already"):
             await mesh.client().send(jobs)
@@ -489,14 +514,14 @@ async def test_a_full_queue_refuses_with_a_reason(tmp_path: Path) -> None:
         worker.gate.set()
 
 
-async def test_an_agent_without_time_costs_no_attempt(tmp_path: Path) -> None:
+async def test_an_agent_without_time_costs_no_attempt(tmp_path: Path, place: Place) -> None:
     worker = Attempts()
     worker.gate.clear()
     async with open_small_mesh(tmp_path) as small:
         mesh = MessageMesh(small)
         # The host takes one task at a time, and the service offers it many.
         await small.join(worker.agent, task_limit=1)
-        async with serve_messages_on(small, tmp_path, attempts=1):
+        async with serve_messages_on(small, tmp_path, attempts=1, **place):
             sent = await mesh.client().send(
                 [build_envelope(f"{n}", type="job", recipient="worker") for n in range(4)]
             )
