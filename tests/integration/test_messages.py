@@ -2,11 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -18,11 +20,13 @@ from harness.mesh.messages import MessageMesh, open_message_mesh, serve_messages
 from harness.mesh.other_identities import issue
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
+from harness.valkey import ValkeyServer, running_valkey
 from trunkline import TaskContext, agent
 from trunkline.agents.hosting import describe_host
 from trunkline.audit import audit_path, open_audit_log
 from trunkline.client import ChannelPool, Directory
 from trunkline.errors import (
+    AgentCallError,
     AgentNotFoundError,
     InvalidArgumentError,
     PeerTimeoutError,
@@ -39,6 +43,9 @@ from trunkline.tasks.messages import MeshMessage, Reply
 from trunkline.users import User, current_user
 from trunkline.v1 import envelope_pb2 as pb2
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
+
+Place: TypeAlias = dict[str, Any]
+"""Where messages are stored, as settings of `[messaging]`."""
 
 
 @message_type("count", version=2)
@@ -86,6 +93,19 @@ async def plain(task: TaskContext) -> str:
 async def mesh(tmp_path: Path) -> AsyncIterator[MessageMesh]:
     async with open_message_mesh(tmp_path, teacher, plain) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    with running_valkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture(params=["local", "distributed"])
+def place(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Place:
+    """The settings of both modes: what is promised holds in each of them."""
+    stream = f"messages-{uuid.uuid4().hex}"
+    return {"mode": request.param, "url": valkey.url, "stream": stream, "lease_s": 1}
 
 
 async def test_a_request_gets_the_typed_reply_of_a_handler(mesh: MessageMesh) -> None:
@@ -283,10 +303,12 @@ class Attempts:
         self.agent = worker
 
 
-async def test_poison_becomes_a_dead_letter_and_is_delivered_again(tmp_path: Path) -> None:
+async def test_poison_becomes_a_dead_letter_and_is_delivered_again(
+    tmp_path: Path, place: Place
+) -> None:
     worker = Attempts()
     worker.failures = {"flaky": 2, "poison": 3}
-    async with open_message_mesh(tmp_path, worker.agent, attempts=3) as mesh:
+    async with open_message_mesh(tmp_path, worker.agent, attempts=3, **place) as mesh:
         client = mesh.client()
         await client.send(
             [
@@ -308,10 +330,28 @@ async def test_poison_becomes_a_dead_letter_and_is_delivered_again(tmp_path: Pat
         assert worker.handled == ["flaky", "poison"]
 
 
-async def test_a_conversation_is_in_order_and_urgent_messages_overtake(tmp_path: Path) -> None:
+async def test_a_request_ends_with_the_reason_when_nobody_will_answer(
+    tmp_path: Path, place: Place
+) -> None:
+    worker = Attempts()
+    worker.failures = {"poison": 2}
+    async with open_message_mesh(tmp_path, worker.agent, attempts=2, **place) as mesh:
+        poison = build_envelope("poison", type="job", recipient="worker")
+        with pytest.raises(AgentCallError, match="agent 'worker' failed: internal error"):
+            await mesh.client().request(poison, timeout_s=PATIENCE_S)
+        # Its conversation is no obstacle for the next request in it.
+        good = build_envelope(
+            "good", type="job", recipient="worker", correlation_id=poison.envelope_id
+        )
+        assert (await mesh.client().request(good, timeout_s=PATIENCE_S)).text == "did good"
+
+
+async def test_a_conversation_is_in_order_and_urgent_messages_overtake(
+    tmp_path: Path, place: Place
+) -> None:
     worker = Attempts()
     worker.gate.clear()
-    async with open_message_mesh(tmp_path, worker.agent, concurrency=1) as mesh:
+    async with open_message_mesh(tmp_path, worker.agent, concurrency=1, **place) as mesh:
         client = mesh.client()
         jobs = [
             build_envelope(f"a{n}", type="job", recipient="worker", correlation_id="a")
@@ -329,10 +369,10 @@ async def test_a_conversation_is_in_order_and_urgent_messages_overtake(tmp_path:
         assert worker.handled.index("high") <= 1
 
 
-async def test_messages_expire_and_are_canceled(tmp_path: Path) -> None:
+async def test_messages_expire_and_are_canceled(tmp_path: Path, place: Place) -> None:
     worker = Attempts()
     worker.gate.clear()
-    async with open_message_mesh(tmp_path, worker.agent, concurrency=1) as mesh:
+    async with open_message_mesh(tmp_path, worker.agent, concurrency=1, **place) as mesh:
         client = mesh.client()
         await client.send([build_envelope("held", type="job", recipient="worker", id="held")])
         soon = build_envelope("late", type="job", recipient="worker", id="late", expires_in_s=0.2)
@@ -376,9 +416,9 @@ async def test_a_handler_waits_for_a_person_and_lets_others_run(tmp_path: Path) 
         assert texts(await mesh.listing(causation_id="pay")) == ["pay: yes"]
 
 
-async def test_agents_may_leave_and_come_back(tmp_path: Path) -> None:
+async def test_agents_may_leave_and_come_back(tmp_path: Path, place: Place) -> None:
     worker = Attempts()
-    async with open_message_mesh(tmp_path, plain) as mesh:
+    async with open_message_mesh(tmp_path, plain, **place) as mesh:
         client = mesh.client()
         host = await mesh.mesh.join(worker.agent)
         await client.request(
@@ -402,20 +442,20 @@ async def test_agents_may_leave_and_come_back(tmp_path: Path) -> None:
 
 
 async def test_what_is_accepted_is_delivered_after_a_restart_of_the_service(
-    tmp_path: Path,
+    tmp_path: Path, place: Place
 ) -> None:
     worker = Attempts()
     worker.gate.clear()
     async with open_small_mesh(tmp_path) as small:
         mesh = MessageMesh(small)
         await small.join(worker.agent)
-        async with serve_messages_on(small, tmp_path, concurrency=1):
+        async with serve_messages_on(small, tmp_path, concurrency=1, **place):
             messages = [
                 build_envelope(f"{n}", type="job", recipient="worker", id=f"m{n}") for n in range(3)
             ]
             await mesh.client().send(messages)
             await worker.has_begun.wait()
-        async with serve_messages_on(small, tmp_path, concurrency=1):
+        async with serve_messages_on(small, tmp_path, concurrency=1, **place):
             worker.gate.set()
             for number in range(3):
                 stored = await mesh.ended(f"m{number}")
@@ -441,10 +481,30 @@ async def test_replays_are_new_messages_that_name_the_old_one(mesh: MessageMesh)
     assert await client.replay(past, dry_run=True) == []
 
 
-async def test_a_full_queue_refuses_with_a_reason(tmp_path: Path) -> None:
+async def test_a_replayed_room_has_its_messages_in_order_without_its_notices(
+    mesh: MessageMesh,
+) -> None:
+    client = mesh.client(caller="ann")
+    await client.join("den", "teacher")
+    numbers = [f"{number}" for number in range(5)]
+    for number in numbers:
+        await client.send([build_envelope(number, type="note", recipient="room:den")])
+    new = await client.replay(EnvelopeFilter(room="den"))
+    replayed = (await mesh.listing(room="den"))[-5:]
+    assert texts(replayed) == numbers
+    assert [stored.envelope.envelope_id for stored in replayed] == new
+    assert all(stored.envelope.replay_of for stored in replayed)
+    # One that can't be sent again stops all: nothing is half done.
+    await client.send([build_envelope("x", type="quiet", recipient="user:bob", id="first")])
+    with pytest.raises(InvalidArgumentError, match="does not take 'quiet'"):
+        await client.replay(EnvelopeFilter(participant="user:ann"), recipient="teacher")
+    assert len(await mesh.listing(type="note")) == 10
+
+
+async def test_a_full_queue_refuses_with_a_reason(tmp_path: Path, place: Place) -> None:
     worker = Attempts()
     worker.gate.clear()
-    async with open_message_mesh(tmp_path, worker.agent, queue_limit=2) as mesh:
+    async with open_message_mesh(tmp_path, worker.agent, queue_limit=2, **place) as mesh:
         jobs = [build_envelope(f"{n}", type="job", recipient="worker") for n in range(3)]
         with pytest.raises(QueueFullError, match="2 deliveries wait already"):
             await mesh.client().send(jobs)
@@ -454,14 +514,14 @@ async def test_a_full_queue_refuses_with_a_reason(tmp_path: Path) -> None:
         worker.gate.set()
 
 
-async def test_an_agent_without_time_costs_no_attempt(tmp_path: Path) -> None:
+async def test_an_agent_without_time_costs_no_attempt(tmp_path: Path, place: Place) -> None:
     worker = Attempts()
     worker.gate.clear()
     async with open_small_mesh(tmp_path) as small:
         mesh = MessageMesh(small)
         # The host takes one task at a time, and the service offers it many.
         await small.join(worker.agent, task_limit=1)
-        async with serve_messages_on(small, tmp_path, attempts=1):
+        async with serve_messages_on(small, tmp_path, attempts=1, **place):
             sent = await mesh.client().send(
                 [build_envelope(f"{n}", type="job", recipient="worker") for n in range(4)]
             )
@@ -472,6 +532,9 @@ async def test_an_agent_without_time_costs_no_attempt(tmp_path: Path) -> None:
     assert sorted(worker.handled) == ["0", "1", "2", "3"]
 
 
+NOTICES: list[str] = []
+
+
 class Stamp:
     """A middleware: it completes messages, refuses some, and is broken for others."""
 
@@ -480,6 +543,10 @@ class Stamp:
             raise InvalidArgumentError("text", "is refused by the house")
         if envelope.text == "broken":
             raise ValueError(envelope.text)
+        if envelope.type == "system":
+            if envelope.room == "closed":
+                raise PermissionDeniedError(str(envelope.data["member"]), "join this room")
+            NOTICES.append(f"{account}: {envelope.data['member']} {envelope.data['event']}")
         envelope.metadata["stamp"] = f"sent in {account}"
 
     async def on_receive(self, account: str, recipient: str, envelope: pb2.Envelope) -> None:
@@ -508,6 +575,15 @@ async def test_middleware_sees_messages_when_they_are_sent_and_received(tmp_path
             await client.send([build_envelope("refused", recipient="reader")])
         with pytest.raises(Exception, match="internal error"):
             await client.send([build_envelope("broken", recipient="reader")])
+        NOTICES.clear()
+        with pytest.raises(PermissionDeniedError, match="join this room"):
+            await client.join("closed", "reader")
+        for room in ("den", "den"):
+            await client.join(room, "reader")
+        await client.leave("den", "reader")
+        # Only what changes is a message.
+        assert NOTICES == ["acme: reader join", "acme: reader leave"]
+        assert await client.list_rooms() == []
         await mesh.ended("1", account="acme")
         (dead,) = (await mesh.ended("2", account="acme")).deliveries
     assert stamps == ["sent in acme, received by reader"]

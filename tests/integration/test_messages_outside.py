@@ -13,12 +13,14 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Close
 
 from harness.a2a.bridged_mesh import BridgedMesh, Event, Stream, open_bridged_mesh
 from harness.mesh.messaging import join_messages
+from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.cutting_relay import open_relay
 from trunkline import (
@@ -29,12 +31,14 @@ from trunkline import (
     TaskContext,
     agent,
 )
+from trunkline.audit import audit_path, open_audit_log
 from trunkline.errors import (
     AgentNotFoundError,
     EnvelopeNotFoundError,
     PeerRefusedError,
     PeerTimeoutError,
 )
+from trunkline.settings import Settings
 from trunkline_bridge.edge import api_keys
 from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.settings import BridgeSettings
@@ -337,6 +341,39 @@ async def test_rooms_have_members_and_a_history(outside: Outside) -> None:
     assert left.get("members", []) == []
 
 
+async def test_joins_and_leaves_are_audited_with_their_caller(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    write_keys(keys, "ann")
+    settings = BridgeSettings(default_agent="teacher", api_keys_file=keys)
+    audited = Settings(data_dir=tmp_path)
+    async with (
+        open_audit_log(audited, process="bridge") as audit,
+        open_bridged_mesh(tmp_path, settings, audit=audit) as mesh,
+    ):
+        await mesh.mesh.join(teacher)
+        await join_messages(mesh.mesh)
+        outside = Outside(mesh, keys)
+        await outside.post("/messages/rooms/den:join", {"member": "teacher"})
+        await outside.post("/messages/rooms/den:leave", {"member": "teacher"})
+        async with outside.socket("den") as ann:
+            await frame(ann)
+            await ann.send('{"leave": {}}')
+            await closing_of(ann)
+    text = await asyncio.to_thread(audit_path(audited).read_text)
+    records = list(map(json.loads, text.splitlines()))
+    acts = [
+        (record["action"], record["object"])
+        for record in records
+        if record["actor"].get("name") == "ann" and record["action"].startswith("room.")
+    ]
+    assert acts[:3] == [
+        ("room.join", {"room": "den", "agent": "teacher"}),
+        ("room.leave", {"room": "den", "agent": "teacher"}),
+        ("room.join", {"room": "den"}),
+    ]
+    assert ("room.leave", {"room": "den"}) in acts[3:]
+
+
 async def test_a_participant_joins_a_room_by_websocket(outside: Outside) -> None:
     async with outside.socket("ws") as ann:
         joined = (await frame(ann))["joined"]
@@ -359,6 +396,38 @@ async def test_a_participant_joins_a_room_by_websocket(outside: Outside) -> None
     async with outside.socket("ws", f"?after={joined['position']}&membership=none") as again:
         await frame(again)
         assert (await frame(again))["message"]["envelope"]["text"] == "hi"
+
+
+async def test_frames_of_a_room_continue_traces(
+    outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_the_connection, of_the_message = "a" * 32, "c" * 32
+    parent = f"00-{of_the_connection}-{'b' * 16}-01"
+    extra = headers("ann") | {"traceparent": parent}
+    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
+        async with outside.socket("traced", additional_headers=extra) as ann:
+            await frame(ann)
+            own = {"traceparent": f"00-{of_the_message}-{'d' * 16}-01"}
+            for fields in ({"recipient": "broadcast"}, own):
+                message = {"type": "note", "text": "hi", **fields}
+                await ann.send(json.dumps({"send": message}))
+                answers = [await frame(ann), await frame(ann)]
+                accepted = next(f["accepted"]["envelope"] for f in answers if "accepted" in f)
+                assert accepted["room"] == "traced"
+            await ann.send('{"leave": {}}')
+            await closing_of(ann)
+    found = {
+        (span.name, f"{span.context.trace_id:032x}"): span for span in memory.get_finished_spans()
+    }
+    for trace, parent_id in ((of_the_connection, "b" * 16), (of_the_message, "d" * 16)):
+        received = found["messages.send", trace]
+        assert received.parent is not None
+        assert f"{received.parent.span_id:016x}" == parent_id
+    # The message itself, which the recipients' work continues, is in the trace of its frame.
+    assert {("send broadcast", of_the_connection), ("send room", of_the_message)} <= set(found)
+    assert {("messages.join", of_the_connection), ("messages.leave", of_the_connection)} <= set(
+        found
+    )
 
 
 async def test_membership_ends_with_the_last_connection_unless_it_lasts(outside: Outside) -> None:

@@ -182,6 +182,7 @@ class MessageMethods:
 
         Raises:
             PeerTimeoutError: There is none in time. The message stays, and may be answered.
+            PeerRefusedError: Nobody will answer: it failed for good, expired, or was canceled.
             TrunklineError: As `send`.
         """
         envelope = build_envelope(

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 
 from opentelemetry import trace
-from opentelemetry.trace import SpanKind
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind
 from starlette.types import Message, Scope, Send
 
 from trunkline import telemetry
@@ -42,16 +43,11 @@ class _HttpRequestSpan:
         self._path: str = scope["path"]
         self._send = send
         self._started_s = time.monotonic()
-        carrier = {
-            name.decode("ascii"): value.decode("latin-1")
-            for name, value in scope["headers"]
-            if name in _TRACE_HEADERS
-        }
         self._block = telemetry.span(
             f"{self._method} {_span_route(self._path)}",
             kind=SpanKind.SERVER,
             attributes={telemetry.HTTP_REQUEST_METHOD: self._method},
-            context=telemetry.extract(carrier),
+            context=_read_context(scope),
             service=SERVICE_NAME,
         )
 
@@ -79,6 +75,36 @@ class _HttpRequestSpan:
                 headers = message.get("headers", ())
                 message["headers"] = [*headers, (b"traceresponse", value)]
         await self._send(message)
+
+
+class SocketTrace:
+    """The spans of a WebSocket: one of each operation, none of the connection, which may last."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, scope: Scope) -> None:
+        self._context = _read_context(scope)
+
+    def operation_span(self, name: str, traceparent: str = "") -> AbstractContextManager[Span]:
+        """Make the span of an operation: it continues `traceparent`, or the connection's trace."""
+        context = telemetry.extract({"traceparent": traceparent})
+        is_given = trace.get_current_span(context).get_span_context().is_valid
+        return telemetry.span(
+            name,
+            kind=SpanKind.SERVER,
+            context=context if is_given else self._context,
+            service=SERVICE_NAME,
+        )
+
+
+def _read_context(scope: Scope) -> Context:
+    """Return the context of the caller's headers."""
+    carrier = {
+        name.decode("ascii"): value.decode("latin-1")
+        for name, value in scope["headers"]
+        if name in _TRACE_HEADERS
+    }
+    return telemetry.extract(carrier)
 
 
 @contextmanager

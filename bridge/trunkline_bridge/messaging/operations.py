@@ -25,6 +25,7 @@ EnvelopeUpdates: TypeAlias = AsyncGenerator[
 ]
 
 ALL: Final = "all"
+BROADCAST: Final = "broadcast"
 _ROOM: Final = "room:"
 
 
@@ -152,12 +153,14 @@ class MessageOperations:
     async def join(self, caller: Caller, room: str, member: str = "") -> Room:
         """Add an agent, or the caller, to a room."""
         self.authorize(caller, "JoinRoom", f"{_ROOM}{room}")
-        return await self._client(caller).join(room, member)
+        with self._recorded(caller, Action.ROOM_JOIN, room=room, agent=member):
+            return await self._client(caller).join(room, member)
 
     async def leave(self, caller: Caller, room: str, member: str = "") -> Room:
         """Remove an agent, or the caller, from a room."""
         self.authorize(caller, "LeaveRoom", f"{_ROOM}{room}")
-        return await self._client(caller).leave(room, member)
+        with self._recorded(caller, Action.ROOM_LEAVE, room=room, agent=member):
+            return await self._client(caller).leave(room, member)
 
     def count_request(self, caller: Caller) -> None:
         """Count a request that arrives within a WebSocket. LimitExceededError: too many."""
@@ -179,8 +182,8 @@ class MessageOperations:
         return MessagingClient(self._directory, account=caller.account, caller=caller.name)
 
     @contextmanager
-    def _recorded(self, caller: Caller, action: Action, *, envelope: str) -> Iterator[None]:
-        """Record the operation in the block."""
+    def _recorded(self, caller: Caller, action: Action, **subjects: str) -> Iterator[None]:
+        """Record the operation in the block, with what it is about."""
         outcome = "CANCELLED"
         try:
             yield
@@ -190,12 +193,12 @@ class MessageOperations:
             raise
         finally:
             if self._audit is not None and self._audit.covers(action):
-                self._audit.record(action, caller_actor(caller), outcome=outcome, envelope=envelope)
+                self._audit.record(action, caller_actor(caller), outcome=outcome, **subjects)
 
 
 def _subject_of(envelope: Envelope) -> str:
     """Return the agent or room of a message, for permissions."""
-    if envelope.recipient == "broadcast":
+    if envelope.recipient == BROADCAST:
         return f"{_ROOM}{envelope.room}"
     return envelope.recipient
 

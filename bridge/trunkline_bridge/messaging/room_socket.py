@@ -36,7 +36,7 @@ from trunkline_bridge.errors import (
     to_wire_error,
 )
 from trunkline_bridge.messaging.http import parse_envelope, parse_position, to_json
-from trunkline_bridge.messaging.operations import EnvelopeUpdates, MessageOperations
+from trunkline_bridge.messaging.operations import BROADCAST, EnvelopeUpdates, MessageOperations
 from trunkline_bridge.protocol import V1_0
 from trunkline_bridge.versions.json_values import Json, dumps
 
@@ -93,13 +93,13 @@ class RoomSockets:
             return
         if (await receive())["type"] != "websocket.connect":
             return
-        tracing.name_request_span("messages.room", "")
+        spans = tracing.SocketTrace(scope)
         connection = find_connection(scope) or Connection()
-        socket = _Socket(self._operations, caller, room, options, scope, receive, send)
+        socket = _Socket(self._operations, caller, room, options, spans, scope, receive, send)
         async with self._in_flight.track(connection, send_abort=socket.abort):
             try:
                 async with (
-                    self._joined(caller, room, options.membership),
+                    self._joined(caller, room, options.membership, spans),
                     self._operations.watch(
                         caller, EnvelopeFilter(room=room), after_position=options.after
                     ) as updates,
@@ -128,13 +128,14 @@ class RoomSockets:
 
     @asynccontextmanager
     async def _joined(
-        self, caller: Caller, room: str, membership: _Membership
+        self, caller: Caller, room: str, membership: _Membership, spans: tracing.SocketTrace
     ) -> AsyncIterator[None]:
         """Make the caller a member within the block, or for good."""
         if membership == "none":
             yield
             return
-        await self._operations.join(caller, room)
+        with spans.operation_span("messages.join"):
+            await self._operations.join(caller, room)
         if membership == "lasting":
             yield
             return
@@ -146,12 +147,13 @@ class RoomSockets:
             self._members[key] -= 1
             if not self._members[key]:
                 del self._members[key]
-                await self._leave(caller, room)
+                await self._leave(caller, room, spans)
 
-    async def _leave(self, caller: Caller, room: str) -> None:
+    async def _leave(self, caller: Caller, room: str, spans: tracing.SocketTrace) -> None:
         # Also when the connection was lost, which cancels this task.
         try:
-            await asyncio.shield(self._operations.leave(caller, room))
+            with spans.operation_span("messages.leave"):
+                await asyncio.shield(self._operations.leave(caller, room))
         except (WireError, TrunklineError) as error:
             logger.warning("room.not_left", extra={"room": room, "problem": str(error)})
 
@@ -184,6 +186,7 @@ class _Socket:
         caller: Caller,
         room: str,
         options: _Options,
+        spans: tracing.SocketTrace,
         scope: Scope,
         receive: Receive,
         send: Send,
@@ -193,6 +196,7 @@ class _Socket:
         self._caller = caller
         self._room = room
         self._options = options
+        self._spans = spans
         self._receive = receive
         self._send = send
         self._is_accepted = False
@@ -296,7 +300,10 @@ class _Socket:
             case {"send": value}:
                 self._operations.count_request(self._caller)
                 envelope = parse_envelope(value, recipient=f"room:{self._room}")
-                (stored,) = await self._operations.send(self._caller, [envelope])
+                if envelope.recipient == BROADCAST:
+                    envelope.room = envelope.room or self._room
+                with self._spans.operation_span("messages.send", envelope.traceparent):
+                    (stored,) = await self._operations.send(self._caller, [envelope])
                 answer: Json = {"accepted": to_json(stored)}
                 await self._write(answer if tag is None else {**answer, "id": tag})
             case {"ack": str() | int() as position}:
@@ -304,7 +311,8 @@ class _Socket:
             case {"ping": str() as text}:
                 await self._write({"pong": text[:_MAX_TAG_CHARS]})
             case {"leave": _}:
-                await self._operations.leave(self._caller, self._room)
+                with self._spans.operation_span("messages.leave"):
+                    await self._operations.leave(self._caller, self._room)
                 raise _ClosedError(CLOSE_NORMAL, "left the room")
             case _:
                 raise invalid_params(("frame", "must have one of: send, ack, ping, leave"))
@@ -333,7 +341,6 @@ class _Socket:
             code = CLOSE_CREDENTIAL
         elif error.kind is UNAVAILABLE:
             code = CLOSE_TRY_AGAIN
-        tracing.record_failure(error.kind.reason)
         await self._close(code, error.text)
 
     async def _close(self, code: int, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The agents of a mesh: supervisors, plugins, agents of configured tools, and the user's."""
+"""The agents of a mesh: supervisors, plugins, agents of tools and outside, and the user's."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,6 +14,8 @@ from trunkline.agents.tool_skills import follow_tools
 from trunkline.calls.tool_source import AllowedTools, MeshTools, ToolSource, WatchableToolSource
 from trunkline.client import Directory, run_in_background
 from trunkline.errors import ConfigurationError
+from trunkline.mesh.participants import build_participants
+from trunkline.mesh.remotes import build_remote_agents
 from trunkline.mesh.supervisor_names import check_circles, check_names
 from trunkline.mesh.tools import load_mcp_config
 from trunkline.reasoning import (
@@ -171,13 +173,20 @@ def _list_builders(
             raise ConfigurationError(f"[supervisor.{name}]", problem)
         builders[name] = partial(_build_supervisor, settings, directory, name)
     for spec in agents_from_config(config):
-        if spec.name in builders:
-            problem = "there are two of this name; rename one"
-            raise ConfigurationError(f"agent {spec.name!r}", problem)
-        builders[spec.name] = partial(
-            _build_tools_agent, spec, choose_tools(spec.name), choose_model(spec.name)
-        )
+        tools = choose_tools(spec.name)
+        build = partial(_build_tools_agent, spec, tools, choose_model(spec.name))
+        _add_builder(builders, spec.name, build)
+    for agent in (*build_remote_agents(settings), *build_participants(settings)):
+        _add_builder(builders, agent.card.name, partial(_return_agent, agent))
     return builders
+
+
+def _add_builder(
+    builders: dict[str, Callable[[], Agent]], name: str, build: Callable[[], Agent]
+) -> None:
+    if name in builders:
+        raise ConfigurationError(f"agent {name!r}", "there are two of this name; rename one")
+    builders[name] = build
 
 
 def _build_tools_agent(

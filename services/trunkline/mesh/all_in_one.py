@@ -14,14 +14,12 @@ from trunkline.mesh.agents import build_agents, prewarm
 from trunkline.mesh.bridge import check_addresses, open_bridge
 from trunkline.mesh.inventory import describe_inventory
 from trunkline.mesh.messaging import add_messages
-from trunkline.mesh.participants import build_participants
 from trunkline.mesh.registry import (
     STOP_GRACE_S,
     add_identity_service,
     add_registry,
     reserve_mesh_address,
 )
-from trunkline.mesh.remotes import build_remote_agents
 from trunkline.mesh.tools import add_tool_adapter, load_mcp_config, map_server_agents
 from trunkline.mesh.webhook_secret import load_or_create_secret
 from trunkline.runtime import ServiceStatus
@@ -62,13 +60,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         channels = ChannelPool.from_settings(settings, credentials)
         directory = Directory(channels, unix_address)
         readiness = AgentReadiness()
-        agents = build_agents(
-            settings,
-            config,
-            directory,
-            plugins=plugins,
-            others=[*build_remote_agents(settings), *build_participants(settings)],
-        )
+        agents = build_agents(settings, config, directory, plugins=plugins)
         names = [agent.card.name for agent in agents]
         if settings.default_agent not in names:
             name = settings.default_agent

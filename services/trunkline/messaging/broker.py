@@ -81,11 +81,8 @@ class MessageBroker:
         envelopes: Sequence[Envelope],
         *,
         cause: Envelope | None = None,
-        on_behalf_of: str = "",
     ) -> list[StoredEnvelope]:
         """Accept messages, all or none. `cause` is the message that the sender handles now.
-
-        A replayed message stays one of the sender that it is sent `on_behalf_of`.
 
         Raises:
             InvalidArgumentError: a message is wrong; the error names its number and field.
@@ -100,13 +97,48 @@ class MessageBroker:
                 sender,
                 envelope,
                 cause=cause,
-                on_behalf_of=on_behalf_of,
-                is_reply=bool(on_behalf_of),
                 field=f"envelopes[{index}]",
             )
             for index, envelope in enumerate(envelopes)
         ]
         return await self.store.accept(messages)
+
+    async def replay(
+        self, sender: Sender, envelopes: Sequence[Envelope], *, recipient: str = ""
+    ) -> list[str]:
+        """Accept stored messages again, in order, as new ones that name them; return the new ids.
+
+        They stay those of their senders. All are checked before the first is accepted.
+
+        Args:
+            sender: Whoever replays them.
+            envelopes: The stored messages.
+            recipient: Gets them instead of their recipients.
+
+        Raises:
+            As `send`.
+        """
+        messages: list[NewMessage] = []
+        for index, envelope in enumerate(envelopes):
+            repeated = Envelope()
+            repeated.CopyFrom(envelope)
+            for name in ("envelope_id", "expire_time", "traceparent"):
+                repeated.ClearField(name)
+            repeated.replay_of = envelope.envelope_id
+            repeated.recipient = recipient or envelope.recipient
+            messages.append(
+                await self.prepare(
+                    sender,
+                    repeated,
+                    cause=None,
+                    on_behalf_of=envelope.sender,
+                    is_reply=True,
+                    field=f"messages[{index}]",
+                )
+            )
+        for start in range(0, len(messages), MAX_ENVELOPES):
+            await self.store.accept(messages[start : start + MAX_ENVELOPES])
+        return [message.envelope.envelope_id for message in messages]
 
     async def prepare(
         self,
@@ -120,7 +152,8 @@ class MessageBroker:
     ) -> NewMessage:
         """Return a message, checked and completed; raises what `send` raises.
 
-        The dispatcher knows that a message `is_reply`; of others that is checked.
+        A replayed message stays one of the sender that it is sent `on_behalf_of`. The dispatcher
+        knows that a message `is_reply`; of others that is checked.
         """
         attributes = message_attributes("send", envelope, destination=envelope.recipient)
         # Users and rooms are many, and names of spans are few.
@@ -184,13 +217,13 @@ class MessageBroker:
 
     async def join(self, sender: Sender, room: str, member: str) -> Room:
         """Add a member to a room, with a notice to the room. Raises as `send`."""
-        return await self.store.join(*await self._prepare_membership(sender, room, member, "join"))
+        change = await self._prepare_membership(sender, room, member, "join")
+        return await self.store.join(*change)
 
     async def leave(self, sender: Sender, room: str, member: str) -> Room:
         """Remove a member from a room, with a notice to the room. Raises as `send`."""
-        return await self.store.leave(
-            *await self._prepare_membership(sender, room, member, "leave")
-        )
+        change = await self._prepare_membership(sender, room, member, "leave")
+        return await self.store.leave(*change)
 
     async def _prepare_membership(
         self, sender: Sender, room: str, member: str, event: Literal["join", "leave"]
@@ -211,7 +244,12 @@ class MessageBroker:
         notice.create_time.FromDatetime(datetime.now(UTC))
         notice.expire_time.FromDatetime(datetime.now(UTC) + self._retention)
         account = sender.account or ANONYMOUS_ACCOUNT
+        notice.traceparent = telemetry.current_traceparent()
         members = (await self.store.get_room(account, room)).members
+        if (member in members) == (event == "leave"):
+            # It is a change: a middleware may record or refuse it.
+            await middleware.send(self._middleware, account, notice)
+            self._check(notice)
         others = (name for name in members if name != member)
         recipients = self._select(account, notice, others)
         message = NewMessage(account, notice, caller=sender.caller, recipients=recipients)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Protocol
 
@@ -14,16 +14,22 @@ from trunkline.client.backoff import Backoff, RetryWindow
 from trunkline.client.host import UNARY_TIMEOUT_S
 from trunkline.client.statements import find_statement, statement_metadata
 from trunkline.client.status import translate_errors
-from trunkline.errors import PeerError, PeerTimeoutError, PeerUnavailableError
+from trunkline.errors import AgentCallError, PeerError, PeerTimeoutError, PeerUnavailableError
 from trunkline.messaging.messaging_servicer import SERVICE
 from trunkline.messaging.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
+from trunkline.v1 import envelope_pb2, messaging_service_pb2_grpc
 from trunkline.v1 import messaging_service_pb2 as pb2
-from trunkline.v1 import messaging_service_pb2_grpc
 
 logger = logging.getLogger(__name__)
 
 # A service that restarts is back in this time.
 _PATIENCE_S: Final = 10.0
+# How deliveries end without a reply, and the states of tasks that end like them.
+_FAILURES: Final[Mapping[int, str]] = {
+    envelope_pb2.DELIVERY_STATE_DEAD: "failed",
+    envelope_pb2.DELIVERY_STATE_EXPIRED: "failed",
+    envelope_pb2.DELIVERY_STATE_CANCELED: "canceled",
+}
 
 
 class ServiceChannels(Protocol):
@@ -88,6 +94,7 @@ class MessagingClient:
 
         Raises:
             PeerTimeoutError: there is none in time. The message stays, and may be answered later.
+            AgentCallError: the message became a dead letter, expired, or was canceled.
             As `send`.
         """
         (sent,) = await self.send([envelope], cause=cause)
@@ -100,17 +107,28 @@ class MessagingClient:
         raise PeerTimeoutError(sent.envelope.recipient, problem)
 
     async def _wait_for_reply(self, sent: StoredEnvelope) -> Envelope:
-        """Return the first reply to a message, also if the service restarts meanwhile."""
-        query = EnvelopeFilter(causation_id=sent.envelope.envelope_id)
+        """Return the first reply to a message, also if the service restarts meanwhile.
+
+        Raises:
+            AgentCallError: no recipient handles it any more.
+        """
+        # The conversation, and not the message, so that the ends of its deliveries come, too.
+        query = EnvelopeFilter(correlation_id=sent.envelope.correlation_id)
         backoff = Backoff()
         while True:
             try:
-                async with aclosing(self.watch(query, after_position=sent.position)) as updates:
+                updates = self.watch(
+                    query, after_position=max(0, sent.position - 1), with_deliveries=True
+                )
+                async with aclosing(updates):
                     async for update in updates:
                         backoff.reset()
                         for stored in update.envelopes:
-                            if stored.envelope.is_reply:
+                            if _answers(stored.envelope, sent.envelope):
                                 return stored.envelope
+                        for stored in update.envelopes:
+                            if stored.position == sent.position:
+                                _check_deliveries(stored)
             except PeerError as error:
                 logger.debug("messages.watch_ended", extra={"problem": str(error)})
             await backoff.pause()
@@ -218,3 +236,28 @@ class MessagingClient:
         stub = messaging_service_pb2_grpc.MessagingServiceStub(channel)
         with translate_errors(SERVICE):
             return await getattr(stub, method)(request, timeout=UNARY_TIMEOUT_S, metadata=metadata)
+
+
+def _answers(envelope: Envelope, sent: Envelope) -> bool:
+    """Return whether a message is a reply to another one, within its conversation."""
+    return (
+        envelope.is_reply
+        and envelope.causation_id == sent.envelope_id
+        and envelope.correlation_id == sent.correlation_id
+    )
+
+
+def _check_deliveries(stored: StoredEnvelope) -> None:
+    """Check that a message may still be answered.
+
+    Raises:
+        AgentCallError: all of its deliveries have failed.
+    """
+    states = [_FAILURES.get(delivery.state, "") for delivery in stored.deliveries]
+    if not states or not all(states):
+        return
+    delivery = stored.deliveries[0]
+    attempts = delivery.attempts
+    problem = attempts[-1].problem if attempts else f"message {stored.envelope.envelope_id} ended"
+    task_id = attempts[-1].task_id if attempts else ""
+    raise AgentCallError(delivery.recipient, states[0], problem, task_id)

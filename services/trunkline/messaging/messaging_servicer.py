@@ -101,11 +101,8 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
             lambda: process_actor(context.peer(), account=request.account),
             envelope=found[0].envelope_id if found else "",
         ):
-            for envelope in found:
-                (stored,) = await self._broker.send(
-                    sender, [_repeat(envelope, request.recipient)], on_behalf_of=envelope.sender
-                )
-                response.envelope_ids.append(stored.envelope.envelope_id)
+            new = await self._broker.replay(sender, found, recipient=request.recipient)
+        response.envelope_ids.extend(new)
         return response
 
     async def RedriveEnvelopes(
@@ -172,7 +169,9 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
         )
 
     async def _find_all(self, account: str, query: EnvelopeFilter) -> list[Envelope]:
-        """Return the messages that match, oldest first.
+        """Return the messages that match, oldest first, without the notices of rooms.
+
+        Nobody joins or leaves again because a notice of that is repeated.
 
         Raises:
             InvalidArgumentError: there are too many.
@@ -181,7 +180,8 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
         token = ""
         while True:
             page = await self._store.read_page(account, query, page_size=1000, page_token=token)
-            found += [stored.envelope for stored in page.messages]
+            envelopes = (stored.envelope for stored in page.messages)
+            found += [each for each in envelopes if each.sender != addresses.SERVICE]
             if len(found) > _REPLAY_LIMIT:
                 problem = (
                     f"matches more than {_REPLAY_LIMIT:,} messages; narrow it, by time for example"
@@ -227,15 +227,3 @@ def _check_member(sender: Sender, member: str) -> None:
     identity = caller.get(None)
     if identity is not None:
         find_acting_agents(identity, member)
-
-
-def _repeat(envelope: Envelope, recipient: str) -> Envelope:
-    """Return a message that repeats another one."""
-    repeated = Envelope()
-    repeated.CopyFrom(envelope)
-    for name in ("envelope_id", "expire_time", "traceparent"):
-        repeated.ClearField(name)
-    repeated.replay_of = envelope.envelope_id
-    if recipient:
-        repeated.recipient = recipient
-    return repeated

@@ -75,6 +75,7 @@ async def _open_distributed(
         group=table.group,
         queue_limit=table.queue_limit,
         lease_s=table.lease_s,
+        replicas=table.replicas,
     )
     opening = RedisMessageStore.open(table.url, options, keyring=keyring)
     try:

@@ -29,11 +29,19 @@ class ChangeFollower:
     change that concerns it. So it need not read those before.
     """
 
-    def __init__(self, client: "Redis", prefix: str, on_delivery: Callable[[], None]) -> None:
-        """`on_delivery` is called when there may be new deliveries."""
+    def __init__(
+        self,
+        client: "Redis",
+        prefix: str,
+        on_delivery: Callable[[], None],
+        *,
+        on_return: Callable[[], None],
+    ) -> None:
+        """`on_delivery` is called for new deliveries, `on_return` when the server is back."""
         self._client = client
         self._prefix = prefix
         self._on_delivery = on_delivery
+        self._on_return = on_return
         self._waiting: defaultdict[tuple[str, str], set[asyncio.Future[int]]] = defaultdict(set)
         self.last = 0
         """The number of the last change that was seen."""
@@ -112,7 +120,7 @@ class ChangeFollower:
             logger.warning("messages.changes_lost", extra={"continues_after": self.last})
             for key in list(self._waiting):
                 self._resolve(key, 0)
-        self._on_delivery()
+        self._on_return()
 
     async def _read_newest(self) -> int:
         newest: Any = self._client.hget(f"{self._prefix}:counters", "change")

@@ -21,6 +21,8 @@ BLOCK_MS: Final = 3_000
 _CONNECT_S: Final = 2.0
 # Longer than a read that waits.
 _ANSWER_S: Final = 2.0 + BLOCK_MS / 1000
+# Replicas that are connected have a write within milliseconds.
+_REPLICATION_MS: Final = 1_000
 _CONNECTIONS: Final = 32
 # Of server 7.0, which scripts may rely on.
 _LEAST_VERSION: Final = 7
@@ -77,6 +79,21 @@ async def translate_errors() -> AsyncIterator[None]:
     except RedisError as error:
         # Out of memory, disk full, read-only replica and the like. The text has no secrets.
         raise PeerUnavailableError(PEER, str(error)) from None
+
+
+async def wait_for_replicas(client: "Redis", prefix: str, count: int) -> None:
+    """Wait until replicas have all that the client, which has one connection, found or wrote.
+
+    Raises:
+        PeerUnavailableError: too few have it in time. They may get it later.
+    """
+    untyped: Any = client
+    # What was found may be a write of another connection, so this one writes something after it.
+    await untyped.hincrby(f"{prefix}:counters", "replicated", 1)
+    reached = int(await untyped.wait(count, _REPLICATION_MS))
+    if reached < count:
+        problem = f"{reached} of {count} replicas have the write, so it does not count yet"
+        raise PeerUnavailableError(PEER, problem)
 
 
 async def check_server(client: "Redis") -> None:

@@ -116,6 +116,7 @@ class PartitionReader:
         self._shares_again = asyncio.Event()
         self._wake = asyncio.Event()
         self._has_new = True
+        self._claims_again = False
 
     @property
     def partitions(self) -> list[int]:
@@ -125,6 +126,11 @@ class PartitionReader:
     def notify(self) -> None:
         """Note that there may be new entries."""
         self._has_new = True
+        self._wake.set()
+
+    def read_again(self) -> None:
+        """Note that the server was away: one that took its place may have lost what has ended."""
+        self._claims_again = True
         self._wake.set()
 
     async def keep_leases(self) -> None:
@@ -199,6 +205,9 @@ class PartitionReader:
 
     async def read_batch(self) -> list[GrantedDelivery]:
         """Return deliveries that can be made now."""
+        if self._claims_again:
+            self._claims_again = False
+            self._claim_again()
         await self._claim_pending()
         # All of them, before the first is made: partitions are read one after another.
         while self._has_new:

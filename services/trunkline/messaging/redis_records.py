@@ -40,6 +40,8 @@ class RedisOptions:
     """The deliveries to one recipient of one priority that the dispatcher has at once."""
     lease_s: float = 10.0
     """The deliveries of a process that does not answer for so long come to another one."""
+    replicas: int = 0
+    """The replicas of the server that have a write before it counts."""
 
     @property
     def prefix(self) -> str:

@@ -361,3 +361,6 @@ if changed == 1 then insert_new(take_messages()) end
 return redis.call('HGETALL', key)
 """
 )
+
+ACKNOWLEDGED: Final = frozenset({ACCEPT, UPDATE, END, REDRIVE, DELETE, MEMBERSHIP})
+"""The scripts whose writes must not be lost once their callers have the answer."""

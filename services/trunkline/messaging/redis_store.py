@@ -27,7 +27,13 @@ from trunkline.messaging import redis_scripts as scripts
 from trunkline.messaging.envelope_filter import is_repetition
 from trunkline.messaging.page_tokens import make_page_token, read_page_token
 from trunkline.messaging.redis_changes import ChangeFollower
-from trunkline.messaging.redis_connection import PEER, check_server, connect, translate_errors
+from trunkline.messaging.redis_connection import (
+    PEER,
+    check_server,
+    connect,
+    translate_errors,
+    wait_for_replicas,
+)
 from trunkline.messaging.redis_messages import MessageReader
 from trunkline.messaging.redis_partitions import PartitionReader
 from trunkline.messaging.redis_records import (
@@ -87,7 +93,9 @@ class RedisMessageStore:
         self._reader = PartitionReader(
             client, self._run, self._codec, owner=self.owner, options=options
         )
-        self._changes = ChangeFollower(client, self._prefix, self._reader.notify)
+        self._changes = ChangeFollower(
+            client, self._prefix, self._reader.notify, on_return=self._reader.read_again
+        )
         self._messages = MessageReader(client, self._prefix, self._codec, self._changes)
 
     @classmethod
@@ -471,16 +479,30 @@ class RedisMessageStore:
         prepared = self._scripts.get(script)
         if prepared is None:
             prepared = self._scripts[script] = self._client.register_script(script)
-        async with translate_errors():
-            if is_repeatable:
-                from redis.exceptions import ConnectionError as RedisConnectionError
+        replicas = self._options.replicas if script in scripts.ACKNOWLEDGED else 0
 
-                try:
-                    return await prepared(keys=[self._prefix], args=arguments)
-                except RedisConnectionError:
-                    # The other idle connections are as old, and probably broken as well.
-                    await self._client.connection_pool.disconnect(inuse_connections=False)
-            return await prepared(keys=[self._prefix], args=arguments)
+        async def run() -> Any:  # noqa: ANN401
+            if not replicas:
+                return await prepared(keys=[self._prefix], args=arguments)
+            # One connection: after a failover, another one may lead to another server.
+            async with self._client.client() as client:
+                answer = await prepared(keys=[self._prefix], args=arguments, client=client)
+                await wait_for_replicas(client, self._prefix, replicas)
+                return answer
+
+        async with translate_errors():
+            from redis.exceptions import ConnectionError as RedisConnectionError
+            from redis.exceptions import ReadOnlyError
+
+            try:
+                return await run()
+            except (RedisConnectionError, ReadOnlyError) as error:
+                # The other idle connections are as old: probably broken as well, or to a server
+                # that is a replica now.
+                await self._client.connection_pool.disconnect(inuse_connections=False)
+                if not is_repeatable and not isinstance(error, ReadOnlyError):
+                    raise
+            return await run()
 
 
 def _as_granted(delivery: QueuedDelivery) -> GrantedDelivery:

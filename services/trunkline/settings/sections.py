@@ -344,6 +344,9 @@ class MessagingSettings:
     lease_s: Annotated[float, Between(0.5, 300)] = 10.0
     """In the distributed mode, another process continues the deliveries of one that has not
     answered for this time."""
+    replicas: Annotated[int, Between(0, 16)] = 0
+    """In the distributed mode, the replicas of the server that must have a message before it is
+    accepted, so that a failover to one of them does not lose it. 0: none."""
     attempts: Annotated[int, Between(1, 1000)] = 5
     """The attempts to deliver a message, before it is a dead letter."""
     backoff_s: Annotated[float, Between(0.01, 3600)] = 1.0

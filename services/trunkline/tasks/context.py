@@ -393,6 +393,7 @@ class TaskContext(Generic[SettingsT]):
 
         Raises:
             PeerTimeoutError: there is no reply in time. The message stays, and may be answered.
+            AgentCallError: nobody will answer: it failed for good, expired, or was canceled.
             As `send`.
         """
         message = OutgoingMessage(
