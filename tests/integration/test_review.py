@@ -287,6 +287,17 @@ async def test_a_draft_is_broadcast_directly_and_a_supervisor_finds_both(
     assert "approved_by" in str(reviewed.data)
 
 
+async def test_runs_of_one_conversation_take_their_own_replies(mesh: ReviewMesh) -> None:
+    async with mesh.client() as client, asyncio.TaskGroup() as group:
+        runs = [
+            group.create_task(client.ask(f"Number {number} rains.", context_id="shared"))
+            for number in range(4)
+        ]
+    assert [result_of(run.result())["text"] for run in runs] == [
+        f"Number {number} rains." for number in range(4)
+    ]
+
+
 async def test_the_agents_also_answer_requests(mesh: ReviewMesh) -> None:
     async with mesh.client("reviewer") as client:
         answer = await client.ask("A cheap plan: 2 + 2 = 5, 1 / 0 = 3, 10 / 3 = 3.33.")

@@ -45,7 +45,7 @@ class Rubric(BaseModel):
     required_terms: Annotated[list[RubricTerm], Field(max_length=_TERM_LIMIT)] = Field(
         default_factory=list[RubricTerm]
     )
-    """WordLimit or phrases, in any case."""
+    """Words or phrases, in any case."""
     forbidden_terms: Annotated[list[RubricTerm], Field(max_length=_TERM_LIMIT)] = []
     arithmetic: bool = True
     """Check statements such as `12 * 5 = 60`."""
