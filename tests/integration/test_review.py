@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from websockets.asyncio.client import connect
 
+from harness.agents.inline_agents import texts
 from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import COMMAND, run_in_process
 from harness.mesh.messages import MessageMesh, open_message_mesh
@@ -26,7 +27,6 @@ from trunkline import (
     from_workflow,
 )
 from trunkline.tasks.lifecycle import State
-from trunkline.v1 import snapshot_pb2
 from trunkline_agents.review.agent import review as review_plugin
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -109,10 +109,9 @@ def routes(messages: Sequence[MeshMessage]) -> list[tuple[str, str, str]]:
     return [(message.type, message.sender, message.recipient) for message in messages]
 
 
-def result_of(answer: ClientAnswer) -> dict[str, Any]:
+def text_of(answer: ClientAnswer) -> str:
     assert answer.state is TaskState.COMPLETED, answer.text
-    (data,) = answer.data
-    return dict(data)
+    return answer.text
 
 
 class Spans:
@@ -158,13 +157,7 @@ async def test_a_draft_that_fits_is_approved_at_once_and_told_to_listeners(
         room="hall",
     )
     text = "The export takes 12 * 5 = 60 seconds."
-    assert result_of(answer) == {
-        "text": text,
-        "score": 100,
-        "rounds": 1,
-        "approved_by": "reviewer",
-        "room": "hall",
-    }
+    assert text_of(answer) == text
     told = ("broadcast", "review", "room:hall")
     assert routes(await conversation(mesh, answer)) == [*FIRST, told]
     async with (
@@ -195,11 +188,9 @@ async def test_what_the_reviewer_rejects_comes_back_mended_by_its_feedback(
         materials=materials,
         rubric={"max_words": 21, "required_terms": ["refunds"]},
     )
-    result = result_of(answer)
-    assert result["text"] == (
+    assert text_of(answer) == (
         "The new plan costs 12 * 5 = 60 euros a year. Refunds take 10 days. We like it."
     )
-    assert (result["rounds"], result["score"]) == (2, 100)
 
     messages = await conversation(mesh, answer)
     assert routes(messages) == [*FIRST, *AGAIN, TOLD]
@@ -245,8 +236,7 @@ async def test_after_the_last_round_a_person_approves_or_rejects(mesh: ReviewMes
         edited = await client.approve(
             answer.task_id, approval.approval_id, arguments={"draft": "Short, but true."}
         )
-    result = result_of(edited)
-    assert (result["text"], result["approved_by"]) == ("Short, but true.", "person")
+    assert text_of(edited) == "Short, but true."
     messages = await conversation(mesh, answer)
     assert routes(messages) == [*FIRST, *AGAIN, ("broadcast", "review", "room:late")]
     assert messages[-1].text == "Short, but true."
@@ -282,9 +272,8 @@ async def test_a_draft_is_broadcast_directly_and_a_supervisor_finds_both(
     async with mesh.client("supervisor") as client:
         announced = await client.ask("announce to everybody: lunch is ready")
         reviewed = await client.ask("write and review a note for customers: it rains")
-    assert announced.text.startswith("lunch is ready"), announced
-    assert reviewed.text.startswith("it rains"), reviewed
-    assert "approved_by" in str(reviewed.data)
+    assert (announced.text, reviewed.text) == ("lunch is ready", "it rains")
+    assert ROUND[1] in routes(await conversation(mesh, reviewed))
 
 
 async def test_runs_of_one_conversation_take_their_own_replies(mesh: ReviewMesh) -> None:
@@ -293,7 +282,7 @@ async def test_runs_of_one_conversation_take_their_own_replies(mesh: ReviewMesh)
             group.create_task(client.ask(f"Number {number} rains.", context_id="shared"))
             for number in range(4)
         ]
-    assert [result_of(run.result())["text"] for run in runs] == [
+    assert [text_of(run.result()) for run in runs] == [
         f"Number {number} rains." for number in range(4)
     ]
 
@@ -334,7 +323,7 @@ async def test_a_mesh_that_is_killed_goes_on_and_repeats_no_message(tmp_path: Pa
                 await mesh.kill()
                 await mesh.start()
             answer = running.result()
-        assert result_of(answer)["text"] == "2 + 2 = 4."
+        assert text_of(answer) == "2 + 2 = 4."
         assert routes(await conversation(mesh, answer)) == [*FIRST, *AGAIN, TOLD]
 
 
@@ -357,10 +346,6 @@ async def reasoning_mesh(
         yield messages
 
 
-def text_of(task: snapshot_pb2.TaskSnapshot) -> str:
-    return task.task.artifacts[0].parts[0].text
-
-
 async def test_with_a_model_both_reason_and_the_rubric_still_counts(
     tmp_path: Path, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,7 +360,7 @@ async def test_with_a_model_both_reason_and_the_rubric_still_counts(
     async with reasoning_mesh(tmp_path, model, monkeypatch) as messages:
         ended = await messages.mesh.ask(json.dumps(request), agent="review")
         assert ended.task.status.state == State.TASK_STATE_COMPLETED, ended.task.status
-        assert text_of(ended) == "It rains in Oslo on Monday, umbrella or not."
+        assert texts(ended) == ["It rains in Oslo on Monday, umbrella or not."]
         sent = await messages.listing(correlation_id=ended.task.context_id)
     results = [each.envelope.data for each in sent if each.envelope.sender == "reviewer"]
     # The lower one of the scores of the rubric and of the model.
@@ -395,5 +380,5 @@ async def test_if_the_model_fails_its_fallback_drafts_and_scores_by_rules(
     model.decide = lambda _: refuse(400)
     async with reasoning_mesh(tmp_path, model, monkeypatch, fallbacks=("rules",)) as messages:
         ended = await messages.mesh.ask("It rains.", agent="review")
-    assert text_of(ended) == "It rains."
+    assert texts(ended) == ["It rains."]
     assert len(model.requests) >= 2
