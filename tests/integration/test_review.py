@@ -20,10 +20,13 @@ from harness.remote.model_server import ModelServer, call, model_server, refuse
 from trunkline import (
     Client,
     ClientAnswer,
+    EvaluationRequest,
     EvaluationResult,
     MeshMessage,
     Part,
+    TaskContext,
     TaskState,
+    agent,
     from_workflow,
 )
 from trunkline.tasks.lifecycle import State
@@ -382,3 +385,25 @@ async def test_if_the_model_fails_its_fallback_drafts_and_scores_by_rules(
         ended = await messages.mesh.ask("It rains.", agent="review")
     assert texts(ended) == ["It rains."]
     assert len(model.requests) >= 2
+
+
+async def test_a_reviewer_of_ones_own_needs_neither_scores_nor_checks(tmp_path: Path) -> None:
+    @agent(name="reviewer", description="Reviews texts for the house.")
+    async def house(task: TaskContext) -> str:
+        return "Send me an evaluation_request."
+
+    @house.on(EvaluationRequest)
+    async def evaluate(task: TaskContext, request: EvaluationRequest) -> EvaluationResult:
+        is_polite = "please" in request.proposal.lower()
+        feedback = None if is_polite else "Say please."
+        return EvaluationResult(approved=is_polite, proposal=request.proposal, feedback=feedback)
+
+    async with open_message_mesh(tmp_path) as messages:
+        mesh = messages.mesh
+        await mesh.join(from_workflow(review_plugin.file), review_plugin.agents[0], house)
+        assert texts(await mesh.ask("Please come.", agent="review")) == ["Please come."]
+        asking = await mesh.ask("Come.", agent="review")
+        (approval,) = asking.approvals
+        assert approval.requested.arguments["feedback"] == "Say please."
+        ended = await mesh.ask("approve", agent="review", task_id=asking.task.id)
+        assert texts(ended) == ["Come."]
