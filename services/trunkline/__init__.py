@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from trunkline.workflows.agent import from_workflow
     from trunkline.workflows.builders import WorkflowBuilder, save_workflow
     from trunkline.workflows.definition import Workflow
+    from trunkline.workflows.plugins import WorkflowPlugin
     from trunkline.workflows.validation import load_workflow
     from trunkline_bridge.client.answers import (
         ArtifactChange,
@@ -134,6 +135,7 @@ __all__ = [
     "UserMessage",
     "Workflow",
     "WorkflowBuilder",
+    "WorkflowPlugin",
     "__version__",
     "agent",
     "from_a2a",
@@ -201,6 +203,7 @@ _MODULES = {
     "UserMessage": "trunkline.messaging.types",
     "Workflow": "trunkline.workflows.definition",
     "WorkflowBuilder": "trunkline.workflows.builders",
+    "WorkflowPlugin": "trunkline.workflows.plugins",
     "agent": "trunkline.agents.authoring",
     "from_a2a": "trunkline.mesh.remotes",
     "from_langgraph": "trunkline.agents.langgraph",

@@ -127,6 +127,8 @@ APPROVALS_ANSWERED: Final = "trunkline.approvals.answered"
 RUN_NODE: Final = "run_node"
 NODE: Final = "trunkline.langgraph.node"
 STEP: Final = "trunkline.langgraph.step"
+# The type of a message between agents.
+MESSAGE_TYPE: Final = "trunkline.message.type"
 WORKFLOW_NAME: Final = "trunkline.workflow.name"
 WORKFLOW_VERSION: Final = "trunkline.workflow.version"
 ROUTE_AGENT: Final = "trunkline.route.agent"

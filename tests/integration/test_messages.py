@@ -615,6 +615,7 @@ async def test_one_trace_has_the_sends_and_the_handlers(
         "messaging.destination.name": "teacher",
         "messaging.message.id": "m",
         "messaging.message.conversation_id": "m",
+        "trunkline.message.type": "relay",
     }
     # The handler's own message, and its reply, are in the same trace.
     trace_id = sent.context.trace_id

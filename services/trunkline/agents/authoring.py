@@ -16,6 +16,7 @@ from trunkline.agents.message_handlers import (
 )
 from trunkline.agents.options import validate_options_type
 from trunkline.errors import ConfigurationError, InvalidArgumentError
+from trunkline.messaging.addresses import RESERVED_NAMES
 from trunkline.settings import Settings
 from trunkline.tasks.calls import Callees, TaskCalls
 from trunkline.tasks.content import PIECE_TYPES, RESULT_TYPES, Content, Piece, invalid_content
@@ -289,6 +290,9 @@ def agent(
 def _check_name(name: str) -> None:
     if not name.replace("-", "").isalnum() or name != name.lower() or not name.isascii():
         problem = "a name is made of lower-case letters, digits and hyphens"
+        raise ConfigurationError(f"agent {name!r}", problem)
+    if name in RESERVED_NAMES:
+        problem = "messages to this name go to all agents, or to a room; choose another"
         raise ConfigurationError(f"agent {name!r}", problem)
 
 

@@ -19,6 +19,8 @@ from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_back
 from trunkline.client.content_resolver import ContentResolver
 from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline.identity import open_credentials
+from trunkline.reasoning import ModelChoice
+from trunkline.reasoning.model_results import ModelResults
 from trunkline.registry import Membership
 from trunkline.runtime import ServiceStatus
 from trunkline.server.mesh_server import MeshServer
@@ -199,9 +201,13 @@ def connect_calls(agent: Agent, directory: Directory, settings: Settings) -> Age
     tools: WatchableToolSource = MeshTools(directory)
     if options is not None:
         tools = AllowedTools(tools, options)
-    return replace(
-        agent, callees=MeshCallees(directory, tools, ChildLimits.from_settings(settings))
+    callees = MeshCallees(
+        directory,
+        tools,
+        ChildLimits.from_settings(settings),
+        ModelResults(ModelChoice.for_agent(settings, agent.card.name)),
     )
+    return replace(agent, callees=callees)
 
 
 @asynccontextmanager

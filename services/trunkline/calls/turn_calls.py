@@ -56,7 +56,14 @@ from trunkline.messaging.store import EnvelopeFilter
 from trunkline.redaction import redact_addresses
 from trunkline.task_states import TaskState
 from trunkline.tasks import approvals
-from trunkline.tasks.calls import AgentAnswer, ToolResult, TurnInput, TurnPaused
+from trunkline.tasks.calls import (
+    AgentAnswer,
+    ResultModel,
+    ResultT,
+    ToolResult,
+    TurnInput,
+    TurnPaused,
+)
 from trunkline.tasks.content import (
     CONTENT_TYPES,
     PIECE_TYPES,
@@ -75,11 +82,13 @@ _CONTINUATION_KEY: Final = "calls"
 
 @dataclass(frozen=True, slots=True)
 class MeshCallees:
-    """The agents and tools of a mesh, for the calls of one agent."""
+    """The agents, tools and models of a mesh, for the calls of one agent."""
 
     directory: Directory
     tools: ToolSource
     limits: ChildLimits
+    model: ResultModel
+    """The agent's model."""
 
     @asynccontextmanager
     async def open(self, turn: TurnRuntime) -> AsyncIterator["TurnCalls"]:
@@ -126,6 +135,7 @@ class TurnCalls:
         self._turn = turn
         self._directory = callees.directory
         self._limits = callees.limits
+        self._model = callees.model
         self._tools = TurnTools(turn, callees.tools, _load_questions(turn.snapshot.continuation))
         self.input = _load_input(turn)
         self.is_pausing = False
@@ -193,6 +203,14 @@ class TurnCalls:
             allowed = (Mapping, NoneType)
             raise InvalidArgumentError("arguments", f"is {describe_type(arguments, allowed)}")
         return self._call_tool(tool, arguments or {}, self._next_step(tool, key))
+
+    async def ask_model(
+        self, prompt: str, result: type[ResultT], *, instructions: str, purpose: str
+    ) -> ResultT | None:
+        """Ask the agent's model for an object of a pydantic model."""
+        return await self._model.ask(
+            self._turn, prompt, result, instructions=instructions, purpose=purpose
+        )
 
     async def send(self, messages: Sequence[OutgoingMessage]) -> list[MeshMessage]:
         """Send messages; a turn that runs again sends the same ones."""

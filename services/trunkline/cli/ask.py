@@ -234,8 +234,12 @@ class Question:
     """Print the answer without rendering its Markdown."""
 
 
-async def ask(question: Question, *, url: str | None, as_json: bool) -> ExitCode:
+async def ask(
+    question: Question, *, url: str | None, as_json: bool, workflow: str = ""
+) -> ExitCode:
     """Ask a mesh as `open_mesh` finds it, and print the answer. Return the turn's exit code.
+
+    An ephemeral mesh has the `workflow`.
 
     Ctrl-C or an expired `timeout_s` cancels the task.
 
@@ -250,7 +254,7 @@ async def ask(question: Question, *, url: str | None, as_json: bool) -> ExitCode
     files = await asyncio.to_thread(read_parts, question.files)
     # An ephemeral mesh has no earlier task or context to continue.
     may_start = not (question.task_id or question.context_id)
-    async with open_mesh(url, may_start=may_start) as mesh:
+    async with open_mesh(url, may_start=may_start, workflow=workflow) as mesh:
         if mesh.is_ephemeral:
             advice = "the mesh was ephemeral: run `trunkline up` for one that keeps its tasks"
         else:

@@ -42,7 +42,7 @@ class MeshAddresses:
 async def start_ephemeral_mesh(workflow: str = "") -> AsyncGenerator[MeshAddresses]:
     """Run a mesh on free ports and in a temporary folder while a block runs.
 
-    `workflow` is a file that it runs besides.
+    `workflow` is a file, or the name of an installed workflow, that it runs besides.
 
     Raises:
         PeerUnavailableError: it did not start, and printed the reason to stderr.
@@ -59,11 +59,13 @@ async def start_ephemeral_mesh(workflow: str = "") -> AsyncGenerator[MeshAddress
 
 
 @asynccontextmanager
-async def open_mesh(url: str | None, *, may_start: bool = True) -> AsyncGenerator[MeshAddresses]:
+async def open_mesh(
+    url: str | None, *, may_start: bool = True, workflow: str = ""
+) -> AsyncGenerator[MeshAddresses]:
     """Yield the addresses of the mesh at `url`, of TRUNKLINE_URL, or of the default one.
 
     If neither names a mesh, `may_start`, and no server listens at the default address, which is of
-    this machine, an ephemeral mesh runs instead. A line on stderr says so.
+    this machine, an ephemeral mesh runs instead, with the `workflow`. A line on stderr says so.
 
     Raises:
         ConfigurationError: the URL is not an HTTP URL.
@@ -78,7 +80,7 @@ async def open_mesh(url: str | None, *, may_start: bool = True) -> AsyncGenerato
     print_stderr(
         f"no mesh at {base}: starting an ephemeral one (`trunkline up` starts one that stays)"
     )
-    async with start_ephemeral_mesh() as addresses:
+    async with start_ephemeral_mesh(workflow) as addresses:
         yield addresses
 
 

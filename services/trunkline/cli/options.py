@@ -89,7 +89,8 @@ AgentSpecsOption = Annotated[
 WorkflowFilesOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="FILE", help="Also run this workflow, or those in a folder; may be repeated."
+        metavar="FILE|NAME",
+        help="Also run this workflow, those in a folder, or an installed one; may be repeated.",
     ),
 ]
 DefaultOption = Annotated[

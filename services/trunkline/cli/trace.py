@@ -30,19 +30,27 @@ _TRACE_ID_DIGITS = 32
 
 
 async def show_trace(trace_or_task_id: str, mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Print the tree of a trace. Waits up to 3 s for late spans.
+    """Print the tree of a trace, or of each trace of a task. Waits up to 3 s for late spans.
 
     Raises:
         TraceNotFoundError: no such trace, and no trace of a task with this id.
     """
     async with open_mesh_view(mesh) as view:
         spans = await fetch_trace(view.trace_client(), trace_or_task_id)
-    tree = TraceTree.build(spans)
+    trees = build_trees(spans)
     if as_json:
-        print_json([_span_json(depth, node) for depth, node in tree.walk()])
+        print_json([_span_json(depth, node) for tree in trees for depth, node in tree.walk()])
     else:
-        print("\n".join(render_trace(tree)))
+        print("\n\n".join("\n".join(render_trace(tree)) for tree in trees))
     return ExitCode.OK
+
+
+def build_trees(spans: Sequence[trace_service_pb2.Span]) -> list[TraceTree]:
+    """Return the traces that spans belong to, as trees, in the order of their first spans."""
+    by_trace: dict[str, list[trace_service_pb2.Span]] = {}
+    for span in spans:
+        by_trace.setdefault(span.trace_id, []).append(span)
+    return [TraceTree.build(each) for each in by_trace.values()]
 
 
 async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
@@ -97,7 +105,7 @@ def _looks_complete(spans: Sequence[trace_service_pb2.Span]) -> bool:
     """Return whether more spans are unlikely. The store does not know when a trace is complete."""
     end = max(span.end_time.ToDatetime(UTC) for span in spans)
     is_old = (datetime.now(UTC) - end).total_seconds() > _ARRIVAL_S
-    return is_old and TraceTree.build(spans).is_complete
+    return is_old and all(tree.is_complete for tree in build_trees(spans))
 
 
 def render_trace(tree: TraceTree) -> Iterator[str]:
@@ -117,7 +125,8 @@ def render_trace(tree: TraceTree) -> Iterator[str]:
         span = node.span
         offset, duration = _ms(span.start_time) - start, _ms(span.end_time) - _ms(span.start_time)
         line = f"{offset:>+9.1f} {duration:>9.1f}  {'  ' * depth}{span.service}  {span.name}"
-        yield _fit_terminal(line + _http_details(span), _describe_problem(node), span.is_error)
+        details = _http_details(span) + _message_details(span)
+        yield _fit_terminal(line + details, _describe_problem(node), span.is_error)
 
 
 def _http_details(span: trace_service_pb2.Span) -> str:
@@ -136,6 +145,12 @@ def _http_details(span: trace_service_pb2.Span) -> str:
             f", attempt {attributes[telemetry.HTTP_REQUEST_RESEND_COUNT].number_value + 1:.0f}"
         )
     return details
+
+
+def _message_details(span: trace_service_pb2.Span) -> str:
+    """Render the type of a message between agents; "" for other spans."""
+    message_type = span.attributes.fields.get(telemetry.MESSAGE_TYPE)
+    return "" if message_type is None else f"  {message_type.string_value}"
 
 
 def _describe_problem(node: SpanNode) -> str:

@@ -13,8 +13,10 @@ from trunkline.client.services import TOOL_SERVERS_TIMEOUT_S
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.tasks.content import to_json
 from trunkline.workflows.builders import dump_workflow
+from trunkline.workflows.definition import Workflow
 from trunkline.workflows.differences import list_differences
 from trunkline.workflows.drawing import RunPath, draw_mermaid, draw_svg
+from trunkline.workflows.plugins import load_workflow_plugin
 from trunkline.workflows.validation import MeshNames, Validation, load_workflow, validate_file
 
 FORMATS: Final = ("yaml", "json")
@@ -46,7 +48,7 @@ def show_file(file: Path, svg: Path | None, visited: Sequence[str], failed: str)
         ConfigurationError: the file has faults, or the SVG can't be written.
         InvalidArgumentError: a node of the path is not in the workflow.
     """
-    workflow = load_workflow(file)
+    workflow = _load(file)
     known = {node.id for node in workflow.nodes}
     for option, names in (("--visited", visited), ("--failed", [failed] if failed else [])):
         unknown = [name for name in names if name not in known]
@@ -70,7 +72,7 @@ def diff_files(old: Path, new: Path, *, as_json: bool) -> ExitCode:
     Raises:
         ConfigurationError: a file has faults.
     """
-    lines = list_differences(load_workflow(old), load_workflow(new))
+    lines = list_differences(_load(old), _load(new))
     if as_json:
         print_json({"differences": lines})
     else:
@@ -87,8 +89,14 @@ def export_file(file: Path, file_format: str) -> ExitCode:
     """
     if file_format not in FORMATS:
         raise InvalidArgumentError("--format", f"{file_format!r} is none of: {', '.join(FORMATS)}")
-    write(dump_workflow(load_workflow(file), file_format))
+    write(dump_workflow(_load(file), file_format))
     return ExitCode.OK
+
+
+def _load(file: Path) -> Workflow:
+    """Read a workflow, a file or an installed one by its name. Raises as `load_workflow`."""
+    plugin = load_workflow_plugin(str(file))
+    return load_workflow(file if plugin is None else plugin.file)
 
 
 async def _fetch_names(mesh: str | None) -> MeshNames:

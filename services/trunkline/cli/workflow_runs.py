@@ -15,6 +15,7 @@ from trunkline.tasks.lifecycle import state_name
 from trunkline.tasks.pausing import PAUSED_KEY
 from trunkline.v1 import snapshot_pb2
 from trunkline.workflows.loading import SUFFIXES
+from trunkline.workflows.plugins import list_plugin_names
 from trunkline.workflows.validation import load_workflow
 from trunkline.workflows.versions import WorkflowVersions
 
@@ -23,6 +24,8 @@ async def run_workflow(
     target: str, text: str, *, url: str | None, api_key: str, timeout_s: float | None, as_json: bool
 ) -> int:
     """Run a workflow of the mesh by its name, or a file on a temporary mesh; print its answer.
+
+    Without a mesh, an installed workflow gets one of its own, too.
 
     Raises:
         ConfigurationError: the file is missing or not valid.
@@ -44,7 +47,8 @@ async def _ask(
     question = ask.Question(
         text=text, agent=name, task_id="", context_id="", timeout_s=timeout_s, api_key=api_key
     )
-    return await ask.ask(question, url=url, as_json=as_json)
+    installed = name if name in list_plugin_names() else ""
+    return await ask.ask(question, url=url, as_json=as_json, workflow=installed)
 
 
 async def start_workflow(

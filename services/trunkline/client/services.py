@@ -277,7 +277,7 @@ class TraceClient:
     async def get_trace(
         self, trace_id: str = "", task_id: str = ""
     ) -> list[trace_service_pb2.Span]:
-        """Return the spans of a trace by start time, found by its id or by a task's id.
+        """Return the spans of a trace, or of the traces of a task's turns, by start time.
 
         Raises:
             TraceNotFoundError: the store has none.

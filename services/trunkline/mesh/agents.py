@@ -81,11 +81,16 @@ def build_agents(
             raise ConfigurationError(f"agent {name!r}", problem)
         agents.append(builders[name]())
     agents += [load_agent(spec) for spec in settings.agents]
+    agents += others
     if settings.workflows:
         from trunkline.workflows.loading import load_workflow_agents
+        from trunkline.workflows.plugins import load_plugin_agents
 
         agents += load_workflow_agents(settings.workflows)
-    agents += others
+        # Agents of the mesh take the places of those that a workflow brings.
+        taken = {agent.card.name for agent in agents} | set(settings.joining)
+        for brought in load_plugin_agents(settings.workflows).values():
+            agents += [agent for agent in brought if agent.card.name not in taken]
     all_names = [agent.card.name for agent in agents]
     for name in all_names:
         if all_names.count(name) > 1:
@@ -97,6 +102,20 @@ def build_agents(
         check_names(settings, {*all_names, *plugins})
     inherit_skills_of(agents)
     return agents
+
+
+def map_brought_agents(agents: Sequence[Agent], settings: Settings) -> Mapping[str, str]:
+    """Return the workflows that brought some of the agents, by the agents' names."""
+    if not settings.workflows:
+        return {}
+    from trunkline.workflows.plugins import load_plugin_agents
+
+    return {
+        brought.card.name: workflow
+        for workflow, others in load_plugin_agents(settings.workflows).items()
+        for brought in others
+        if any(agent is brought for agent in agents)
+    }
 
 
 def inherit_skills_of(agents: Sequence[Agent]) -> None:

@@ -10,7 +10,7 @@ from trunkline.audit import open_audit_log
 from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.identity import open_credentials
-from trunkline.mesh.agents import build_agents, prewarm
+from trunkline.mesh.agents import build_agents, map_brought_agents, prewarm
 from trunkline.mesh.bridge import check_addresses, open_bridge
 from trunkline.mesh.inventory import describe_inventory
 from trunkline.mesh.messaging import add_messages
@@ -136,6 +136,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
                     for agent in agents
                     if isinstance(agent, PausableAgent) and agent.is_pausable
                 ],
+                brought=map_brought_agents(agents, settings),
             ),
         )
 

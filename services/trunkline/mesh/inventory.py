@@ -18,25 +18,27 @@ def describe_inventory(
     plugins: Mapping[str, AgentPlugin[Any]],
     *,
     workflows: Collection[str] = (),
+    brought: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the agents, MCP servers, models and extras of a mesh, each with where it is from."""
+    """Return the agents, MCP servers, models and extras of a mesh, each with where it is from.
+
+    `workflows` are those among the agents, and `brought` has the workflows that brought others.
+    """
     file = str(settings.mcp_file)
-    from_file = {spec.name for spec in agents_from_config(config)}
+
+    origins: dict[str, str] = {
+        **{name: f"for {workflow}" for name, workflow in (brought or {}).items()},
+        **{name: f"[participant.{name}]" for name in settings.participants},
+        **{name: f"[remote.{name}]" for name in settings.remotes},
+        **dict.fromkeys(workflows, "--workflow"),
+        **dict.fromkeys((spec.name for spec in agents_from_config(config)), file),
+        **dict.fromkeys(plugins, "installed"),
+        "supervisor": "bundled",
+        **{name: f"[supervisor.{name}]" for name in settings.supervisors},
+    }
 
     def agent_origin(name: str) -> str:
-        if name in settings.supervisors:
-            return f"[supervisor.{name}]"
-        if name in plugins:
-            return "installed"
-        if name in from_file:
-            return file
-        if name in workflows:
-            return "--workflow"
-        if name in settings.remotes:
-            return f"[remote.{name}]"
-        if name in settings.participants:
-            return f"[participant.{name}]"
-        return "bundled" if name == "supervisor" else ", ".join(settings.agents)
+        return origins.get(name) or ", ".join(settings.agents)
 
     def server_origin(name: str) -> str:
         if name not in config.plugin_servers:

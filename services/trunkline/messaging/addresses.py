@@ -9,6 +9,8 @@ ALL: Final = "all"
 """Every agent but the sender."""
 BROADCAST: Final = "broadcast"
 """The room of the message, and its listeners."""
+RESERVED_NAMES: Final = frozenset({ALL, BROADCAST})
+"""No agent can have these names."""
 SERVICE: Final = "system:mesh"
 """The sender of notices of the messaging service."""
 _ROOM_PREFIX: Final = "room:"

@@ -378,4 +378,5 @@ def message_attributes(
         telemetry.MESSAGING_DESTINATION_NAME: destination,
         telemetry.MESSAGING_MESSAGE_ID: envelope.envelope_id,
         telemetry.MESSAGING_CONVERSATION_ID: envelope.correlation_id,
+        telemetry.MESSAGE_TYPE: envelope.type,
     }

@@ -79,7 +79,8 @@ class Settings:
     agents: Texts = ()
     """Agents to run besides the bundled ones: MODULE:NAME; in a variable, comma-separated."""
     workflows: Texts = ()
-    """Workflow files to run as agents, and folders of them; in a variable, comma-separated."""
+    """Workflow files to run as agents, folders of them, and names of installed workflows, such as
+    `review`; in a variable, comma-separated."""
     joining: Texts = ()
     """Agents that join the mesh from other processes. Supervisors and tables of the file may name
     them although they are not there at the start."""

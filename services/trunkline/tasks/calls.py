@@ -3,13 +3,17 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel
 
 from trunkline.task_states import TaskState
 from trunkline.tasks.content import Content, to_json
 from trunkline.tasks.messages import MeshMessage, OutgoingMessage
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2
+
+ResultT = TypeVar("ResultT", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,11 @@ class TaskCalls(Protocol):
     ) -> Coroutine[Any, Any, MeshMessage]:
         """Send a message and wait for its reply; see `TaskContext.request`."""
 
+    def ask_model(
+        self, prompt: str, result: type[ResultT], *, instructions: str, purpose: str
+    ) -> Coroutine[Any, Any, ResultT | None]:
+        """Ask the agent's model; see `TaskContext.ask_model`."""
+
     def watch_messages(self, message_type: str) -> AsyncGenerator[MeshMessage, None]:
         """Yield the messages of a type in the task's conversation, from the task's start on.
 
@@ -148,6 +157,21 @@ class TaskCalls(Protocol):
         Raises:
             PeerError: the messaging service is away.
         """
+
+
+class ResultModel(Protocol):
+    """The model of an agent, for objects of pydantic models."""
+
+    def ask(
+        self,
+        turn: TurnRuntime,
+        prompt: str,
+        result: type[ResultT],
+        *,
+        instructions: str,
+        purpose: str,
+    ) -> Coroutine[Any, Any, ResultT | None]:
+        """Ask the model; see `TaskContext.ask_model`."""
 
 
 class Callees(Protocol):

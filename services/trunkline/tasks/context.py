@@ -11,7 +11,14 @@ from typing_extensions import TypeVar
 from trunkline.errors import UnsupportedOperationError
 from trunkline.task_states import TaskState
 from trunkline.tasks.approvals import ApprovalAnswer
-from trunkline.tasks.calls import AgentAnswer, AgentStream, TaskCalls, ToolResult, TurnInput
+from trunkline.tasks.calls import (
+    AgentAnswer,
+    AgentStream,
+    ResultT,
+    TaskCalls,
+    ToolResult,
+    TurnInput,
+)
 from trunkline.tasks.content import Content, message_text
 from trunkline.tasks.files import READ_LIMIT_BYTES, FileSource
 from trunkline.tasks.messages import MeshMessage, OutgoingMessage, Payload, Priority
@@ -325,6 +332,25 @@ class TaskContext(Generic[SettingsT]):
             UnsupportedOperationError: the task does not run on a mesh.
         """
         return self._peers().call_tool(tool, arguments, key=key)
+
+    def ask_model(
+        self, prompt: str, result: type[ResultT], *, instructions: str = "", purpose: str = "ask"
+    ) -> Coroutine[Any, Any, ResultT | None]:
+        """Ask the agent's model for an object of a pydantic model.
+
+        The model is that of the mesh's settings, with its fallbacks, limits and budgets. Return
+        None if it is the built-in `rules`, or if that is its fallback and the others fail: `rules`
+        does not reason, so the function does without. An object that does not fit is asked for once
+        more, with the fault. If the turn runs again, the model is asked again. `purpose` is a word
+        for the call in traces and figures.
+
+        Raises:
+            ModelUnavailableError: no model answered, or the answers did not fit.
+            LimitExceededError: a budget is used up.
+            TreeLimitError: the limits of the request leave no tokens.
+            UnsupportedOperationError: the task does not run on a mesh.
+        """
+        return self._peers().ask_model(prompt, result, instructions=instructions, purpose=purpose)
 
     # Messages to other agents.
 

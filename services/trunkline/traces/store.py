@@ -40,6 +40,9 @@ from trunkline.v1 import trace_service_pb2
 # More spans of one trace are dropped, so that an endless loop can't displace all other traces.
 MAX_SPANS_PER_TRACE = 5000
 _MAX_TASKS_PER_SUMMARY = 50
+_MAX_TRACES_PER_TASK = 10
+# The weights of a trace for a task.
+_AT_WORK, _REFERRING = 2, 1
 _MAX_PRUNED_PER_BATCH = 200
 _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE = 50, 100
 
@@ -197,7 +200,10 @@ class SpanStore:
         return {(span.trace_id, span.span_id) for spans in stored for span in spans}
 
     def get_trace(self, *, trace_id: str = "", task_id: str = "") -> list[trace_service_pb2.Span]:
-        """Return the spans of a trace, or of a task's latest trace, by start time.
+        """Return the spans of a trace, or of the traces of a task's turns, by start time.
+
+        A turn that answers a question or an approval has a trace of its own. Of many turns, the
+        latest are returned.
 
         Raises:
             InvalidArgumentError: both ids are empty.
@@ -206,8 +212,8 @@ class SpanStore:
         if not trace_id and not task_id:
             raise InvalidArgumentError("trace_id", "give the id of a trace or of a task")
         with self._lock, self._convert_errors():
-            lookup_id = trace_id.lower() or self._find_trace_id(task_id)
-            contents = list(self._contents(lookup_id))
+            lookup_ids = [trace_id.lower()] if trace_id else self._find_trace_ids(task_id)
+            contents = [content for each in lookup_ids for content in self._contents(each)]
         if not contents:
             raise TraceNotFoundError(trace_id or task_id)
         spans = [
@@ -349,13 +355,15 @@ class SpanStore:
             self._count -= 1
         return pruned
 
-    def _find_trace_id(self, task_id: str) -> str:
-        row = self._database.execute(
-            "SELECT trace_id FROM tasks JOIN traces USING (trace_id) WHERE task_id = ? "
-            "ORDER BY weight DESC, start_ns DESC LIMIT 1",
-            (task_id,),
-        ).fetchone()
-        return str(row[0]) if row else ""
+    def _find_trace_ids(self, task_id: str) -> list[str]:
+        """Return the traces that worked on a task; without any, the latest that refers to it."""
+        rows = self._database.execute(
+            "SELECT trace_id, weight FROM tasks JOIN traces USING (trace_id) WHERE task_id = ? "
+            "ORDER BY weight DESC, start_ns DESC LIMIT ?",
+            (task_id, _MAX_TRACES_PER_TASK),
+        ).fetchall()
+        at_work = [str(trace_id) for trace_id, weight in rows if weight == _AT_WORK]
+        return at_work or [str(trace_id) for trace_id, _ in rows[:1]]
 
     def _summaries(
         self, where: str, values: Sequence[object]
@@ -418,7 +426,7 @@ def _summarise(spans: Iterable[SpanRecord]) -> _TraceUpdate:
         if span.is_root:
             update.root_name, update.root_service = span.span.name[:NAME_LIMIT], span.service
         for key, task_id in span.tasks:
-            weight = 2 if key == telemetry.TASK_ID else 1
+            weight = _AT_WORK if key == telemetry.TASK_ID else _REFERRING
             update.tasks[task_id] = max(weight, update.tasks.get(task_id, 0))
     return update
 

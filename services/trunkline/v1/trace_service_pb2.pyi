@@ -208,7 +208,7 @@ class GetTraceRequest(_message.Message):
     trace_id: _builtins.str
     """By its id, 32 hexadecimal digits, or"""
     task_id: _builtins.str
-    """by a task that was worked on in it."""
+    """by a task: the traces of its turns, of the latest ten."""
     def __init__(
         self,
         *,
@@ -225,14 +225,14 @@ Global___GetTraceRequest: _TypeAlias = GetTraceRequest  # noqa: Y015
 
 @_typing.final
 class GetTraceResponse(_message.Message):
-    """The trace."""
+    """The trace, or the traces of a task."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SPANS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___Span]:
-        """Its spans by start time."""
+        """Their spans by start time."""
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.errors import ConfigurationError
 from trunkline.workflows.agent import from_workflow
+from trunkline.workflows.plugins import load_workflow_plugin
 from trunkline.workflows.validation import load_workflow
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 
 def load_workflow_agents(paths: Sequence[str | Path]) -> list[FunctionAgent]:
-    """Return the agents of workflow files, and of those in folders; one for each name.
+    """Return the agents of workflow files, of those in folders, and of installed workflows.
+
+    There is one for each name.
 
     Raises:
         ConfigurationError: a file is missing or not valid.
@@ -29,13 +32,20 @@ def load_workflow_agents(paths: Sequence[str | Path]) -> list[FunctionAgent]:
 
 
 def list_workflow_files(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the files, with those in the folders among them.
+    """Return the files, with those in the folders, and those of installed workflows, among them.
+
+    The name of an installed workflow is that workflow; `./NAME` is a folder of this name.
 
     Raises:
-        ConfigurationError: there is none in a folder.
+        ConfigurationError: there is none in a folder, or an installed workflow can't be loaded.
     """
     files: list[Path] = []
-    for path in (Path(each).expanduser() for each in paths):
+    for each in paths:
+        plugin = load_workflow_plugin(str(each))
+        if plugin is not None:
+            files.append(plugin.file)
+            continue
+        path = Path(each).expanduser()
         if path.is_dir():
             found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
             if not found:

@@ -17,6 +17,7 @@ from trunkline.redaction import redact_addresses
 from trunkline.tasks.calls import AgentAnswer
 from trunkline.tasks.content import Content
 from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.messages import MeshMessage
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
 from trunkline.workflows.definition import (
     ActionNode,
@@ -235,7 +236,9 @@ async def _act(node: ActionNode, variables: Mapping[str, Any], run: WorkflowRun)
     text, data = last["text"], last["data"]
     config = render(node.config, variables)
     if node.handler in ACTIONS:
-        await ACTIONS[node.handler](run, last, config)
+        sent = await ACTIONS[node.handler](run, last, config)
+        # The replies to the message have its id as their `causation_id`.
+        data = {"id": sent.id, "correlation_id": sent.correlation_id}
     elif node.handler:
         context = {**_public(variables), "config": config}
         value = await call_function(run.functions[node.handler], last, context)
@@ -244,20 +247,26 @@ async def _act(node: ActionNode, variables: Mapping[str, Any], run: WorkflowRun)
     return Result(text, data, values=values)
 
 
-async def _broadcast(run: WorkflowRun, last: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """Send the last result, or `text`, to a room."""
+async def _broadcast(
+    run: WorkflowRun, last: Mapping[str, Any], config: Mapping[str, Any]
+) -> MeshMessage:
+    """Send the last result, or `text`, to a room, as a message of type `broadcast`."""
     room = str(config.get("room") or "main")
-    await run.task.publish(room, str(config.get("text") or last["text"]))
+    return await run.task.publish(room, str(config.get("text") or last["text"]), type="broadcast")
 
 
-async def _send(run: WorkflowRun, last: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+async def _send(
+    run: WorkflowRun, last: Mapping[str, Any], config: Mapping[str, Any]
+) -> MeshMessage:
     """Send the last result, `text`, or `data` of a `type`, to a `recipient`."""
     payload = config.get("data") or str(config.get("text") or last["text"])
-    await run.task.send(str(config["recipient"]), payload, type=str(config.get("type", "")))
+    return await run.task.send(str(config["recipient"]), payload, type=str(config.get("type", "")))
 
 
 ACTIONS: Final[
-    Mapping[str, Callable[[WorkflowRun, Mapping[str, Any], Mapping[str, Any]], Awaitable[None]]]
+    Mapping[
+        str, Callable[[WorkflowRun, Mapping[str, Any], Mapping[str, Any]], Awaitable[MeshMessage]]
+    ]
 ] = {"broadcast": _broadcast, "send": _send}
 """The built-in actions, by name."""
 

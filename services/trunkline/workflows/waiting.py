@@ -63,6 +63,8 @@ def _to_json(message: MeshMessage) -> dict[str, Any]:
         data, text = None, payload
     return {
         "id": message.id,
+        "correlation_id": message.correlation_id,
+        "causation_id": message.causation_id,
         "type": message.type,
         "sender": message.sender,
         "recipient": message.recipient,

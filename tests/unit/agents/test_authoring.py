@@ -63,6 +63,10 @@ def test_a_default_name_must_fit_a_url_too() -> None:
 
     with pytest.raises(ConfigurationError, match="lower-case"):
         agent(Hello)
+    # Messages to these names go to many.
+    for name in ("all", "broadcast"):
+        with pytest.raises(ConfigurationError, match="go to all agents, or to a room"):
+            agent(name=name, description="Is no agent.")
 
 
 @pytest.mark.parametrize("concurrency", [0, -1])
@@ -185,7 +189,7 @@ async def test_the_state_is_an_enum_and_the_context_has_no_host_methods(
 
     snapshot = await finish(await open_host(define(inspect)))
     assert texts(snapshot) == [
-        "accepted_output_modes account agent approvals artifact ask attempt call_tool "
+        "accepted_output_modes account agent approvals artifact ask ask_model attempt call_tool "
         "caller complete context_id deadline fail history id incoming is_over message open "
         "plan progress publish questions read reject reply report_usage request "
         "request_approval require_auth require_input rewind send settings state store "

@@ -34,7 +34,7 @@ class Caller:
 
     @property
     def agent(self) -> FunctionAgent:
-        callees = MeshCallees(None, self.orders, ChildLimits())  # type: ignore[arg-type]
+        callees = MeshCallees(None, self.orders, ChildLimits(), None)  # type: ignore[arg-type]
         return replace(define(self._run, repeatable=True), callees=callees)
 
     async def _run(self, task: TaskContext) -> str:

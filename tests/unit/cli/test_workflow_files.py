@@ -52,6 +52,9 @@ def test_show_prints_mermaid_and_writes_an_svg(
     svg = tmp_path / "review.svg"
     assert show_file(review, svg, [], "") == ExitCode.OK
     assert svg.read_text().startswith("<svg ")
+    # An installed workflow has a name.
+    assert show_file(Path("direct-broadcast"), None, [], "") == ExitCode.OK
+    assert "assign<br/>action send" in capsys.readouterr().out
     with pytest.raises(InvalidArgumentError, match="no node 'nosuch'"):
         show_file(review, None, ["nosuch"], "")
 

@@ -30,9 +30,13 @@ def test_each_agent_server_and_model_is_named_with_its_origin(
     settings, plugins = load_settings(), load_plugins()
     config = load_mcp_config(settings, plugins)
     agents = ["supervisor", "math", "echo", "time", "hello"]
-    rows = describe_inventory(settings, config, agents, plugins)
+    agents += ["flow", "helper"]
+    rows = describe_inventory(
+        settings, config, agents, plugins, workflows=["flow"], brought={"helper": "flow"}
+    )
     assert rows["agents"] == (
-        "supervisor (bundled); math, echo (installed); time (tools.json); hello (my_agent:hello)"
+        "supervisor (bundled); math, echo (installed); time (tools.json); hello (my_agent:hello); "
+        "flow (--workflow); helper (for flow)"
     )
     assert "argocd (no settings for its MCP server argocd)" in rows["not loaded"]
     assert "currency" in rows["not loaded"]

@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 
 import trunkline_agents
+from harness.mesh.identity import mesh_credentials
+from trunkline import TaskContext, agent
 from trunkline.agents.plugins import load_plugins
+from trunkline.client import ChannelPool, Directory
 from trunkline.errors import ConfigurationError
+from trunkline.mesh.agents import build_agents, map_brought_agents
 from trunkline.mesh.tools import load_mcp_config
-from trunkline.settings import load_settings
+from trunkline.settings import Settings, load_settings
 from trunkline.testing import mesh
+from trunkline.workflows.loading import load_workflow_agents
+from trunkline.workflows.plugins import list_plugin_names, load_plugin_agents
 
 BUNDLED = ["argocd", "currency", "echo", "math", "research"]
 WEATHER = """
@@ -180,6 +186,80 @@ def test_deleting_a_folder_deletes_just_that_agent(tmp_path: Path) -> None:
     )
     assert process.stdout.split() == ["argocd", "echo", "math", "research", "math", "research"]
     assert process.stderr.splitlines() == ["plugin.ignored currency"]
+
+
+async def answer(task: TaskContext) -> str:
+    return task.text
+
+
+FLOWS = """
+from pathlib import Path
+from trunkline import WorkflowPlugin, agent
+
+@agent(name="helper", description="Helps.")
+async def helper(task):
+    return "helped"
+
+@agent(name="mine", description="Is there already.")
+async def mine(task):
+    return "mine"
+
+FILE = Path(__file__).with_suffix(".yaml")
+plugin = WorkflowPlugin(file=FILE, agents=[helper, mine])
+"""
+FLOW = """
+name: hop
+nodes: [{id: start, type: start}, {id: end, type: end}]
+edges: [{from: start, to: end}]
+"""
+
+
+def test_the_workflows_that_ship_have_their_files_and_agents() -> None:
+    assert list_plugin_names() == ["direct-broadcast", "review"]
+    brought = load_plugin_agents(["review", "direct-broadcast", "flows"])
+    names = {flow: [each.card.name for each in agents] for flow, agents in brought.items()}
+    assert names == {"review": ["writer", "reviewer"], "direct-broadcast": []}
+    flows = load_workflow_agents(["review", "direct-broadcast"])
+    assert [flow.card.name for flow in flows] == ["review", "direct-broadcast"]
+
+
+@pytest.mark.parametrize("joining", [(), ("helper",)])
+async def test_a_workflow_of_a_package_brings_the_agents_that_a_mesh_lacks(
+    installer: Installer, joining: tuple[str, ...]
+) -> None:
+    name = f"flows{len(joining)}"
+    installer.install(name, FLOWS, f"[trunkline.workflows]\nhop = {name}:plugin\n")
+    (installer.folder / f"{name}.yaml").write_text(FLOW)
+    settings = Settings(workflows=("hop",), joining=joining)
+    async with ChannelPool(mesh_credentials()) as channels:
+        agents = build_agents(
+            settings,
+            load_mcp_config(settings, {}),
+            Directory(channels, "127.0.0.1:1"),
+            plugins={},
+            names=[],
+            others=[agent(name="mine", description="Is there.")(answer)],
+        )
+    found = [agent.card.name for agent in agents]
+    assert found == ["mine", "hop", *([] if joining else ["helper"])]
+    assert map_brought_agents(agents, settings) == ({} if joining else {"helper": "hop"})
+
+
+@pytest.mark.parametrize(
+    ("points", "problem"),
+    [
+        ("hop = {0}:FILE\n", "is no WorkflowPlugin"),
+        ("hop = {0}:nothing\n", "can't be loaded: AttributeError"),
+        ("review = {0}:plugin\n", "two packages have it"),
+    ],
+)
+def test_a_workflow_that_can_not_be_loaded_is_an_error(
+    installer: Installer, points: str, problem: str
+) -> None:
+    module = f"flows_{abs(hash(problem))}"
+    installer.install(module, FLOWS, f"[trunkline.workflows]\n{points.format(module)}")
+    with pytest.raises(ConfigurationError, match=problem):
+        load_workflow_agents([points.partition(" ")[0]])
 
 
 def test_a_package_adds_a_command(installer: Installer) -> None:

@@ -109,14 +109,19 @@ def test_a_summary_has_root_times_errors_and_tasks(store: SpanStore) -> None:
     assert list(summary.task_ids) == ["t-1"]
 
 
-def test_a_task_leads_to_the_latest_trace_that_worked_on_it(store: SpanStore) -> None:
+def test_a_task_leads_to_the_traces_that_worked_on_it(store: SpanStore) -> None:
     store.add([span(1, 1, at_s=10, trunkline_task_id="t-1")])
     store.add([span(2, 2, at_s=20, trunkline_task_id="t-1", a2a_task_id="t-1")])
     # A span that only refers to the task does not work on it.
     store.add([span(3, 3, at_s=30, a2a_task_id="t-1")])
     store.add([span(4, 4, at_s=30, a2a_task_id="t-2")])
-    assert ids(store.get_trace(task_id="t-1")) == ["2"]
+    assert ids(store.get_trace(task_id="t-1")) == ["1", "2"]
+    # Without any, the latest that refers to it.
     assert ids(store.get_trace(task_id="t-2")) == ["4"]
+    # Of many, the latest ten.
+    for number in range(5, 14):
+        store.add([span(number, number, at_s=10 * number, trunkline_task_id="t-1")])
+    assert len(ids(store.get_trace(task_id="t-1"))) == 10
 
 
 def test_an_unknown_trace_or_task_is_an_error(store: SpanStore) -> None:

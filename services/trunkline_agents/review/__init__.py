@@ -1,0 +1,1 @@
+"""The writer and the reviewer, with the workflows `review` and `direct-broadcast`."""
