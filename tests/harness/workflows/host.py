@@ -5,6 +5,7 @@ that it asks run elsewhere, and so does the messaging service.
 """
 
 from harness.workflows.building import action_node, agent_node, build
+from harness.workflows.kill_points import install_kill_points
 from trunkline import from_workflow, run
 
 NOTE = "harness.workflows.functions:note"
@@ -50,4 +51,5 @@ INNER = build(
 )
 
 if __name__ == "__main__":
+    install_kill_points()
     run(from_workflow(JOURNEY), from_workflow(INNER))
