@@ -11,9 +11,7 @@ _Size = TypeVar("_Size")
 class PromiseScale:
     """CI's size of a promise test, or the full one of `make prove`."""
 
-    def __init__(
-        self, test: str, seed: int, *, is_proof: bool, rounds: int | None = None
-    ) -> None:
+    def __init__(self, test: str, seed: int, *, is_proof: bool, rounds: int | None = None) -> None:
         self.is_proof = is_proof
         self._rounds = rounds
         self._test = test

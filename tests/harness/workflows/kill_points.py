@@ -11,15 +11,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from trunkline.agents.langgraph.interrupts import GraphContinuation
+from trunkline.agents.langgraph.run_reporter import AnswerStream
 from trunkline.reasoning.checkpoint_saver import EventLoopSaver
 from trunkline.workflows import compiler
 from trunkline.workflows.nodes import WorkflowRun, run_node
 
 POINTS: Final = ("began", "worked", "journaled", "committed")
 """The begin is in the journal; the work is done; the end is in the journal; the checkpoint is."""
-ASKING: Final = "asking"
-"""The requests for approval are in the journal, and the task does not wait yet."""
+TURN_POINTS: Final = ("asking", "answered", "deleted")
+"""The requests for approval are in the journal, and the task does not wait yet; the answer is, and
+the task has not ended; the checkpoints have been deleted. These are points of a workflow: its node
+is empty."""
 
+# The workflow whose answer was written last.
+_answered: list[str] = []
 # The plan that ran each node last. The nodes of the two workflows of one name don't run at once.
 _plans: dict[str, str] = {}
 
@@ -41,14 +46,22 @@ def install_kill_points() -> None:
         return result
 
     vars(compiler)["run_node"] = run_and_die
+    _wrap(AnswerStream, "finish", _after(_find_answered))
+    _wrap(EventLoopSaver, "adelete_thread", _after(lambda *_args: (_answered[-1], "", "deleted")))
     save = GraphContinuation.save
 
     def die_or_save(self: GraphContinuation, task: Any) -> None:
         if self.approvals:
-            _arrive("", "", ASKING)
+            _arrive(task.agent, "", "asking")
         save(self, task)
 
     setattr(GraphContinuation, "save", die_or_save)  # noqa: B010  a method of a class
+
+
+def _find_answered(stream: Any, *_args: Any) -> tuple[str, str, str]:
+    agent: str = stream._task.agent
+    _answered.append(agent)
+    return (agent, "", "answered")
 
 
 def _find_journaled(
@@ -62,8 +75,11 @@ def _find_committed(_saver: Any, _config: Any, writes: Any, *_args: Any) -> tupl
     visited: list[str] = dict(writes).get("visited", [])
     # The node of the graph that stands for a branch has all nodes of it.
     if len(visited) != 1:
-        return ("", "", "")
+        return _NOWHERE
     return (_plans[visited[0]], visited[0], "committed")
+
+
+_NOWHERE: Final = ("", "", "")
 
 
 def _after(place: Callable[..., tuple[str, str, str]]) -> Callable[[Any], Any]:
@@ -89,6 +105,6 @@ def _arrive(plan_id: str, node: str, point: str) -> None:
     except FileNotFoundError:
         return
     workflow, _, rest = wanted.partition("/")
-    if rest == f"{node} {point}" and plan_id.partition("@")[0] in {"", workflow}:
+    if rest == f"{node} {point}" and plan_id.partition("@")[0] == workflow:
         file.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
