@@ -26,7 +26,7 @@ from trunkline.errors import TrunklineError
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope
 from trunkline.tasks.lifecycle import TERMINAL, State
-from trunkline.v1 import event_pb2, message_service_pb2
+from trunkline.v1 import event_pb2, message_service_pb2, snapshot_pb2
 
 TESTS = Path(__file__).parents[1]
 NODES = [f"{flow.name}/{node.id}" for flow in (JOURNEY, INNER) for node in flow.nodes]
@@ -97,13 +97,12 @@ class Journey:
                 await self.follow(task_id, death)
         except TimeoutError:
             raise AssertionError((death, task_id, self.lines("hosts")[hosts:])) from None
-        ended = await self.mesh.get_task(task_id)
-        # A host that dies behind the end of a run is not missed by the run.
+        # A host may also die behind the end of a run.
         async with asyncio.timeout(_PATIENCE_S):
             while len(self.lines("hosts")) == hosts:  # noqa: ASYNC110  a file of a process
                 await asyncio.sleep(0.02)
         assert len(self.lines("hosts")) == hosts + 1, death
-        events = [event for batch in await self.mesh.events(task_id) for event in batch.events]
+        ended, events = await self.read(task_id)
         assert ended.task.status.state == State.TASK_STATE_COMPLETED, (death, status_texts(ended))
         finished = [event.step_finished for event in events if event.HasField("step_finished")]
         return Run(
@@ -117,6 +116,19 @@ class Journey:
                 if each.HasField("approval_requested")
             ),
         )
+
+    async def read(
+        self, task_id: str
+    ) -> tuple[snapshot_pb2.TaskSnapshot, Sequence[event_pb2.Event]]:
+        """Return a task and its events, once its host serves it."""
+        async with asyncio.timeout(_PATIENCE_S):
+            while True:
+                try:
+                    batches = await self.mesh.events(task_id)
+                    events = [event for batch in batches for event in batch.events]
+                    return await self.mesh.get_task(task_id), events
+                except TrunklineError:
+                    await asyncio.sleep(0.05)
 
     async def follow(self, task_id: str, death: Death) -> None:
         """Follow a run to its end, answer what it asks, and stop its host if this is to do it."""
