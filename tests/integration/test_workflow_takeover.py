@@ -99,11 +99,5 @@ async def find_parents(spans: SpanStore, task_id: str, last: str) -> dict[str, s
                     known = spans.get_trace(task_id=task_id)
                     if any(span.name == last for span in known):
                         by_id = {span.span_id: span.name for span in known}
-                        print(
-                            [
-                                (span.name, by_id.get(span.parent_span_id, span.parent_span_id))
-                                for span in known
-                            ]
-                        )
                         return {span.name: by_id.get(span.parent_span_id, "") for span in known}
                 await changed.wait()
