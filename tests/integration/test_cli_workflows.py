@@ -109,8 +109,9 @@ async def test_names_of_a_file_are_checked_against_a_mesh(mesh: MeshProcess, fol
 
     wrong = CALLER.replace("echo", "ecko").replace("parrot", "parot")
     file.write_text(wrong.replace("type: wait, duration: 1s", "type: tool, tool: math/add"))
-    where = {"TRUNKLINE_MESH": mesh.mesh_address}
-    faults = await run_command("workflow", "validate", str(file), "--json", **where)
+    faults = await run_command(
+        "workflow", "validate", str(file), "--json", TRUNKLINE_MESH=mesh.mesh_address
+    )
     assert faults.exit == 1
     checked = faults.json[str(file)]
     assert checked["unchecked"] == []

@@ -229,7 +229,10 @@ def _extend(rng: random.Random) -> str:
     """Return a long chain of nodes, with a few edges back and forward."""
     count = rng.choice((200, 1_000, 3_000))
     ids = ["start", *(f"n{number}" for number in range(count)), "end"]
-    nodes = [{"id": "start", "type": "start"}, {"id": "end", "type": "end"}]
+    nodes: list[dict[str, Any]] = [
+        {"id": "start", "type": "start"},
+        {"id": "end", "type": "end"},
+    ]
     nodes += [{"id": each, "type": "action", "set": {each: 1}} for each in ids[1:-1]]
     edges = [{"from": a, "to": b} for a, b in pairwise(ids)]
     for _ in range(rng.randrange(5)):
