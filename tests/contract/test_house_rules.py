@@ -66,7 +66,10 @@ TELEMETRY_EDGES = (
 )
 TELEMETRY_MACHINERY = ("opentelemetry.sdk", "opentelemetry.exporter")
 
-HEAVY_LIBRARIES = ("langgraph", "langchain_core", "mcp", "sympy", "opentelemetry.exporter")
+HEAVY_LIBRARIES = (
+    *("langgraph", "langchain_core", "mcp", "sympy", "opentelemetry.exporter"),
+    "jsonschema",
+)
 LIGHT_PACKAGES = ("cli", "client", "errors", "journal", "settings", "tasks", "telemetry")
 
 
@@ -344,6 +347,8 @@ def light_modules() -> list[str]:
         "trunkline",
         # `trunkline.Client`, for programs that run no mesh.
         "trunkline_bridge.client.client",
+        # Commands run a workflow's file on a mesh of its own, and load it first.
+        "trunkline.workflows.loading",
         *(f"trunkline.{package}" for package in LIGHT_PACKAGES if package in packages),
     ]
 

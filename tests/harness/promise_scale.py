@@ -11,14 +11,24 @@ _Size = TypeVar("_Size")
 class PromiseScale:
     """CI's size of a promise test, or the full one of `make prove`."""
 
-    def __init__(self, test: str, seed: int, *, is_proof: bool) -> None:
+    def __init__(self, test: str, seed: int, *, is_proof: bool, rounds: int | None = None) -> None:
         self.is_proof = is_proof
+        self._rounds = rounds
         self._test = test
         self._seed = seed
 
     def pick(self, *, ci: _Size, prove: _Size) -> _Size:
         """Return the value for the current size."""
         return prove if self.is_proof else ci
+
+    def rounds(self, default: int) -> int:
+        """Return the rounds of a proof that repeats itself: those of `--rounds`, else its own."""
+        return self._rounds or default
+
+    def show_progress(self, done: int, all: int, step: object) -> None:  # noqa: A002
+        """Print a line in a proof, so that a long one shows that it goes on."""
+        if self.is_proof:
+            sys.stderr.write(f"{self._test} {done}/{all} {step}\n")
 
     def report(self, **figures: object) -> None:
         """Print one line of figures, in a proof; CI asserts outcomes and times nothing."""

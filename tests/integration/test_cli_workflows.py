@@ -28,6 +28,20 @@ edges:
   - {from: start, to: ask}
   - {from: ask, to: end}
 """
+CALLER = """
+name: caller
+nodes:
+  - {id: start, type: start}
+  - {id: ask, type: agent, agent: echo}
+  - {id: use, type: wait, duration: 1s}
+  - {id: speak, type: workflow, workflow: parrot, inputs: {text: hi}}
+  - {id: end, type: end}
+edges:
+  - {from: start, to: ask}
+  - {from: ask, to: use}
+  - {from: use, to: speak}
+  - {from: speak, to: end}
+"""
 HELD = """
 name: held
 nodes:
@@ -85,6 +99,29 @@ async def test_a_workflow_runs_by_its_name_over_a2a_and_for_a_supervisor(
     spans = await run("trace", ran.json["trace_id"], "--mesh", mesh.mesh_address, "--json")
     nodes = {span["name"] for span in spans.json}
     assert {"run_node start", "run_node ask", "run_node end"} <= nodes
+
+
+async def test_names_of_a_file_are_checked_against_a_mesh(mesh: MeshProcess, folder: Path) -> None:
+    file = folder / "caller.yaml"
+    file.write_text(CALLER)
+    valid = await run_command("workflow", "validate", str(file), "--mesh", mesh.mesh_address)
+    assert (valid.exit, valid.out.strip(), valid.err) == (0, f"ok  {file}", "")
+
+    wrong = CALLER.replace("echo", "ecko").replace("parrot", "parot")
+    file.write_text(wrong.replace("type: wait, duration: 1s", "type: tool, tool: math/add"))
+    faults = await run_command(
+        "workflow", "validate", str(file), "--json", TRUNKLINE_MESH=mesh.mesh_address
+    )
+    assert faults.exit == 1
+    checked = faults.json[str(file)]
+    assert checked["unchecked"] == []
+    found = {each["line"]: each["problem"] for each in checked["faults"]}
+    assert "the mesh has no agent 'ecko'; did you mean 'echo'?" in found[5]
+    assert "the mesh has no tool 'math/add'" in found[6]
+    assert "the mesh has no workflow 'parot'; did you mean 'parrot'?" in found[7]
+    unchecked = await run("workflow", "validate", str(file))
+    assert unchecked.exit == 0
+    assert "agents, tools, workflows were not checked" in unchecked.err
 
 
 async def test_a_started_run_is_paused_resumed_and_canceled(mesh: MeshProcess) -> None:

@@ -304,6 +304,34 @@ async def test_branches_go_on_alone_nest_and_join_in_a_loop(
     ]
 
 
+async def test_parallel_nodes_share_a_join_side_by_side_and_within_each_other(
+    mesh: SmallMesh, helpers: Helpers
+) -> None:
+    flow = build(
+        "shared",
+        {"id": "size", "type": "condition", "handler": f"{FUNCTIONS}:is_long"},
+        {"id": "one", "type": "parallel", "join": "joined"},
+        {"id": "inner", "type": "parallel", "join": "joined"},
+        {"id": "two", "type": "parallel", "join": "joined"},
+        *(agent_node(name, "echo", name) for name in "abcde"),
+        action_node("joined", set={"all": "${last.data}"}, handler=f"{FUNCTIONS}:split"),
+        {"id": "end", "output": "${last.text}, ${string(steps)} steps"},
+        edges="""start > size > one: true
+            size > two: false
+            one > a > joined > end
+            one > inner > b > joined
+            inner > c > joined
+            two > d > joined
+            two > e > joined""",
+    )
+    long = await run(mesh, flow, "something")
+    short = await mesh.ask("no", agent="shared")
+
+    # The join runs once, when the branches of the inner node and of the outer one have arrived.
+    assert texts(long) == ["a + b + c, 8 steps"], status_texts(long)
+    assert texts(short) == ["d + e, 6 steps"], status_texts(short)
+
+
 async def test_a_failed_branch_ends_the_run_and_cancels_the_others(
     mesh: SmallMesh, helpers: Helpers
 ) -> None:
@@ -489,17 +517,29 @@ async def test_a_run_ends_on_its_version_after_a_restart_with_a_newer_file(tmp_p
             pass
 
 
-async def test_a_run_has_a_time_limit(mesh: SmallMesh, helpers: Helpers) -> None:
-    flow = build(
-        "hurried",
-        agent_node("hold", "gated"),
-        edges="start > hold > end",
-        limits={"time": "300ms"},
+async def test_a_run_has_the_time_limit_of_its_version(mesh: SmallMesh, helpers: Helpers) -> None:
+    hurried, patient = (
+        build(
+            "hurried",
+            agent_node("hold", "gated"),
+            edges="start > hold > end",
+            limits=limits,
+            version=number,
+        )
+        for number, limits in ((1, {"time": "300ms"}), (2, {}))
     )
-    failed = await run(mesh, flow)
-
+    await mesh.join(from_workflow(hurried, patient))
+    task_id = await mesh.begin("hi", agent="hurried")
+    failed = await send(
+        mesh, "hurried", text="hi", metadata={"trunkline/workflow-version": hurried.version}
+    )
     assert failed.task.status.state == State.TASK_STATE_FAILED
     assert "deadline" in status_texts(failed)
+
+    # The newest version has no limit.
+    helpers.gate.set()
+    ended = await mesh.until(task_id, lambda now: now.task.status.state in TERMINAL)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
 
 
 async def test_a_workflow_runs_another_one_of_a_version(mesh: SmallMesh, helpers: Helpers) -> None:

@@ -41,4 +41,10 @@ def rng(seed: int) -> random.Random:
 @pytest.fixture
 def scale(request: pytest.FixtureRequest, seed: int) -> PromiseScale:
     """The size of the test, and the report of its figures."""
-    return PromiseScale(request.node.name, seed, is_proof=request.config.getoption("--prove"))
+    config = request.config
+    return PromiseScale(
+        request.node.name,
+        seed,
+        is_proof=config.getoption("--prove"),
+        rounds=config.getoption("--rounds"),
+    )

@@ -1,29 +1,41 @@
 """Any file is a valid workflow or a list of faults: never a traceback, a hang, or much memory."""
 
+import asyncio
 import random
 import resource
 import time
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
 
 from harness.promise_scale import PromiseScale, percentiles
 from harness.workflows.files import VALID, mutate
+from trunkline import TaskContext, agent, from_workflow
+from trunkline.testing import mesh
 from trunkline.workflows.builders import dump_workflow
 from trunkline.workflows.compiler import compile_workflow
+from trunkline.workflows.definition import Workflow
 from trunkline.workflows.drawing import draw_mermaid, draw_svg
 from trunkline.workflows.reader import parse_source
 from trunkline.workflows.validation import validate_source
 
 # Far above the time of any file on a busy machine.
 LIMIT_S = 20.0
+BATCH = 50
 LIMIT_BYTES = 200 * 1024 * 1024
 
 
-def test_mutated_files_are_valid_or_have_faults(scale: PromiseScale, rng: random.Random) -> None:
+async def test_mutated_files_run_or_have_faults(
+    scale: PromiseScale, rng: random.Random, caplog: pytest.LogCaptureFixture
+) -> None:
     for content in VALID:
         assert validate_source(parse_source(content, "w.yaml")).faults == ()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     times: list[float] = []
     valid = 0
     files = scale.pick(ci=300, prove=10_000)
+    runnable: list[Workflow] = []
     for _ in range(files):
         name, content = mutate(rng)
         began = time.monotonic()
@@ -41,10 +53,44 @@ def test_mutated_files_are_valid_or_have_faults(scale: PromiseScale, rng: random
         text = dump_workflow(workflow)
         again = validate_source(parse_source(text.encode(), "again.yaml"))
         assert again.workflow == workflow, (content, again.faults)
+        runnable.append(workflow.model_copy(update={"name": f"w-{len(runnable)}"}))
     assert max(times) < LIMIT_S
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     assert grown < LIMIT_BYTES
     assert 0 < valid < files
+    ended = await run_all(runnable[: scale.pick(ci=3, prove=files)])
+    defects = [each for each in caplog.records if each.message == "agent.failed"]
+    assert defects == []
     scale.report(
-        files=files, valid=valid, time=percentiles(times), grown_mib=round(grown / 1024 / 1024)
+        files=files,
+        valid=valid,
+        ran=dict(ended),
+        time=percentiles(times),
+        grown_mib=round(grown / 1024 / 1024),
     )
+
+
+async def run_all(workflows: Sequence[Workflow]) -> Counter[str]:
+    """Run valid workflows, which may wait or ask; return the states of their tasks, counted."""
+
+    @agent(name="writer", description="Writes.")
+    async def writer(task: TaskContext) -> str:
+        return f"a draft of {task.text}"
+
+    @agent(name="reviewer", description="Scores.")
+    async def reviewer(task: TaskContext) -> str:
+        return '{"score": 90}'
+
+    ended: Counter[str] = Counter()
+    for first in range(0, len(workflows), BATCH):
+        batch = [
+            workflow.model_copy(
+                update={"limits": workflow.limits.model_copy(update={"time": "2s"})}
+            )
+            for workflow in workflows[first : first + BATCH]
+        ]
+        agents = map(from_workflow, batch)
+        async with asyncio.timeout(BATCH * LIMIT_S), mesh(*agents, writer, reviewer) as running:
+            results = [await running.ask("hi", agent=workflow.name) for workflow in batch]
+            ended.update(result.state.name for result in results)
+    return ended

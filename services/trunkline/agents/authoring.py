@@ -55,6 +55,8 @@ class FunctionAgent:
     """The agent's settings, once its host or `with_settings` has set them."""
     is_pausable: bool = False
     """Its tasks may be paused: it waits for `TurnRuntime.pause` before each step."""
+    time_limit_s: Callable[[message_pb2.Message], float | None] | None = None
+    """Returns the longest lifetime of the task that a message begins, instead of `timeout_s`."""
     lifespan: Lifespan | None = None
     """Opened while the agent is served. It gets a function that reports a changed card; the agent
     joins the mesh at its first call."""
@@ -67,6 +69,10 @@ class FunctionAgent:
     def message_types(self) -> Sequence[str]:
         """The types of messages that it handles. Empty: messages come as requests."""
         return self.handlers.types
+
+    def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
+        """Return the longest lifetime of the task that a message begins; None: no limit."""
+        return self.timeout_s if self.time_limit_s is None else self.time_limit_s(message)
 
     def on(self, message_type: type[BaseModel] | str) -> Callable[[_HandlerT], _HandlerT]:
         """Register a handler of messages between agents, by the model or the name of their type.

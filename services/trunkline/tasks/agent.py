@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import agent_card_pb2
+from trunkline.v1 import agent_card_pb2, message_pb2
 
 
 class Agent(Protocol):
@@ -55,6 +55,14 @@ class CancelableAgent(Protocol):
 
     async def cancel_waiting(self, turn: TurnRuntime) -> None:
         """End what a waiting task left elsewhere, because the task is canceled. It has seconds."""
+
+
+@runtime_checkable
+class TimedAgent(Protocol):
+    """An agent whose tasks have time limits that depend on what they are to do."""
+
+    def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
+        """Return the longest lifetime of the task that a message begins; None: no limit."""
 
 
 @runtime_checkable

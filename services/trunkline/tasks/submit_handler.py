@@ -21,7 +21,7 @@ from trunkline.journal.fold import initial_snapshot
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.journal.store import WebhookRow
 from trunkline.tasks.admission import AdmissionControl
-from trunkline.tasks.agent import Agent
+from trunkline.tasks.agent import Agent, TimedAgent
 from trunkline.tasks.approvals import answers_since
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
@@ -101,7 +101,8 @@ class SubmitHandler:
         name = agent.card.name
         tree = admit_task(name, submission, self._settings.tree)
         self._admissions.check(name, account, is_child=submission.HasField("parent"))
-        timeout_s = self._find_timeout_s(agent, is_root=not submission.HasField("parent"))
+        is_root = not submission.HasField("parent")
+        timeout_s = self._find_timeout_s(agent, stored, is_root=is_root)
         created = build_task_created(name, task_id, stored, submission, timeout_s=timeout_s)
         if tree is not None:
             created.tree.CopyFrom(tree)
@@ -252,9 +253,14 @@ class SubmitHandler:
             raise TaskEndedError(row.task_id, "being ended")
         return future.result()
 
-    def _find_timeout_s(self, agent: Agent, *, is_root: bool) -> float | None:
+    def _find_timeout_s(
+        self, agent: Agent, message: message_pb2.Message, *, is_root: bool
+    ) -> float | None:
         """Return the longest lifetime of a new task; None: no limit."""
-        own_s = self._settings.agent_timeouts.get(agent.card.name, agent.timeout_s)
+        own_s = agent.timeout_s
+        if isinstance(agent, TimedAgent):
+            own_s = agent.find_time_limit_s(message)
+        own_s = self._settings.agent_timeouts.get(agent.card.name, own_s)
         tree_s = self._settings.tree.timeout_s if is_root else None
         return min((limit for limit in (own_s, tree_s) if limit is not None), default=None)
 

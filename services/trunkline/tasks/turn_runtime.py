@@ -117,6 +117,7 @@ class TurnRuntime:
         self._state = latest.task.status.state
         self._is_over = False
         self._is_canceling = False
+        self._end_callbacks: list[Callable[[], Awaitable[None]]] = []
         start = latest.sequence if attempt is None else attempt.turn_start
         self._ids = IdAllocator(latest, start)
         self._open_calls = {
@@ -359,6 +360,17 @@ class TurnRuntime:
         self._is_over = state in TERMINAL or state in INTERRUPTED
         emitter.put(event)
         await emitter.commit()
+        if state in TERMINAL:
+            callbacks, self._end_callbacks = self._end_callbacks, []
+            for callback in callbacks:
+                await callback()
+
+    def on_end(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """Call and await a function when the task's end is durable, also an end by the host.
+
+        It deletes what a host needs that takes the task over before its end.
+        """
+        self._end_callbacks.append(callback)
 
     async def request_approval(
         self, tool: str, arguments: Mapping[str, Any] | None = None

@@ -14,7 +14,7 @@ from trunkline.messaging.replies import read_envelope
 from trunkline.runtime import load_in_thread
 from trunkline.settings import Settings
 from trunkline.tasks.context import TaskContext, get_turn_runtime
-from trunkline.v1 import event_pb2
+from trunkline.v1 import event_pb2, message_pb2
 from trunkline.workflows.definition import (
     AgentNode,
     ConditionNode,
@@ -60,7 +60,6 @@ def from_workflow(*workflows: Workflow | str | Path) -> FunctionAgent:
         raise ConfigurationError("from_workflow", problem)
     runner = _Runner({workflow.version: workflow for workflow in definitions})
     newest = runner.newest
-    time = newest.limits.time
     make = agent(
         name=newest.name,
         description=newest.description or f"Runs the workflow {newest.name}.",
@@ -70,9 +69,13 @@ def from_workflow(*workflows: Workflow | str | Path) -> FunctionAgent:
         input_modes=_MODES,
         output_modes=_MODES,
         resumable=True,
-        timeout_s=None if time is None else parse_duration(time),
     )
-    built = replace(make(runner.run), lifespan=runner.open, is_pausable=True)
+    built = replace(
+        make(runner.run),
+        lifespan=runner.open,
+        is_pausable=True,
+        time_limit_s=runner.find_time_limit_s,
+    )
     runner.card = built.card
     return built
 
@@ -142,6 +145,16 @@ class _Runner:
         except RunEnded as end:
             await (task.reject if end.state == "rejected" else task.fail)(end.text)
 
+    def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
+        """Return the time limit of the version that the task of a message takes."""
+        try:
+            workflow = self._read_version(self._choose_new_version(message))
+        except ConfigurationError:
+            # The run fails with the reason.
+            return None
+        time = workflow.limits.time
+        return None if time is None else parse_duration(time)
+
     def _choose_version(self, task: TaskContext[Any]) -> int:
         """Return the version of the task; for a new one the requested or the current version."""
         name = self.newest.name
@@ -149,12 +162,16 @@ class _Runner:
             owner, _, number = plan.plan_id.rpartition("@")
             if owner == name and number.isdigit():
                 return int(number)
-        requested = task.message.metadata.fields.get(VERSION_KEY)
+        return self._choose_new_version(task.message)
+
+    def _choose_new_version(self, message: message_pb2.Message) -> int:
+        """Return the version that a message requests, else the current one."""
+        requested = message.metadata.fields.get(VERSION_KEY)
         if requested is not None:
             return int(requested.number_value)
         if self._versions is None:
             return self.newest.version
-        current = self._versions.current(name)
+        current = self._versions.current(self.newest.name)
         self._show_version(current)
         return current
 
@@ -165,16 +182,19 @@ class _Runner:
             if self._on_change is not None:
                 self._on_change()
 
+    def _read_version(self, number: int) -> Workflow:
+        """Return a version. Raises ConfigurationError if there is none."""
+        if self._versions is not None:
+            return self._versions.load(self.newest.name, number)
+        if number not in self.published:
+            raise ConfigurationError(f"workflow {self.newest.name!r}", f"no version {number}")
+        return self.published[number]
+
     async def _load(self, number: int) -> FunctionAgent:
         """Return the compiled graph of a version as an agent."""
         built = self._agents.get(number)
         if built is None:
-            if self._versions is not None:
-                workflow = self._versions.load(self.newest.name, number)
-            elif number in self.published:
-                workflow = self.published[number]
-            else:
-                raise ConfigurationError(f"workflow {self.newest.name!r}", f"no version {number}")
+            workflow = self._read_version(number)
             # LangGraph takes a second to load.
             built = self._agents[number] = await load_in_thread(_build_graph_agent, workflow)
         return built

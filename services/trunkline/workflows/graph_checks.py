@@ -182,7 +182,6 @@ class GraphChecks:
             if isinstance(node, ParallelNode)
         }
         is_complete = bool(starts)
-        owners: dict[str, str] = {}
         for node_id, join in joins.items():
             keys: Keys = (*self.keys_of(node_id), "join")
             if join not in self.nodes or join == node_id:
@@ -192,10 +191,6 @@ class GraphChecks:
                 )
                 is_complete = False
                 continue
-            if owners.setdefault(join, node_id) != node_id:
-                problem = f"{join!r} is the join of {owners[join]!r}, too; add a join for this one"
-                self._document.add(keys, problem)
-                is_complete = False
             edges = self._outgoing[node_id]
             if len(edges) < 2:
                 problem = "has less than two branches; add edges, or make it another node"
@@ -220,7 +215,7 @@ class GraphChecks:
                 scope = scopes[node_id]
                 if node_id in joins:
                     scope = (*scope, (node_id, number))
-                if scope and edge.target == joins[scope[-1][0]]:
+                while scope and edge.target == joins[scope[-1][0]]:
                     scope = scope[:-1]
                 known = scopes.get(edge.target)
                 if known is None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from google.protobuf import json_format
-from langgraph.types import interrupt
 
 from trunkline import telemetry
 from trunkline.client.backoff import Backoff
@@ -189,6 +188,9 @@ async def _run_workflow(
 
 async def _ask(run: WorkflowRun, agent: str, content: Content) -> Result:
     """Ask an agent. Its questions are asked of the caller of the workflow."""
+    # LangGraph takes a second to load, and the module of an agent is loaded by every command.
+    from langgraph.types import interrupt
+
     answer = await run.task.ask(agent, content, check=False)
     while answer.is_question:
         reply = interrupt(answer.text)
@@ -272,6 +274,8 @@ ACTIONS: Final[
 
 
 async def _approve(node: ApprovalNode, variables: Mapping[str, Any], _run: WorkflowRun) -> Result:
+    from langgraph.types import interrupt
+
     last = variables["last"]
     arguments = {"question": render(node.question, variables), **render(node.arguments, variables)}
     request = {"action_requests": [{"name": node.id, "args": arguments}]}

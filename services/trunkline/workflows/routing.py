@@ -53,7 +53,8 @@ def find_branches(workflow: Workflow, start: str) -> Branches:
             scope = scopes[node]
             if node in joins:
                 scope = (*scope, (node, number))
-            if scope and edge.target == joins[scope[-1][0]]:
+            # Of parallel nodes within each other that share a join, all branches end there.
+            while scope and edge.target == joins[scope[-1][0]]:
                 scope = scope[:-1]
             known = scopes.get(edge.target)
             if known is None:

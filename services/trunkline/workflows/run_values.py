@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from google.protobuf import json_format
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
 
 from trunkline.tasks.content import to_json
 from trunkline.v1 import message_pb2, part_pb2
@@ -90,6 +88,10 @@ def _find_text_field(schema: JsonSchema | None) -> str:
 
 def _find_problem(schema: JsonSchema, value: Any) -> str:  # noqa: ANN401  a JSON value
     """Return the first fault of a value, with its field; empty: there is none."""
+    # With its optional parsers, it takes a second to load.
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
     validator = Draft202012Validator(dict(schema))
     error = best_match(validator.iter_errors(value))
     if error is None:

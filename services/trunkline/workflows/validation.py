@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import jsonschema
-from jsonschema.exceptions import SchemaError
-
 from trunkline.errors import ConfigurationError
 from trunkline.workflows.definition import (
     BUILT_IN_ACTIONS,
@@ -249,8 +246,12 @@ class _Checks:
             self._add(keys, problem)
 
     def _check_schema(self, keys: Keys, schema: Mapping[str, Any]) -> None:
+        # With its optional parsers, it takes a second to load, and few files have schemas.
+        from jsonschema import Draft202012Validator
+        from jsonschema.exceptions import SchemaError
+
         try:
-            jsonschema.Draft202012Validator.check_schema(dict(schema))
+            Draft202012Validator.check_schema(dict(schema))
         except SchemaError as error:
             path = [key for key in error.absolute_path if isinstance(key, str | int)]
             self._add((*keys, *path), f"is no JSON Schema: {error.message}")
@@ -265,6 +266,8 @@ class _Checks:
         self, keys: Keys, values: Mapping[str, Any], schema: Mapping[str, Any]
     ) -> None:
         """Check arguments against a schema, as far as they are known before a run."""
+        from jsonschema import Draft202012Validator
+
         properties = schema.get("properties")
         properties = properties if isinstance(properties, Mapping) else {}
         for name in schema.get("required", ()):
@@ -276,9 +279,7 @@ class _Checks:
                     near = suggest(name, list(properties))
                     self._add((*keys, name), f"there is no argument {name!r}; {near}")
             elif not _has_template(value):
-                validator = jsonschema.Draft202012Validator(
-                    {**schema, **_as_root(properties[name])}
-                )
+                validator = Draft202012Validator({**schema, **_as_root(properties[name])})
                 for error in list(validator.iter_errors(value))[:5]:
                     self._add((*keys, name, *error.absolute_path), error.message)
 

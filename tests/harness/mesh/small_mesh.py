@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp
+
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
 from trunkline.agents.hosting import (
@@ -30,6 +32,7 @@ from trunkline.settings import Settings, SupervisorSettings
 from trunkline.supervisor import ChildLimits, Planner, Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.host import TaskHost
+from trunkline.traces import OtlpServicer, SpanStore
 from trunkline.v1 import (
     event_pb2,
     message_pb2,
@@ -244,9 +247,13 @@ class SmallMesh:
 
 @asynccontextmanager
 async def open_small_mesh(
-    folder: Path, *, lease_s: float = 10.0, audit: AuditLog | None = None
+    folder: Path,
+    *,
+    lease_s: float = 10.0,
+    audit: AuditLog | None = None,
+    spans: SpanStore | None = None,
 ) -> AsyncIterator[SmallMesh]:
-    """Open a mesh with a registry and without hosts."""
+    """Open a mesh with a registry and without hosts. It stores the spans of other processes."""
     async with AsyncExitStack() as stack:
         # Long, because a busy machine may be silent. Hosts that leave close their connections.
         channels = await stack.enter_async_context(
@@ -255,6 +262,12 @@ async def open_small_mesh(
         registry = await stack.enter_async_context(RegistryServicer(lease_s, audit))
         server = MeshServer(mesh_credentials(), audit=audit)
         server.add_registry(registry)
+        if spans is not None:
+            server.add_service(
+                "opentelemetry.proto.collector.trace.v1.TraceService",
+                otlp.add_TraceServiceServicer_to_server,
+                OtlpServicer(spans),
+            )
         (address,) = await server.start("127.0.0.1:0")
         stack.push_async_callback(server.stop, 0)
         mesh = SmallMesh(stack, folder, channels, address, audit)

@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+from itertools import pairwise
 from typing import Any, Final
 
 import yaml
@@ -89,7 +90,34 @@ DICTIONARY: Final[dict[str, Any]] = {
         {"from_node": "publish", "to_node": "end"},
     ],
 }
-VALID: Final = (REVIEW.encode(), PARALLEL.encode(), json.dumps(DICTIONARY).encode())
+SHARED_JOIN: Final = """\
+nodes:
+  - {id: choose, type: condition, handler: "json:loads"}
+  - {id: one, type: parallel, join: met}
+  - {id: inner, type: parallel, join: met}
+  - {id: two, type: parallel, join: met}
+  - {id: a, type: action, config: {}, handler: "json:dumps"}
+  - {id: b, type: agent, handler: student}
+  - {id: met, type: action, handler: "json:dumps"}
+  - {id: end, type: end}
+edges:
+  - {from_node: choose, to_node: one, condition: "true"}
+  - {from_node: choose, to_node: two}
+  - {from_node: one, to_node: a}
+  - {from_node: one, to_node: inner}
+  - {from_node: a, to_node: met}
+  - {from_node: inner, to_node: b}
+  - {from_node: inner, to_node: met}
+  - {from_node: b, to_node: met}
+  - {from_node: two, to_node: met}
+  - {from_node: two, to_node: met}
+  - {from_node: met, to_node: end}
+start_node: choose
+"""
+VALID: Final = (
+    *(REVIEW.encode(), PARALLEL.encode(), SHARED_JOIN.encode()),
+    json.dumps(DICTIONARY).encode(),
+)
 
 _TOKENS: Final = (
     b"[",
@@ -155,7 +183,12 @@ _VALUES: Final[tuple[Any, ...]] = (
 
 
 def mutate(rng: random.Random) -> tuple[str, bytes]:
-    """Return the name and the content of a file: a valid one with a few things changed."""
+    """Return the name and the content of a file: a valid one with a few things changed.
+
+    One of ten is large, deep, or refers to itself.
+    """
+    if rng.random() < 0.1:
+        return rng.choice(("w.yaml", "w.json")), rng.choice(_EXTREMES)(rng).encode()
     content = rng.choice(VALID)
     if rng.random() < 0.5:
         return rng.choice(("w.yaml", "w.json")), _mutate_bytes(rng, content)
@@ -165,6 +198,101 @@ def mutate(rng: random.Random) -> tuple[str, bytes]:
     if rng.random() < 0.5:
         return "w.json", json.dumps(value, ensure_ascii=rng.random() < 0.5).encode()
     return "w.yaml", yaml.safe_dump(value, allow_unicode=True, sort_keys=False).encode()
+
+
+def _bomb(rng: random.Random) -> str:
+    """Return anchors, each of which expands the one before several times."""
+    lines = ["a0: &a0 [x, x]"]
+    for level in range(1, rng.randint(2, 40)):
+        names = ", ".join(rng.choices([f"*a{level - 1}", f"*a{max(0, level - 2)}"], k=9))
+        lines.append(f"a{level}: &a{level} [{names}]")
+    return "\n".join([*lines, REVIEW.replace("inputs:", "inputs: *a1\nx:", 1)])
+
+
+def _cycle(rng: random.Random) -> str:
+    """Return a value that has itself as a part."""
+    value = rng.choice(("&c [*c]", "&c {a: *c}", "&c {*c : 1}", "&c [[[*c, 1]]]"))
+    return rng.choice(
+        (f"nodes: {value}", REVIEW.replace("{type: integer}", value, 1), f"{value}\n{REVIEW}")
+    )
+
+
+def _nest(rng: random.Random) -> str:
+    """Return a value that is nested deeply, open or closed."""
+    depth = rng.choice((30, 41, 500, 20_000, 100_000))
+    opening, closing = rng.choice((("[", "]"), ('{"a":', "}"), ("{a: ", "}"), ("- ", "")))
+    value = opening * depth + "1" + closing * rng.choice((depth, 0))
+    return value if rng.random() < 0.5 else REVIEW.replace("{type: integer}", value, 1)
+
+
+def _extend(rng: random.Random) -> str:
+    """Return a long chain of nodes, with a few edges back and forward."""
+    count = rng.choice((200, 1_000, 3_000))
+    ids = ["start", *(f"n{number}" for number in range(count)), "end"]
+    nodes: list[dict[str, Any]] = [
+        {"id": "start", "type": "start"},
+        {"id": "end", "type": "end"},
+    ]
+    nodes += [{"id": each, "type": "action", "set": {each: 1}} for each in ids[1:-1]]
+    edges = [{"from": a, "to": b} for a, b in pairwise(ids)]
+    for _ in range(rng.randrange(5)):
+        edge = {"from": rng.choice(ids), "to": rng.choice(ids), "condition": "failed"}
+        edges.append(edge)
+    return json.dumps({"name": "long", "nodes": nodes, "edges": edges})
+
+
+def _fill(rng: random.Random) -> str:
+    """Return a file that is too large, or has a huge text, number or key."""
+    text = rng.choice(("x", "9", "${", "\\", "(", "a.", "- ", "\t")) * rng.choice((10_000, 300_000))
+    return rng.choice((text, f"{text}: 1", REVIEW.replace("A writer", f'"{text}"', 1)))
+
+
+def _express(rng: random.Random) -> str:
+    """Return a workflow with a random expression of CEL."""
+    tokens = (
+        *("input", "nodes.draft", "data", "last.text", "steps", "1", "'x'", "true", "null", "[1]"),
+        *(
+            "{'a': 1}",
+            "+",
+            "-",
+            "*",
+            "/",
+            "%",
+            "==",
+            "<",
+            "&&",
+            "||",
+            "!",
+            "?",
+            ":",
+            "in",
+            ".",
+            ",",
+        ),
+        *("(", ")", "[", "]", "{", "}", "size(", "has(", ".map(x, ", ".all(x, ", ".matches("),
+        *(
+            "duration('1s')",
+            "timestamp('x')",
+            "int(",
+            "0x",
+            "1e400",
+            "'\\\\'",
+            "b'x'",
+            "r'",
+            "9" * 40,
+        ),
+    )
+    text = " ".join(rng.choices(tokens, k=rng.randint(1, 30)))
+    old = rng.choice(("nodes.score.data.score >= 80", "steps < 12 && has(nodes.draft)"))
+    value = yaml.safe_load(REVIEW)
+    for node in value["nodes"]:
+        for case in node.get("cases", ()):
+            case["when"] = text if case["when"] == old else case["when"]
+    value["nodes"][1]["message"] = f"${{{text}}}" if rng.random() < 0.3 else "hi"
+    return json.dumps(value)
+
+
+_EXTREMES: Final = (_bomb, _cycle, _nest, _extend, _fill, _express, _express, _express)
 
 
 def _mutate_bytes(rng: random.Random, content: bytes) -> bytes:

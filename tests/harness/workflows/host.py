@@ -4,8 +4,14 @@
 that it asks run elsewhere, and so does the messaging service.
 """
 
+import os
+import signal
+from pathlib import Path
+
 from harness.workflows.building import action_node, agent_node, build
+from harness.workflows.kill_points import install_kill_points
 from trunkline import from_workflow, run
+from trunkline.workflows.compiler import compile_workflow
 
 NOTE = "harness.workflows.functions:note"
 
@@ -49,5 +55,36 @@ INNER = build(
     edges="start > ask > end",
 )
 
+
+def serve_again_and_again() -> None:
+    """Serve in a child process, in a further one each time when it has died.
+
+    The modules are loaded before, because that takes longer than all else of a start. The file
+    `hosts` in the folder WORKFLOW_FOLDER has the id of each child in a line. SIGTERM ends both.
+    """
+    ends = False
+    child = 0
+
+    def end(*_args: object) -> None:
+        nonlocal ends
+        ends = True
+        if child:
+            os.kill(child, signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+    install_kill_points()
+    # It loads LangGraph, too.
+    compile_workflow(JOURNEY)
+    while not ends:
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            run(from_workflow(JOURNEY), from_workflow(INNER))
+            return
+        with (Path(os.environ["WORKFLOW_FOLDER"]) / "hosts").open("a", encoding="utf-8") as file:
+            file.write(f"{child}\n")
+        os.waitpid(child, 0)
+
+
 if __name__ == "__main__":
-    run(from_workflow(JOURNEY), from_workflow(INNER))
+    serve_again_and_again()

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from harness.workflows.files import DICTIONARY, PARALLEL, REVIEW
 from trunkline.errors import ConfigurationError
@@ -216,13 +217,6 @@ FAULTS = [
     ),
     (
         PARALLEL,
-        "join: met}",
-        "join: merge}",
-        "join: merge}\n  - {id: b",
-        "is the join of 'outer', too",
-    ),
-    (
-        PARALLEL,
         "{from: inner, to: c}",
         "{from: inner, to: c, condition: x}",
         "condition: x",
@@ -290,6 +284,35 @@ def test_the_dictionary_form_is_converted() -> None:
     assert [node.type for node in validation.workflow.nodes][1] == "agent"
     assert validation.workflow.edges[0].target == "student_proposes"
     assert validation.workflow.edges[3].condition == "true"
+
+
+def test_a_run_of_the_dictionary_form_begins_at_its_start_node() -> None:
+    nodes = DICTIONARY["nodes"][1:]
+    edges = DICTIONARY["edges"][1:]
+    form = {"nodes": nodes, "edges": edges, "start_node": "student-proposes"}
+    validation = validate_source(convert_source(form))
+    assert validation.workflow is not None, validation.faults
+    start = validation.workflow.nodes[-1]
+    assert (start.id, start.type) == ("start", "start")
+    assert validation.workflow.edges[-1].source == "start"
+    assert validation.workflow.edges[-1].target == "student_proposes"
+    named = validate_source(convert_source({**DICTIONARY, "start_node": "start"}))
+    assert named.workflow == validate_source(convert_source(DICTIONARY)).workflow
+
+
+@pytest.mark.parametrize(
+    ("start", "problem"),
+    [
+        ("teachr", "there is no node 'teachr'; did you mean 'teacher'?"),
+        ("teacher", "is 'teacher', but 'start' is a node of type start; name that one"),
+        (["teacher"], "there is no node ['teacher']"),
+    ],
+)
+def test_a_wrong_start_node_is_a_fault(start: object, problem: str) -> None:
+    text = yaml.safe_dump({**DICTIONARY, "start_node": start}, sort_keys=False)
+    (fault,) = find_faults(text)
+    assert problem in fault.problem
+    assert (fault.where, fault.line) == ("start_node", line_of(text, "start_node"))
 
 
 def test_load_workflow_names_all_faults(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 import asyncio
 import inspect
+import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 from langchain_core.runnables.config import merge_configs
@@ -28,6 +29,8 @@ from trunkline.reasoning.conversation_lock import lock_conversation
 from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls, get_turn_runtime
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, part_pb2
+
+logger = logging.getLogger(__name__)
 
 Output: TypeAlias = str | part_pb2.Part | Sequence[str | part_pb2.Part] | None
 
@@ -174,36 +177,35 @@ class _Runner:
         await turn.rewind()
         opening = open_task_thread(turn, saver, self.spare, self.types)
         lock = lock_conversation(turn) if self.memory else nullcontext()
+        # Not before: a host that takes over a task without a thread would begin anew.
+        turn.on_end(partial(self._delete_thread, turn, saver))
         async with lock, opening as thread:
-            try:
-                is_waiting, is_completed = await self._run(task, turn, thread)
-            except asyncio.CancelledError:
-                # If the task was canceled, it is over. If only the host stops, another one resumes
-                # it.
-                if turn.is_over:
-                    await thread.close(is_completed=False)
-                raise
-            except BaseException:
-                if not turn.is_lost:
-                    await thread.close(is_completed=False)
-                raise
-            if not is_waiting:
-                await thread.close(is_completed=is_completed and self.memory)
+            is_completed = await self._run(task, turn, thread)
+            if is_completed and self.memory:
+                await thread.save_conversation()
 
-    async def _run(
-        self, task: TaskContext[Any], turn: TurnRuntime, thread: TaskThread
-    ) -> tuple[bool, bool]:
-        """Run the graph; return (the task waits for input, the graph reached its end)."""
+    async def _delete_thread(
+        self, turn: TurnRuntime, saver: BaseCheckpointSaver[Any] | None
+    ) -> None:
+        try:
+            async with open_task_thread(turn, saver, self.spare, self.types) as thread:
+                await thread.delete()
+        except Exception as error:  # noqa: BLE001  any checkpointer; the task has ended well
+            extra = {"task_id": turn.id, "problem": type(error).__name__}
+            logger.warning("checkpoint.not_deleted", extra=extra)
+
+    async def _run(self, task: TaskContext[Any], turn: TurnRuntime, thread: TaskThread) -> bool:
+        """Run the graph; return True if it reached its end, False if the task waits or failed."""
         waiting = GraphContinuation.load(turn)
         if waiting is not None:
             thread.base_checkpoint_id = waiting.base_checkpoint_id
             if not waiting.is_answered(turn):
                 waiting.save(turn)
-                return True, False
+                return False
         latest = await thread.latest_checkpoint()
         if latest is None and (waiting is not None or not self._may_begin(turn, thread)):
             await task.fail(_STATE_LOST)
-            return False, False
+            return False
         latest_id = None if latest is None else latest.checkpoint["id"]
         graph_input: object = None
         if waiting is not None and latest_id == waiting.checkpoint_id:
@@ -226,7 +228,7 @@ class _Runner:
         thread: TaskThread,
         graph_input: object,
         artifact_id: str,
-    ) -> tuple[bool, bool]:
+    ) -> bool:
         await task.working()
         graph = self.graph.copy({"checkpointer": thread.saver})
         config = thread.config
@@ -255,7 +257,7 @@ class _Runner:
                     await reporter.report(path, mode, payload)
         except GraphRecursionError:
             await task.fail(f"agent {task.agent!r} did not finish within {limit} steps")
-            return False, False
+            return False
         except asyncio.CancelledError:
             raise
         except BaseException:
@@ -274,10 +276,10 @@ class _Runner:
             else:
                 await answer.close()
                 await ask_for_interrupts(turn, end, at=at, base=thread.base_checkpoint_id)
-            return True, False
+            return False
         text, parts = _split_output(self.output(end.values))
         await answer.finish(text, parts)
-        return False, True
+        return True
 
     async def _build_input(self, task: TaskContext[Any]) -> object:
         if self.input is None:

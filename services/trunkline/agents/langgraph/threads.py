@@ -80,18 +80,24 @@ class TaskThread:
         self.base_checkpoint_id = head.checkpoint["id"]
         await _write_head(self.saver, self.config, head)
 
-    async def close(self, *, is_completed: bool) -> None:
-        """Delete the thread. A completed task's head becomes that of the conversation."""
+    async def save_conversation(self) -> None:
+        """Make the thread's head that of the conversation. Does nothing the second time."""
         latest = await self.saver.aget_tuple(self.config)
-        if is_completed and latest is not None:
-            current = await self._conversation.load_head()
-            step = int(latest.metadata.get("step", 0))
-            head = ThreadHead(
-                latest.checkpoint, step if current is None else max(step, current.step + 1)
-            )
-            if current is not None and current.checkpoint["id"] != self.base_checkpoint_id:
-                head = _merge_heads(current, head)
-            await self._conversation.save_head(head)
+        if latest is None:
+            return
+        current = await self._conversation.load_head()
+        step = int(latest.metadata.get("step", 0))
+        head = ThreadHead(
+            latest.checkpoint, step if current is None else max(step, current.step + 1)
+        )
+        if current is not None and current.checkpoint["id"] == latest.checkpoint["id"]:
+            return
+        if current is not None and current.checkpoint["id"] != self.base_checkpoint_id:
+            head = _merge_heads(current, head)
+        await self._conversation.save_head(head)
+
+    async def delete(self) -> None:
+        """Delete the thread, once the task has ended for good."""
         await self.saver.adelete_thread(self.id)
 
 
