@@ -32,7 +32,7 @@ from trunkline.workflows.graph_checks import GraphChecks
 from trunkline.workflows.handlers import find_function_problem
 from trunkline.workflows.reader import WorkflowSource, convert_source, read_source, suggest
 
-_RESULT_FIELDS: Final = ("node", "text", "data", "state", "label", "time")
+_RESULT_FIELDS: Final = ("node", "text", "value", "data", "state", "label", "time")
 _MAX_WAIT_S: Final = 365 * 86400.0
 
 
