@@ -1,4 +1,4 @@
-"""`trunkline workflow validate`, `show`, `diff` and `export`: the commands for workflow files."""
+"""`trunkline workflow validate`, `show` and `diff`: the commands for workflow files."""
 
 import asyncio
 import os
@@ -12,7 +12,6 @@ from trunkline.cli.terminal import print_json, print_stderr, write
 from trunkline.client.services import TOOL_SERVERS_TIMEOUT_S
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.tasks.content import to_json
-from trunkline.workflows.builders import dump_workflow
 from trunkline.workflows.differences import list_differences
 from trunkline.workflows.drawing import RunPath, draw_mermaid, draw_svg
 from trunkline.workflows.validation import MeshNames, Validation, load_workflow, validate_file
@@ -76,19 +75,6 @@ def diff_files(old: Path, new: Path, *, as_json: bool) -> ExitCode:
     else:
         write("".join(f"{line}\n" for line in lines))
     return ExitCode.FAILED if lines else ExitCode.OK
-
-
-def export_file(file: Path, file_format: str) -> ExitCode:
-    """Print a workflow in our form, as YAML or JSON.
-
-    Raises:
-        ConfigurationError: the file has faults.
-        InvalidArgumentError: there is no such format.
-    """
-    if file_format not in FORMATS:
-        raise InvalidArgumentError("--format", f"{file_format!r} is none of: {', '.join(FORMATS)}")
-    write(dump_workflow(load_workflow(file), file_format))
-    return ExitCode.OK
 
 
 async def _fetch_names(mesh: str | None) -> MeshNames:

@@ -4,11 +4,16 @@ Steps that wait for nothing of each other are in branches of a parallel node. A 
 branches only: if step 3 needs 1 and 2, and step 4 needs 2 alone, 4 begins when 1 has ended, too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from trunkline.supervisor.references import format_node_id, write_template
+from trunkline.supervisor.references import (
+    TextReference,
+    find_references,
+    format_node_id,
+    write_template,
+)
 from trunkline.supervisor.steps import Step
 from trunkline.workflows.definition import (
     ActionNode,
@@ -29,13 +34,21 @@ _Order: TypeAlias = Mapping[str, frozenset[str]]
 """All steps before each step, by id."""
 
 
-def build_plan_workflow(steps: Sequence[Step]) -> Workflow:
-    """Return a plan as a workflow; a step may read results of others, which have ended before."""
-    builder = _Builder({step.id: step for step in steps}, _order_steps(steps))
+def build_plan_workflow(
+    steps: Sequence[Step],
+    find_inputs: Callable[[str], Iterable[TextReference]] = lambda _: (),
+    *,
+    output: str | None = None,
+) -> Workflow:
+    """Return a plan as a workflow; a step may read results of others, which have ended before.
+
+    `find_inputs` finds the inputs of the workflow in the text of a step. `output` is its answer.
+    """
+    builder = _Builder({step.id: step for step in steps}, _order_steps(steps), find_inputs)
     entry = builder.add([step.id for step in steps], _END)
     return Workflow(
         name=PLAN,
-        nodes=(StartNode(id=_START), *reversed(builder.nodes), EndNode(id=_END)),
+        nodes=(StartNode(id=_START), *reversed(builder.nodes), EndNode(id=_END, output=output)),
         edges=(_link(_START, entry), *reversed(builder.edges)),
     )
 
@@ -46,6 +59,7 @@ class _Builder:
 
     steps: Mapping[str, Step]
     order: _Order
+    find_inputs: Callable[[str], Iterable[TextReference]]
     nodes: list[Node] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     _forks: int = 0
@@ -77,11 +91,14 @@ class _Builder:
         return first in self.order[second] or second in self.order[first]
 
     def _add_step(self, step: Step, target: str) -> str:
-        node = AgentNode(
-            id=format_node_id(step.id),
-            agent=step.agent,
-            message=write_template(step.text, step.needed_steps),
-        )
+        references = find_references(step.text, step.needed_steps)
+        inputs = [
+            each
+            for each in self.find_inputs(step.text)
+            if all(each.end <= other.start or other.end <= each.start for other in references)
+        ]
+        message = write_template(step.text, [*references, *inputs])
+        node = AgentNode(id=format_node_id(step.id), agent=step.agent, message=message)
         return self._add_node(node, target)
 
     def _add_branches(

@@ -5,7 +5,8 @@ else its value.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 # Text that follows a pronoun for a value: the end, an operator, a preposition or a currency.
 _FOLLOWS = (
@@ -41,36 +42,51 @@ def find_needed_steps(text: str, after: Sequence[str]) -> tuple[str, ...]:
     return tuple(after[-1:]) if after and has_reference(text) else ()
 
 
-def write_template(text: str, needed_steps: Sequence[str]) -> str:
-    """Return a step's text as a template of a workflow, whose expressions are the references.
+class TextReference(NamedTuple):
+    """A part of a text that stands for a value."""
 
-    `needed_steps` are those that find_needed_steps() returned. Only the first reference in words
-    is one.
+    start: int
+    end: int
+    path: str
+    """The name of the value in expressions of workflows."""
+
+
+def find_references(text: str, needed_steps: Sequence[str]) -> list[TextReference]:
+    """Return the references of a step's text. Of those in words, only the first is one.
+
+    `needed_steps` are those that find_needed_steps() returned.
     """
+    if not needed_steps:
+        return []
+    placeholders = [
+        TextReference(*match.span(), _name_result(step_id, is_whole=_is_line(text, match)))
+        for match in _PLACEHOLDER.finditer(text)
+        if (step_id := format_step_id(int(match[1]))) in needed_steps
+    ]
+    if placeholders:
+        return placeholders
+    words = _REFERENCE.search(text)
+    path = _name_result(needed_steps[0], is_whole=False)
+    return [TextReference(*words.span(), path)] if words else []
+
+
+def write_template(text: str, references: Iterable[TextReference]) -> str:
+    """Return a text as a template of a workflow, in which the references are expressions."""
     pieces: list[str] = []
     position = 0
-    for start, end, path in _find_references(text, needed_steps):
+    for start, end, path in sorted(references):
         pieces += [_escape(text[position:start], is_before_reference=True), f"${{{path}}}"]
         position = end
     return "".join([*pieces, _escape(text[position:], is_before_reference=False)])
 
 
-def _find_references(text: str, needed_steps: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield where the references are, and what each reads."""
-    if not needed_steps:
-        return
-    placeholders = [
-        (match, step_id)
-        for match in _PLACEHOLDER.finditer(text)
-        if (step_id := format_step_id(int(match[1]))) in needed_steps
-    ]
-    for match, step_id in placeholders:
-        start, end = match.span()
-        is_line = text[start - 1 : start] in ("", "\n") and text[end : end + 1] in ("", "\n")
-        field = "text" if is_line else "value"
-        yield start, end, f"nodes.{format_node_id(step_id)}.{field}"
-    if not placeholders and (words := _REFERENCE.search(text)):
-        yield *words.span(), f"nodes.{format_node_id(needed_steps[0])}.value"
+def _is_line(text: str, match: re.Match[str]) -> bool:
+    start, end = match.span()
+    return text[start - 1 : start] in ("", "\n") and text[end : end + 1] in ("", "\n")
+
+
+def _name_result(step_id: str, *, is_whole: bool) -> str:
+    return f"nodes.{format_node_id(step_id)}.{'text' if is_whole else 'value'}"
 
 
 def _escape(text: str, *, is_before_reference: bool) -> str:

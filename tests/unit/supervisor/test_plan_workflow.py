@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trunkline.supervisor.plan_workflow import build_plan_workflow
-from trunkline.supervisor.references import format_node_id, write_template
+from trunkline.supervisor.references import find_references, format_node_id, write_template
 from trunkline.supervisor.steps import Step
 from trunkline.v1 import event_pb2
 from trunkline.workflows import expressions
@@ -133,16 +133,16 @@ async def test_a_step_waits_for_those_that_it_needs_and_for_no_others(
 
 @given(st.text(st.sampled_from("${}a \n"), max_size=12))
 def test_the_text_around_references_is_kept_and_needs_no_library(text: str) -> None:
+    reference = f"{text}{{1}}."
+    values = {"nodes": {"step_1": {"text": "6 x 7 = 42 or so"}}}
     with pytest.MonkeyPatch.context() as patch:
         expressions._import_cel.cache_clear()
         patch.setitem(sys.modules, "cel", None)
-        nodes = {"step_1": {"text": "6 x 7 = 42 or so"}}
 
         alone = Template.parse(write_template(text, ())).render({})
-        filled = Template.parse(write_template(f"{text}{{1}}.", ("step-1",))).render(
-            {"nodes": nodes}
-        )
+        template = write_template(reference, find_references(reference, ("step-1",)))
+        filled = Template.parse(template).render(values)
 
-    assert alone == text
-    assert filled == f"{text}{{1}}.".replace("{1}", "42")
     expressions._import_cel.cache_clear()
+    assert alone == text
+    assert filled == f"{text}42."

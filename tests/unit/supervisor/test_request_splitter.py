@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from trunkline.phrasing import extract_value
 from trunkline.supervisor.references import (
     find_needed_steps,
+    find_references,
     format_node_id,
     has_reference,
     write_template,
@@ -184,7 +185,7 @@ def test_a_reference_is_distinguished_from_an_ordinary_word(text: str, *, expect
 
 
 def fill_references(text: str, answers: dict[str, str]) -> str:
-    template = Template.parse(write_template(text, tuple(answers)))
+    template = Template.parse(write_template(text, find_references(text, tuple(answers))))
     nodes = {format_node_id(step): {"text": answer.strip()} for step, answer in answers.items()}
     return str(template.render({"nodes": nodes}))
 
