@@ -174,3 +174,35 @@ async def test_a_file_runs_on_a_mesh_of_its_own_and_a_changed_one_needs_a_new_ve
     )
     assert changed.exit != 0
     assert "give the changed workflow `version: 2`" in changed.err
+
+
+async def test_the_plan_of_a_task_is_saved_as_a_workflow_that_gives_the_same_answer(
+    mesh: MeshProcess, folder: Path
+) -> None:
+    where = ("--mesh", mesh.mesh_address)
+    question = "@echo say 7, then @echo repeat that"
+    asked = await run("ask", question, "--url", mesh.http_url, "--json")
+    assert asked.json["answer"] == "say 7\nsay 7", asked.out
+    file = folder / "saved.yaml"
+
+    exported = await run(
+        *("workflow", "export", asked.json["task_id"], *where, "-o", str(file), "--name", "saved")
+    )
+
+    assert exported.exit == 0, exported.err
+    assert "say ${input.number_1}" in file.read_text()
+    valid = await run("workflow", "validate", str(file), *where)
+    assert (valid.exit, valid.out) == (0, f"ok  {file}\n")
+    servers = only_servers(folder)["TRUNKLINE_MCP_FILE"]
+    ran = await run_command("workflow", "run", str(file), "--json", TRUNKLINE_MCP_FILE=servers)
+    assert (ran.exit, ran.json["answer"]) == (0, asked.json["answer"]), ran.err
+
+    parrot = await run("ask", "--agent", "parrot", "hi", "--url", mesh.http_url, "--json")
+    of_a_run = await run("workflow", "export", parrot.json["task_id"], *where)
+    assert of_a_run.exit != 0
+    assert "is a run of the workflow parrot@1" in of_a_run.err
+    unknown = await run("workflow", "export", "no-such-task", *where)
+    assert unknown.exit != 0
+    assert "no task 'no-such-task' here" in unknown.err
+    missing = await run("workflow", "export", "missing.yaml", *where)
+    assert "missing.yaml: can't be read" in missing.err

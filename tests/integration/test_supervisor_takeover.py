@@ -98,7 +98,7 @@ async def test_ended_steps_are_kept_and_running_ones_are_followed(
     mesh = supervisor.mesh
     await mesh.join(helpers.quick("red"), helpers.slow("green"))
     await supervisor.start()
-    task_id = await mesh.begin("go red now, and go green now, then go red again")
+    task_id = await mesh.begin("go red now, and go green now, then go red with that")
     await mesh.until(
         task_id,
         lambda now: "red" in finished_agents(now) and any("49 " in text for text in texts(now)),
@@ -116,6 +116,9 @@ async def test_ended_steps_are_kept_and_running_ones_are_followed(
     assert [plan.revision for plan in ended.plans] == [1]
     assert [child.started.step_id for child in ended.children] == ["step-1", "step-2", "step-3"]
     assert len(ended.routes) == 3
+    # The third step read the result that came after the host was lost.
+    third = await mesh.get_task(ended.children[2].started.task_id)
+    assert third.task.history[0].parts[0].text == f"go red with {WHOLE.strip()}"
     await check_fold(mesh, ended)
 
 

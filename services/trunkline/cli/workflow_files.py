@@ -1,4 +1,4 @@
-"""`trunkline workflow validate`, `show`, `diff` and `export`: the commands for workflow files."""
+"""`trunkline workflow validate`, `show` and `diff`: the commands for workflow files."""
 
 import asyncio
 import os
@@ -12,7 +12,6 @@ from trunkline.cli.terminal import print_json, print_stderr, write
 from trunkline.client.services import TOOL_SERVERS_TIMEOUT_S
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.tasks.content import to_json
-from trunkline.workflows.builders import dump_workflow
 from trunkline.workflows.definition import Workflow
 from trunkline.workflows.differences import list_differences
 from trunkline.workflows.drawing import RunPath, draw_mermaid, draw_svg
@@ -48,7 +47,7 @@ def show_file(file: Path, svg: Path | None, visited: Sequence[str], failed: str)
         ConfigurationError: the file has faults, or the SVG can't be written.
         InvalidArgumentError: a node of the path is not in the workflow.
     """
-    workflow = _load(file)
+    workflow = load_source(file)
     known = {node.id for node in workflow.nodes}
     for option, names in (("--visited", visited), ("--failed", [failed] if failed else [])):
         unknown = [name for name in names if name not in known]
@@ -72,7 +71,7 @@ def diff_files(old: Path, new: Path, *, as_json: bool) -> ExitCode:
     Raises:
         ConfigurationError: a file has faults.
     """
-    lines = list_differences(_load(old), _load(new))
+    lines = list_differences(load_source(old), load_source(new))
     if as_json:
         print_json({"differences": lines})
     else:
@@ -80,23 +79,10 @@ def diff_files(old: Path, new: Path, *, as_json: bool) -> ExitCode:
     return ExitCode.FAILED if lines else ExitCode.OK
 
 
-def export_file(file: Path, file_format: str) -> ExitCode:
-    """Print a workflow in our form, as YAML or JSON.
-
-    Raises:
-        ConfigurationError: the file has faults.
-        InvalidArgumentError: there is no such format.
-    """
-    if file_format not in FORMATS:
-        raise InvalidArgumentError("--format", f"{file_format!r} is none of: {', '.join(FORMATS)}")
-    write(dump_workflow(_load(file), file_format))
-    return ExitCode.OK
-
-
-def _load(file: Path) -> Workflow:
-    """Read a workflow, a file or an installed one by its name. Raises as `load_workflow`."""
-    plugin = load_workflow_plugin(str(file))
-    return load_workflow(file if plugin is None else plugin.file)
+def load_source(source: str | Path) -> Workflow:
+    """Read a workflow, of a file or an installed one by its name. Raises as `load_workflow`."""
+    plugin = load_workflow_plugin(str(source))
+    return load_workflow(source if plugin is None else plugin.file)
 
 
 async def _fetch_names(mesh: str | None) -> MeshNames:

@@ -2,6 +2,7 @@
 
 from contextlib import aclosing
 from pathlib import Path
+from typing import Final
 
 from trunkline.cli import ask
 from trunkline.cli.ephemeral_mesh import start_ephemeral_mesh
@@ -18,6 +19,8 @@ from trunkline.workflows.loading import SUFFIXES
 from trunkline.workflows.plugins import list_plugin_names
 from trunkline.workflows.validation import load_workflow
 from trunkline.workflows.versions import WorkflowVersions
+
+_NO_INPUT: Final = "{}"
 
 
 async def run_workflow(
@@ -45,7 +48,12 @@ async def _ask(
     name: str, text: str, url: str | None, api_key: str, timeout_s: float | None, *, as_json: bool
 ) -> int:
     question = ask.Question(
-        text=text, agent=name, task_id="", context_id="", timeout_s=timeout_s, api_key=api_key
+        text=text or _NO_INPUT,
+        agent=name,
+        task_id="",
+        context_id="",
+        timeout_s=timeout_s,
+        api_key=api_key,
     )
     installed = name if name in list_plugin_names() else ""
     return await ask.ask(question, url=url, as_json=as_json, workflow=installed)
@@ -60,7 +68,7 @@ async def start_workflow(
     answer = StreamedAnswer(write=lambda _: None)
     async with (
         AgentClient(build_agent_url(resolve_base_url(url), name), api_key=api_key) as client,
-        aclosing(client.stream(text)) as results,
+        aclosing(client.stream(text or _NO_INPUT)) as results,
     ):
         # The first result has the task, which runs on when the stream is closed.
         answer.apply(await anext(results))

@@ -1,4 +1,4 @@
-"""Resolves a question's reference to an amount that the same request states before it.
+"""Amounts that a question refers to: of a statement before it, and of an answer.
 
 "I have £35. What is that in Canadian dollars?" asks "What is £35 in Canadian dollars?".
 """
@@ -33,6 +33,8 @@ _STATED = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"[$€£¥₹]?\s?(?<![\w.,])\d(?:[\d,]*\d)?(?:\.\d+)?(?![\w-]*\w)\s?[%€$£¥]?")
+_ANSWER_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+_EQUALS = re.compile(r"[=≈]")
 _WORD = re.compile(r"\s*([^\W\d_]+(?:/[a-z]+)?)")
 _ONE = re.compile(
     r"\b(?:that|this|it)(?:\s(?:amount|sum|number|price|distance|weight|time|much money))?"
@@ -43,6 +45,21 @@ _SEVERAL = re.compile(
     r"\b(?:those|these|them)(?:\s(?:numbers|amounts|values|scores|results|figures))?\b",
     re.IGNORECASE,
 )
+
+
+def extract_value(answer: str) -> str:
+    """Return the value of an answer, short enough for the next question.
+
+    It is the number after the only equals sign (92.34 in `100 USD = 92.34 EUR (…)`). Without one
+    it is the whole answer. Commas are removed from a number.
+    """
+    answer = answer.strip()
+    pieces = _EQUALS.split(answer)
+    value = pieces[1].strip() if len(pieces) == 2 else answer
+    number = _ANSWER_NUMBER.match(value)
+    if number and (len(pieces) == 2 or value == number[0]):
+        return number[0].replace(",", "")
+    return answer
 
 
 def split_statement(text: str) -> tuple[str, str] | None:

@@ -25,6 +25,7 @@ from trunkline.supervisor.answer import (
     too_many_steps_question,
 )
 from trunkline.supervisor.follow_up import find_last_agent, route_to_last_agent
+from trunkline.supervisor.plan_run import PlanRun
 from trunkline.supervisor.recovery import answer_waiting_children
 from trunkline.supervisor.request_splitter import (
     MAX_STEPS,
@@ -34,11 +35,12 @@ from trunkline.supervisor.request_splitter import (
     split_request,
 )
 from trunkline.supervisor.router import Router
-from trunkline.supervisor.step_runner import PlanRun, SupervisorTurn
+from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
 from trunkline.supervisor.tags import split_words
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import event_pb2
+from trunkline.workflows.compiler import Branch
 
 # `langgraph.graph.END`, whose type is `str`.
 _END: Final = "__end__"
@@ -56,9 +58,9 @@ async def analyse_request(
     turn = runtime.context
     task, router = turn.task, turn.router
     if state["steps"]:
-        return Command(goto=_send_steps(state["steps"], state["outcomes"]) or "check")
+        return Command(goto=_send_branches(turn, state["steps"], state["outcomes"]) or "check")
     if waiting := answer_waiting_children(task.snapshot, task.text):
-        sends = _send_steps(waiting["steps"], waiting["outcomes"])
+        sends = _send_branches(turn, waiting["steps"], waiting["outcomes"])
         return Command(update=waiting, goto=sends or "check")
     steps = split_request(task.text, router)
     if not _is_introduction(task.text, steps, router):
@@ -82,7 +84,7 @@ async def plan_steps(
     if state.get("is_revised"):
         steps, outcomes = state["steps"], state["outcomes"]
         await _write_plan(turn, steps, [step for step in steps if step.id not in outcomes])
-        return Command(goto=_send_steps(steps, outcomes))
+        return Command(goto=_send_branches(turn, steps, outcomes))
     revision = turn.plan.revision
     result = await _plan_request(turn, state["steps"])
     steps = _describe_steps(result.steps, describe_files(turn.task.message))
@@ -100,20 +102,19 @@ async def plan_steps(
         await ask_user(turn, result.question or no_agent_question(steps, turn.router))
         return Command(goto=_END)
     await _write_plan(turn, steps, steps, written_text=result.written_text)
-    return Command(update={"steps": steps}, goto=_send_steps(steps, {}))
+    return Command(update={"steps": steps}, goto=_send_branches(turn, steps, {}))
 
 
-class StepInput(TypedDict):
-    """The input of the node that runs one step."""
+class BranchInput(TypedDict):
+    """The input of the node that runs a branch of the plan."""
 
-    step: Step
+    branch: Branch
     run: PlanRun
 
 
-async def run_step(state: StepInput, runtime: Runtime[SupervisorTurn]) -> SupervisorState:
-    """Run one step. Steps of a plan run at the same time, except those that need others."""
-    step = state["step"]
-    return {"outcomes": {step.id: await state["run"].run_step(runtime.context, step)}}
+async def run_branch(state: BranchInput) -> SupervisorState:
+    """Run the steps of a branch. Branches run at the same time."""
+    return {"outcomes": await state["run"].run_branch(state["branch"])}
 
 
 async def check_outcomes(
@@ -137,14 +138,16 @@ async def synthesise_answer(state: SupervisorState, runtime: Runtime[SupervisorT
     await deliver_answer(turn, await rewrite_answer(turn, answer, steps, outcomes))
 
 
-def _send_steps(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> Sequence[Send]:
-    """Return a `Send` for each step without an outcome.
+def _send_branches(
+    turn: SupervisorTurn, steps: Sequence[Step], outcomes: Mapping[str, Outcome]
+) -> Sequence[Send]:
+    """Return a `Send` for each branch of the plan, without the steps that have an outcome.
 
-    All are sent at once, and a step waits in its node for those that it needs: if it were sent
-    after them, it would wait for all others that run beside them, too.
+    This graph takes the place of the plan's start and end. So the graph of a branch begins when the
+    plan is recorded, and a step alone in its branch needs no graph of its own.
     """
-    run = PlanRun(steps, outcomes)
-    return [Send("run", StepInput(step=step, run=run)) for step in run.steps]
+    run = PlanRun(turn, steps, outcomes)
+    return [Send("run", BranchInput(branch=branch, run=run)) for branch in run.branches]
 
 
 def _is_introduction(text: str, by_score: Sequence[Step], router: Router) -> bool:

@@ -106,6 +106,13 @@ def recover_state(
     }
 
 
+def read_plan(snapshot: snapshot_pb2.TaskSnapshot) -> tuple[Step, ...]:
+    """Return the steps of the latest plan of a supervisor's task; none if it has no plan."""
+    routes = {route.step_id: route for route in snapshot.routes}
+    steps = [_build_step(plan_step, routes, {}) for plan_step in _latest_plan(snapshot)]
+    return tuple(steps) if routes else ()
+
+
 def _find_approval_answers(
     snapshot: snapshot_pb2.TaskSnapshot,
 ) -> dict[str, tuple[event_pb2.ApprovalAnswered, ...]]:

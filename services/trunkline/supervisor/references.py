@@ -1,11 +1,12 @@
-"""Finds references to earlier results ("that", "the result", {1}) and fills them in. Pure.
+"""References to earlier results: "that", "the result", {1}. Pure.
 
 {1} in a later step stands for the result of step 1: the whole answer if it is alone on its line,
 else its value.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 # Text that follows a pronoun for a value: the end, an operator, a preposition or a currency.
 _FOLLOWS = (
@@ -26,28 +27,11 @@ _REFERENCE = re.compile(
     re.IGNORECASE,
 )
 _PLACEHOLDER = re.compile(r"\{(\d{1,3})\}")
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
-_EQUALS = re.compile(r"[=≈]")
 
 
 def has_reference(text: str) -> bool:
     """Return whether the text refers to an earlier result."""
     return _REFERENCE.search(text) is not None
-
-
-def extract_value(answer: str) -> str:
-    """Return the value of an answer, short enough for a question.
-
-    The value is the number after the only equals sign (92.34 in `100 USD = 92.34 EUR (…)`). Without
-    one it is the whole answer. Commas are removed from a number.
-    """
-    answer = answer.strip()
-    pieces = _EQUALS.split(answer)
-    value = pieces[1].strip() if len(pieces) == 2 else answer
-    number = _NUMBER.match(value)
-    if number and (len(pieces) == 2 or value == number[0]):
-        return number[0].replace(",", "")
-    return answer
 
 
 def find_needed_steps(text: str, after: Sequence[str]) -> tuple[str, ...]:
@@ -58,29 +42,68 @@ def find_needed_steps(text: str, after: Sequence[str]) -> tuple[str, ...]:
     return tuple(after[-1:]) if after and has_reference(text) else ()
 
 
-def fill_references(text: str, answers: Mapping[str, str]) -> str:
-    """Fill in references. `answers` are those of the steps that find_needed_steps() returned.
+class TextReference(NamedTuple):
+    """A part of a text that stands for a value."""
 
-    Only the first reference in words is replaced. Answers are not searched for references.
+    start: int
+    end: int
+    path: str
+    """The name of the value in expressions of workflows."""
+
+
+def find_references(text: str, needed_steps: Sequence[str]) -> list[TextReference]:
+    """Return the references of a step's text. Of those in words, only the first is one.
+
+    `needed_steps` are those that find_needed_steps() returned.
     """
-    if not answers:
-        return text
+    if not needed_steps:
+        return []
+    placeholders = [
+        TextReference(*match.span(), _name_result(step_id, is_whole=_is_line(text, match)))
+        for match in _PLACEHOLDER.finditer(text)
+        if (step_id := format_step_id(int(match[1]))) in needed_steps
+    ]
+    if placeholders:
+        return placeholders
+    words = _REFERENCE.search(text)
+    path = _name_result(needed_steps[0], is_whole=False)
+    return [TextReference(*words.span(), path)] if words else []
 
-    def replace(match: re.Match[str]) -> str:
-        answer = answers.get(format_step_id(int(match[1])))
-        if answer is None:
-            return match[0]
-        start, end = match.span()
-        is_line = text[start - 1 : start] in ("", "\n") and text[end : end + 1] in ("", "\n")
-        return answer.strip() if is_line else extract_value(answer)
 
-    if any(format_step_id(int(match[1])) in answers for match in _PLACEHOLDER.finditer(text)):
-        return _PLACEHOLDER.sub(replace, text)
-    (answer,) = answers.values()
-    value = extract_value(answer)
-    return _REFERENCE.sub(lambda _: value, text, count=1)
+def write_template(text: str, references: Iterable[TextReference]) -> str:
+    """Return a text as a template of a workflow, in which the references are expressions."""
+    pieces: list[str] = []
+    position = 0
+    for start, end, path in sorted(references):
+        pieces += [_escape(text[position:start], is_before_reference=True), f"${{{path}}}"]
+        position = end
+    return "".join([*pieces, _escape(text[position:], is_before_reference=False)])
+
+
+def _is_line(text: str, match: re.Match[str]) -> bool:
+    start, end = match.span()
+    return text[start - 1 : start] in ("", "\n") and text[end : end + 1] in ("", "\n")
+
+
+def _name_result(step_id: str, *, is_whole: bool) -> str:
+    return f"nodes.{format_node_id(step_id)}.{'text' if is_whole else 'value'}"
+
+
+def _escape(text: str, *, is_before_reference: bool) -> str:
+    """Return a text that a template renders as it is."""
+    text = text.replace("${", "$${")
+    if is_before_reference and text.endswith("$"):
+        # `$` before an expression would escape it.
+        body = text.rstrip("$")
+        return f'{body}${{"{text[len(body) :]}"}}'
+    return text
 
 
 def format_step_id(number: int) -> str:
     """Return the id of a step by its number, counted from 1."""
     return f"step-{number}"
+
+
+def format_node_id(step_id: str) -> str:
+    """Return the id of a step's node, which is an identifier."""
+    return step_id.replace("-", "_")

@@ -1,7 +1,5 @@
-"""Runs the steps of a plan. A failed step stops no other."""
+"""Runs a step of a plan: calls the agent as a child of the turn."""
 
-import asyncio
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,11 +10,9 @@ from trunkline.calls.outcome import Outcome, clip, failed_outcome
 from trunkline.client import Directory
 from trunkline.errors import TrunklineError
 from trunkline.redaction import redact_addresses
-from trunkline.supervisor.references import fill_references
 from trunkline.supervisor.router import Router
 from trunkline.supervisor.steps import Step
 from trunkline.tasks import approvals
-from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import PlanWriter
 from trunkline.v1 import event_pb2, message_pb2
@@ -41,62 +37,12 @@ class SupervisorTurn:
     """The conversation, for the planner."""
 
 
-class PlanRun:
-    """One run of a plan: the steps that had no outcome, and the outcomes so far."""
+async def run_step(turn: SupervisorTurn, step: Step, text: str, *, shares: int) -> Outcome:
+    """Have the agent of a step answer a text. Errors of the call are its outcome.
 
-    def __init__(self, steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> None:
-        self.steps = [step for step in steps if step.id not in outcomes]
-        """The steps to run, each once, all at the same time."""
-        self._outcomes = dict(outcomes)
-        self._end_events = {step.id: asyncio.Event() for step in self.steps}
-        # The steps that need a share of the limits per tree of tasks.
-        self._uncalled_ids = {step.id for step in self.steps if not _get_child(step)}
-
-    async def run_step(self, turn: SupervisorTurn, step: Step) -> Outcome:
-        """Run a step after those that it needs.
-
-        Steps catch the errors of children. Any other error cancels the steps beside it.
-        """
-        # If one of several nodes fails, LangGraph cancels the others twice. The second time would
-        # interrupt the cancellation of the child; a task group passes on only the first.
-        try:
-            async with asyncio.TaskGroup() as group:
-                work = group.create_task(self._run_step(turn, step))
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from errors
-        return work.result()
-
-    async def _run_step(self, turn: SupervisorTurn, step: Step) -> Outcome:
-        for earlier in step.after:
-            if earlier in self._end_events:
-                await self._end_events[earlier].wait()
-        shares = max(1, len(self._uncalled_ids))
-        self._uncalled_ids.discard(step.id)
-        outcome = await _run_step(turn, step, self._outcomes, shares=shares)
-        self._outcomes[step.id] = outcome
-        self._end_events[step.id].set()
-        return outcome
-
-
-async def _run_step(
-    turn: SupervisorTurn, step: Step, outcomes: Mapping[str, Outcome], *, shares: int
-) -> Outcome:
-    """Run a step. Its child gets one of `shares` equal parts of what remains of the limits."""
-    if not step.agent:
-        return failed_outcome("", "no agent here fits it")
-    needed_outcomes = {earlier: outcomes[earlier] for earlier in step.needed_steps}
-    if any(
-        not outcome.is_waiting and not (outcome.is_answer and outcome.text)
-        for outcome in needed_outcomes.values()
-    ):
-        return failed_outcome(step.agent, "the result that it needs is missing")
-    if any(outcome.is_waiting for outcome in needed_outcomes.values()):
-        # Postponed until those steps complete: see trunkline.supervisor.recovery.
-        return Outcome(step.agent, State.TASK_STATE_INPUT_REQUIRED)
-    text = fill_references(
-        step.text, {name: outcome.text for name, outcome in needed_outcomes.items()}
-    )
-    child_id = _get_child(step)
+    The child gets one of `shares` equal parts of what remains of the limits.
+    """
+    child_id = get_child(step)
     if not child_id:
         try:
             started = allocate_child(
@@ -109,7 +55,7 @@ async def _run_step(
     return await _call_child(turn, step, text, child_id)
 
 
-def _get_child(step: Step) -> str:
+def get_child(step: Step) -> str:
     """Return the child that was started for a step before, or ""."""
     return step.child_id or step.called_child_id
 

@@ -8,8 +8,8 @@ that is one `${EXPRESSION}` becomes the value itself, with its type. Expressions
 variables:
 
 - `input`: the input of the run, by the schema `inputs`
-- `nodes`: the result of each node that has run, by its id: `text`, `data`, `state`, `label`
-- `last`: the result of the node that ran last: `node`, `text`, `data`, `state`, `label`
+- `nodes`: the results of the nodes that have run, by id: `text`, `value`, `data`, `state`, `label`
+- `last`: the result of the node that ran last, with its id as `node`
 - `data`: values that actions have set
 - `steps`: the number of nodes that have run
 """

@@ -1,12 +1,13 @@
 """Expressions of workflows: CEL, and texts with `${EXPRESSION}` in them.
 
 An expression is parsed once, when the workflow is read. It reads variables and calls functions of
-CEL; it can't reach Python.
+CEL; it can't reach Python. One that only names a value, such as `nodes.draft.text`, is read without
+the library, which is an extra.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
@@ -14,6 +15,7 @@ from importlib import import_module
 from typing import Any, Final, Self, TypeVar
 
 from trunkline.errors import ConfigurationError
+from trunkline.phrasing import extract_value
 from trunkline.settings import describe_install
 
 VARIABLES: Final = frozenset({"input", "nodes", "last", "data", "steps", "message"})
@@ -48,6 +50,15 @@ _CHAIN: Final = re.compile(
 _INDEX: Final = re.compile(r"""\[\s*(?:'(\w+)'|"(\w+)")\s*\]""")
 _PLACE: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _OPENING: Final = "${"
+_PATH: Final = re.compile(r"(?:input|nodes|last|data|message)(?:\.[A-Za-z_]\w*)*|steps", re.ASCII)
+_PLAIN_TEXT: Final = re.compile(r"\"[^\"\\\n]*\"")
+# Words that the grammar of CEL keeps for itself.
+_RESERVED: Final = frozenset(
+    {"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in"}
+    | {"let", "loop", "namespace", "null", "package", "return", "true", "var", "void", "while"}
+)
+VALUE: Final = "value"
+"""The field of a result that is not stored, because it follows from the text."""
 _T = TypeVar("_T")
 
 
@@ -61,6 +72,7 @@ class Expression:
 
     source: str
     _program: Any = field(repr=False, compare=False)
+    """The library's program; None: the expression is the only one of `references`, or a text."""
     variables: frozenset[str] = field(compare=False)
     """The variables that it reads."""
     references: tuple[tuple[str, ...], ...] = field(compare=False)
@@ -77,6 +89,9 @@ class Expression:
         """
         if len(source) > MAX_CHARS:
             raise ExpressionError(f"is longer than {MAX_CHARS:,} characters")
+        if _is_plain(source):
+            path = () if source.startswith('"') else tuple(source.split("."))
+            return cls(source, None, frozenset(path[:1]), (path,) if path else (), None)
         code = _STRING.sub(lambda match: '"' + " " * (len(match[0]) - 2) + '"', source)
         loop_variables = _check_loops(code)
         program = _compile(source)
@@ -101,6 +116,8 @@ class Expression:
         Raises:
             ExpressionError: it fails with these values, or they are too large.
         """
+        if self._program is None:
+            return _follow(self.references[0], variables) if self.references else self.source[1:-1]
         values = self._select(variables)
         self._check_size(values)
         try:
@@ -115,6 +132,9 @@ class Expression:
     def _select(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         """Return what it reads: the library copies all values that it gets."""
         values = {name: variables[name] for name in self.variables if name in variables}
+        for path in self.references:
+            if path[-1] == VALUE:
+                _add_value(values, path)
         for name in ("nodes", "data", "input"):
             fields = {path[1] for path in self.references if path[0] == name and len(path) > 1}
             is_whole = any(path == (name,) for path in self.references)
@@ -137,6 +157,45 @@ class Expression:
         factor = 1 + self.source.count("+")
         if count + chars // 8 * factor > MAX_VALUES * (1 if factor > 1 else 8):
             raise ExpressionError(f"{self.source}: reads too much data; use a function")
+
+
+def _is_plain(source: str) -> bool:
+    """Return whether an expression only names a value, or is a text."""
+    if _PLAIN_TEXT.fullmatch(source):
+        return True
+    return bool(_PATH.fullmatch(source)) and not _RESERVED.intersection(source.split("."))
+
+
+def _follow(path: Sequence[str], variables: Mapping[str, Any]) -> Any:  # noqa: ANN401  a JSON value
+    """Return the value that a path names."""
+    value: Any = variables
+    for number, name in enumerate(path):
+        if name == VALUE and _is_result(path[:number]) and isinstance(value, Mapping):
+            value = extract_value(value["text"])
+        elif isinstance(value, Mapping) and name in value:
+            value = value[name]
+        else:
+            raise ExpressionError(f"{'.'.join(path)}: there is no {name!r}")
+    return value
+
+
+def _is_result(path: Sequence[str]) -> bool:
+    """Return whether a path names the result of a node."""
+    return tuple(path) == ("last",) or (len(path) == 2 and path[0] == "nodes")
+
+
+def _add_value(values: dict[str, Any], path: Sequence[str]) -> None:
+    """Add the value of a result that an expression reads."""
+    owner = path[:-1]
+    if not _is_result(owner):
+        return
+    holder = values
+    for name in owner:
+        if not isinstance(holder.get(name), Mapping):
+            return
+        holder[name] = dict(holder[name])
+        holder = holder[name]
+    holder[VALUE] = extract_value(holder["text"])
 
 
 def _check_loops(code: str) -> set[str]:

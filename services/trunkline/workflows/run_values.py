@@ -20,7 +20,8 @@ class InputError(ValueError):
 def read_input(workflow: Workflow, message: message_pb2.Message) -> dict[str, Any]:
     """Return the input of a run: the first data part of a message, else its text.
 
-    A text is read as JSON if it is an object, else it is the one required field, or `text`.
+    A text is read as JSON if it is an object, else it is the one required field, or `text`. Fields
+    that are not there get the `default` of their schema.
 
     Raises:
         InputError: it does not fit the schema `inputs`.
@@ -31,9 +32,22 @@ def read_input(workflow: Workflow, message: message_pb2.Message) -> dict[str, An
     values = data[0] if data else _read_text(schema, text)
     if not isinstance(values, dict):
         raise InputError(f"the input is {_kind(values)}; give an object{_list_fields(schema)}")
-    if schema is not None and (problem := _find_problem(schema, values)):
+    if schema is None:
+        return values
+    values = {**find_defaults(schema), **values}
+    if problem := _find_problem(schema, values):
         raise InputError(f"{problem}{_list_fields(schema)}")
     return values
+
+
+def find_defaults(schema: JsonSchema) -> dict[str, Any]:
+    """Return the defaults of the fields that a schema describes."""
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    return {
+        name: field["default"]
+        for name, field in properties.items()
+        if isinstance(field, Mapping) and "default" in field
+    }
 
 
 def check_output(workflow: Workflow, output: Mapping[str, Any]) -> str:

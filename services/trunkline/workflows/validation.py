@@ -28,8 +28,9 @@ from trunkline.workflows.expressions import Expression, ExpressionError, parse_e
 from trunkline.workflows.graph_checks import GraphChecks
 from trunkline.workflows.handlers import find_function_problem
 from trunkline.workflows.reader import WorkflowSource, convert_source, read_source, suggest
+from trunkline.workflows.run_values import find_defaults
 
-_RESULT_FIELDS: Final = ("node", "text", "data", "state", "label", "time")
+_RESULT_FIELDS: Final = ("node", "text", "value", "data", "state", "label", "time")
 _MAX_WAIT_S: Final = 365 * 86400.0
 
 
@@ -138,6 +139,8 @@ class _Checks:
         for key in ("inputs", "outputs"):
             if isinstance(value.get(key), Mapping):
                 self._check_schema((key,), value[key])
+        if self.source.inputs is not None and not self.source.document.faults:
+            self._check_defaults(self.source.inputs)
         for node in self.graph.nodes.values():
             if node is not None:
                 self._check_node(self.graph.keys_of(node.id), node)
@@ -261,6 +264,12 @@ class _Checks:
             if not reference.startswith("#"):
                 problem = f"{reference!r} is outside this file; write the schema here, under $defs"
                 self._add(place, problem)
+
+    def _check_defaults(self, schema: Mapping[str, Any]) -> None:
+        for name, value in find_defaults(schema).items():
+            root = {**schema, **_as_root(schema["properties"][name])}
+            for error in list(jsonschema.Draft202012Validator(root).iter_errors(value))[:5]:
+                self._add(("inputs", "properties", name, "default"), error.message)
 
     def _check_arguments(
         self, keys: Keys, values: Mapping[str, Any], schema: Mapping[str, Any]

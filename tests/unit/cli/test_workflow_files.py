@@ -9,7 +9,8 @@ import pytest
 from harness.workflows.files import PARALLEL, REVIEW
 from trunkline.cli.config import print_schema
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.workflow_files import diff_files, export_file, show_file, validate_files
+from trunkline.cli.workflow_export import export_workflow
+from trunkline.cli.workflow_files import diff_files, show_file, validate_files
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 
@@ -63,7 +64,7 @@ def test_an_export_is_the_same_workflow(
     review: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for file_format in ("yaml", "json"):
-        assert export_file(review, file_format) == ExitCode.OK
+        assert export_workflow(str(review), output=None, file_format=file_format) == ExitCode.OK
         exported = tmp_path / f"exported.{file_format}"
         exported.write_text(capsys.readouterr().out)
         assert diff_files(review, exported, as_json=False) == ExitCode.OK
@@ -82,7 +83,7 @@ def test_the_schema_for_editors_takes_what_is_valid(
     validator = jsonschema.Draft202012Validator(schema)
     for text in (REVIEW, PARALLEL):
         review.write_text(text)
-        export_file(review, "json")
+        export_workflow(str(review), output=None, file_format="json")
         value = json.loads(capsys.readouterr().out)
         assert list(validator.iter_errors(value)) == []
         del value["nodes"][0]["type"]

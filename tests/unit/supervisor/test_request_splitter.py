@@ -7,15 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trunkline.phrasing import extract_value
 from trunkline.supervisor.references import (
-    extract_value,
-    fill_references,
     find_needed_steps,
+    find_references,
+    format_node_id,
     has_reference,
+    write_template,
 )
 from trunkline.supervisor.request_splitter import split_request
 from trunkline.supervisor.router import Router
 from trunkline.v1 import agent_card_pb2
+from trunkline.workflows.expressions import Template
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,12 @@ def test_an_agent_on_the_path_cannot_be_addressed() -> None:
 )
 def test_a_reference_is_distinguished_from_an_ordinary_word(text: str, *, expected: bool) -> None:
     assert has_reference(text) is expected
+
+
+def fill_references(text: str, answers: dict[str, str]) -> str:
+    template = Template.parse(write_template(text, find_references(text, tuple(answers))))
+    nodes = {format_node_id(step): {"text": answer.strip()} for step, answer in answers.items()}
+    return str(template.render({"nodes": nodes}))
 
 
 @pytest.mark.parametrize(

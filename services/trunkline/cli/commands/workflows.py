@@ -1,12 +1,13 @@
-"""The commands for workflows: validate, show, diff and export files."""
+"""The commands for workflows: validate, show and diff files; export files and plans."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.exits import finish
-from trunkline.cli.options import JsonOption, MeshOption
+from trunkline.cli.options import AccountOption, JsonOption, MeshOption
 
 workflow = typer.Typer(
     help="Validate, draw, compare and export workflows.",
@@ -67,13 +68,34 @@ def diff_files(old: FileArgument, new: FileArgument, *, json: JsonOption = False
 
 @workflow.command("export")
 def export_workflow(
-    source: FileArgument,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|TASK",
+            help="A workflow file, or a task of a supervisor, whose plan becomes a workflow.",
+            show_default=False,
+        ),
+    ],
     *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT", help="Write it there.", show_default=False),
+    ] = None,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the workflow of a plan. [plan-TASK]")
+    ] = "",
     file_format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="yaml or json.")
-    ] = "yaml",
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="yaml or json. [by OUT, or yaml]"),
+    ] = None,
+    mesh: MeshOption = None,
+    account: AccountOption = ANONYMOUS_ACCOUNT,
 ) -> None:
-    """Print a workflow as YAML or JSON, in the form that Trunkline writes."""
-    from trunkline.cli import workflow_files as command
+    """Write a workflow, or the plan of a supervisor's task, as YAML or JSON."""
+    from trunkline.cli import workflow_export as command
 
-    finish(lambda: command.export_file(source, file_format))
+    finish(
+        lambda: command.export_workflow(
+            source, output=output, file_format=file_format, name=name, mesh=mesh, account=account
+        )
+    )
