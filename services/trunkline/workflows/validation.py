@@ -266,9 +266,11 @@ class _Checks:
                 self._add(place, problem)
 
     def _check_defaults(self, schema: Mapping[str, Any]) -> None:
+        from jsonschema import Draft202012Validator
+
         for name, value in find_defaults(schema).items():
             root = {**schema, **_as_root(schema["properties"][name])}
-            for error in list(jsonschema.Draft202012Validator(root).iter_errors(value))[:5]:
+            for error in list(Draft202012Validator(root).iter_errors(value))[:5]:
                 self._add(("inputs", "properties", name, "default"), error.message)
 
     def _check_arguments(
