@@ -192,6 +192,8 @@ def changes(client: HostClient, task_id: str, user: User) -> list[Awaitable[Any]
         send(client, user),
         stream(client, user),
         client.cancel_task(task_id, account=user.account),
+        client.pause_task(task_id, account=user.account),
+        client.resume_task(task_id, account=user.account),
         client.answer_approval(answer),
         client.set_task_alias(user.account, "alias", task_id),
     ]
