@@ -1,11 +1,15 @@
 """Composes the bridge: its HTTP routes, its gRPC handlers and its webhook delivery."""
 
+from importlib.util import find_spec
+
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from trunkline.audit import AuditLog
 from trunkline.client import Directory
 from trunkline.client.safe_fetch.address_guard import AddressGuard
+from trunkline.errors import ConfigurationError
+from trunkline.settings import describe_install
 from trunkline_bridge.bindings.files import FileBinding
 from trunkline_bridge.bindings.grpc import GrpcBinding, MessageLimits
 from trunkline_bridge.bindings.http_handler import Binding, HttpHandler, RefusingHandler
@@ -35,6 +39,8 @@ from trunkline_bridge.webhooks.delivery import WebhookDeliverer
 from trunkline_bridge.webhooks.registration import WebhookRegistrations
 from trunkline_bridge.webhooks.sender import WebhookSender
 from trunkline_bridge.webhooks.signatures import WebhookSigner
+from trunkline_bridge.workflows.catalog import WorkflowCatalog
+from trunkline_bridge.workflows.operations import WorkflowOperations
 
 
 class Bridge:
@@ -54,10 +60,11 @@ class Bridge:
         *,
         authenticator: Authenticator | None = None,
         audit: AuditLog | None = None,
+        catalog: WorkflowCatalog | None = None,
     ) -> None:
         """Compose the bridge. Without an authenticator, the settings decide how callers log in.
 
-        Without an audit log, nothing is recorded.
+        Without an audit log, nothing is recorded. Without a catalog, no workflow is published here.
 
         Raises:
             ConfigurationError: a setting is wrong.
@@ -109,6 +116,24 @@ class Bridge:
         message_operations = MessageOperations(directory, limiter, audit)
         messages = MessageBinding(message_operations, callers)
         rooms = RoomSockets(message_operations, callers, in_flight)
+        workflow_operations = WorkflowOperations(
+            directory, operations, catalog, limiter, audit, patience_s=settings.patience_s
+        )
+
+        def graphql_routes() -> list[BaseRoute]:
+            if not settings.graphql.enabled:
+                return []
+            _check_graphql_extra()
+            from trunkline_bridge.graphql.context import MeshAccess
+            from trunkline_bridge.graphql.endpoint import GRAPHQL_PATH, GraphQLBinding
+            from trunkline_bridge.graphql.schema import build_schema
+            from trunkline_bridge.graphql.sockets import GraphQLSockets
+
+            schema = build_schema(settings.graphql)
+            mesh = MeshAccess(message_operations, workflow_operations, settings.graphql)
+            binding = build_handler(GraphQLBinding(schema, mesh, callers))
+            sockets = GraphQLSockets(schema, mesh, callers, in_flight)
+            return [Route(GRAPHQL_PATH, binding), WebSocketRoute(GRAPHQL_PATH, sockets)]
 
         def agent_routes() -> list[BaseRoute]:
             return [Route("/", jsonrpc), *card_endpoints.routes(), *rest.routes(build_handler)]
@@ -124,6 +149,7 @@ class Bridge:
                 Route("/readyz", Page(health.readiness)),
                 *messages.routes(build_handler),
                 WebSocketRoute("/messages/rooms/{room:segment}/socket", rooms),
+                *graphql_routes(),
                 *card_endpoints.key_routes(),
                 *agent_routes(),
             ],
@@ -174,3 +200,10 @@ class Bridge:
     def abort_requests(self) -> None:
         """End all HTTP requests in flight with an error that tells the client how to continue."""
         self._in_flight.abort_all()
+
+
+def _check_graphql_extra() -> None:
+    """Raise ConfigurationError if the library is not installed."""
+    if find_spec("strawberry") is None:
+        problem = f"GraphQL needs an extra; run {describe_install('graphql')}"
+        raise ConfigurationError("[graphql] enabled", problem)

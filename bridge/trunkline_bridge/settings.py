@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from trunkline.settings import LimitSettings, ScopeSettings, TlsSettings
+from trunkline.settings import GraphQLSettings, LimitSettings, ScopeSettings, TlsSettings
 from trunkline.span_content import ContentCapture
 
 
@@ -98,6 +98,8 @@ class BridgeSettings:
     """Seconds that GetTask of A2A 1.1 waits for a higher generation. Proxies often cut at 60."""
     a2a_1_1: bool = False
     """Serve the draft of A2A 1.1 to requests that name it. The draft may still change."""
+    graphql: GraphQLSettings = field(default_factory=GraphQLSettings)
+    """GraphQL at `/graphql`."""
     strict_versions: bool = False
     """Treat requests without a version, or with an empty one, as v0.3, as A2A 1.0 says (3.6).
 

@@ -74,6 +74,14 @@ PARTS_MISSING_KEY: Final = "trunkline/parts-missing"
 """The key in the metadata of a task that waits for input, and whose answer so far lacks a part."""
 
 
+PAUSED_KEY: Final = "trunkline/paused"
+"""The key in the metadata of a task that is true while the task is paused."""
+
+
+WORKFLOW_VERSION_KEY: Final = "trunkline/workflow-version"
+"""The key in the metadata of a message that asks for a version of a workflow."""
+
+
 class TaskOutcome(StrEnum):
     """The outcome of a task that has ended."""
 

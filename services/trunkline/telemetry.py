@@ -115,6 +115,10 @@ A2A_TASK_ID: Final = "a2a.task.id"
 A2A_PROTOCOL_VERSION: Final = "a2a.protocol.version"
 A2A_TENANT: Final = "a2a.tenant"
 
+# GraphQL (development).
+GRAPHQL_OPERATION_NAME: Final = "graphql.operation.name"
+GRAPHQL_OPERATION_TYPE: Final = "graphql.operation.type"
+
 # Our own attributes. A process may run several services. SERVICE names the service that made a
 # span; child spans inherit it.
 SERVICE: Final = "trunkline.service"

@@ -15,9 +15,9 @@ from trunkline import TaskContext, TaskState, agent, from_workflow
 from trunkline.errors import ConfigurationError, UnsupportedOperationError
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.store import EnvelopeFilter
+from trunkline.task_states import PAUSED_KEY
 from trunkline.tasks.content import to_json
 from trunkline.tasks.lifecycle import TERMINAL, State
-from trunkline.tasks.pausing import PAUSED_KEY
 from trunkline.testing import mesh as open_mesh
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline.workflows.definition import Workflow

@@ -1,7 +1,7 @@
 """Records the operations of callers in the audit log."""
 
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
 from types import TracebackType
@@ -82,6 +82,23 @@ def record_denial(audit: AuditLog | None, caller: Caller, method: str, task_id: 
     if audit is not None:
         objects = {"agent": caller.agent, "method": method, "task": task_id}
         audit.record(Action.CALLER_AUTHORIZE, caller_actor(caller), outcome=DENIED, **objects)
+
+
+@contextmanager
+def recorded(
+    audit: AuditLog | None, caller: Caller, action: Action, **objects: str
+) -> Iterator[None]:
+    """Record the operation in the block, on these objects, when it has ended."""
+    outcome = _CANCELED
+    try:
+        yield
+        outcome = OK
+    except Exception as error:
+        outcome = _outcome(error)
+        raise
+    finally:
+        if audit is not None and audit.covers(action):
+            audit.record(action, caller_actor(caller), outcome=outcome, **objects)
 
 
 def note_new_task(task: task_pb2.Task) -> None:

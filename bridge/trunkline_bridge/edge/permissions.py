@@ -27,6 +27,7 @@ READ_METHODS: Final = frozenset(
         "ListEnvelopes",
         "WatchEnvelopes",
         "ListRooms",
+        "GetWorkflow",
     }
 )
 METHODS: Final = READ_METHODS | {
@@ -41,9 +42,12 @@ METHODS: Final = READ_METHODS | {
     "PurgeEnvelopes",
     "JoinRoom",
     "LeaveRoom",
+    "PauseTask",
+    "ResumeTask",
+    "RollBackWorkflow",
 }
-"""The names of A2A v1.0's operations, GetArtifact, the download of a file, and those of the
-contract's MessagingService."""
+"""The names of A2A v1.0's operations, GetArtifact, the download of a file, those of the contract's
+MessagingService, and those of workflows, which GraphQL has."""
 GET_ARTIFACT: Final = "GetArtifact"
 CREATE_PUSH_CONFIG: Final = "CreateTaskPushNotificationConfig"
 GET_EXTENDED_CARD: Final = "GetExtendedAgentCard"

@@ -173,4 +173,6 @@ def _span_route(path: str) -> str:
         return "agent"
     if path == "/messages" or path.startswith(("/messages/", "/messages:")):
         return "messages"
+    if path == "/graphql":
+        return "graphql"
     return "unknown"

@@ -4,21 +4,25 @@ Credentials with agents are for messages to these agents. A room is the agent `r
 lists, and what concerns all messages of the account is the agent `all`.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    aclosing,
+    asynccontextmanager,
+)
 from typing import Final, TypeAlias
 
-from trunkline.audit import OK, Action, AuditLog, outcome_of
+from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
 from trunkline.v1 import messaging_service_pb2
-from trunkline_bridge.bindings.operation_audit import record_denial
+from trunkline_bridge.bindings.operation_audit import record_denial, recorded
 from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.caller import Caller
-from trunkline_bridge.edge.credential_audit import caller_actor
 from trunkline_bridge.edge.stream_expiry import StreamExpiry
-from trunkline_bridge.errors import WireError, to_wire_error
+from trunkline_bridge.errors import WireError
 
 EnvelopeUpdates: TypeAlias = AsyncGenerator[
     Sequence[messaging_service_pb2.WatchEnvelopesResponse], None
@@ -181,19 +185,11 @@ class MessageOperations:
     def _client(self, caller: Caller) -> MessagingClient:
         return MessagingClient(self._directory, account=caller.account, caller=caller.name)
 
-    @contextmanager
-    def _recorded(self, caller: Caller, action: Action, **subjects: str) -> Iterator[None]:
+    def _recorded(
+        self, caller: Caller, action: Action, **subjects: str
+    ) -> AbstractContextManager[None]:
         """Record the operation in the block, with what it is about."""
-        outcome = "CANCELLED"
-        try:
-            yield
-            outcome = OK
-        except Exception as error:
-            outcome = outcome_of(to_wire_error(error).kind.reason)
-            raise
-        finally:
-            if self._audit is not None and self._audit.covers(action):
-                self._audit.record(action, caller_actor(caller), outcome=outcome, **subjects)
+        return recorded(self._audit, caller, action, **subjects)
 
 
 def _subject_of(envelope: Envelope) -> str:

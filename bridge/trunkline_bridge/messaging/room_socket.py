@@ -9,14 +9,12 @@ servers and proxies log.
 """
 
 import asyncio
-import base64
-import binascii
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
 
@@ -24,8 +22,9 @@ from trunkline.errors import TrunklineError
 from trunkline.messaging.store import EnvelopeFilter
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import Caller, CallerFactory
-from trunkline_bridge.edge.http import RequestHeaders, parse_json_body, rest_error_body
+from trunkline_bridge.edge.http import parse_json_body, rest_error_body
 from trunkline_bridge.edge.in_flight import Connection, InFlightRequests, find_connection
+from trunkline_bridge.edge.socket_callers import authenticate_socket
 from trunkline_bridge.edge.websockets import refuse_socket
 from trunkline_bridge.errors import (
     FORBIDDEN,
@@ -37,14 +36,11 @@ from trunkline_bridge.errors import (
 )
 from trunkline_bridge.messaging.http import parse_envelope, parse_position, to_json
 from trunkline_bridge.messaging.operations import BROADCAST, EnvelopeUpdates, MessageOperations
-from trunkline_bridge.protocol import V1_0
 from trunkline_bridge.versions.json_values import Json, dumps
 
 logger = logging.getLogger(__name__)
 
 SUBPROTOCOL: Final = "trunkline.room.v1"
-CREDENTIAL_PREFIX: Final = "trunkline.credential."
-"""Before a credential, as base64url without padding, in a subprotocol."""
 
 CLOSE_NORMAL: Final = 1000
 CLOSE_UNSUPPORTED: Final = 1003
@@ -60,7 +56,6 @@ _MAX_TAG_CHARS: Final = 100
 _CLOSE_TIMEOUT_S: Final = 5.0
 # RFC 6455, 5.5.
 _REASON_BYTES: Final = 123
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 _Membership: TypeAlias = Literal["connection", "lasting", "none"]
 _MEMBERSHIPS: Final[Mapping[str, _Membership]] = {
@@ -86,7 +81,7 @@ class RoomSockets:
         """Serve one connection."""
         room = scope["path_params"]["room"]
         try:
-            caller = await self._authenticate(scope)
+            caller = await authenticate_socket(self._callers, scope)
             options = _parse_options(scope["query_string"])
         except (WireError, TrunklineError) as error:
             await refuse_socket(to_wire_error(error), scope, receive, send)
@@ -107,24 +102,6 @@ class RoomSockets:
                     await socket.run(updates)
             except (WireError, TrunklineError) as error:
                 await socket.refuse(to_wire_error(error))
-
-    async def _authenticate(self, scope: Scope) -> Caller:
-        """Return the caller of a connection.
-
-        Raises:
-            WireError: the credential is refused, or a page of another site connects without one.
-        """
-        credential = _find_credential(scope.get("subprotocols", ()))
-        headers = list(scope["headers"])
-        if credential:
-            headers = [header for header in headers if header[0] != b"authorization"]
-            headers.append((b"authorization", f"Bearer {credential}".encode("latin-1")))
-        scheme = "https" if scope["scheme"] == "wss" else "http"
-        parameters = RequestHeaders({**scope, "scheme": scheme, "headers": headers})
-        if not credential:
-            _check_origin(parameters)
-        identity = await self._callers.authenticate(parameters)
-        return self._callers.build_caller(identity, parameters, agent="", version=V1_0)
 
     @asynccontextmanager
     async def _joined(
@@ -364,50 +341,6 @@ class _Socket:
 def _cut(reason: str) -> str:
     """Return a reason that fits into a close frame."""
     return reason.encode()[:_REASON_BYTES].decode(errors="ignore")
-
-
-def _find_credential(subprotocols: Any) -> str:  # noqa: ANN401  a list of texts
-    """Return the credential among subprotocols; empty: there is none.
-
-    Raises:
-        WireError: it is no base64url.
-    """
-    for name in subprotocols:
-        if name.startswith(CREDENTIAL_PREFIX):
-            encoded = name.removeprefix(CREDENTIAL_PREFIX)
-            padding = "=" * (-len(encoded) % 4)
-            try:
-                text = base64.b64decode(encoded + padding, b"-_", validate=True).decode("ascii")
-            except (binascii.Error, UnicodeDecodeError):
-                problem = f"the credential after {CREDENTIAL_PREFIX!r} is no base64url"
-                raise WireError(UNAUTHENTICATED, problem) from None
-            if not text.isprintable():
-                raise WireError(UNAUTHENTICATED, "the credential has control characters")
-            return text
-    return ""
-
-
-def _check_origin(parameters: RequestHeaders) -> None:
-    """Check that no page of another site connects with what the browser adds by itself.
-
-    Browsers connect WebSockets to any site, with its client certificate. A page that has a
-    credential in a subprotocol knows it, so it may be of any site.
-
-    Raises:
-        WireError: the page is of another site.
-    """
-    origin = parameters.get(b"origin")
-    if origin is None:
-        return
-    parts = urlsplit(origin)
-    host = parameters.get(b"host") or ""
-    ports = _DEFAULT_PORTS.get(parts.scheme, 0)
-    if parts.netloc and parts.netloc.lower() in (host.lower(), f"{host.lower()}:{ports}"):
-        return
-    text = (
-        f"pages of other sites need a credential, as the subprotocol {CREDENTIAL_PREFIX}BASE64URL"
-    )
-    raise WireError(FORBIDDEN, text)
 
 
 def _parse_options(query: bytes) -> _Options:

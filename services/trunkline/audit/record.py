@@ -49,6 +49,8 @@ class Action(StrEnum):
     TASK_GET = "task.get"
     TASK_LIST = "task.list"
     TASK_SUBSCRIBE = "task.subscribe"
+    WORKFLOW_ROLL_BACK = "workflow.roll_back"
+    """A caller chose the version of a workflow that new tasks take."""
     APPROVAL_ANSWER = "approval.answer"
     WEBHOOK_CREATE = "webhook.create"
     WEBHOOK_DELETE = "webhook.delete"

@@ -12,8 +12,8 @@ from trunkline.cli.options import build_agent_url, load_command_settings, resolv
 from trunkline.cli.streamed_answer import StreamedAnswer
 from trunkline.cli.terminal import print_json
 from trunkline.errors import InvalidArgumentError
+from trunkline.task_states import PAUSED_KEY
 from trunkline.tasks.lifecycle import state_name
-from trunkline.tasks.pausing import PAUSED_KEY
 from trunkline.v1 import snapshot_pb2
 from trunkline.workflows.loading import SUFFIXES
 from trunkline.workflows.plugins import list_plugin_names

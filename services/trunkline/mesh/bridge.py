@@ -19,6 +19,7 @@ from trunkline_bridge.edge.connection_limits import ConnectionLimits
 from trunkline_bridge.edge.http_server import raise_open_file_limit, serve_http
 from trunkline_bridge.edge.server_certificate import CertificateFiles, ServerCertificate
 from trunkline_bridge.settings import BridgeSettings, TokenSettings
+from trunkline_bridge.workflows.catalog import WorkflowCatalog
 
 logger = logging.getLogger(__name__)
 
@@ -115,10 +116,12 @@ async def open_bridge(
             failed_credentials_per_minute=settings.failed_credentials_per_minute,
             anonymous=settings.anonymous,
             limits=settings.limits,
+            graphql=settings.graphql,
             card_key=settings.card_key,
             card_key_id=settings.card_key_id,
         ),
         audit=audit,
+        catalog=_find_catalog(settings),
     )
     limits = ConnectionLimits(
         max_connections=settings.connection_limit, request_timeout_s=settings.request_timeout_s
@@ -156,6 +159,15 @@ async def open_bridge(
             }
             scheme = "grpcs://" if certificate else ""
             yield {"http": url, "a2a-grpc": f"{scheme}{bound['']}"}
+
+
+def _find_catalog(settings: Settings) -> WorkflowCatalog | None:
+    """Return the published workflows of the data directory, which only GraphQL reads."""
+    if not settings.graphql.enabled:
+        return None
+    from trunkline.mesh.workflow_catalog import DataFolderCatalog
+
+    return DataFolderCatalog(settings.data_dir)
 
 
 def _grpc_addresses(settings: Settings) -> dict[str, HostPort]:

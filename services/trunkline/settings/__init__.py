@@ -14,6 +14,7 @@ from trunkline.settings.plugins import OptionsT, load_plugin_settings, read_opti
 from trunkline.settings.sections import (
     AccountPolicy,
     AgentSettings,
+    GraphQLSettings,
     MessagingSettings,
     ModelSettings,
     ParticipantSettings,
@@ -36,6 +37,7 @@ __all__ = [
     "AccountPolicy",
     "AgentSettings",
     "Budget",
+    "GraphQLSettings",
     "HostPort",
     "IgnoredSettings",
     "LimitSettings",

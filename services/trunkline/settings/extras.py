@@ -17,6 +17,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "embeddings": "numpy",
     "redis": "redis",
     "workflows": "cel",
+    "graphql": "strawberry",
 }
 # uv writes it into the environment of a tool. Such an environment has no pip, and `uv tool upgrade`
 # removes what `uv pip` adds to it.

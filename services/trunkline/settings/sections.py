@@ -327,6 +327,31 @@ class PolicySettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GraphQLSettings:
+    """The table `[graphql]`: messages and workflows by GraphQL at `/graphql`."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    enabled: bool = False
+    """Serve it."""
+    introspection: bool = False
+    """Let clients read the schema, which is also in the documentation."""
+    rollback: bool = False
+    """Let callers choose the version of a workflow that new tasks of all accounts take."""
+    depth: Annotated[int, Between(1, 30)] = 10
+    """The number of fields with fields inside each other."""
+    cost: Annotated[int, Between(1, 10_000_000)] = 5000
+    """The cost of one operation: 1 for each field, 10 more for each one that calls the mesh, and
+    the fields of a page as often as its `first` says."""
+    page_size: Annotated[int, Between(1, 1000)] = 100
+    """The largest `first`."""
+    timeout_s: Annotated[float, Between(0.1, 3600)] = 30.0
+    """The time of a query or a mutation."""
+    subscriptions: Annotated[int, Between(1, 10_000)] = 50
+    """The operations that one WebSocket runs at once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MessagingSettings:
     """The table `[messaging]`: messages between agents."""
 

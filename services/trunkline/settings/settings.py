@@ -19,6 +19,7 @@ from trunkline.settings.constraints import (
 from trunkline.settings.limits import LimitSettings
 from trunkline.settings.sections import (
     AgentSettings,
+    GraphQLSettings,
     MessagingSettings,
     ModelSettings,
     ParticipantSettings,
@@ -188,6 +189,9 @@ class Settings:
     messaging: MessagingSettings = field(default_factory=MessagingSettings)
     """Messages between agents: the table `[messaging]`, and variables such as
     TRUNKLINE_MESSAGING_URL."""
+    graphql: GraphQLSettings = field(default_factory=GraphQLSettings)
+    """Messages and workflows by GraphQL: the table `[graphql]`, and variables such as
+    TRUNKLINE_GRAPHQL_ENABLED."""
     plugins: Mapping[str, PluginTable] = field(default_factory=dict)
     """Tables of installed agent plugins, by the plugin's name: `[NAME]` in the file, and variables
     TRUNKLINE_NAME_KEY."""
@@ -303,6 +307,7 @@ class Settings:
 TABLE_VARIABLES: Final = {
     f"{ENV_PREFIX}{name}_{key.name}".upper(): (name, key.name)
     for name, table in (
+        ("graphql", GraphQLSettings),
         ("limits", LimitSettings),
         ("messaging", MessagingSettings),
         ("tls", TlsSettings),

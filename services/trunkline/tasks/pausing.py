@@ -1,14 +1,11 @@
 """Pauses of a task: no further step begins until it is resumed, also over restarts of its host."""
 
 import asyncio
-from typing import Final
 
+from trunkline.task_states import PAUSED_KEY
 from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.lifecycle import INTERRUPTED, build_status_event
 from trunkline.v1 import snapshot_pb2, task_pb2
-
-PAUSED_KEY: Final = "trunkline/paused"
-"""The key in the metadata of a task that is true while the task is paused."""
 
 
 class TurnPause:

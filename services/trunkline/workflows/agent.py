@@ -13,6 +13,7 @@ from trunkline.errors import ConfigurationError, WorkflowFailedError
 from trunkline.messaging.replies import read_envelope
 from trunkline.runtime import load_in_thread
 from trunkline.settings import Settings
+from trunkline.task_states import WORKFLOW_VERSION_KEY
 from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.v1 import event_pb2, message_pb2
 from trunkline.workflows.definition import (
@@ -26,7 +27,7 @@ from trunkline.workflows.definition import (
 )
 from trunkline.workflows.expressions import Expression
 from trunkline.workflows.functions import load_functions
-from trunkline.workflows.nodes import VERSION_KEY, WorkflowRun, describe_run, to_text
+from trunkline.workflows.nodes import WorkflowRun, describe_run, to_text
 from trunkline.workflows.routing import group_edges
 from trunkline.workflows.run_values import (
     InputError,
@@ -166,7 +167,7 @@ class _Runner:
 
     def _choose_new_version(self, message: message_pb2.Message) -> int:
         """Return the version that a message requests, else the current one."""
-        requested = message.metadata.fields.get(VERSION_KEY)
+        requested = message.metadata.fields.get(WORKFLOW_VERSION_KEY)
         if requested is not None:
             return int(requested.number_value)
         if self._versions is None:

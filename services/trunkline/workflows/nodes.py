@@ -14,6 +14,7 @@ from trunkline import telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import TrunklineError
 from trunkline.redaction import redact_addresses
+from trunkline.task_states import WORKFLOW_VERSION_KEY
 from trunkline.tasks.calls import AgentAnswer
 from trunkline.tasks.content import Content
 from trunkline.tasks.context import TaskContext, get_turn_runtime
@@ -41,8 +42,6 @@ from trunkline.workflows.waiting import wait_for_message
 
 _NO_RETRY: Final = Retry(attempts=1)
 _SUMMARY_CHARS: Final = 200
-VERSION_KEY: Final = "trunkline/workflow-version"
-"""The key of a message's metadata that names the version to run."""
 
 
 class NodeFailure(Exception):  # noqa: N818  caught within this package
@@ -210,7 +209,7 @@ async def _run_workflow(
 ) -> Result:
     message = message_pb2.Message(parts=[_data_part(render(node.inputs, variables))])
     if node.version is not None:
-        message.metadata.update({VERSION_KEY: node.version})
+        message.metadata.update({WORKFLOW_VERSION_KEY: node.version})
     return await _ask(run, node.workflow, message)
 
 

@@ -21,6 +21,7 @@ from trunkline_bridge.edge.http_server import serve_http
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.event_renderer import EventRenderer
 from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
+from trunkline_bridge.workflows.catalog import WorkflowCatalog
 
 Json: TypeAlias = dict[str, Any]
 
@@ -72,10 +73,10 @@ class Stream:
         fields: dict[str, str] = {}
         async for line in self._lines:
             if line and not line.startswith(":"):
-                name, _, value = line.partition(": ")
-                fields[name] = value
+                name, _, value = line.partition(":")
+                fields[name] = value.removeprefix(" ")
             elif not line and fields:
-                response = json.loads(fields["data"])
+                response = json.loads(fields["data"] or "null")
                 return Event(fields.get("id", ""), fields.get("event", ""), response)
         raise StopAsyncIteration
 
@@ -184,11 +185,14 @@ async def open_bridged_mesh(
     lease_s: float = 10.0,
     access: Authenticator | None = None,
     audit: AuditLog | None = None,
+    catalog: WorkflowCatalog | None = None,
 ) -> AsyncIterator[BridgedMesh]:
     """Open a mesh with a bridge and without agents; the default agent is `echo`."""
     settings = settings or BridgeSettings(default_agent="echo")
     async with open_small_mesh(folder, lease_s=lease_s, audit=audit) as mesh:
-        bridge = Bridge(mesh.directory, settings, authenticator=access, audit=audit)
+        bridge = Bridge(
+            mesh.directory, settings, authenticator=access, audit=audit, catalog=catalog
+        )
         async with (
             serve_http(
                 bridge,

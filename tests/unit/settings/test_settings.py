@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel
 from trunkline.errors import ConfigurationError
 from trunkline.settings import (
     Budget,
+    GraphQLSettings,
     HostPort,
     LimitSettings,
     MessagingSettings,
@@ -388,7 +389,8 @@ def test_the_ping_limit_defaults_to_three_quarters_of_the_lease() -> None:
 
 def test_every_setting_that_is_no_table_can_be_set_by_a_variable(tmp_path: Path) -> None:
     tables = (
-        LimitSettings(), MessagingSettings(), PolicySettings(), TlsSettings(), TreeSettings(),
+        GraphQLSettings(), LimitSettings(), MessagingSettings(), PolicySettings(), TlsSettings(),
+        TreeSettings(),
     )  # fmt: skip
     for field in fields(Settings):
         default = getattr(Settings(), field.name)
@@ -477,6 +479,16 @@ def test_an_error_in_messaging_is_reported(tmp_path: Path, toml: str, problem: s
     with pytest.raises(ConfigurationError, match=problem) as caught:
         load(tmp_path, f"[messaging]\n{toml}")
     assert "secret" not in str(caught.value)
+
+
+def test_graphql_is_a_table_of_the_file_and_variables(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path, "[graphql]\nenabled = true\ndepth = 7", env={"TRUNKLINE_GRAPHQL_COST": "100"}
+    )
+    assert settings.graphql == GraphQLSettings(enabled=True, depth=7, cost=100)
+    assert not GraphQLSettings().enabled
+    with pytest.raises(ConfigurationError, match=r"graphql\.depth: 31 is not between 1 and 30"):
+        load(tmp_path, "[graphql]\ndepth = 31")
 
 
 def test_remote_agents_are_tables_of_the_file(tmp_path: Path) -> None:

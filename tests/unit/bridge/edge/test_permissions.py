@@ -14,6 +14,7 @@ from trunkline_bridge.edge.permissions import (
     parse_methods,
 )
 from trunkline_bridge.errors import FORBIDDEN, WireError
+from trunkline_bridge.workflows.operations import WORKFLOW_METHODS
 
 READER = Grant(methods=parse_methods(["read"]), scope="tasks:read")
 WRITER = Grant(agents=("math",), scope="math:all")
@@ -31,7 +32,7 @@ def test_every_operation_has_a_permission() -> None:
     names = {value.name for value in values if isinstance(value, Operation)}
     service = messaging_service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
     names |= {method.name for method in service.methods}
-    assert names | {GET_ARTIFACT} == METHODS
+    assert names | {GET_ARTIFACT, *WORKFLOW_METHODS} == METHODS
 
 
 def test_without_scopes_everything_is_permitted() -> None:

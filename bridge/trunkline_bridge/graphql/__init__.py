@@ -1,0 +1,1 @@
+"""GraphQL for messages and workflows, over HTTP, server-sent events and WebSockets."""

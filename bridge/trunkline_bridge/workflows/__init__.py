@@ -1,0 +1,1 @@
+"""Workflows and their runs for callers outside."""

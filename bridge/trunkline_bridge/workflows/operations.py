@@ -1,0 +1,283 @@
+"""Performs what callers outside do with workflows and their runs.
+
+A run is the task of a workflow, or of a supervisor, whose plan is a workflow. Its agent is the name
+of the workflow, so credentials with agents are for the workflows in their lists.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.audit import Action, AuditLog
+from trunkline.client import Directory
+from trunkline.errors import AgentNotFoundError, CursorExpiredError, InvalidAgentResponseError
+from trunkline.task_states import WORKFLOW_VERSION_KEY
+from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
+from trunkline_bridge.bindings.operation_audit import record_denial, recorded
+from trunkline_bridge.bindings.operations import Operations
+from trunkline_bridge.edge import tracing
+from trunkline_bridge.edge.account_limits import AccountLimiter
+from trunkline_bridge.edge.caller import Caller
+from trunkline_bridge.edge.stream_expiry import StreamExpiry
+from trunkline_bridge.errors import WireError
+from trunkline_bridge.workflows.catalog import PublishedWorkflow, WorkflowCatalog
+
+GET_WORKFLOW: Final = "GetWorkflow"
+PAUSE_TASK: Final = "PauseTask"
+RESUME_TASK: Final = "ResumeTask"
+ROLL_BACK_WORKFLOW: Final = "RollBackWorkflow"
+WORKFLOW_METHODS: Final = (GET_WORKFLOW, PAUSE_TASK, RESUME_TASK, ROLL_BACK_WORKFLOW)
+"""The methods of permissions that only workflows have."""
+
+_Result = TypeVar("_Result")
+
+
+class RunCursor(NamedTuple):
+    """The position of an event in the journal of a run."""
+
+    epoch: int
+    sequence: int
+
+
+class JournalEvent(NamedTuple):
+    """An event of a run."""
+
+    cursor: RunCursor
+    header: event_pb2.BatchHeader
+    event: event_pb2.Event
+
+
+JournalEvents: TypeAlias = AsyncGenerator[Sequence[JournalEvent], None]
+
+
+class WorkflowOperations:
+    """The operations on workflows and runs. They raise only TrunklineErrors and WireErrors.
+
+    A run is visible to the callers of its account. Published workflows are those of the mesh.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        operations: Operations,
+        catalog: WorkflowCatalog | None,
+        limiter: AccountLimiter,
+        audit: AuditLog | None = None,
+        *,
+        patience_s: float,
+    ) -> None:
+        """Without a catalog, no workflow is published here.
+
+        Without an audit log, nothing is recorded. `patience_s` is the time that streams tolerate an
+        unreachable host.
+        """
+        self._directory = directory
+        self._operations = operations
+        self._catalog = catalog
+        self._limiter = limiter
+        self._audit = audit
+        self._patience_s = patience_s
+        self._expiry = StreamExpiry()
+
+    async def list_workflows(self, caller: Caller) -> list[str]:
+        """Return the names of the published workflows that the caller may use, sorted."""
+        names = [] if self._catalog is None else await asyncio.to_thread(self._catalog.list_names)
+        return [name for name in names if _is_permitted(caller, name)]
+
+    async def get_workflow(
+        self, caller: Caller, name: str, version: int | None = None
+    ) -> PublishedWorkflow:
+        """Return a version of a workflow, by default the current one."""
+        return await self._read(caller, name, lambda catalog: catalog.read(name, version))
+
+    async def list_versions(self, caller: Caller, name: str) -> Sequence[int]:
+        """Return the versions of a workflow, oldest first."""
+        return await self._read(caller, name, lambda catalog: catalog.list_versions(name))
+
+    async def draw(
+        self,
+        caller: Caller,
+        name: str,
+        version: int | None = None,
+        *,
+        visited: Sequence[str] = (),
+        failed: str = "",
+    ) -> str:
+        """Return a version as Mermaid text, with the path of a run on it."""
+        return await self._read(
+            caller,
+            name,
+            lambda catalog: catalog.draw(name, version, visited=visited, failed=failed),
+        )
+
+    async def roll_back(
+        self, caller: Caller, name: str, version: int | None = None
+    ) -> PublishedWorkflow:
+        """Let new tasks of all accounts take a version, by default the one before the current."""
+        self._authorize(caller, name, ROLL_BACK_WORKFLOW)
+        with recorded(self._audit, caller, Action.WORKFLOW_ROLL_BACK, agent=name):
+            await self._call_catalog(name, lambda catalog: catalog.roll_back(name, version))
+            return await self._call_catalog(name, lambda catalog: catalog.read(name))
+
+    async def start(
+        self,
+        caller: Caller,
+        name: str,
+        parts: Sequence[part_pb2.Part],
+        *,
+        message_id: str = "",
+        version: int | None = None,
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Start a workflow without waiting for its end; return the run.
+
+        Authenticated callers that repeat a message id get the run that it started.
+        """
+        target = caller._replace(agent=name)
+        self._operations.authorize(target, "SendMessage")
+        message = message_pb2.Message(
+            message_id=message_id or str(uuid.uuid4()), role=message_pb2.ROLE_USER, parts=parts
+        )
+        if version is not None:
+            await self._call_catalog(name, lambda catalog: catalog.read(name, version))
+            message.metadata.update({WORKFLOW_VERSION_KEY: version})
+        request = a2a_pb2.SendMessageRequest(message=message)
+        request.configuration.return_immediately = True
+        started = await self._operations.send_message(target, request)
+        if isinstance(started, message_pb2.Message):
+            raise InvalidAgentResponseError(name, "it answered without a task; it is no workflow")
+        return await self._fetch(caller, started.id)
+
+    async def get_run(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        """Return a run."""
+        with recorded(self._audit, caller, Action.TASK_GET, task=task_id):
+            return await self._find(caller, task_id, "GetTask")
+
+    async def list_runs(
+        self, caller: Caller, name: str, request: a2a_pb2.ListTasksRequest
+    ) -> a2a_pb2.ListTasksResponse:
+        """Return a page of the runs of a workflow, the latest change first, without their content.
+
+        They are those of the host that currently runs it.
+        """
+        target = caller._replace(agent=name, generations=None)
+        self._operations.authorize(target, "ListTasks")
+        page = await self._operations.list_tasks(target, request)
+        return a2a_pb2.ListTasksResponse.FromString(page.SerializeToString())
+
+    async def pause(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        """Begin no further node of a run until it is resumed; return the run."""
+        with recorded(self._audit, caller, Action.TASK_PAUSE, task=task_id):
+            await self._find(caller, task_id, PAUSE_TASK)
+            client = self._directory.client_for_task(task_id)
+            return await client.pause_task(task_id, account=caller.account)
+
+    async def resume(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        """Resume a paused run; return it."""
+        with recorded(self._audit, caller, Action.TASK_RESUME, task=task_id):
+            await self._find(caller, task_id, RESUME_TASK)
+            client = self._directory.client_for_task(task_id)
+            return await client.resume_task(task_id, account=caller.account)
+
+    async def cancel(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        """Cancel a run with all that it has started; return the ended run."""
+        snapshot = await self._find(caller, task_id, "CancelTask")
+        target = caller._replace(agent=snapshot.agent)
+        await self._operations.cancel_task(target, a2a_pb2.CancelTaskRequest(id=task_id))
+        return await self._fetch(caller, task_id)
+
+    async def read_events(self, caller: Caller, task_id: str) -> list[JournalEvent] | None:
+        """Return the events of a run so far; None if they are not retained any more."""
+        await self._find(caller, task_id, "SubscribeToTask")
+        client = self._directory.client_for_task(task_id)
+        try:
+            async with client.watch_task(
+                task_id, account=caller.account, after=0, with_snapshot=False, until_head=True
+            ) as stream:
+                return [event async for sealed in stream for event in _unseal(sealed)]
+        except CursorExpiredError:
+            return None
+
+    def watch(
+        self, caller: Caller, task_id: str, after: RunCursor
+    ) -> AbstractAsyncContextManager[JournalEvents]:
+        """Open the events of a run after a position, until the run has ended.
+
+        The stream counts for its account, and ends when the caller's credential is refused.
+        """
+        events = self._limiter.limit_stream(caller.account, self._watch(caller, task_id, after))
+        return self._expiry.watch_stream(caller, events)
+
+    @asynccontextmanager
+    async def _watch(
+        self, caller: Caller, task_id: str, after: RunCursor
+    ) -> AsyncIterator[JournalEvents]:
+        with recorded(self._audit, caller, Action.TASK_SUBSCRIBE, task=task_id):
+            await self._find(caller, task_id, "SubscribeToTask")
+        async with self._directory.watch(
+            task_id,
+            account=caller.account,
+            after=after.sequence,
+            epoch=after.epoch,
+            patience_s=self._patience_s,
+        ) as stream:
+
+            async def read() -> JournalEvents:
+                async for sealed in stream:
+                    yield _unseal(sealed)
+
+            async with aclosing(read()) as events:
+                yield events
+
+    async def _find(self, caller: Caller, task_id: str, method: str) -> snapshot_pb2.TaskSnapshot:
+        """Return a run if the caller may use a method at its workflow."""
+        snapshot = await self._fetch(caller, task_id)
+        self._authorize(caller, snapshot.agent, method)
+        tracing.record_task(snapshot)
+        return snapshot
+
+    async def _fetch(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        client = self._directory.client_for_task(task_id)
+        return await client.get_task(task_id, account=caller.account)
+
+    async def _read(
+        self, caller: Caller, name: str, read: Callable[[WorkflowCatalog], _Result]
+    ) -> _Result:
+        self._authorize(caller, name, GET_WORKFLOW)
+        return await self._call_catalog(name, read)
+
+    async def _call_catalog(self, name: str, call: Callable[[WorkflowCatalog], _Result]) -> _Result:
+        if self._catalog is None:
+            raise AgentNotFoundError(name)
+        return await asyncio.to_thread(call, self._catalog)
+
+    def _authorize(self, caller: Caller, name: str, method: str) -> None:
+        """Check that the caller may use a method at a workflow. WireError: it may not."""
+        try:
+            caller.permissions.check(name, method)
+        except WireError:
+            record_denial(self._audit, caller._replace(agent=name), method, "")
+            raise
+
+
+def _is_permitted(caller: Caller, name: str) -> bool:
+    try:
+        caller.permissions.check(name, GET_WORKFLOW)
+    except WireError:
+        return False
+    return True
+
+
+def _unseal(sealed: Sequence[bytes]) -> list[JournalEvent]:
+    """Return the events of batches, each with the sequence that it ends at."""
+    found: list[JournalEvent] = []
+    for data in sealed:
+        batch = event_pb2.EventBatch.FromString(data)
+        sequence = batch.header.first_sequence - 1
+        for event in batch.events:
+            texts = event.delta.texts or event.plan.texts
+            sequence += len(texts) or 1
+            found.append(JournalEvent(RunCursor(batch.header.epoch, sequence), batch.header, event))
+    return found

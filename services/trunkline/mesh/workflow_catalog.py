@@ -1,0 +1,70 @@
+"""The published workflows of the data directory, for the bridge."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from trunkline.errors import AgentNotFoundError, ConfigurationError, InvalidArgumentError
+from trunkline.workflows.builders import workflow_to_dict
+from trunkline.workflows.definition import Workflow
+from trunkline.workflows.drawing import RunPath, draw_mermaid
+from trunkline.workflows.versions import WorkflowVersions
+from trunkline_bridge.workflows.catalog import PublishedWorkflow
+
+
+class DataFolderCatalog:
+    """The published workflows of a data directory: a WorkflowCatalog of the bridge.
+
+    Names and versions come from callers, so they are compared with those that exist before a path
+    is made of them.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._versions = WorkflowVersions(data_dir)
+
+    def list_names(self) -> Sequence[str]:
+        """Return the names, sorted."""
+        return self._versions.list_names()
+
+    def list_versions(self, name: str) -> Sequence[int]:
+        """Return the versions of a workflow, oldest first."""
+        self._check_name(name)
+        return self._versions.list_versions(name)
+
+    def read(self, name: str, version: int | None = None) -> PublishedWorkflow:
+        """Return a version, by default the current one."""
+        workflow = self._load(name, version)
+        return PublishedWorkflow(
+            name=name,
+            version=workflow.version,
+            is_current=workflow.version == self._versions.current(name),
+            definition=workflow_to_dict(workflow),
+        )
+
+    def draw(
+        self, name: str, version: int | None = None, *, visited: Sequence[str], failed: str
+    ) -> str:
+        """Return a version as Mermaid text, with the path of a run on it."""
+        return draw_mermaid(self._load(name, version), RunPath(visited, failed))
+
+    def roll_back(self, name: str, version: int | None = None) -> int:
+        """Let new tasks take a version, by default the one before the current; return it."""
+        self._check_version(name, version)
+        try:
+            return self._versions.roll_back(name, version)
+        except ConfigurationError as error:
+            raise InvalidArgumentError("version", error.problem) from error
+
+    def _load(self, name: str, version: int | None) -> Workflow:
+        self._check_version(name, version)
+        chosen = self._versions.current(name) if version is None else version
+        return self._versions.load(name, chosen)
+
+    def _check_version(self, name: str, version: int | None) -> None:
+        known = self.list_versions(name)
+        if version is not None and version not in known:
+            numbers = ", ".join(map(str, known))
+            raise InvalidArgumentError("version", f"there is no {version}; there are: {numbers}")
+
+    def _check_name(self, name: str) -> None:
+        if name not in self.list_names():
+            raise AgentNotFoundError(name)
