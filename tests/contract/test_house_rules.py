@@ -68,7 +68,7 @@ TELEMETRY_MACHINERY = ("opentelemetry.sdk", "opentelemetry.exporter")
 
 HEAVY_LIBRARIES = (
     *("langgraph", "langchain_core", "mcp", "sympy", "opentelemetry.exporter"),
-    "jsonschema",
+    *("jsonschema", "strawberry"),
 )
 LIGHT_PACKAGES = ("cli", "client", "errors", "journal", "settings", "tasks", "telemetry")
 

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import pytest_asyncio
 
+from harness.a2a.graphql_client import GraphQLClient
 from harness.a2a.sse_client import call, user_message
 from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import CompletedCommand, run_command, run_in_process
@@ -65,7 +67,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(folder: Path) -> AsyncIterator[MeshProcess]:
-    async with running_mesh(folder, "--workflow", str(folder / "flows")) as running:
+    flows = ("--workflow", str(folder / "flows"))
+    environment = {"TRUNKLINE_GRAPHQL_ENABLED": "true"}
+    async with running_mesh(folder, *flows, environment=environment) as running:
         yield running
 
 
@@ -136,6 +140,23 @@ async def test_a_started_run_is_paused_resumed_and_canceled(mesh: MeshProcess) -
     ended = await run("workflow", "pause", task_id, *where)
     assert ended.exit == 1
     assert "canceled" in ended.err
+
+
+async def test_a_run_is_controlled_by_graphql(mesh: MeshProcess) -> None:
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        client = GraphQLClient(http, mesh.http_url)
+        listed = await client.data("{ workflows { nodes { name definition } } }")
+        names = [workflow["name"] for workflow in listed["workflows"]["nodes"]]
+        assert names == ["held", "parrot"]
+        started = await client.data('mutation { startWorkflow(name: "held", text: "x") { id } }')
+        task_id = started["startWorkflow"]["id"]
+        act = "mutation($id: ID!) {{ {}(id: $id) {{ isPaused state }} }}"
+        paused = await client.data(act.format("pauseRun"), id=task_id)
+        assert paused["pauseRun"]["isPaused"]
+        canceled = await client.data(act.format("cancelRun"), id=task_id)
+        assert canceled["cancelRun"]["state"] == "CANCELED"
+        roll_back = 'mutation { rollBackWorkflow(name: "held") { version } }'
+        assert await client.reason(roll_back) == "PERMISSION_DENIED"
 
 
 async def test_versions_are_listed_and_rolled_back(mesh: MeshProcess, folder: Path) -> None:

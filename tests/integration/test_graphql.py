@@ -17,10 +17,13 @@ from harness.a2a.bridged_mesh import BridgedMesh, Stream, open_bridged_mesh
 from harness.a2a.graphql_client import PROTOCOL, GraphQLClient, GraphQLSocket, Json
 from harness.mesh.messaging import join_messages
 from harness.mesh.recorded_spans import spans_in
+from harness.mesh.small_mesh import PATIENCE_S
 from harness.workflows.building import agent_node, build
 from trunkline import EvaluationRequest, EvaluationResult, TaskContext, agent, from_workflow
 from trunkline.mesh.workflow_catalog import DataFolderCatalog
-from trunkline.settings import GraphQLSettings
+from trunkline.settings import GraphQLSettings, LimitSettings
+from trunkline.settings.limits import AccountLimitSettings
+from trunkline_bridge.edge import api_keys
 from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.settings import BridgeSettings
 
@@ -31,6 +34,9 @@ KEYS: dict[str, Json] = {
     "bob": {"account": "other"},
     "reader": {"methods": ("read",)},
     "narrow": {"agents": ("teacher",)},
+    "slow": {"account": "slow"},
+    "single": {"account": "single"},
+    "leaving": {},
 }
 MESSAGE = "id correlationId causationId sender recipient room type text data isReply"
 SEND = f"mutation($m: MessageInput!) {{ sendMessage(message: $m) {{ {MESSAGE} }} }}"
@@ -79,6 +85,7 @@ class Gate:
 class GraphQLMesh:
     mesh: BridgedMesh
     gate: Gate
+    keys: Path
 
     def at(self, key: str = "ann") -> GraphQLClient:
         headers = {"X-API-Key": f"key-of-{key}"} if key else {}
@@ -144,25 +151,34 @@ def flow(version: int, *nodes: str) -> Any:
     )
 
 
+def write_keys(file: Path, *names: str) -> None:
+    entries = [
+        ApiKey(
+            name,
+            KEYS[name].get("account", "acme"),
+            hash_key(f"key-of-{name}"),
+            agents=KEYS[name].get("agents", ()),
+            methods=KEYS[name].get("methods", ()),
+        )
+        for name in names
+    ]
+    save_keys(file, entries)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def outside(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GraphQLMesh]:
     folder = tmp_path_factory.mktemp("graphql")
     keys = folder / "keys"
-    entries = [
-        ApiKey(
-            name,
-            fields.get("account", "acme"),
-            hash_key(f"key-of-{name}"),
-            agents=fields.get("agents", ()),
-            methods=fields.get("methods", ()),
-        )
-        for name, fields in KEYS.items()
-    ]
-    save_keys(keys, entries)
+    write_keys(keys, *KEYS)
+    accounts = {
+        "slow": AccountLimitSettings(rate=0.001, burst=3),
+        "single": AccountLimitSettings(streams=1),
+    }
     settings = BridgeSettings(
         default_agent="teacher",
         api_keys_file=keys,
         body_limit_bytes=100_000,
+        limits=LimitSettings(account=accounts),
         graphql=GraphQLSettings(enabled=True, rollback=True, subscriptions=3, page_size=50),
     )
     gate = Gate()
@@ -170,7 +186,7 @@ async def outside(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gra
     async with open_bridged_mesh(folder, settings, catalog=DataFolderCatalog(folder)) as mesh:
         await mesh.mesh.join(teacher, gate_agent, from_workflow(flow(1), flow(2)))
         await join_messages(mesh.mesh, attempts=2)
-        yield GraphQLMesh(mesh, gate)
+        yield GraphQLMesh(mesh, gate, keys)
 
 
 async def test_messages_are_sent_requested_read_and_answered(outside: GraphQLMesh) -> None:
@@ -511,7 +527,8 @@ LIMITS = {
     "nested too deeply": "{ ...F0 } "
     + " ".join(f"fragment F{n} on Query {{ ...F{n + 1} }}" for n in range(80))
     + " fragment F80 on Query { rooms { endCursor } }",
-    "more than 2000 tokens": "{" + "x " * 2001 + "}",
+    "more than 1000 tokens": "{" + "x " * 1001 + "}",
+    "more than 50000 characters": "{ rooms { endCursor } } #" + "x" * 50_000,
 }
 
 
@@ -656,13 +673,86 @@ async def test_a_socket_is_closed_for_frames_that_are_none(
 ) -> None:
     async with outside.at().socket() as socket:
         await socket.send(frame)
-        with pytest.raises(ConnectionClosed) as closed:
-            await socket.frame()
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 4400
+        assert await close_code(socket) == 4400
     async with outside.at().socket() as socket:
         await socket.send({"id": "a", "type": "subscribe", "payload": [1]})
         assert (await socket.frame())["payload"][0]["extensions"]["reason"] == "INVALID_PARAMS"
+
+
+async def test_each_field_that_is_asked_for_counts_as_a_request(outside: GraphQLMesh) -> None:
+    client = outside.at("slow")
+    error = await client.refusal(
+        "{ a: rooms { endCursor } b: rooms { endCursor } "
+        "c: rooms { endCursor } d: rooms { endCursor } }"
+    )
+    assert error["extensions"]["reason"] == "RESOURCE_EXHAUSTED"
+    assert error["extensions"]["retryAfterSeconds"] > 100
+    response = await client.post("{ rooms { endCursor } }")
+    assert response.status_code == 429
+    assert float(response.headers["retry-after"]) > 100
+
+
+async def test_open_subscriptions_of_an_account_are_limited(outside: GraphQLMesh) -> None:
+    async with outside.at("single").socket() as socket:
+        first = await socket.start(WATCH, room="a")
+        await socket.frame()
+        await socket.start(WATCH, room="b")
+        refused = await socket.frame()
+        assert refused["payload"]["errors"][0]["extensions"]["reason"] == "RESOURCE_EXHAUSTED"
+        assert (await socket.frame())["type"] == "complete"
+        await socket.send({"id": first, "type": "complete"})
+        async with asyncio.timeout(PATIENCE_S):
+            while "errors" in await opened(socket):
+                pass
+    # The end of a connection ends its subscriptions, too.
+    async with asyncio.timeout(PATIENCE_S), outside.at("single").socket() as socket:
+        while "errors" in await opened(socket):
+            pass
+
+
+async def opened(socket: GraphQLSocket) -> Json:
+    """Return the first result of a new subscription."""
+    await socket.start(WATCH, room="c")
+    payload: Json = (await socket.frame())["payload"]
+    if "errors" in payload:
+        assert (await socket.frame())["type"] == "complete"
+    return payload
+
+
+async def test_streams_end_with_their_credential_and_with_the_bridge(
+    outside: GraphQLMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_keys, "RELOAD_INTERVAL_S", 0.05)
+    client = outside.at("leaving")
+    async with client.socket() as socket, client.events(WATCH, room="expiry") as stream:
+        await socket.start(WATCH, room="expiry")
+        await socket.frame()
+        await anext(stream)
+        write_keys(outside.keys, *(name for name in KEYS if name != "leaving"))
+        (last,) = await read_to_end(stream)
+        assert last["errors"][0]["extensions"]["reason"] == "UNAUTHENTICATED"
+        assert await close_code(socket) == 1008
+    async with outside.at().socket() as socket, outside.at().events(WATCH, room="x") as stream:
+        await socket.start(WATCH, room="expiry")
+        await socket.frame()
+        await anext(stream)
+        outside.mesh.bridge.abort_requests()
+        (last,) = await read_to_end(stream)
+        assert last["errors"][0]["extensions"]["reason"] == "UNAVAILABLE"
+        assert await close_code(socket) == 1012
+
+
+async def read_frames(socket: GraphQLSocket) -> None:
+    while True:
+        await socket.frame()
+
+
+async def close_code(socket: GraphQLSocket) -> int:
+    """Read to the end of a connection; return the code of its close frame."""
+    with pytest.raises(ConnectionClosed) as closed:
+        await asyncio.wait_for(read_frames(socket), PATIENCE_S)
+    assert closed.value.rcvd is not None
+    return closed.value.rcvd.code
 
 
 async def test_spans_have_the_name_of_the_operation_and_no_variables(

@@ -1,6 +1,7 @@
 """Ends open streams whose credentials expire or are removed. Their tasks continue."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
@@ -22,7 +23,8 @@ class StreamExpiry:
     """
 
     def __init__(self) -> None:
-        self._requests: dict[Credential, set[InFlightRequest]] = {}
+        # The number of streams of each request: a WebSocket may have several.
+        self._requests: dict[Credential, Counter[InFlightRequest]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def watch_stream(
@@ -44,7 +46,7 @@ class StreamExpiry:
         request: InFlightRequest,
         events: AbstractAsyncContextManager[_StreamT],
     ) -> AsyncIterator[_StreamT]:
-        self._requests.setdefault(credential, set()).add(request)
+        self._requests.setdefault(credential, Counter())[request] += 1
         if self._timer is None:
             self._schedule()
         try:
@@ -55,7 +57,9 @@ class StreamExpiry:
 
     def _remove(self, credential: Credential, request: InFlightRequest) -> None:
         requests = self._requests[credential]
-        requests.remove(request)
+        requests[request] -= 1
+        if not requests[request]:
+            del requests[request]
         if not requests:
             del self._requests[credential]
         if not self._requests and self._timer is not None:

@@ -30,9 +30,10 @@ from trunkline_bridge.edge.http import (
     check_content_type,
     parse_json_body,
 )
+from trunkline_bridge.edge.json_decoder import MAX_VALUES, TOO_MANY_VALUES, has_more_values
 from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.graphql.context import MeshAccess, OperationContext
-from trunkline_bridge.graphql.errors import error_result, report
+from trunkline_bridge.graphql.errors import LIMIT_ERROR, error_result, report
 from trunkline_bridge.graphql.schema import MeshSchema
 from trunkline_bridge.protocol import V1_0
 from trunkline_bridge.versions.json_values import dumps
@@ -41,6 +42,8 @@ GRAPHQL_PATH: Final = "/graphql"
 _EVENT_STREAM: Final = "text/event-stream"
 _GRAPHQL_JSON: Final = "application/graphql-response+json"
 _SINGLE: Final = (OperationType.QUERY, OperationType.MUTATION)
+# Reading a text to its end takes a time that other requests wait for.
+_MAX_QUERY_CHARS: Final = 50_000
 _COMPLETE: Final = b"event: complete\ndata:\n\n"
 
 # None is the end.
@@ -69,6 +72,11 @@ def parse_request(body: object) -> GraphQLRequest:
         raise invalid_params(("variables", "must be an object"))
     if name is not None and not isinstance(name, str):
         raise invalid_params(("operationName", "must be a text"))
+    if len(query) > _MAX_QUERY_CHARS:
+        text = f"the query has more than {_MAX_QUERY_CHARS} characters; send values as variables"
+        raise WireError(LIMIT_ERROR, text)
+    if has_more_values(variables, MAX_VALUES):
+        raise invalid_params(("variables", TOO_MANY_VALUES))
     return GraphQLRequest(query, variables, name)
 
 

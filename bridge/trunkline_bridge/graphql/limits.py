@@ -40,7 +40,7 @@ from trunkline_bridge.errors import WireError
 from trunkline_bridge.graphql.context import DEFAULT_PAGE_SIZE, OperationContext
 from trunkline_bridge.graphql.errors import LIMIT_ERROR
 
-MAX_TOKENS: Final = 2000
+MAX_TOKENS: Final = 1000
 """The number of words and signs of a document."""
 MAX_NESTING: Final = 64
 """The number of fields and fragments inside each other."""
@@ -151,9 +151,6 @@ class _Meter:
         nesting: int,
     ) -> Measure:
         name = node.name.value
-        if name.startswith("__"):
-            # Introspection has limits of its own, and may be off.
-            return Measure(1, 1, 0, 1)
         shown = node.alias.value if node.alias else name
         is_repeated = names[shown] > 0
         names[shown] += 1
@@ -166,7 +163,8 @@ class _Meter:
         count = self._page_size(node) if is_page else 1
         call = CALL_COST if is_page or parent in self._roots else 0
         return Measure(
-            depth=below.depth + 1,
+            # Introspection, which may be off, has its own limit, and is deeper.
+            depth=1 if name.startswith("__") else below.depth + 1,
             cost=1 + call + count * below.cost,
             aliases=below.aliases + (node.alias is not None or is_repeated),
             roots=1,

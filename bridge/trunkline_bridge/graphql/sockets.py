@@ -150,6 +150,10 @@ class _Handler(BaseGraphQLTransportWSHandler[OperationContext, None]):
             return False
         return True
 
+    def forget_id(self, id: str) -> None:  # noqa: A002  the library's name
+        """Forget an operation, which its client may have ended at the same time."""
+        self.operations.pop(id, None)
+
     async def run_operation(self, operation: Operation[OperationContext, None]) -> None:
         """Run an operation in a span. The check of limits names it."""
         with telemetry.span("graphql", kind=SpanKind.SERVER, service=SERVICE_NAME):
