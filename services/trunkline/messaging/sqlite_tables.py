@@ -70,6 +70,11 @@ def end_attempt(attempts: list[StoredAttempt], problem: str) -> None:
         attempts.append(StoredAttempt("", now, now, problem))
 
 
+def _clamp(nanoseconds: int) -> int:
+    """Return the nearest number that SQLite has: its integers end in the year 2262."""
+    return min(max(nanoseconds, -(2**63)), 2**63 - 1)
+
+
 def build_conditions(account: str, query: EnvelopeFilter) -> tuple[str, list[object]]:
     """Return the SQL conditions for a filter, and their values."""
     columns: list[tuple[str, object]] = [
@@ -79,8 +84,8 @@ def build_conditions(account: str, query: EnvelopeFilter) -> tuple[str, list[obj
         ("causation_id = ?", query.causation_id),
         ("room = ?", query.room),
         ("type = ?", query.type),
-        ("create_ns >= ?", query.start_time.ToNanoseconds()),
-        ("create_ns < ?", query.end_time.ToNanoseconds()),
+        ("create_ns >= ?", _clamp(query.start_time.ToNanoseconds())),
+        ("create_ns < ?", _clamp(query.end_time.ToNanoseconds())),
     ]
     chosen = [column for column in columns if column[1]]
     conditions = [condition for condition, _ in chosen]
