@@ -82,7 +82,7 @@ class RunNode:
     is_paused: bool
     status_time: datetime | None
     snapshot: strawberry.Private[snapshot_pb2.TaskSnapshot | None] = None
-    events: strawberry.Private[list[JournalEvent] | None] = None
+    steps: strawberry.Private[list[JournalEvent] | None] = None
 
     @staticmethod
     def build(task: task_pb2.Task, snapshot: snapshot_pb2.TaskSnapshot | None = None) -> "RunNode":
@@ -142,16 +142,16 @@ class RunNode:
 
         Null: the events of the run are not retained any more.
         """
-        events = await self._read_events(info)
-        return None if events is None else find_path(events)
+        steps = await self._read_steps(info)
+        return None if steps is None else find_path(steps)
 
     @field
     async def current_nodes(self, info: Info) -> list[strawberry.ID]:
         """Return the nodes that run or wait now; several in parallel branches."""
         if (await self._read(info)).task.status.state in TERMINAL:
             return []
-        events = await self._read_events(info)
-        return [visit.node for visit in find_path(events or ()) if visit.end_time is None]
+        steps = await self._read_steps(info)
+        return [visit.node for visit in find_path(steps or ()) if visit.end_time is None]
 
     @field
     async def drawing(self, info: Info) -> str | None:
@@ -164,7 +164,7 @@ class RunNode:
         version = find_version(snapshot)
         if version is None:
             return None
-        path = find_path(await self._read_events(info) or ())
+        path = find_path(await self._read_steps(info) or ())
         failed = next((visit.node for visit in reversed(path) if visit.is_error), "")
         return await context.call(
             context.mesh.workflows.draw(
@@ -184,13 +184,13 @@ class RunNode:
             )
         return self.snapshot
 
-    async def _read_events(self, info: Info) -> list[JournalEvent] | None:
-        if self.events is None:
+    async def _read_steps(self, info: Info) -> list[JournalEvent] | None:
+        if self.steps is None:
             context = info.context
-            self.events = await context.call(
-                context.mesh.workflows.read_events(context.caller, self.id)
+            self.steps = await context.call(
+                context.mesh.workflows.read_steps(context.caller, self.id)
             )
-        return self.events
+        return self.steps
 
 
 @object_type(name="WorkflowRunPage")
@@ -315,14 +315,12 @@ def find_version(snapshot: snapshot_pb2.TaskSnapshot) -> int | None:
     return None
 
 
-def find_path(events: Iterable[JournalEvent]) -> list[NodeVisit]:
+def find_path(steps: Iterable[JournalEvent]) -> list[NodeVisit]:
     """Return the nodes that a run executed, in the order in which they began."""
     visits: list[NodeVisit] = []
     # Those that have not ended, by their nodes. One that waited, or whose host died, begins again.
     current: dict[str, NodeVisit] = {}
-    for _, header, event in events:
-        if header.HasField("origin"):
-            continue
+    for _, header, event in steps:
         if event.HasField("step_started"):
             node = event.step_started.step_id
             if node not in current:

@@ -7,6 +7,7 @@ checks of what clients send, and the end of connections.
 import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
@@ -114,7 +115,8 @@ class _Adapter(ASGIWebSocketAdapter):
         except TimeoutError:
             connection = find_connection(self.ws.scope)
             if connection is not None:
-                await connection.abort()
+                with suppress(TimeoutError):
+                    await connection.abort()
 
 
 class _Handler(BaseGraphQLTransportWSHandler[OperationContext, None]):

@@ -32,6 +32,8 @@ ROLL_BACK_WORKFLOW: Final = "RollBackWorkflow"
 WORKFLOW_METHODS: Final = (GET_WORKFLOW, PAUSE_TASK, RESUME_TASK, ROLL_BACK_WORKFLOW)
 """The methods of permissions that only workflows have."""
 
+_STEPS: Final = ("step_started", "step_finished")
+
 _Result = TypeVar("_Result")
 
 
@@ -141,7 +143,7 @@ class WorkflowOperations:
             message_id=message_id or str(uuid.uuid4()), role=message_pb2.ROLE_USER, parts=parts
         )
         if version is not None:
-            await self._call_catalog(name, lambda catalog: catalog.read(name, version))
+            await self._check_version(name, version)
             message.metadata.update({WORKFLOW_VERSION_KEY: version})
         request = a2a_pb2.SendMessageRequest(message=message)
         request.configuration.return_immediately = True
@@ -188,15 +190,24 @@ class WorkflowOperations:
         await self._operations.cancel_task(target, a2a_pb2.CancelTaskRequest(id=task_id))
         return await self._fetch(caller, task_id)
 
-    async def read_events(self, caller: Caller, task_id: str) -> list[JournalEvent] | None:
-        """Return the events of a run so far; None if they are not retained any more."""
+    async def read_steps(self, caller: Caller, task_id: str) -> list[JournalEvent] | None:
+        """Return the begins and ends of the nodes of a run so far, of nothing that it has asked.
+
+        None: its events are not retained any more.
+        """
         await self._find(caller, task_id, "SubscribeToTask")
         client = self._directory.client_for_task(task_id)
         try:
             async with client.watch_task(
                 task_id, account=caller.account, after=0, with_snapshot=False, until_head=True
             ) as stream:
-                return [event async for sealed in stream for event in _unseal(sealed)]
+                return [
+                    found
+                    async for sealed in stream
+                    for found in _unseal(sealed)
+                    if found.event.WhichOneof("event") in _STEPS
+                    and not found.header.HasField("origin")
+                ]
         except CursorExpiredError:
             return None
 
@@ -252,6 +263,11 @@ class WorkflowOperations:
         if self._catalog is None:
             raise AgentNotFoundError(name)
         return await asyncio.to_thread(call, self._catalog)
+
+    async def _check_version(self, name: str, version: int) -> None:
+        """Check a version of a workflow that is published here; its host checks all others."""
+        if self._catalog is not None and name in await asyncio.to_thread(self._catalog.list_names):
+            await self._call_catalog(name, lambda catalog: catalog.read(name, version))
 
     def _authorize(self, caller: Caller, name: str, method: str) -> None:
         """Check that the caller may use a method at a workflow. WireError: it may not."""

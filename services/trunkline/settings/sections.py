@@ -339,7 +339,7 @@ class GraphQLSettings:
     rollback: bool = False
     """Let callers choose the version of a workflow that new tasks of all accounts take."""
     depth: Annotated[int, Between(1, 30)] = 10
-    """The number of fields with fields inside each other."""
+    """The number of fields inside each other."""
     cost: Annotated[int, Between(1, 10_000_000)] = 5000
     """The cost of one operation: 1 for each field, 10 more for each one that calls the mesh, and
     the fields of a page as often as its `first` says."""
