@@ -1,4 +1,4 @@
-"""Load the packages of all extras: uvloop, the clients of model providers, an index of vectors.
+"""Load the packages of all extras: uvloop, clients of model providers, GraphQL, vectors.
 
 `scripts/try_wheel` runs it where only the wheel with all extras is installed. No client connects.
 """
@@ -8,8 +8,9 @@ import sys
 from importlib import import_module
 
 from trunkline.reasoning.models.providers import PROVIDERS
-from trunkline.settings import ModelSettings
+from trunkline.settings import GraphQLSettings, ModelSettings
 from trunkline_agents.research.documents.embeddings import EmbeddingModel, open_embedding_index
+from trunkline_bridge.graphql.schema import build_schema
 
 KEY_VARIABLE = "TRIAL_KEY"
 
@@ -21,6 +22,7 @@ def main() -> int:
         import_module(module)
     for provider in PROVIDERS.values():
         provider.build_client("any", ModelSettings(api_key_env=KEY_VARIABLE))
+    build_schema(GraphQLSettings())
     open_embedding_index(EmbeddingModel(name="openai:any", api_key="no key"))
     return 0
 

@@ -773,6 +773,41 @@ async def test_spans_have_the_name_of_the_operation_and_no_variables(
         assert "very-secret" not in str(attributes)
 
 
+async def test_errors_are_in_the_span(
+    outside: GraphQLMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with spans_in(InMemorySpanExporter(), monkeypatch) as spans:
+        await outside.at().refusal('{ run(id: "none") { id } }')
+    (span,) = [each for each in spans.get_finished_spans() if each.name == "graphql.query"]
+    assert (span.attributes or {})["error.type"] == "TASK_NOT_FOUND"
+
+
+async def test_a_query_has_a_time_limit_and_so_has_each_event(tmp_path: Path) -> None:
+    settings = BridgeSettings(
+        default_agent="teacher", graphql=GraphQLSettings(enabled=True, timeout_s=0.5)
+    )
+    async with open_bridged_mesh(tmp_path, settings) as mesh:
+        await mesh.mesh.join(teacher)
+        await join_messages(mesh.mesh)
+        client = GraphQLClient(mesh.client, mesh.url)
+        watch = """subscription { messages(filter: {type: "quiet"}) {
+          message { text replies { nodes { id } } } } }"""
+        async with client.events(watch) as stream:
+            await anext(stream)
+            request = f"mutation($m: MessageInput!) {{ request(message: $m) {{ {MESSAGE} }} }}"
+            body = {"recipient": "teacher", "type": "quiet", "text": "no answer"}
+            error = await client.refusal(request, m=body)
+            assert error["extensions"]["reason"] == "DEADLINE_EXCEEDED"
+            assert "no reply to message" in error["message"]
+            await client.data(SEND, m={**body, "text": "late"})
+            texts: list[str] = []
+            while "late" not in texts:
+                result = (await anext(stream)).response
+                assert "errors" not in result
+                message = result["data"]["messages"]["message"]
+                texts += [message["text"]] if message else []
+
+
 async def test_it_is_off_unless_asked_for(tmp_path: Path) -> None:
     async with open_bridged_mesh(tmp_path) as mesh:
         response = await mesh.client.post(f"{mesh.url}/graphql", json={"query": "{ a }"})

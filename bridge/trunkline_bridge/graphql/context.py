@@ -42,19 +42,25 @@ class OperationContext:
     mesh: MeshAccess
     counted: int
     """The number of root fields that are counted for the rate of the account already."""
-    deadline: float = 0.0
-    """The time of the event loop at which a query or a mutation fails."""
+    deadline: float | None = None
+    """The time of the event loop at which a query or a mutation fails. None: each call has a time
+    of its own, as in subscriptions, which last.
+    """
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PARALLEL_CALLS))
 
-    def start(self) -> "OperationContext":
+    def start(self, *, is_stream: bool) -> "OperationContext":
         """Return the context of an operation that starts now."""
-        deadline = asyncio.get_running_loop().time() + self.mesh.settings.timeout_s
+        deadline = None if is_stream else self._find_deadline()
         return OperationContext(self.caller, self.mesh, self.counted, deadline)
 
     @property
     def remaining_s(self) -> float:
         """The seconds until the deadline."""
-        return max(0.0, self.deadline - asyncio.get_running_loop().time())
+        now_s = asyncio.get_running_loop().time()
+        return max(0.0, (self.deadline or self._find_deadline()) - now_s)
+
+    def _find_deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self.mesh.settings.timeout_s
 
     async def call(self, work: Awaitable[_Result]) -> _Result:
         """Return the result of a call to the mesh.
@@ -63,7 +69,7 @@ class OperationContext:
             PeerTimeoutError: the deadline has passed.
         """
         try:
-            async with asyncio.timeout_at(self.deadline), self._slots:
+            async with asyncio.timeout_at(self.deadline or self._find_deadline()), self._slots:
                 return await work
         except TimeoutError:
             limit = f"{self.mesh.settings.timeout_s:g}"

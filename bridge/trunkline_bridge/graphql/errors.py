@@ -12,6 +12,7 @@ from strawberry.schema.exceptions import (
 )
 
 from trunkline.errors import TrunklineError
+from trunkline_bridge.edge import tracing
 from trunkline_bridge.errors import INVALID_REQUEST, ErrorKind, WireError, to_wire_error
 
 SYNTAX_ERROR: Final = ErrorKind(-32600, "GRAPHQL_PARSE_FAILED", 400)
@@ -50,6 +51,7 @@ def error_result(error: WireError) -> Mapping[str, Any]:
 def to_graphql_error(error: GraphQLError) -> GraphQLError:
     """Return an error as callers see it. An unexpected one is logged, and has only a trace id."""
     wire_error = _find_wire_error(error)
+    tracing.record_failure(wire_error.kind.reason)
     return GraphQLError(
         wire_error.text,
         nodes=error.nodes,

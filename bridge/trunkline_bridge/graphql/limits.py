@@ -25,6 +25,7 @@ from graphql import (
     InlineFragmentNode,
     IntValueNode,
     OperationDefinitionNode,
+    OperationType,
     SelectionSetNode,
     VariableNode,
     get_named_type,
@@ -215,17 +216,13 @@ class OperationLimits(MaxTokensLimiter):
         super().__init__(MAX_TOKENS)
         self._settings = settings
 
-    def on_operation(self) -> Iterator[None]:
-        """Start the time of the operation."""
-        context: OperationContext = self.execution_context.context
-        self.execution_context.context = context.start()
-        yield from super().on_operation()
-
     def on_validate(self) -> Iterator[None]:
-        """Check the operation; errors here take the place of its validation."""
+        """Check the operation and start its time. Errors here take the place of its validation."""
         context: OperationContext = self.execution_context.context
         try:
             operation = self._find_operation()
+            is_stream = operation.operation is OperationType.SUBSCRIPTION
+            self.execution_context.context = context.start(is_stream=is_stream)
             _describe_span(operation)
             found = self._measure(operation)
             self._check(found)
