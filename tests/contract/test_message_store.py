@@ -309,6 +309,7 @@ async def test_messages_are_found_by_each_condition(store: MessageStore) -> None
     long_ago, never = EnvelopeFilter(), EnvelopeFilter()
     long_ago.start_time.FromDatetime(datetime(1, 1, 1, tzinfo=UTC))
     never.start_time.FromDatetime(datetime(9999, 1, 1, tzinfo=UTC))
+    times: tuple[tuple[EnvelopeFilter, list[str]], ...]
     times = ((yesterday, ["1"]), (since, ["3", "2"]), (long_ago, ["3", "2", "1"]), (never, []))
     for query, expected in times:
         page = await store.read_page("acme", query, page_size=9)

@@ -11,8 +11,8 @@ from harness.mesh.processes import read_line, running_process
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline import TaskContext, agent
 from trunkline.errors import TraceNotFoundError
+from trunkline.task_states import PAUSED_KEY
 from trunkline.tasks.lifecycle import TERMINAL, State
-from trunkline.tasks.pausing import PAUSED_KEY
 from trunkline.tasks.rewind import ATTEMPT_KEY
 from trunkline.traces import SpanStore
 from trunkline.workflows.versions import WorkflowVersions
