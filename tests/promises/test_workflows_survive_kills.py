@@ -182,7 +182,7 @@ class Journey:
             await self.mesh.client("journey").send_message(
                 agent="journey",
                 message=message,
-                submission=message_service_pb2.Submission(),
+                submission=message_service_pb2.Submission(idempotent=True),
                 return_immediately=True,
             )
 
