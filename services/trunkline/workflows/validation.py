@@ -268,10 +268,20 @@ class _Checks:
     def _check_defaults(self, schema: Mapping[str, Any]) -> None:
         from jsonschema import Draft202012Validator
 
+        validator = Draft202012Validator(dict(schema))
         for name, value in find_defaults(schema).items():
-            root = {**schema, **_as_root(schema["properties"][name])}
-            for error in list(Draft202012Validator(root).iter_errors(value))[:5]:
-                self._add(("inputs", "properties", name, "default"), error.message)
+            own = schema["properties"][name]
+            if "pattern" in str(own):
+                # A pattern may take forever. The input of a run is checked with it.
+                continue
+            keys: Keys = ("inputs", "properties", name)
+            try:
+                errors = list(validator.evolve(schema=own).iter_errors(value))[:5]
+            except Exception as error:  # noqa: BLE001  a reference to nowhere, or to itself
+                self._add(keys, f"is no JSON Schema that can be checked: {type(error).__name__}")
+                continue
+            for each in errors:
+                self._add((*keys, "default"), each.message)
 
     def _check_arguments(
         self, keys: Keys, values: Mapping[str, Any], schema: Mapping[str, Any]
