@@ -177,12 +177,6 @@ class Journey:
     async def answer(self, event: event_pb2.Event, task_id: str, sequence: int) -> None:
         """Approve what a run asks for. The same answer to an event counts once."""
         if event.status.status.state == State.TASK_STATE_INPUT_REQUIRED:
-            now = await self.mesh.get_task(task_id)
-            is_old = now.task.status.message.message_id != event.status.status.message.message_id
-            # What is read may be behind the event that was heard.
-            if is_old and now.sequence > sequence:
-                # It has the answer, and this is read again because the host died.
-                return
             message = self.mesh.message("approve", task_id=task_id)
             message.message_id = f"{task_id}-{sequence}"
             await self.mesh.client("journey").send_message(
