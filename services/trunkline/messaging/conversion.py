@@ -107,7 +107,9 @@ def read_message(envelope: Envelope) -> MeshMessage:
         text=read_text(envelope),
         version=TYPES.resolve(envelope.type, envelope.type_version),
         room=envelope.room,
-        metadata=json_format.MessageToDict(envelope.metadata),
+        metadata=(
+            json_format.MessageToDict(envelope.metadata) if envelope.HasField("metadata") else {}
+        ),
         priority=cast("Priority", _PRIORITY_NAMES.get(envelope.priority, "normal")),
         created=envelope.create_time.ToDatetime(tzinfo=UTC),
         expires=(

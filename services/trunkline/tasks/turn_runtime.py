@@ -77,7 +77,8 @@ class TurnRuntime:
         *,
         files: TaskFiles,
         forwarded: Mapping[str, int] | None = None,
-        create: Callable[[], Awaitable[None]] | None = None,
+        create: Callable[[], Awaitable[None] | None] | None = None,
+        may_reply: bool = False,
         attempt: Attempt | None = None,
         checkpoint_path: Path | None = None,
         budgets: Budgets | None = None,
@@ -88,7 +89,8 @@ class TurnRuntime:
         """Start from the snapshot at the start of the turn.
 
         `forwarded` has, by task id, the last sequence that was forwarded from each child.
-        `create` writes the task before its first event. A direct reply does not call it.
+        `create` writes the task before its first event, which waits for what it returns. A direct
+        reply, which `may_reply` allows, does not call it.
         `attempt` is set when the turn runs again after a takeover. `tree_limits` are those of a
         root. `models` has the prices of models.
         """
@@ -112,6 +114,7 @@ class TurnRuntime:
         self._emitter = emitter
         self._files = files
         self._create = create
+        self._may_reply = may_reply
         self._exists = create is None
         latest = self.latest
         self._state = latest.task.status.state
@@ -394,7 +397,7 @@ class TurnRuntime:
             InvalidAgentResponseError: something was written before, or the agent is not declared
                 with `direct_replies`.
         """
-        if self._create is None:
+        if self._create is None or not self._may_reply:
             raise InvalidAgentResponseError(
                 self.agent, "a direct reply needs direct_replies and must precede all other output"
             )
@@ -634,6 +637,19 @@ class TurnRuntime:
         """True if the task is in the journal. False while a direct reply is possible."""
         return self._exists
 
+    def create(self) -> Awaitable[None] | None:
+        """Write the task unless that was begun; return what the first event has to wait for."""
+        create, self._create = self._create, None
+        if create is None:
+            return None
+        self._exists = True
+        return create()
+
+    @property
+    def has_artifacts(self) -> bool:
+        """True if the task may have artifacts."""
+        return bool(self.latest.artifacts) or self._ids.has_artifacts
+
     def approved_calls(self) -> Sequence[str]:
         """Return the names of the tools of running calls that a person approved."""
         return [
@@ -686,10 +702,8 @@ class TurnRuntime:
     async def _begin(self) -> Emitter:
         """Create the task unless it exists; return the emitter."""
         self._check_open()
-        if self._create is not None:
-            create, self._create = self._create, None
-            self._exists = True
-            await create()
+        if (created := self.create()) is not None:
+            await created
         return self._emitter
 
     async def _begin_work(self) -> Emitter:

@@ -43,6 +43,11 @@ class IdAllocator:
         self._artifacts += 1
         return chosen_id or f"artifact-{self._artifacts}"
 
+    @property
+    def has_artifacts(self) -> bool:
+        """True if an id of an artifact was allocated."""
+        return self._artifacts > 0
+
     def is_closed_before(self, artifact_id: str) -> bool | None:
         """Return whether an artifact of an earlier turn is closed; None: no such artifact."""
         return self._closed.get(artifact_id)
