@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from redis.asyncio import Redis
 
 from harness.mesh.host_processes import QUICK
@@ -35,6 +36,8 @@ AGENTS = Path(__file__).parents[1] / "harness" / "agents"
 WAIT_S = 300.0
 # Messages of one conversation.
 LENGTH = 10
+# Messages for each second of the longest pause between two kills.
+KILL_PACE = 50_000
 
 
 async def send(client: MessagingClient, envelopes: list[pb2.Envelope]) -> None:
@@ -94,6 +97,21 @@ async def wait_until_handled(client: MessagingClient, *, every_s: float) -> None
     while remaining:
         await asyncio.sleep(every_s)
         remaining = await read_open(client)
+
+
+async def check_answers(client: MessagingClient, count: int) -> None:
+    """Check that each conversation was answered once, by the reply to its last message."""
+    answered: list[str] = []
+    token = ""
+    while True:
+        page = await client.read_page(
+            EnvelopeFilter(type="answer"), page_size=1000, page_token=token
+        )
+        answered += [stored.envelope.causation_id for stored in page.envelopes]
+        token = page.next_page_token
+        if not token:
+            break
+    assert sorted(answered) == sorted(f"m{number}" for number in range(LENGTH - 1, count, LENGTH))
 
 
 async def check_handled(client: MessagingClient, directory: Directory, count: int) -> int:
@@ -171,11 +189,18 @@ async def open_workers(
             yield services, directory, MessagingClient(directory)
 
 
+@pytest.fixture
+def messages(request: pytest.FixtureRequest) -> int | None:
+    """The messages of a proof, if they were given."""
+    number: int | None = request.config.getoption("--messages")
+    return number
+
+
 async def test_messages_survive_kills(
-    tmp_path: Path, scale: PromiseScale, rng: random.Random
+    tmp_path: Path, scale: PromiseScale, rng: random.Random, messages: int | None
 ) -> None:
     """Kills of workers and of the messaging service lose no message and repeat no commit."""
-    count = scale.pick(ci=120, prove=1_000_000)
+    count = scale.pick(ci=120, prove=messages or 100_000)
     kills = scale.pick(ci=2, prove=50)
     victims = [rng.choice(WORKERS) for _ in range(kills)]
     victims += ["messages"] * scale.pick(ci=1, prove=5)
@@ -184,12 +209,13 @@ async def test_messages_survive_kills(
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
             group.create_task(send_all(client, rng, count))
-            pause_s = scale.pick(ci=0.5, prove=20.0)
+            pause_s = scale.pick(ci=0.5, prove=count / KILL_PACE)
             group.create_task(kill_at_random(services, rng, victims, pause_s))
         async with asyncio.timeout(scale.pick(ci=WAIT_S, prove=3_500)):
             await wait_until_handled(client, every_s=scale.pick(ci=0.1, prove=1.0))
         seconds = time.monotonic() - began
         retried = await check_handled(client, directory, count)
+        await check_answers(client, count)
     again = check_order(tmp_path, count)
     scale.report(
         messages=count,
@@ -213,11 +239,12 @@ async def wait_for_owners(url: str, count: int) -> None:
 
 
 async def break_messengers(
-    services: Services, valkey: ValkeyServer, rng: random.Random, rounds: int
+    services: Services, valkey: ValkeyServer, rounds: int, pause_s: float
 ) -> None:
     """Kill and freeze messaging processes in turns, and restart Valkey beside them."""
     first, second = MESSENGERS
     for _ in range(rounds):
+        await asyncio.sleep(pause_s)
         await services.kill(first)
         await wait_for_owners(valkey.url, 1)
         await services.restart(first)
@@ -226,21 +253,18 @@ async def break_messengers(
         # The other one has all partitions now, and what the frozen one writes is refused.
         await wait_for_owners(valkey.url, 1)
         services.cont(second)
-        await services.kill(rng.choice(WORKERS) if rounds > 1 else WORKERS[0])
         await asyncio.to_thread(valkey.stop, signal.SIGKILL)
         await asyncio.to_thread(valkey.start)
-        for worker in WORKERS:
-            if services.processes[worker].returncode is not None:
-                await services.restart(worker)
         await wait_for_owners(valkey.url, 2)
 
 
 async def test_distributed_messages_survive_kills_freezes_and_restarts(
-    tmp_path: Path, scale: PromiseScale, rng: random.Random
+    tmp_path: Path, scale: PromiseScale, rng: random.Random, messages: int | None
 ) -> None:
     """Two messaging processes share the messages; no kill, freeze or restart loses or repeats."""
-    count = scale.pick(ci=400, prove=100_000)
+    count = scale.pick(ci=400, prove=messages or 100_000)
     rounds = scale.pick(ci=1, prove=5)
+    victims = [rng.choice(WORKERS) for _ in range(scale.pick(ci=1, prove=50))]
     with running_valkey(tmp_path / "valkey") as valkey:
         settings = {
             "TRUNKLINE_MESSAGING_URL": valkey.url,
@@ -256,15 +280,20 @@ async def test_distributed_messages_survive_kills_freezes_and_restarts(
             began = time.monotonic()
             async with asyncio.TaskGroup() as group:
                 group.create_task(send_all(client, rng, count))
-                group.create_task(break_messengers(services, valkey, rng, rounds))
+                pause_s = scale.pick(ci=0.2, prove=count / KILL_PACE)
+                group.create_task(kill_at_random(services, rng, victims, pause_s))
+                pause_s = scale.pick(ci=0.0, prove=count / KILL_PACE * 4)
+                group.create_task(break_messengers(services, valkey, rounds, pause_s))
             async with asyncio.timeout(scale.pick(ci=WAIT_S, prove=3_000)):
                 await wait_until_handled(client, every_s=scale.pick(ci=0.1, prove=1.0))
             seconds = time.monotonic() - began
             retried = await check_handled(client, directory, count)
+            await check_answers(client, count)
         again = check_order(tmp_path, count)
     scale.report(
         messages=count,
-        rounds=rounds,
+        kills=len(victims),
+        restarts_of_valkey=rounds,
         retried=retried,
         ran_again=again,
         rate=f"{count / seconds:.0f}/s",

@@ -242,7 +242,7 @@ class TaskCreation:
             self.future.set_result(SubmitResult(result.task_id, 1, head, is_new=False))
             return
         snapshot = self._new_task.snapshot
-        if not snapshot.HasField("create_time"):
+        if not snapshot.create_time.seconds:
             set_create_time(snapshot, result.time_ns)
         # The created event has sequence 1.
         self.future.set_result(
