@@ -27,6 +27,7 @@ from trunkline.messaging.store import EnvelopeFilter
 from trunkline.private_files import PRIVATE_FOLDER
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import envelope_pb2 as pb2
+from trunkline.v1 import task_service_pb2
 
 WORKERS = ("worker-a", "worker-b")
 MESSENGERS = ("messages", "messages-2")
@@ -142,6 +143,15 @@ async def check_handled(client: MessagingClient, directory: Directory, count: in
     return retried
 
 
+async def check_commits(directory: Directory, count: int) -> None:
+    """Check that the journals have one completed task for each message, and no more."""
+    completed = 0
+    for worker in WORKERS:
+        query = task_service_pb2.ListTasksRequest(state=State.TASK_STATE_COMPLETED, page_size=1)
+        completed += (await directory.client_for_agent(worker).list_tasks(query)).total_size
+    assert completed == count
+
+
 def check_order(folder: Path, count: int) -> int:
     """Check the order of each conversation; return how often a handler ran again."""
     ends: dict[str, list[int]] = defaultdict(list)
@@ -216,6 +226,7 @@ async def test_messages_survive_kills(
         seconds = time.monotonic() - began
         retried = await check_handled(client, directory, count)
         await check_answers(client, count)
+        await check_commits(directory, count)
     again = check_order(tmp_path, count)
     scale.report(
         messages=count,
@@ -289,6 +300,7 @@ async def test_distributed_messages_survive_kills_freezes_and_restarts(
             seconds = time.monotonic() - began
             retried = await check_handled(client, directory, count)
             await check_answers(client, count)
+            await check_commits(directory, count)
         again = check_order(tmp_path, count)
     scale.report(
         messages=count,

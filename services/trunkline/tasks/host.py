@@ -14,6 +14,7 @@ from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.artifacts import BlobStore
 from trunkline.audit import Action, AuditLog, process_actor
 from trunkline.errors import (
+    AgentNotFoundError,
     JournalUnavailableError,
     PeerUnavailableError,
     TaskNotCancelableError,
@@ -256,11 +257,18 @@ class TaskHost:
         task_id = submission.task_id
         message = build_request(envelope, task_id=task_id)
         host = self._get_writable_host(message, submission)
-        agent = host.find_agent(agent_name, "", submission.account)
+        future: asyncio.Future[DeliveryResult] = asyncio.get_running_loop().create_future()
+        agent = host.agents.get(agent_name)
+        if agent is None and find_row(host.journal, task_id) is not None:
+            # The journal was adopted from a host of the agent.
+            host.get_account_row(task_id, submission.account)
+            self._group.create_task(self._read_result(task_id, future))
+            return future
+        if agent is None:
+            raise AgentNotFoundError(agent_name)
         found = await host.submit_handler.deliver(
             agent, message, submission, without_payload(envelope)
         )
-        future: asyncio.Future[DeliveryResult] = asyncio.get_running_loop().create_future()
         if isinstance(found, SubmitResult):
             self._group.create_task(self._read_result(task_id, future))
         else:
