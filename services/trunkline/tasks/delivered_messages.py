@@ -44,7 +44,7 @@ class DeliveryResult:
 def build_request(envelope: envelope_pb2.Envelope, *, task_id: str) -> message_pb2.Message:
     """Return the request that delivers a message by a task."""
     return message_pb2.Message(
-        # Not the id of the message: each attempt is a request of its own.
+        # Not the id of the message: each attempt is a separate request.
         message_id=f"delivery-{task_id}",
         context_id=envelope.correlation_id,
         role=message_pb2.ROLE_USER,
