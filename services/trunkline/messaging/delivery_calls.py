@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from trunkline import telemetry
 from trunkline.client import Directory
-from trunkline.client.host import HostClient
+from trunkline.client.host import DeliveryOutcome, HostClient
 from trunkline.client.status import from_trunk_end
 from trunkline.errors import PeerUnavailableError, TrunklineError
 from trunkline.v1 import message_service_pb2
@@ -19,11 +19,10 @@ _CALL_LIMIT: Final = 100
 _CALL_BYTES: Final = 128 * 1024
 
 MessageDelivery: TypeAlias = message_service_pb2.MessageDelivery
-DeliveryOutcome: TypeAlias = message_service_pb2.DeliveryOutcome
 
 
 class _Target(NamedTuple):
-    """What the deliveries of a call have in common."""
+    """The host, the agent and the user of the deliveries of one call."""
 
     client: HostClient
     agent: str

@@ -35,9 +35,9 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.messaging.broker import MessageBroker, Sender, message_attributes
+from trunkline.messaging.conversion import complete_replies
 from trunkline.messaging.delivery_calls import DeliveryCalls
 from trunkline.messaging.middleware import Middleware, receive
-from trunkline.messaging.replies import complete_replies
 from trunkline.messaging.scheduler import Scheduler
 from trunkline.messaging.store import DeliveryState, Envelope, NewMessage, QueuedDelivery
 from trunkline.redaction import redact_addresses

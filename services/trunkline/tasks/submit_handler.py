@@ -247,6 +247,10 @@ class SubmitHandler:
             # From then on, the task can be listed and canceled.
             timer = asyncio.get_running_loop().call_later(_CREATE_AFTER_S, runtime.create)
             slot.on_released.append(timer.cancel)
+            if not self._journal.has_tasks:
+                # Once this host is gone, a journal without tasks is removed, and nobody could say
+                # whether it had this one.
+                runtime.create()
         self._slots.start(agent, slot)
 
     async def _wait_for_outcome(

@@ -264,18 +264,6 @@ class TurnRuntime:
             submission.deadline.CopyFrom(self.snapshot.deadline)
         return submission
 
-    def statements_of_answers(self, child_id: str) -> Sequence[str]:
-        """Return the statements of the users who approved calls of a child for this turn.
-
-        That of the current user is not among them.
-        """
-        statements = {
-            approval.answered.user_statement
-            for approval in self.pending_approvals.all
-            if approval.requested.child_task_id == child_id and approval.answered.turn >= self.turn
-        }
-        return sorted(statements - {"", current_statement()})
-
     def continue_for_user(self) -> None:
         """Work for the task's user in the rest of this asyncio task, unless it does for one."""
         continue_for(self.account, self.caller, self.latest.user_statement)
@@ -640,10 +628,8 @@ class TurnRuntime:
     def create(self) -> Awaitable[None] | None:
         """Write the task unless that was begun; return what the first event has to wait for."""
         create, self._create = self._create, None
-        if create is None:
-            return None
-        self._exists = True
-        return create()
+        self._exists |= create is not None
+        return None if create is None else create()
 
     @property
     def has_artifacts(self) -> bool:

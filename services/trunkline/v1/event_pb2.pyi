@@ -404,9 +404,7 @@ class TaskCreated(_message.Message):
     user_statement: _builtins.str
     """Signed statement of the user that the submission was for; work that goes on later passes it on."""
     actor: _builtins.str
-    """Identity of the process that submitted it, by its certificate: a SPIFFE id. It says where the
-    task came from and allows nothing.
-    """
+    """SPIFFE id of the process that submitted it, by its certificate. It allows nothing."""
     @_builtins.property
     def message(self) -> _message_pb2.Message:
         """The first turn's message, with its ids filled in."""
@@ -433,7 +431,7 @@ class TaskCreated(_message.Message):
 
     @_builtins.property
     def envelope(self) -> _envelope_pb2.Envelope:
-        """The message between agents that the task delivers, without its payload: `message` has that."""
+        """The message between agents that the task delivers; `message` has its payload."""
 
     def __init__(
         self,
