@@ -1,6 +1,7 @@
 """Promise: an accepted message is handled, in order and once, over kills of everything."""
 
 import asyncio
+import contextlib
 import random
 import resource
 import signal
@@ -19,7 +20,13 @@ from harness.mesh.processes import Services, open_services
 from harness.promise_scale import PromiseScale
 from harness.valkey import ValkeyServer, running_valkey
 from trunkline.client import ChannelPool, Directory
-from trunkline.errors import JournalUnavailableError, PeerError, QueueFullError
+from trunkline.errors import (
+    JournalUnavailableError,
+    PeerError,
+    PeerUnavailableError,
+    QueueFullError,
+    TaskNotFoundError,
+)
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.redis_records import PARTITIONS
@@ -132,9 +139,11 @@ async def check_handled(client: MessagingClient, directory: Directory, count: in
             # Only the last attempt committed: the ones before were cut by a kill.
             states = []
             for attempt in delivery.attempts:
-                task_client = directory.client_for_task(attempt.task_id)
-                snapshot = await task_client.get_task(attempt.task_id, account="")
-                states.append(snapshot.task.status.state)
+                with contextlib.suppress(PeerUnavailableError, TaskNotFoundError):
+                    # Else its host died before the first task of its journal, or of this one.
+                    task_client = directory.client_for_task(attempt.task_id)
+                    snapshot = await task_client.get_task(attempt.task_id, account="")
+                    states.append(snapshot.task.status.state)
             assert states.index(State.TASK_STATE_COMPLETED) == len(states) - 1, stored
         token = page.next_page_token
         if not token:
@@ -178,6 +187,8 @@ async def open_workers(
         "PYTHONPATH": str(AGENTS),
         "WORKER_FOLDER": str(folder),
         "TRUNKLINE_MESSAGING_BACKOFF_S": "0.05",
+        # A journal without tasks is gone with its host.
+        "TRUNKLINE_MESSAGING_HOST_PATIENCE_S": "30",
         **(settings or {}),
     }
     async with (

@@ -10,7 +10,6 @@ from trunkline.encryption import Keyring
 from trunkline.errors import (
     FencedError,
     InvalidAgentResponseError,
-    InvalidArgumentError,
     JournalUnavailableError,
 )
 from trunkline.journal.batches import splice
@@ -232,18 +231,6 @@ class TurnRuntime:
                 self.tree, self.account, self.caller, self._budgets, self._models
             )
         return self._meter
-
-    def report_usage(self, model: str, *, input_tokens: int, output_tokens: int) -> None:
-        """Count the tokens of a model that the agent called by another client than the mesh's.
-
-        Raises:
-            InvalidArgumentError: a number is negative, or not whole.
-        """
-        numbers: dict[str, object] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
-        for name, tokens in numbers.items():
-            if not isinstance(tokens, int) or tokens < 0:
-                raise InvalidArgumentError(name, "must be a whole number, at least 0")
-        self.meter.record(model, input_tokens=input_tokens, output_tokens=output_tokens)
 
     def child_submission(self, task_id: str) -> message_service_pb2.Submission:
         """Return the submission of a child: same caller, same deadline, this task as parent.
