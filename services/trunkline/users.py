@@ -119,6 +119,7 @@ _READERS: Final[Mapping[type[Message], Callable[[Any], str]]] = {
             task_service_pb2.SetTaskAliasRequest,
             task_service_pb2.WatchTaskRequest,
             tool_service_pb2.CallToolRequest,
+            message_service_pb2.DeliverMessagesRequest,
             messaging_service_pb2.GetEnvelopeRequest,
             messaging_service_pb2.JoinRoomRequest,
             messaging_service_pb2.LeaveRoomRequest,
@@ -162,6 +163,8 @@ def named_user(request: Message) -> str:
     """
     if isinstance(request, _SUBMISSIONS):
         return request.submission.caller
+    if isinstance(request, message_service_pb2.DeliverMessagesRequest):
+        return request.caller
     if isinstance(request, _MESSAGE_ACTS) and not getattr(request, "agent", ""):
         return request.caller
     return ""
@@ -200,6 +203,13 @@ def sets_webhook(request: Message) -> bool:
     )
 
 
+_STARTS_WORK: Final = (
+    *_SUBMISSIONS,
+    message_service_pb2.DeliverMessagesRequest,
+    task_service_pb2.AnswerApprovalRequest,
+)
+
+
 def starts_work(request: Message) -> bool:
     """Return True if a request can start work that outlives the call."""
-    return isinstance(request, (*_SUBMISSIONS, task_service_pb2.AnswerApprovalRequest))
+    return isinstance(request, _STARTS_WORK)

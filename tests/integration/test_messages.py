@@ -24,7 +24,7 @@ from harness.valkey import ValkeyServer, running_valkey
 from trunkline import TaskContext, agent
 from trunkline.agents.hosting import describe_host
 from trunkline.audit import audit_path, open_audit_log
-from trunkline.client import ChannelPool, Directory
+from trunkline.client import ChannelPool, Directory, allocate_task_id
 from trunkline.errors import (
     AgentCallError,
     AgentNotFoundError,
@@ -685,9 +685,12 @@ async def test_a_process_that_joined_sends_as_its_own_agents_only(tmp_path: Path
         other = MessagingClient(directory, account="other", agent="spy")
         with pytest.raises(PermissionDeniedError, match="act for account 'other'"):
             await other.read_page(EnvelopeFilter())
-        submission = message_service_pb2.Submission(account="acme", envelope=note)
-        submission.envelope.sender = "boss"
+        note.sender = "boss"
+        task_id = allocate_task_id(directory.get_agent_host("teacher"))
+        forged = message_service_pb2.DeliverMessagesRequest(
+            agent="teacher",
+            account="acme",
+            deliveries=[message_service_pb2.MessageDelivery(task_id=task_id, envelope=note)],
+        )
         with pytest.raises(PermissionDeniedError, match="deliver messages between agents"):
-            await directory.client_for_agent("teacher").send_message(
-                agent="teacher", message=mesh.mesh.message("x"), submission=submission
-            )
+            await anext(directory.client_for_agent("teacher").deliver_messages(forged))

@@ -14,9 +14,9 @@ from pydantic import BaseModel
 
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.messaging.conversion import build_reply, read_message
-from trunkline.messaging.replies import build_part, describe_reply, find_delivered
 from trunkline.messaging.types import TYPES, MessageType
 from trunkline.tasks.context import TaskContext
+from trunkline.tasks.delivered_messages import build_part, describe_reply, find_delivered
 from trunkline.tasks.messages import HandlerResult, MeshMessage, Payload, Reply
 from trunkline.tasks.turn_runtime import TurnRuntime
 
@@ -94,7 +94,7 @@ def read_incoming(turn: TurnRuntime) -> MeshMessage | None:
     Raises:
         InvalidArgumentError: its payload does not fit its type.
     """
-    envelope = find_delivered(turn.history)
+    envelope = find_delivered(turn.snapshot)
     return None if envelope is None else read_message(envelope)
 
 

@@ -210,7 +210,9 @@ class ChildTask:
         if is_retry and await self._has_arrived(message):
             return await self._read_from_start(message, idle)
         submission = self._task.child_submission("" if message.task_id else self.id)
-        submission.approval_statements.extend(self._task.statements_of_answers(self.id))
+        submission.approval_statements.extend(
+            self._task.pending_approvals.statements_for(self.id, turn=self._task.turn)
+        )
         call = self._directory.submit(
             self._agent,
             message=message,

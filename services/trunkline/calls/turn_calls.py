@@ -51,7 +51,6 @@ from trunkline.errors import (
 )
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope, read_message
-from trunkline.messaging.replies import find_delivered
 from trunkline.messaging.store import EnvelopeFilter
 from trunkline.redaction import redact_addresses
 from trunkline.task_states import TaskState
@@ -72,6 +71,7 @@ from trunkline.tasks.content import (
     message_text,
     to_part,
 )
+from trunkline.tasks.delivered_messages import find_delivered
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.messages import MeshMessage, OutgoingMessage
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -244,9 +244,11 @@ class TurnCalls:
     @property
     def _cause(self) -> envelope_pb2.Envelope | None:
         """The message between agents that the turn handles; None: it handles a request."""
-        return find_delivered(self._turn.history)
+        return find_delivered(self._turn.snapshot)
 
     def _build_envelope(self, message: OutgoingMessage) -> envelope_pb2.Envelope:
+        # A turn that sends is in the journal first, so that it is known when it began.
+        self._turn.create()
         step = self._next_step(f"send:{message.recipient}", message.key)
         # Derived, so that a turn that runs again sends nothing twice.
         digest = hashlib.sha256(f"{self._turn.id} {step}".encode()).digest()
@@ -482,6 +484,8 @@ class TurnCalls:
 
 def _load_questions(continuation: bytes) -> dict[str, PendingQuestion]:
     """Return the questions of tools that a turn ended with, by the steps of their calls."""
+    if not continuation:
+        return {}
     # Agents of frameworks have continuations of other forms.
     with suppress(ValueError, KeyError, TypeError):
         questions: dict[str, PendingQuestion] = json.loads(continuation)[_CONTINUATION_KEY][

@@ -1,7 +1,7 @@
 """Calls to a host: messages to its agents, its tasks, and their webhooks."""
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -29,6 +29,7 @@ from trunkline.v1 import (
     webhook_service_pb2_grpc,
 )
 
+DeliveryOutcome: TypeAlias = message_service_pb2.DeliveryOutcome
 PushConfig = push_notification_pb2.TaskPushNotificationConfig
 
 UNARY_TIMEOUT_S = 60.0
@@ -80,6 +81,7 @@ class HostClient:
                 service, stub, message_service_pb2.StreamMessageResponse
             )
         }
+        self._deliver = _find_method(service, stub, message_service_pb2.DeliverMessagesResponse)
         self._init_tasks(channel)
         self._init_webhooks(channel)
 
@@ -142,6 +144,37 @@ class HostClient:
             case "message":
                 return response.message
         raise PeerProtocolError(self.peer, "it answered with neither a task nor a message")
+
+    async def deliver_messages(
+        self, request: message_service_pb2.DeliverMessagesRequest
+    ) -> AsyncGenerator[list[DeliveryOutcome], None]:
+        """Deliver messages between agents; yield the outcomes of the deliveries as they come.
+
+        The deliveries continue when the generator is closed. Repeating one attaches to its task.
+        """
+        method = self._deliver
+        serialized = request.SerializeToString()
+        statement = await find_statement(self._channel, request)
+        trunk = self._trunk
+        if trunk is not None and trunk.is_supported and len(serialized) <= REQUEST_BYTES:
+            is_open = False
+            call = trunk.open_stream(method.name, serialized, user_statement=statement)
+            try:
+                async with call as (_, batches):
+                    is_open = True
+                    async for outcomes in batches:
+                        yield [self._parse_outcome(outcome) for outcome in outcomes]
+                return
+            except UnsupportedOperationError:
+                if is_open or trunk.is_supported:
+                    raise
+        with translate_errors(self.peer):
+            responses = method.stub_call(request, metadata=statement_metadata(statement))
+            try:
+                async for response in responses:
+                    yield list(response.outcomes)
+            finally:
+                responses.cancel()
 
     async def get_task(
         self, task_id: str, *, account: str, with_timeline: bool = False
@@ -423,6 +456,12 @@ class HostClient:
         if is_submitted and stream.snapshot is None and stream.message is None:
             problem = "its stream began with neither a snapshot nor a message"
             raise PeerProtocolError(self.peer, problem)
+
+    def _parse_outcome(self, serialized: bytes) -> DeliveryOutcome:
+        try:
+            return DeliveryOutcome.FromString(serialized)
+        except DecodeError:
+            raise PeerProtocolError(self.peer, "its answer can't be read") from None
 
     def _parse(self, method: _Method[_Response], serialized: bytes) -> _Response:
         try:

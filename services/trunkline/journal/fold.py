@@ -573,6 +573,8 @@ def _apply_created(
         snapshot.parent.CopyFrom(created.parent)
     if created.HasField("tree"):
         snapshot.tree.CopyFrom(created.tree)
+    if created.HasField("envelope"):
+        snapshot.envelope.CopyFrom(created.envelope)
     task.context_id = created.context_id
     task.status.state = task_pb2.TASK_STATE_SUBMITTED
     task.status.timestamp.CopyFrom(time)

@@ -100,6 +100,8 @@ class Journal:
         )
         # Rows and heads of all unfinished tasks. The heads in these rows may be outdated.
         self._unfinished = {row.task_id: row for row in store.list_unfinished()}
+        self.has_tasks: bool = bool(self._unfinished)
+        """True if it certainly has tasks: unfinished ones when it was opened, or new ones since."""
         self._heads = {task_id: row.head for task_id, row in self._unfinished.items()}
         # A cache of rows of ended tasks.
         self._ended_rows: OrderedDict[str, TaskRow] = OrderedDict()
@@ -497,6 +499,7 @@ class Journal:
     def _publish(self, commit: CommitBuilder) -> None:
         group = commit.group
         self._unfinished.update(group.created)
+        self.has_tasks |= bool(group.created)
         self._unfinished.update(group.changed)
         for batch in group.batches:
             self._heads[batch.task_id] = batch.first_sequence + batch.count - 1

@@ -9,10 +9,10 @@ from google.protobuf import json_format
 
 from trunkline.agents.authoring import FunctionAgent, agent
 from trunkline.errors import PeerProtocolError, PeerRefusedError, PeerUnavailableError
-from trunkline.messaging.replies import read_envelope
 from trunkline.settings import ParticipantSettings, Settings
 from trunkline.tasks.content import to_json
 from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.delivered_messages import find_delivered
 from trunkline.tasks.messages import Priority, Reply
 from trunkline.v1 import envelope_pb2
 
@@ -74,8 +74,7 @@ class _ParticipantProxy:
 
     async def _handle(self, task: TaskContext, _: Any) -> list[Reply]:  # noqa: ANN401
         """Deliver a message, and return the participant's replies to it."""
-        message = get_turn_runtime(task).message
-        envelope = read_envelope(message.metadata, message.parts)
+        envelope = find_delivered(get_turn_runtime(task).snapshot)
         if envelope is None:
             raise PeerProtocolError(task.agent, "the task delivers no message")
         try:

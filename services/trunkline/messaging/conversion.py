@@ -1,6 +1,6 @@
 """Converts between envelopes of the contract and what the code of agents sees."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, cast
 
@@ -8,7 +8,7 @@ from google.protobuf import json_format
 from pydantic import BaseModel
 
 from trunkline.errors import InvalidArgumentError
-from trunkline.messaging.store import Envelope
+from trunkline.messaging.store import DeliveryKey, Envelope
 from trunkline.messaging.types import TYPES
 from trunkline.tasks.content import to_struct
 from trunkline.tasks.messages import MeshMessage, Payload, Priority, Reply
@@ -107,7 +107,9 @@ def read_message(envelope: Envelope) -> MeshMessage:
         text=read_text(envelope),
         version=TYPES.resolve(envelope.type, envelope.type_version),
         room=envelope.room,
-        metadata=json_format.MessageToDict(envelope.metadata),
+        metadata=(
+            json_format.MessageToDict(envelope.metadata) if envelope.HasField("metadata") else {}
+        ),
         priority=cast("Priority", _PRIORITY_NAMES.get(envelope.priority, "normal")),
         created=envelope.create_time.ToDatetime(tzinfo=UTC),
         expires=(
@@ -117,6 +119,25 @@ def read_message(envelope: Envelope) -> MeshMessage:
         ),
         replay_of=envelope.replay_of,
     )
+
+
+def complete_replies(
+    replies: Sequence[Envelope], envelope: Envelope, key: DeliveryKey
+) -> Sequence[Envelope]:
+    """Complete the replies of a recipient by ids, the conversation and the way back; return them.
+
+    Ids are derived from the delivery, so that a repeated one gives the same replies.
+    """
+    for number, reply in enumerate(replies, start=1):
+        reply.envelope_id = f"{key.envelope_id}.{key.recipient}.{number}"[-128:]
+        reply.causation_id = envelope.envelope_id
+        reply.correlation_id = envelope.correlation_id
+        reply.recipient = reply.recipient or envelope.sender
+        reply.room = reply.room or envelope.room
+        reply.is_reply = True
+        if not reply.priority:
+            reply.priority = envelope.priority
+    return replies
 
 
 def read_text(envelope: Envelope) -> str:

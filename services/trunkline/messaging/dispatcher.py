@@ -35,19 +35,15 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.messaging.broker import MessageBroker, Sender, message_attributes
+from trunkline.messaging.conversion import complete_replies
+from trunkline.messaging.delivery_calls import DeliveryCalls
 from trunkline.messaging.middleware import Middleware, receive
-from trunkline.messaging.replies import (
-    build_request,
-    read_direct_reply,
-    read_problem,
-    read_replies,
-)
 from trunkline.messaging.scheduler import Scheduler
 from trunkline.messaging.store import DeliveryState, Envelope, NewMessage, QueuedDelivery
 from trunkline.redaction import redact_addresses
 from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.tasks.lifecycle import State
-from trunkline.v1 import envelope_pb2, message_pb2, message_service_pb2, snapshot_pb2
+from trunkline.v1 import envelope_pb2, message_service_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +52,6 @@ _DEAD: Final = envelope_pb2.DELIVERY_STATE_DEAD
 _EXPIRED: Final = envelope_pb2.DELIVERY_STATE_EXPIRED
 _CANCELED: Final = envelope_pb2.DELIVERY_STATE_CANCELED
 _EXPIRED_TEXT: Final = "it expired before it was handled"
-# A call that follows a task is repeated after this time.
-_CALL_S: Final = 60.0
 # A delivery gives its place to others when its host is unreachable for longer than a takeover.
 _RELEASE_AFTER_S: Final = 30.0
 _T = TypeVar("_T")
@@ -100,10 +94,12 @@ class Dispatcher:
             per_recipient=self._options.per_recipient, total=self._options.total
         )
         self._wake = asyncio.Event()
+        self._calls = DeliveryCalls(directory)
 
     async def run(self) -> None:
         """Make deliveries; never returns. Canceled, it leaves running tasks to the next one."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._calls.run())
             group.create_task(self._read_store())
             group.create_task(self._watch_mesh())
             await self._start_deliveries(group)
@@ -226,20 +222,19 @@ class Dispatcher:
                 return await self._postpone(begun, str(error), is_failure=False)
             telemetry.mark_error(span, error)
             return await self._fail(begun, str(redact_addresses(error)))
-        if isinstance(outcome, message_pb2.Message):
-            replies = read_direct_reply(outcome, envelope, key=begun.key)
-            await self._end(begun, _HANDLED, replies=replies)
-            return None
         return await self._settle(begun, envelope, outcome)
 
     async def _settle(
-        self, delivery: QueuedDelivery, envelope: Envelope, snapshot: snapshot_pb2.TaskSnapshot
+        self,
+        delivery: QueuedDelivery,
+        envelope: Envelope,
+        outcome: message_service_pb2.DeliveryOutcome,
     ) -> QueuedDelivery | None:
         """Store how a task ended."""
-        problem = read_problem(snapshot)
-        match snapshot.task.status.state:
+        problem = outcome.problem
+        match outcome.state:
             case State.TASK_STATE_COMPLETED:
-                replies = read_replies(snapshot, envelope, key=delivery.key)
+                replies = complete_replies(outcome.replies, envelope, delivery.key)
                 await self._end(delivery, _HANDLED, replies=replies)
             case State.TASK_STATE_CANCELED:
                 await self._end(delivery, _CANCELED, problem=problem)
@@ -330,59 +325,57 @@ class Dispatcher:
 
     async def _run_task(
         self, delivery: QueuedDelivery, envelope: Envelope
-    ) -> snapshot_pb2.TaskSnapshot | message_pb2.Message:
-        """Submit the task of a delivery, or follow it; return it once it has ended.
+    ) -> message_service_pb2.DeliveryOutcome:
+        """Submit the task of a delivery, or follow it; return its outcome once it has ended.
 
         A host that can't be reached is awaited: its task continues, or another host takes it over.
 
         Raises:
             RequestError: the recipient refused the message.
             OverloadedError, LimitExceededError: it has enough to do.
-            PeerError: the host is gone for longer than the options' patience.
+            PeerError: the host is gone for longer than the options' patience, or the message
+                expired.
         """
-        message = build_request(envelope, task_id=delivery.task_id)
-        submission = message_service_pb2.Submission(
-            account=delivery.key.account,
-            caller=delivery.caller,
+        request = message_service_pb2.MessageDelivery(
             task_id=delivery.task_id,
-            idempotent=True,
             envelope=envelope,
+            traceparent=telemetry.current_traceparent(),
         )
-        if envelope.HasField("expire_time"):
-            submission.deadline.CopyFrom(envelope.expire_time)
         backoff = Backoff()
         seen_at = time.monotonic()
         while True:
+            called_at = time.monotonic()
             try:
-                client = self._directory.client_for_task(delivery.task_id)
-                result = await client.send_message(
+                outcome = await self._calls.deliver(
+                    request,
                     agent=delivery.key.recipient,
-                    message=message,
-                    submission=submission,
-                    timeout_s=_CALL_S,
+                    account=delivery.key.account,
+                    caller=delivery.caller,
                 )
             except (OverloadedError, LimitExceededError):
                 raise
             except (PeerError, TaskNotFoundError) as error:
-                is_gone = not isinstance(error, PeerTimeoutError)
-                away_s = time.monotonic() - seen_at if is_gone else 0.0
+                if isinstance(error, PeerTimeoutError) and _has_expired(envelope):
+                    raise
+                now = time.monotonic()
+                if now - called_at > _RELEASE_AFTER_S:
+                    # A host that can't be reached fails a call sooner.
+                    seen_at = now
+                away_s = now - seen_at
                 if away_s > self._options.patience_s:
                     problem = f"its host is gone, and no other one has its journal: {error}"
                     raise PeerUnavailableError(delivery.key.recipient, problem) from error
                 if away_s > _RELEASE_AFTER_S:
                     self._release(delivery)
-                if not is_gone:
-                    # The handler takes long, or the host does not answer.
-                    seen_at = time.monotonic()
                 extra = {"envelope": delivery.key.envelope_id, "problem": str(error)}
                 logger.debug("messages.recipient_unreachable", extra=extra)
                 await backoff.pause()
                 continue
             seen_at = time.monotonic()
             backoff.reset()
-            if isinstance(result, message_pb2.Message) or result.task.status.state in TERMINAL:
-                return result
-            if result.task.status.state in INTERRUPTED:
+            if outcome.state in TERMINAL:
+                return outcome
+            if outcome.state in INTERRUPTED:
                 self._release(delivery)
                 await self._wait_for_end(delivery)
 

@@ -43,6 +43,7 @@ class _Write(Generic[_T]):
 
     work: Callable[[], _T]
     future: "asyncio.Future[_T]"
+    on_done: Callable[[], None] | None
 
 
 class GroupWriter:
@@ -89,11 +90,15 @@ class GroupWriter:
 
         return await asyncio.get_running_loop().run_in_executor(self._executor, read)
 
-    async def write(self, work: Callable[[], _T]) -> _T:
-        """Run a function that writes, in the next transaction; return once that is committed."""
+    async def write(self, work: Callable[[], _T], on_done: Callable[[], None] | None = None) -> _T:
+        """Run a function that writes, in the next transaction; return once that is committed.
+
+        `work` may run twice: then what it did the first time was rolled back. `on_done` is called
+        in the connection's thread after the transaction, also if `work` raised an error of its own.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
-        self._writes.append(_Write(work, future))
+        self._writes.append(_Write(work, future, on_done))
         if not self._is_writing:
             self._is_writing = True
             loop.run_in_executor(self._executor, self._commit_all, loop)
@@ -119,27 +124,48 @@ class GroupWriter:
     def _commit(self, writes: Sequence[_Write[Any]]) -> list[_Result]:
         """Run writes in one transaction. One that fails changes nothing, and fails no other."""
         before = replace(self.counters)
-        results: list[_Result] = []
         try:
-            with translate_errors(self._path), self._transaction("BEGIN IMMEDIATE"):
-                for write in writes:
-                    earlier = replace(self.counters)
-                    try:
-                        with self._transaction("SAVEPOINT write"):
-                            results.append((write.future, write.work(), None))
-                    except (sqlite3.Error, JournalUnavailableError):
-                        raise
-                    except Exception as error:  # noqa: BLE001  its caller gets it
-                        self.counters.restore(earlier)
-                        results.append((write.future, None, error))
-                self.connection.executemany(
-                    "INSERT OR REPLACE INTO counters VALUES (?, ?)",
-                    [("position", self.counters.position), ("change", self.counters.change)],
-                )
+            with translate_errors(self._path):
+                try:
+                    results = self._run_all(writes, self._run_plainly)
+                except (sqlite3.Error, JournalUnavailableError):
+                    raise
+                except Exception:  # noqa: BLE001  a write failed, which is rare
+                    self.counters.restore(before)
+                    results = self._run_all(writes, self._run_apart)
         except Exception as error:  # noqa: BLE001  all callers get it
             self.counters.restore(before)
             return [(write.future, None, error) for write in writes]
+        for write in writes:
+            if write.on_done is not None:
+                write.on_done()
         return results
+
+    def _run_all(
+        self, writes: Sequence[_Write[Any]], run: Callable[[_Write[Any]], _Result]
+    ) -> list[_Result]:
+        with self._transaction("BEGIN IMMEDIATE"):
+            results = [run(write) for write in writes]
+            self.connection.executemany(
+                "INSERT OR REPLACE INTO counters VALUES (?, ?)",
+                [("position", self.counters.position), ("change", self.counters.change)],
+            )
+        return results
+
+    def _run_plainly(self, write: _Write[Any]) -> _Result:
+        return write.future, write.work(), None
+
+    def _run_apart(self, write: _Write[Any]) -> _Result:
+        """Run a write whose error undoes only what it did itself."""
+        earlier = replace(self.counters)
+        try:
+            with self._transaction("SAVEPOINT write"):
+                return write.future, write.work(), None
+        except (sqlite3.Error, JournalUnavailableError):
+            raise
+        except Exception as error:  # noqa: BLE001  its caller gets it
+            self.counters.restore(earlier)
+            return write.future, None, error
 
     @contextlib.contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:

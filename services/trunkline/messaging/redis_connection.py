@@ -19,10 +19,10 @@ PEER: Final = "Redis (messaging.url)"
 BLOCK_MS: Final = 3_000
 """The time of a read that waits for new entries."""
 _CONNECT_S: Final = 2.0
-# Longer than a read that waits.
-_ANSWER_S: Final = 2.0 + BLOCK_MS / 1000
-# Replicas that are connected have a write within milliseconds.
-_REPLICATION_MS: Final = 1_000
+ANSWER_S: Final = 2.0 + BLOCK_MS / 1000
+"""The time of an answer. It is longer than a read that waits."""
+REPLICATION_MS: Final = 1_000
+"""The time of replicas: those that are connected have a write within milliseconds."""
 _CONNECTIONS: Final = 32
 # Of server 7.0, which scripts may rely on.
 _LEAST_VERSION: Final = 7
@@ -45,7 +45,7 @@ def connect(url: str) -> "Redis":
         pool = BlockingConnectionPool.from_url(
             url,
             max_connections=_CONNECTIONS,
-            timeout=_ANSWER_S,
+            timeout=ANSWER_S,
             socket_connect_timeout=_CONNECT_S,
             # `translate_errors` limits the time. The library does so by asyncio.wait_for, which
             # may swallow a cancellation in Python 3.11.
@@ -69,7 +69,7 @@ async def translate_errors() -> AsyncIterator[None]:
     from redis.exceptions import TimeoutError as RedisTimeoutError
 
     try:
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(ANSWER_S):
             yield
     except (TimeoutError, RedisTimeoutError):
         raise PeerUnavailableError(PEER, "it did not answer in time") from None
@@ -79,21 +79,6 @@ async def translate_errors() -> AsyncIterator[None]:
     except RedisError as error:
         # Out of memory, disk full, read-only replica and the like. The text has no secrets.
         raise PeerUnavailableError(PEER, str(error)) from None
-
-
-async def wait_for_replicas(client: "Redis", prefix: str, count: int) -> None:
-    """Wait until replicas have all that the client, which has one connection, found or wrote.
-
-    Raises:
-        PeerUnavailableError: too few have it in time. They may get it later.
-    """
-    untyped: Any = client
-    # What was found may be a write of another connection, so this one writes something after it.
-    await untyped.hincrby(f"{prefix}:counters", "replicated", 1)
-    reached = int(await untyped.wait(count, _REPLICATION_MS))
-    if reached < count:
-        problem = f"{reached} of {count} replicas have the write, so it does not count yet"
-        raise PeerUnavailableError(PEER, problem)
 
 
 async def check_server(client: "Redis") -> None:

@@ -32,10 +32,10 @@ from trunkline.messaging.redis_connection import (
     check_server,
     connect,
     translate_errors,
-    wait_for_replicas,
 )
 from trunkline.messaging.redis_messages import MessageReader
 from trunkline.messaging.redis_partitions import PartitionReader
+from trunkline.messaging.redis_pipeline import ScriptPipeline
 from trunkline.messaging.redis_records import (
     PENDING,
     RUNNING,
@@ -85,7 +85,8 @@ class RedisMessageStore:
         self._client: Any = client
         self._options = options
         self._prefix = options.prefix
-        self._scripts: dict[str, Any] = {}
+        self._pipeline = ScriptPipeline(client, options.prefix, replicas=options.replicas)
+        self._run = self._pipeline.call
         cipher = None if keyring is None else keyring.shared_cipher("messages", name=PEER)
         self._codec = Codec(cipher)
         self.owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -114,13 +115,14 @@ class RedisMessageStore:
             await check_server(client)
             store = cls(client, options or RedisOptions(), keyring=keyring)
             await store._changes.start()
-            async with (
-                run_in_background(store._changes.follow()),
-                run_in_background(store._reader.keep_leases()),
-            ):
-                yield store
-            with contextlib.suppress(PeerUnavailableError):
-                await store._reader.release()
+            async with run_in_background(store._pipeline.run()):
+                async with (
+                    run_in_background(store._changes.follow()),
+                    run_in_background(store._reader.keep_leases()),
+                ):
+                    yield store
+                with contextlib.suppress(PeerUnavailableError):
+                    await store._reader.release()
         finally:
             await client.aclose()
 
@@ -473,36 +475,6 @@ class RedisMessageStore:
             names = await self._client.smembers(f"{self._prefix}:rooms:{account}")
         rooms = [await self.get_room(account, name.decode()) for name in sorted(names)]
         return [room for room in rooms if room.members]
-
-    async def _run(self, script: str, *arguments: Any, is_repeatable: bool = True) -> Any:  # noqa: ANN401  scripts answer as they like
-        """Run a script. A repeatable one is tried again if an idle connection was broken."""
-        prepared = self._scripts.get(script)
-        if prepared is None:
-            prepared = self._scripts[script] = self._client.register_script(script)
-        replicas = self._options.replicas if script in scripts.ACKNOWLEDGED else 0
-
-        async def run() -> Any:  # noqa: ANN401
-            if not replicas:
-                return await prepared(keys=[self._prefix], args=arguments)
-            # One connection: after a failover, another one may lead to another server.
-            async with self._client.client() as client:
-                answer = await prepared(keys=[self._prefix], args=arguments, client=client)
-                await wait_for_replicas(client, self._prefix, replicas)
-                return answer
-
-        async with translate_errors():
-            from redis.exceptions import ConnectionError as RedisConnectionError
-            from redis.exceptions import ReadOnlyError
-
-            try:
-                return await run()
-            except (RedisConnectionError, ReadOnlyError) as error:
-                # The other idle connections are as old: probably broken as well, or to a server
-                # that is a replica now.
-                await self._client.connection_pool.disconnect(inuse_connections=False)
-                if not is_repeatable and not isinstance(error, ReadOnlyError):
-                    raise
-            return await run()
 
 
 def _as_granted(delivery: QueuedDelivery) -> GrantedDelivery:

@@ -16,6 +16,7 @@ from collections.abc import (
     Set,
 )
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -263,14 +264,7 @@ class SqliteMessageStore:
             # The limit of the queue does not hold for replies, or handlers would have to run again.
             return [self._insert(reply) for reply in replies]
 
-        try:
-            stored = await self._write(write)
-        except FencedError:
-            await self._run(self._lanes.take_back, delivery.key)
-            raise
-        await self._run(self._lanes.take_back, delivery.key)
-        self._notify()
-        return stored
+        return await self._write(write, on_done=partial(self._lanes.take_back, delivery.key))
 
     def _note_change(self, position: int) -> None:
         """Make watches of deliveries yield a message again."""

@@ -11,7 +11,6 @@ from trunkline.errors import InvalidArgumentError
 from trunkline.journal.events import encode_varint
 from trunkline.server.authorization import check_user
 from trunkline.server.request_values import check_values
-from trunkline.tasks.watch import TaskWatch
 
 _Request = TypeVar("_Request", bound=Message)
 _Any = TypeVar("_Any")
@@ -46,22 +45,55 @@ MESSAGE_BYTES = 64 * 1024
 _LENGTH_DELIMITED = 2
 
 
+class BatchSource(Protocol):
+    """The batches of a stream: `TaskWatch` for the events of a task.
+
+    Either call `take` whenever the `on_ready` listener is called, or iterate.
+    """
+
+    @property
+    def is_over(self) -> bool:
+        """True when the last batch was taken."""
+        ...
+
+    @property
+    def is_at_head(self) -> bool:
+        """True if all batches that are ready were taken."""
+        ...
+
+    def take(self, limit_bytes: int) -> list[bytes]:
+        """Return the batches that are ready, at least one if any is."""
+        ...
+
+    def on_ready(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever more batches may be ready."""
+        ...
+
+    def close(self) -> None:
+        """Remove the listener."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[list[bytes]]:
+        """Yield the batches that are ready, perhaps none, then new ones until the last."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """An open stream: its first response, without batches, and the watch of what follows.
+    """An open stream: its first response, without batches, and the source of what follows.
 
     Without a watch the first response is the whole stream, for example a direct reply.
     """
 
     first_response: bytes
-    watch: TaskWatch | None = None
+    watch: BatchSource | None = None
     on_sent: Callable[[], None] | None = None
     """Called when the first response is sent. Never called if the reader cancels before."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskStreamMethod(Generic[_Request]):
-    """A method that streams a task, over trunks and by plain gRPC."""
+    """A method that streams a task, or other batches, over trunks and by plain gRPC."""
 
     open: Callable[[_Request], Awaitable[OpenStream]]
     """Opens a stream, and raises the errors of the request."""

@@ -1,13 +1,15 @@
 """The servicer of trunkline.v1.MessageService: submits messages to the agents of a host."""
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from trunkline import telemetry
 from trunkline.accounts import ANONYMOUS_ACCOUNT
-from trunkline.errors import InvalidArgumentError, PermissionDeniedError
+from trunkline.errors import InvalidArgumentError, PermissionDeniedError, TrunklineError
 from trunkline.identity import Role, StatementVerifier
 from trunkline.server.authorization import caller
+from trunkline.server.delivery_stream import DeliveryStream
 from trunkline.server.handlers import OpenStream, TaskStreamMethod, UnaryContext, unary_handler
-from trunkline.tasks.content import ENVELOPE_KEY
 from trunkline.tasks.host import TaskHost
 from trunkline.users import approving_users
 from trunkline.v1 import message_pb2, message_service_pb2
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 # Each costs a verification of a signature.
 _MAX_APPROVERS: Final = 100
+# Other calls are answered between so many deliveries.
+_DELIVERIES_AT_ONCE: Final = 100
 SERVICE = message_service_pb2.DESCRIPTOR.services_by_name["MessageService"].full_name
 
 
@@ -32,7 +36,6 @@ class MessageServicer:
         self, request: message_service_pb2.SendMessageRequest, context: UnaryContext
     ) -> message_service_pb2.SendMessageResponse:
         submission = request.submission
-        _check_envelope(request)
         await self._note_approving_users(submission)
         with_timeline = submission.with_timeline
         result = await self._host.submit(
@@ -51,7 +54,6 @@ class MessageServicer:
 
     async def StreamMessage(self, request: message_service_pb2.StreamMessageRequest) -> OpenStream:
         submission = request.submission
-        _check_envelope(request)
         await self._note_approving_users(submission)
         result = await self._host.submit(request.agent, request.message, submission, is_held=True)
         if isinstance(result, message_pb2.Message):
@@ -68,6 +70,30 @@ class MessageServicer:
         snapshot = result.snapshot or await watch.snapshot(with_timeline=with_timeline)
         response = message_service_pb2.StreamMessageResponse(snapshot=snapshot)
         return OpenStream(response.SerializeToString(), watch, result.start)
+
+    async def DeliverMessages(
+        self, request: message_service_pb2.DeliverMessagesRequest
+    ) -> OpenStream:
+        identity = caller.get(None)
+        if identity is not None and identity.role is not Role.MEMBER:
+            raise PermissionDeniedError(str(identity), "deliver messages between agents")
+        stream = DeliveryStream()
+        for number, delivery in enumerate(request.deliveries, start=1):
+            submission = message_service_pb2.Submission(
+                account=request.account, caller=request.caller, task_id=delivery.task_id
+            )
+            if delivery.envelope.HasField("expire_time"):
+                submission.deadline.CopyFrom(delivery.envelope.expire_time)
+            with telemetry.use_context(telemetry.extract({"traceparent": delivery.traceparent})):
+                try:
+                    result = await self._host.deliver(request.agent, delivery.envelope, submission)
+                except TrunklineError as error:
+                    stream.add_error(delivery.task_id, error)
+                else:
+                    stream.add(delivery.task_id, result)
+            if not number % _DELIVERIES_AT_ONCE:
+                await asyncio.sleep(0)
+        return OpenStream(b"", stream)
 
     async def _note_approving_users(self, submission: message_service_pb2.Submission) -> None:
         """Set the users who gave the answers that a parent passes on.
@@ -90,11 +116,17 @@ class MessageServicer:
     def streams(self) -> dict[str, TaskStreamMethod[Any]]:
         """Return the streaming methods by name."""
         contract = message_service_pb2
-        batches_field = contract.StreamMessageResponse.BATCHES_FIELD_NUMBER
         return {
             "StreamMessage": TaskStreamMethod(
-                self.StreamMessage, contract.StreamMessageRequest, batches_field
-            )
+                self.StreamMessage,
+                contract.StreamMessageRequest,
+                contract.StreamMessageResponse.BATCHES_FIELD_NUMBER,
+            ),
+            "DeliverMessages": TaskStreamMethod(
+                self.DeliverMessages,
+                contract.DeliverMessagesRequest,
+                contract.DeliverMessagesResponse.OUTCOMES_FIELD_NUMBER,
+            ),
         }
 
     def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
@@ -104,22 +136,3 @@ class MessageServicer:
             "SendMessage": send,
             **{name: method.handler() for name, method in self.streams().items()},
         }
-
-
-def _check_envelope(
-    request: message_service_pb2.SendMessageRequest | message_service_pb2.StreamMessageRequest,
-) -> None:
-    """Check that a request which delivers a message between agents is from the mesh's owner.
-
-    Other requests can't claim to be one: their metadata loses the key.
-
-    Raises:
-        PermissionDeniedError: the process joined by a token, or is a bridge.
-    """
-    if not request.submission.HasField("envelope"):
-        if ENVELOPE_KEY in request.message.metadata.fields:
-            del request.message.metadata.fields[ENVELOPE_KEY]
-        return
-    identity = caller.get(None)
-    if identity is not None and identity.role is not Role.MEMBER:
-        raise PermissionDeniedError(str(identity), "deliver messages between agents")

@@ -24,6 +24,7 @@ from trunkline.server.authorization import MeshAuthorizer, caller
 from trunkline.server.calls import ServerCall
 from trunkline.server.handlers import (
     UNREADABLE,
+    BatchSource,
     OpenStream,
     TaskStreamMethod,
     parse_request,
@@ -31,7 +32,6 @@ from trunkline.server.handlers import (
 )
 from trunkline.server.request_values import check_values
 from trunkline.server.status import to_trunk_end
-from trunkline.tasks.watch import TaskWatch
 from trunkline.trunk_statements import NumberedStatements, check_statement
 from trunkline.v1 import trunk_service_pb2
 
@@ -77,7 +77,7 @@ class _Stream:
     __slots__ = ("call", "call_id", "credit_bytes", "timer", "watch")
 
     def __init__(
-        self, frame: trunk_service_pb2.TrunkCall, watch: TaskWatch, call: ServerCall
+        self, frame: trunk_service_pb2.TrunkCall, watch: BatchSource, call: ServerCall
     ) -> None:
         self.call_id = frame.call_id
         self.credit_bytes = frame.credit_bytes

@@ -18,8 +18,8 @@ _MAX_DEPTH: Final = 24
 _ROUNDED_FROM: Final = 2**53
 
 ENVELOPE_KEY: Final = "trunkline/envelope"
-"""The metadata of a request or an artifact that is a message between agents: its fields as JSON,
-without the payload. Hosts accept it in requests of the mesh's owner only."""
+"""The metadata of an artifact that is a reply to a message between agents: the fields of the reply
+as JSON, without the payload."""
 INPUT_RESPONSES: Final = "inputResponses"
 """The key of MCP's answers in the data part that answers a question of a tool."""
 

@@ -273,7 +273,7 @@ class TaskContext(Generic[SettingsT]):
         Raises:
             InvalidArgumentError: a number is negative, or not whole.
         """
-        self._turn.report_usage(model, input_tokens=input_tokens, output_tokens=output_tokens)
+        self._turn.meter.report(model, input_tokens=input_tokens, output_tokens=output_tokens)
 
     # Calls to other agents and to tools.
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,6 +14,7 @@ from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.artifacts import BlobStore
 from trunkline.audit import Action, AuditLog, process_actor
 from trunkline.errors import (
+    AgentNotFoundError,
     JournalUnavailableError,
     PeerUnavailableError,
     TaskNotCancelableError,
@@ -28,16 +30,31 @@ from trunkline.tasks.agent import Agent, PausableAgent
 from trunkline.tasks.approval_router import AnswerApproval
 from trunkline.tasks.approvals import render_decision
 from trunkline.tasks.budgets import Budgets
+from trunkline.tasks.delivered_messages import (
+    DeliveryResult,
+    build_request,
+    read_direct_reply,
+    read_result,
+    without_payload,
+)
 from trunkline.tasks.files import OpenRemote
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.journal_lease import journal_moved_error
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
 from trunkline.tasks.outbox import Outbox, PushConfigs
 from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.submission import SubmitResult, check_alias, check_message
+from trunkline.tasks.slots import TaskSlot
+from trunkline.tasks.submission import SubmitResult, check_alias, check_message, find_row
+from trunkline.tasks.submit_handler import build_creation_error
 from trunkline.tasks.termination import CancelChild
 from trunkline.tasks.watch import TaskWatch, check_cursor
-from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
+from trunkline.v1 import (
+    envelope_pb2,
+    message_pb2,
+    message_service_pb2,
+    snapshot_pb2,
+    task_service_pb2,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -210,6 +227,89 @@ class TaskHost:
             PeerTimeoutError: the deadline passed before the task existed.
             JournalUnavailableError: the journal can't be written.
         """
+        host = self._get_writable_host(message, submission)
+        agent = host.find_agent(agent_name, message.task_id, submission.account)
+        check_message(agent.card, message)
+        if message.task_id:
+            continued = await host.submit_handler.continue_task(agent, message, submission)
+            self._record_answers(continued, agent.card.name, submission)
+            return continued
+        result = await host.submit_handler.create_task(agent, message, submission)
+        if not is_held and isinstance(result, SubmitResult):
+            result.start()
+        return result
+
+    async def deliver(
+        self,
+        agent_name: str,
+        envelope: envelope_pb2.Envelope,
+        submission: message_service_pb2.Submission,
+    ) -> asyncio.Future[DeliveryResult]:
+        """Deliver a message between agents as a task; the future has the result of its turn.
+
+        The submission names the task. Repeating a delivery attaches to its task. A task whose turn
+        ends before it writes anything is written at its end, in one commit.
+
+        Raises:
+            AgentNotFoundError, OverloadedError, LimitExceededError, PeerUnavailableError,
+            JournalUnavailableError: as `submit`; the future has the last two as well.
+        """
+        task_id = submission.task_id
+        message = build_request(envelope, task_id=task_id)
+        host = self._get_writable_host(message, submission)
+        future: asyncio.Future[DeliveryResult] = asyncio.get_running_loop().create_future()
+        agent = host.agents.get(agent_name)
+        if agent is None and find_row(host.journal, task_id) is not None:
+            # The journal was adopted from a host of the agent.
+            host.get_account_row(task_id, submission.account)
+            self._group.create_task(self._read_result(task_id, future))
+            return future
+        if agent is None:
+            raise AgentNotFoundError(agent_name)
+        found = await host.submit_handler.deliver(
+            agent, message, submission, without_payload(envelope)
+        )
+        if isinstance(found, SubmitResult):
+            self._group.create_task(self._read_result(task_id, future))
+        else:
+            found.on_released.append(partial(self._on_delivered, host, found, future))
+        return future
+
+    def _on_delivered(
+        self, host: JournalHost, slot: TaskSlot, future: asyncio.Future[DeliveryResult]
+    ) -> None:
+        """Set the result of a delivery whose turn has ended."""
+        runtime = slot.runtime
+        row = find_row(host.journal, slot.task_id)
+        if runtime is not None and runtime.reply_message is not None:
+            replies = read_direct_reply(runtime.reply_message)
+            future.set_result(DeliveryResult(State.TASK_STATE_COMPLETED, "", replies))
+        elif row is None or row.state not in TERMINAL | INTERRUPTED or self._closing.is_set():
+            future.set_exception(build_creation_error(slot))
+        elif row.state == State.TASK_STATE_COMPLETED and runtime and not runtime.has_artifacts:
+            # The common case, which need not read the task.
+            future.set_result(DeliveryResult(row.state))
+        else:
+            self._group.create_task(self._read_result(slot.task_id, future))
+
+    async def _read_result(self, task_id: str, future: asyncio.Future[DeliveryResult]) -> None:
+        """Set the result of a delivery to what its task has, once its turn is over."""
+        try:
+            result = read_result(await self.wait_turn(task_id))
+        except TrunklineError as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def _get_writable_host(
+        self, message: message_pb2.Message, submission: message_service_pb2.Submission
+    ) -> JournalHost:
+        """Return the host of the journal that a submission is for.
+
+        Raises:
+            PeerUnavailableError: it is shutting down, or has lost the journal.
+            JournalUnavailableError: the journal can't be written.
+        """
         task_id = message.task_id or submission.task_id
         journal_id = parse_journal_id(task_id)
         if message.task_id or journal_id in self._former_ids:
@@ -221,19 +321,10 @@ class TaskHost:
         if is_draining and not submission.HasField("parent"):
             # Running tasks may finish during the drain, so their calls of children are allowed.
             raise PeerUnavailableError("this host", "it is shutting down; try again elsewhere")
-        agent = host.find_agent(agent_name, message.task_id, submission.account)
-        check_message(agent.card, message)
         error = host.flush_scheduler.error
         if error is not None:
             raise JournalUnavailableError(error.path, error.problem)
-        if message.task_id:
-            continued = await host.submit_handler.continue_task(agent, message, submission)
-            self._record_answers(continued, agent.card.name, submission)
-            return continued
-        result = await host.submit_handler.create_task(agent, message, submission)
-        if not is_held and isinstance(result, SubmitResult):
-            result.start()
-        return result
+        return host
 
     def _record_answers(
         self, result: SubmitResult, agent: str, submission: message_service_pb2.Submission

@@ -26,6 +26,7 @@ class TaskSlot:
         "admission",
         "creation",
         "is_stopped",
+        "on_released",
         "released",
         "runner",
         "runner_done",
@@ -47,6 +48,8 @@ class TaskSlot:
         """The asyncio task that ends this task, if its code does not."""
         self.released: asyncio.Event = asyncio.Event()
         """Set when the slot is free again."""
+        self.on_released: list[Callable[[], None]] = []
+        """Called once, when the slot is free again."""
         self.is_stopped: bool = False
 
     def stop(self) -> None:
@@ -111,13 +114,16 @@ class TaskSlots:
 
     def release(self, slot: TaskSlot) -> None:
         """Free the slot. Repeating this is harmless."""
-        slot.creation = None  # Breaks a reference cycle.
         if self._slots.get(slot.task_id) is slot:
             del self._slots[slot.task_id]
             self._on_release(slot)
         slot.released.set()
         if slot.runner is None:
             self._release_admission(slot)
+        listeners, slot.on_released = slot.on_released, []
+        for listener in listeners:
+            listener()
+        slot.creation = None  # Breaks a reference cycle.
 
     def start(
         self, agent: Agent | None, slot: TaskSlot, prepare: Prepare | None = None

@@ -26,6 +26,7 @@ from trunkline.tasks.content import is_tool_answer
 from trunkline.users import current_actor, current_user, stored_statement
 from trunkline.v1 import (
     agent_card_pb2,
+    envelope_pb2,
     event_pb2,
     message_pb2,
     message_service_pb2,
@@ -60,10 +61,12 @@ def build_task_created(
     submission: message_service_pb2.Submission,
     *,
     timeout_s: float | None = None,
+    envelope: envelope_pb2.Envelope | None = None,
 ) -> event_pb2.TaskCreated:
     """Return the created event. Sets the message's task, and its context if it has none.
 
-    The deadline is the earlier of the caller's and `timeout_s` from now.
+    The deadline is the earlier of the caller's and `timeout_s` from now. `envelope` is the message
+    between agents that the task delivers, without its payload.
     """
     context_id = message.context_id or new_context_id()
     user = current_user.get()
@@ -86,6 +89,8 @@ def build_task_created(
     for name in ("deadline", "parent", "metadata"):
         if submission.HasField(name):
             getattr(created, name).CopyFrom(getattr(submission, name))
+    if envelope is not None:
+        created.envelope.CopyFrom(envelope)
     if timeout_s is not None:
         latest = datetime.now(UTC) + timedelta(seconds=timeout_s)
         if not created.HasField("deadline") or latest < created.deadline.ToDatetime(tzinfo=UTC):
@@ -237,7 +242,8 @@ class TaskCreation:
             self.future.set_result(SubmitResult(result.task_id, 1, head, is_new=False))
             return
         snapshot = self._new_task.snapshot
-        set_create_time(snapshot, result.time_ns)
+        if not snapshot.create_time.seconds:
+            set_create_time(snapshot, result.time_ns)
         # The created event has sequence 1.
         self.future.set_result(
             SubmitResult(result.task_id, 1, 1, is_new=True, snapshot=snapshot, gate=self._gate)

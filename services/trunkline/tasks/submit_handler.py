@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import (
@@ -17,7 +18,7 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.journal.fold import initial_snapshot
+from trunkline.journal.fold import initial_snapshot, set_create_time
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.journal.store import WebhookRow
 from trunkline.tasks.admission import AdmissionControl
@@ -43,7 +44,10 @@ from trunkline.tasks.submission import (
 )
 from trunkline.tasks.task_tree import admit_task
 from trunkline.tasks.turn_factory import TurnFactory
-from trunkline.v1 import event_pb2, message_pb2, message_service_pb2
+from trunkline.v1 import envelope_pb2, event_pb2, message_pb2, message_service_pb2
+
+# A turn that delivers a message is in the journal after this time.
+_CREATE_AFTER_S: Final = 0.05
 
 
 class SubmitHandler:
@@ -83,6 +87,45 @@ class SubmitHandler:
         submission: message_service_pb2.Submission,
     ) -> SubmitResult | message_pb2.Message:
         """Create a task for the message and run it, or return the agent's direct reply."""
+        found = await self._admit(agent, message, submission)
+        if isinstance(found, SubmitResult):
+            return found
+        slot, new_task = found
+        if isinstance(new_task, TaskCreation):
+            return await self._wait_for_outcome(slot, new_task)
+        if agent.direct_replies:
+            return await self._run_direct_replier(agent, slot, new_task)
+        return await self._create_and_run(agent, slot, new_task)
+
+    async def deliver(
+        self,
+        agent: Agent,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+        envelope: envelope_pb2.Envelope,
+    ) -> TaskSlot | SubmitResult:
+        """Run a turn that delivers a message between agents; return its slot.
+
+        The task is created by the first event of its turn, in the same commit, or once the turn
+        takes long. A delivery whose task exists is not run again: the result is the slot of the
+        running turn, or the task.
+        """
+        found = await self._admit(agent, message, submission, envelope)
+        if isinstance(found, SubmitResult):
+            return found
+        slot, new_task = found
+        if isinstance(new_task, NewTask):
+            self._run_delivery(agent, slot, new_task)
+        return slot
+
+    async def _admit(
+        self,
+        agent: Agent,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+        envelope: envelope_pb2.Envelope | None = None,
+    ) -> SubmitResult | tuple[TaskSlot, NewTask | TaskCreation]:
+        """Return a slot for a new task; the task, or its slot, if it exists or is being created."""
         task_id = submission.task_id or self._journal.new_task_id()
         if not task_id.startswith(f"{self._journal.id}-"):
             raise InvalidArgumentError("submission.task_id", "is not of this host's journal")
@@ -97,13 +140,15 @@ class SubmitHandler:
                 return SubmitResult(task_id, 1, existing.head, is_new=False)
             if (slot := self._slots.find(task_id)) is not None and slot.creation is not None:
                 slot.creation.check_account(account)
-                return await self._wait_for_outcome(slot, slot.creation)
+                return slot, slot.creation
         name = agent.card.name
         tree = admit_task(name, submission, self._settings.tree)
         self._admissions.check(name, account, is_child=submission.HasField("parent"))
         is_root = not submission.HasField("parent")
         timeout_s = self._find_timeout_s(agent, stored, is_root=is_root)
-        created = build_task_created(name, task_id, stored, submission, timeout_s=timeout_s)
+        created = build_task_created(
+            name, task_id, stored, submission, timeout_s=timeout_s, envelope=envelope
+        )
         if tree is not None:
             created.tree.CopyFrom(tree)
         new_task = NewTask(
@@ -122,9 +167,7 @@ class SubmitHandler:
         self._slots.admit(slot, agent, account)
         if created.HasField("deadline"):
             self._deadlines.add(task_id, created.deadline.ToDatetime(tzinfo=UTC))
-        if agent.direct_replies:
-            return await self._run_direct_replier(agent, slot, new_task)
-        return await self._create_and_run(agent, slot, new_task)
+        return slot, new_task
 
     def _find_own_row(self, task_id: str, account: str) -> TaskRow | None:
         """Return the row of a task, or None if there is none.
@@ -178,9 +221,37 @@ class SubmitHandler:
             self._journal, new_task, lambda is_new: self._on_created(new_task, is_new=is_new)
         )
         slot.creation = creation
-        slot.runtime = self._turns.build(new_task.snapshot, new_task.created.message, create=create)
+        slot.runtime = self._turns.build(
+            new_task.snapshot, new_task.created.message, create=create, may_reply=True
+        )
         self._slots.start(agent, slot)
         return await self._wait_for_outcome(slot, creation)
+
+    def _run_delivery(self, agent: Agent, slot: TaskSlot, new_task: NewTask) -> None:
+        """Run the turn of a delivery; its first event creates the task, in the same commit."""
+
+        def on_created(is_new: bool) -> None:  # noqa: FBT001
+            if not is_new:
+                # The write failed, and no further one can succeed.
+                slot.stop()
+
+        set_create_time(new_task.snapshot, time.time_ns())
+        creation = slot.creation = TaskCreation(self._journal, new_task, on_created)
+        runtime = slot.runtime = self._turns.build(
+            new_task.snapshot,
+            new_task.created.message,
+            create=creation.begin,
+            may_reply=agent.direct_replies,
+        )
+        if not agent.direct_replies:
+            # From then on, the task can be listed and canceled.
+            timer = asyncio.get_running_loop().call_later(_CREATE_AFTER_S, runtime.create)
+            slot.on_released.append(timer.cancel)
+            if not self._journal.has_tasks:
+                # Once this host is gone, a journal without tasks is removed, and nobody could say
+                # whether it had this one.
+                runtime.create()
+        self._slots.start(agent, slot)
 
     async def _wait_for_outcome(
         self, slot: TaskSlot, creation: TaskCreation
@@ -195,13 +266,7 @@ class SubmitHandler:
         runtime = slot.runtime
         if runtime is not None and runtime.reply_message is not None:
             return runtime.reply_message
-        if (
-            runtime is not None
-            and runtime.deadline is not None
-            and (runtime.deadline <= datetime.now(UTC))
-        ):
-            raise PeerTimeoutError(f"agent of {slot.task_id!r}", DEADLINE_PASSED)
-        raise PeerUnavailableError("this host", "the task could not be journaled; try again")
+        raise build_creation_error(slot)
 
     async def continue_task(
         self,
@@ -334,6 +399,19 @@ class SubmitHandler:
                 "a message to a task that works", "wait until it asks, or start another task"
             )
         return row
+
+
+def build_creation_error(slot: TaskSlot) -> TrunklineError:
+    """Return the error for a turn that ended without a task and without a direct reply."""
+    creation, runtime = slot.creation, slot.runtime
+    if creation is not None and creation.future.done():
+        error = creation.future.exception()
+        if isinstance(error, TrunklineError):
+            return error
+    deadline = None if runtime is None else runtime.deadline
+    if deadline is not None and deadline <= datetime.now(UTC):
+        return PeerTimeoutError(f"agent of {slot.task_id!r}", DEADLINE_PASSED)
+    return PeerUnavailableError("this host", "the task could not be journaled; try again")
 
 
 async def _wait_for_first(futures: Sequence[asyncio.Future[Any]]) -> None:

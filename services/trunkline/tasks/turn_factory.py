@@ -40,7 +40,8 @@ class TurnFactory:
         message: message_pb2.Message,
         *,
         forwarded: Mapping[str, int] | None = None,
-        create: Callable[[], Awaitable[None]] | None = None,
+        create: Callable[[], Awaitable[None] | None] | None = None,
+        may_reply: bool = False,
         attempt: Attempt | None = None,
     ) -> TurnRuntime:
         """Return the runtime of a turn that starts from a snapshot; see `TurnRuntime`.
@@ -61,6 +62,7 @@ class TurnFactory:
             files=TaskFiles(self._files, snapshot.task.id, snapshot.account),
             forwarded=forwarded,
             create=create,
+            may_reply=may_reply,
             attempt=attempt,
             checkpoint_path=self._checkpoint_path,
             budgets=self._budgets,

@@ -10,7 +10,6 @@ from trunkline.encryption import Keyring
 from trunkline.errors import (
     FencedError,
     InvalidAgentResponseError,
-    InvalidArgumentError,
     JournalUnavailableError,
 )
 from trunkline.journal.batches import splice
@@ -77,7 +76,8 @@ class TurnRuntime:
         *,
         files: TaskFiles,
         forwarded: Mapping[str, int] | None = None,
-        create: Callable[[], Awaitable[None]] | None = None,
+        create: Callable[[], Awaitable[None] | None] | None = None,
+        may_reply: bool = False,
         attempt: Attempt | None = None,
         checkpoint_path: Path | None = None,
         budgets: Budgets | None = None,
@@ -88,7 +88,8 @@ class TurnRuntime:
         """Start from the snapshot at the start of the turn.
 
         `forwarded` has, by task id, the last sequence that was forwarded from each child.
-        `create` writes the task before its first event. A direct reply does not call it.
+        `create` writes the task before its first event, which waits for what it returns. A direct
+        reply, which `may_reply` allows, does not call it.
         `attempt` is set when the turn runs again after a takeover. `tree_limits` are those of a
         root. `models` has the prices of models.
         """
@@ -112,6 +113,7 @@ class TurnRuntime:
         self._emitter = emitter
         self._files = files
         self._create = create
+        self._may_reply = may_reply
         self._exists = create is None
         latest = self.latest
         self._state = latest.task.status.state
@@ -230,18 +232,6 @@ class TurnRuntime:
             )
         return self._meter
 
-    def report_usage(self, model: str, *, input_tokens: int, output_tokens: int) -> None:
-        """Count the tokens of a model that the agent called by another client than the mesh's.
-
-        Raises:
-            InvalidArgumentError: a number is negative, or not whole.
-        """
-        numbers: dict[str, object] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
-        for name, tokens in numbers.items():
-            if not isinstance(tokens, int) or tokens < 0:
-                raise InvalidArgumentError(name, "must be a whole number, at least 0")
-        self.meter.record(model, input_tokens=input_tokens, output_tokens=output_tokens)
-
     def child_submission(self, task_id: str) -> message_service_pb2.Submission:
         """Return the submission of a child: same caller, same deadline, this task as parent.
 
@@ -260,18 +250,6 @@ class TurnRuntime:
         if self.snapshot.HasField("deadline"):
             submission.deadline.CopyFrom(self.snapshot.deadline)
         return submission
-
-    def statements_of_answers(self, child_id: str) -> Sequence[str]:
-        """Return the statements of the users who approved calls of a child for this turn.
-
-        That of the current user is not among them.
-        """
-        statements = {
-            approval.answered.user_statement
-            for approval in self.pending_approvals.all
-            if approval.requested.child_task_id == child_id and approval.answered.turn >= self.turn
-        }
-        return sorted(statements - {"", current_statement()})
 
     def continue_for_user(self) -> None:
         """Work for the task's user in the rest of this asyncio task, unless it does for one."""
@@ -394,7 +372,7 @@ class TurnRuntime:
             InvalidAgentResponseError: something was written before, or the agent is not declared
                 with `direct_replies`.
         """
-        if self._create is None:
+        if self._create is None or not self._may_reply:
             raise InvalidAgentResponseError(
                 self.agent, "a direct reply needs direct_replies and must precede all other output"
             )
@@ -634,6 +612,17 @@ class TurnRuntime:
         """True if the task is in the journal. False while a direct reply is possible."""
         return self._exists
 
+    def create(self) -> Awaitable[None] | None:
+        """Write the task unless that was begun; return what the first event has to wait for."""
+        create, self._create = self._create, None
+        self._exists |= create is not None
+        return None if create is None else create()
+
+    @property
+    def has_artifacts(self) -> bool:
+        """True if the task may have artifacts."""
+        return bool(self.latest.artifacts) or self._ids.has_artifacts
+
     def approved_calls(self) -> Sequence[str]:
         """Return the names of the tools of running calls that a person approved."""
         return [
@@ -686,10 +675,8 @@ class TurnRuntime:
     async def _begin(self) -> Emitter:
         """Create the task unless it exists; return the emitter."""
         self._check_open()
-        if self._create is not None:
-            create, self._create = self._create, None
-            self._exists = True
-            await create()
+        if (created := self.create()) is not None:
+            await created
         return self._emitter
 
     async def _begin_work(self) -> Emitter:

@@ -7,7 +7,7 @@ from trunkline.errors import PermissionDeniedError
 from trunkline.tasks import approvals
 from trunkline.tasks.content import to_struct
 from trunkline.tasks.lifecycle import TERMINAL
-from trunkline.users import current_actor, find_approving_user, requires_proof
+from trunkline.users import current_actor, current_statement, find_approving_user, requires_proof
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 
 
@@ -42,6 +42,11 @@ class IdAllocator:
         """Return the id of the next artifact. An id that the author chose also takes a number."""
         self._artifacts += 1
         return chosen_id or f"artifact-{self._artifacts}"
+
+    @property
+    def has_artifacts(self) -> bool:
+        """True if an id of an artifact was allocated."""
+        return self._artifacts > 0
 
     def is_closed_before(self, artifact_id: str) -> bool | None:
         """Return whether an artifact of an earlier turn is closed; None: no such artifact."""
@@ -185,6 +190,18 @@ class PendingApprovals:
             answered = event.approval_answered
             if (pending := self._by_id.get(answered.approval_id)) is not None:
                 pending.answered.CopyFrom(answered)
+
+    def statements_for(self, child_id: str, *, turn: int) -> Sequence[str]:
+        """Return the statements of the users who approved calls of a child for a turn.
+
+        That of the current user is not among them.
+        """
+        statements = {
+            approval.answered.user_statement
+            for approval in self._by_id.values()
+            if approval.requested.child_task_id == child_id and approval.answered.turn >= turn
+        }
+        return sorted(statements - {"", current_statement()})
 
     def answers(self, *, since: int) -> list[event_pb2.ApprovalAnswered]:
         """Return the answers for the turn `since` and later ones."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from trunkline.errors import InvalidArgumentError
 from trunkline.settings import ModelSettings
 from trunkline.tasks.budgets import Budgets, ModelUsage
 from trunkline.tasks.task_tree import TaskTree
@@ -53,6 +54,18 @@ class UsageMeter:
             self.tree.check_model_call()
         if self.budgets is not None:
             self.budgets.check_blocking(self.account, self.caller, model)
+
+    def report(self, model: str, *, input_tokens: int, output_tokens: int) -> None:
+        """Count the tokens of a model that the agent called by another client than the mesh's.
+
+        Raises:
+            InvalidArgumentError: a number is negative, or not whole.
+        """
+        numbers: dict[str, object] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
+        for name, tokens in numbers.items():
+            if not isinstance(tokens, int) or tokens < 0:
+                raise InvalidArgumentError(name, "must be a whole number, at least 0")
+        self.record(model, input_tokens=input_tokens, output_tokens=output_tokens)
 
     def record(self, model: str, *, input_tokens: int, output_tokens: int) -> None:
         """Count the tokens of a reply, and their price."""

@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from trunkline.v1 import artifact_pb2 as _artifact_pb2
+from trunkline.v1 import envelope_pb2 as _envelope_pb2
 from trunkline.v1 import message_pb2 as _message_pb2
 from trunkline.v1 import part_pb2 as _part_pb2
 from trunkline.v1 import task_pb2 as _task_pb2
@@ -387,6 +388,7 @@ class TaskCreated(_message.Message):
     TREE_FIELD_NUMBER: _builtins.int
     USER_STATEMENT_FIELD_NUMBER: _builtins.int
     ACTOR_FIELD_NUMBER: _builtins.int
+    ENVELOPE_FIELD_NUMBER: _builtins.int
     context_id: _builtins.str
     """The conversation."""
     agent: _builtins.str
@@ -402,9 +404,7 @@ class TaskCreated(_message.Message):
     user_statement: _builtins.str
     """Signed statement of the user that the submission was for; work that goes on later passes it on."""
     actor: _builtins.str
-    """Identity of the process that submitted it, by its certificate: a SPIFFE id. It says where the
-    task came from and allows nothing.
-    """
+    """SPIFFE id of the process that submitted it, by its certificate. It allows nothing."""
     @_builtins.property
     def message(self) -> _message_pb2.Message:
         """The first turn's message, with its ids filled in."""
@@ -429,6 +429,10 @@ class TaskCreated(_message.Message):
     def tree(self) -> _tree_pb2.TreePosition:
         """Its place in its tree of calls; unset: it is a root."""
 
+    @_builtins.property
+    def envelope(self) -> _envelope_pb2.Envelope:
+        """The message between agents that the task delivers; `message` has its payload."""
+
     def __init__(
         self,
         *,
@@ -446,10 +450,11 @@ class TaskCreated(_message.Message):
         tree: _tree_pb2.TreePosition | None = ...,
         user_statement: _builtins.str = ...,
         actor: _builtins.str = ...,
+        envelope: _envelope_pb2.Envelope | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "message", b"message", "metadata", b"metadata", "parent", b"parent", "tree", b"tree"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "envelope", b"envelope", "message", b"message", "metadata", b"metadata", "parent", b"parent", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "actor", b"actor", "agent", b"agent", "caller", b"caller", "context_id", b"context_id", "deadline", b"deadline", "message", b"message", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "traceparent", b"traceparent", "tree", b"tree", "user_statement", b"user_statement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "actor", b"actor", "agent", b"agent", "caller", b"caller", "context_id", b"context_id", "deadline", b"deadline", "envelope", b"envelope", "message", b"message", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "traceparent", b"traceparent", "tree", b"tree", "user_statement", b"user_statement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -14,7 +14,9 @@ from trunkline.v1 import event_pb2 as _event_pb2
 from trunkline.v1 import message_pb2 as _message_pb2
 from trunkline.v1 import push_notification_pb2 as _push_notification_pb2
 from trunkline.v1 import snapshot_pb2 as _snapshot_pb2
+from trunkline.v1 import task_pb2 as _task_pb2
 from trunkline.v1 import tree_pb2 as _tree_pb2
+from trunkline.v1 import trunk_service_pb2 as _trunk_service_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -47,7 +49,6 @@ class Submission(_message.Message):
     WITH_TIMELINE_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
     APPROVAL_STATEMENTS_FIELD_NUMBER: _builtins.int
-    ENVELOPE_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Whom the caller belongs to."""
     caller: _builtins.str
@@ -102,12 +103,6 @@ class Submission(_message.Message):
         messages gave them. The statement of the call is not among them.
         """
 
-    @_builtins.property
-    def envelope(self) -> _envelope_pb2.Envelope:
-        """The message between agents that this submission delivers. Only the mesh's owner may set it: a
-        handler trusts its sender.
-        """
-
     def __init__(
         self,
         *,
@@ -126,11 +121,10 @@ class Submission(_message.Message):
         with_timeline: _builtins.bool = ...,
         tree: _tree_pb2.TreePosition | None = ...,
         approval_statements: _abc.Iterable[_builtins.str] | None = ...,
-        envelope: _envelope_pb2.Envelope | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "deadline", b"deadline", "envelope", b"envelope", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "push_notification_config", b"push_notification_config", "tree", b"tree"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "deadline", b"deadline", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "push_notification_config", b"push_notification_config", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "accepted_output_modes", b"accepted_output_modes", "account", b"account", "approval_statements", b"approval_statements", "caller", b"caller", "deadline", b"deadline", "envelope", b"envelope", "idempotent", b"idempotent", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "push_notification_version", b"push_notification_version", "task_id", b"task_id", "tree", b"tree", "with_timeline", b"with_timeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "accepted_output_modes", b"accepted_output_modes", "account", b"account", "approval_statements", b"approval_statements", "caller", b"caller", "deadline", b"deadline", "idempotent", b"idempotent", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "push_notification_version", b"push_notification_version", "task_id", b"task_id", "tree", b"tree", "with_timeline", b"with_timeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__if_generation_match: _TypeAlias = _typing.Literal["if_generation_match"]  # noqa: Y015
     _WhichOneofArgType__if_generation_match: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match"]  # noqa: Y015
@@ -277,3 +271,139 @@ class StreamMessageResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StreamMessageResponse: _TypeAlias = StreamMessageResponse  # noqa: Y015
+
+@_typing.final
+class DeliverMessagesRequest(_message.Message):
+    """Messages between agents for one recipient."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    ACCOUNT_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
+    DELIVERIES_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """The recipient."""
+    account: _builtins.str
+    """The account that the messages belong to."""
+    caller: _builtins.str
+    """The user for whom they were sent."""
+    @_builtins.property
+    def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessageDelivery]:
+        """The deliveries. Those of one conversation come one after another, in calls of their own."""
+
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        account: _builtins.str = ...,
+        caller: _builtins.str = ...,
+        deliveries: _abc.Iterable[Global___MessageDelivery] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "caller", b"caller", "deliveries", b"deliveries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliverMessagesRequest: _TypeAlias = DeliverMessagesRequest  # noqa: Y015
+
+@_typing.final
+class MessageDelivery(_message.Message):
+    """A delivery of a message between agents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    ENVELOPE_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Id of the delivery's task. It begins with the id of the journal of the recipient's host."""
+    traceparent: _builtins.str
+    """W3C trace context of the delivery."""
+    @_builtins.property
+    def envelope(self) -> _envelope_pb2.Envelope:
+        """The message."""
+
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        envelope: _envelope_pb2.Envelope | None = ...,
+        traceparent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["envelope", b"envelope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["envelope", b"envelope", "task_id", b"task_id", "traceparent", b"traceparent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MessageDelivery: _TypeAlias = MessageDelivery  # noqa: Y015
+
+@_typing.final
+class DeliverMessagesResponse(_message.Message):
+    """The outcomes that are ready."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeliveryOutcome]:
+        """In the order in which the turns ended."""
+
+    def __init__(
+        self,
+        *,
+        outcomes: _abc.Iterable[Global___DeliveryOutcome] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliverMessagesResponse: _TypeAlias = DeliverMessagesResponse  # noqa: Y015
+
+@_typing.final
+class DeliveryOutcome(_message.Message):
+    """What became of a delivery."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    REPLIES_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """The delivery's task."""
+    state: _task_pb2.TaskState.ValueType
+    """State of the task: it has ended, or waits for a person. COMPLETED for an agent that answered
+    without a task.
+    """
+    problem: _builtins.str
+    """Why the recipient failed or rejected it."""
+    @_builtins.property
+    def replies(self) -> _containers.RepeatedCompositeFieldContainer[_envelope_pb2.Envelope]:
+        """The replies, without what follows from the message that they answer."""
+
+    @_builtins.property
+    def error(self) -> _trunk_service_pb2.TrunkEnd:
+        """Set if the task could not be made or followed; then there is no state."""
+
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        state: _task_pb2.TaskState.ValueType = ...,
+        problem: _builtins.str = ...,
+        replies: _abc.Iterable[_envelope_pb2.Envelope] | None = ...,
+        error: _trunk_service_pb2.TrunkEnd | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "problem", b"problem", "replies", b"replies", "state", b"state", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliveryOutcome: _TypeAlias = DeliveryOutcome  # noqa: Y015

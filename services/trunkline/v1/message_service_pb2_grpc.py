@@ -45,6 +45,11 @@ class MessageServiceStub:
                 request_serializer=trunkline_dot_v1_dot_message__service__pb2.StreamMessageRequest.SerializeToString,
                 response_deserializer=trunkline_dot_v1_dot_message__service__pb2.StreamMessageResponse.FromString,
                 _registered_method=True)
+        self.DeliverMessages = channel.unary_stream(
+                '/trunkline.v1.MessageService/DeliverMessages',
+                request_serializer=trunkline_dot_v1_dot_message__service__pb2.DeliverMessagesRequest.SerializeToString,
+                response_deserializer=trunkline_dot_v1_dot_message__service__pb2.DeliverMessagesResponse.FromString,
+                _registered_method=True)
 
 
 class MessageServiceServicer:
@@ -69,6 +74,18 @@ class MessageServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeliverMessages(self, request, context):
+        """Delivers messages between agents, each as a task of its recipient, and answers with the outcome
+        of each delivery as soon as its turn is over. The task of a handler that ends at once is written
+        to the journal as a whole; that of any other one as soon as it writes something, calls another
+        agent, or takes long. The end of the call does not end the tasks, and repeating a delivery
+        attaches to its task. Only processes of the mesh's owner may call it: a handler trusts the
+        sender of a message.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MessageServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -81,6 +98,11 @@ def add_MessageServiceServicer_to_server(servicer, server):
                     servicer.StreamMessage,
                     request_deserializer=trunkline_dot_v1_dot_message__service__pb2.StreamMessageRequest.FromString,
                     response_serializer=trunkline_dot_v1_dot_message__service__pb2.StreamMessageResponse.SerializeToString,
+            ),
+            'DeliverMessages': grpc.unary_stream_rpc_method_handler(
+                    servicer.DeliverMessages,
+                    request_deserializer=trunkline_dot_v1_dot_message__service__pb2.DeliverMessagesRequest.FromString,
+                    response_serializer=trunkline_dot_v1_dot_message__service__pb2.DeliverMessagesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -138,6 +160,33 @@ class MessageService:
             '/trunkline.v1.MessageService/StreamMessage',
             trunkline_dot_v1_dot_message__service__pb2.StreamMessageRequest.SerializeToString,
             trunkline_dot_v1_dot_message__service__pb2.StreamMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeliverMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/trunkline.v1.MessageService/DeliverMessages',
+            trunkline_dot_v1_dot_message__service__pb2.DeliverMessagesRequest.SerializeToString,
+            trunkline_dot_v1_dot_message__service__pb2.DeliverMessagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

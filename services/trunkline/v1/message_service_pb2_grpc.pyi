@@ -43,6 +43,14 @@ class MessageServiceStub:
     """Gives a message to an agent and follows the turn: first a snapshot (or a direct message and
     nothing else), then every event behind it, until the task ends or asks for input.
     """
+    DeliverMessages: _grpc.UnaryStreamMultiCallable[_message_service_pb2.DeliverMessagesRequest, _message_service_pb2.DeliverMessagesResponse]
+    """Delivers messages between agents, each as a task of its recipient, and answers with the outcome
+    of each delivery as soon as its turn is over. The task of a handler that ends at once is written
+    to the journal as a whole; that of any other one as soon as it writes something, calls another
+    agent, or takes long. The end of the call does not end the tasks, and repeating a delivery
+    attaches to its task. Only processes of the mesh's owner may call it: a handler trusts the
+    sender of a message.
+    """
 
 @_typing.type_check_only
 class MessageServiceAsyncStub(MessageServiceStub):
@@ -58,6 +66,14 @@ class MessageServiceAsyncStub(MessageServiceStub):
     StreamMessage: _aio.UnaryStreamMultiCallable[_message_service_pb2.StreamMessageRequest, _message_service_pb2.StreamMessageResponse]  # type: ignore[assignment]
     """Gives a message to an agent and follows the turn: first a snapshot (or a direct message and
     nothing else), then every event behind it, until the task ends or asks for input.
+    """
+    DeliverMessages: _aio.UnaryStreamMultiCallable[_message_service_pb2.DeliverMessagesRequest, _message_service_pb2.DeliverMessagesResponse]  # type: ignore[assignment]
+    """Delivers messages between agents, each as a task of its recipient, and answers with the outcome
+    of each delivery as soon as its turn is over. The task of a handler that ends at once is written
+    to the journal as a whole; that of any other one as soon as it writes something, calls another
+    agent, or takes long. The end of the call does not end the tasks, and repeating a delivery
+    attaches to its task. Only processes of the mesh's owner may call it: a handler trusts the
+    sender of a message.
     """
 
 class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -83,6 +99,20 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_message_service_pb2.StreamMessageResponse], _abc.AsyncIterator[_message_service_pb2.StreamMessageResponse]]:
         """Gives a message to an agent and follows the turn: first a snapshot (or a direct message and
         nothing else), then every event behind it, until the task ends or asks for input.
+        """
+
+    @_abc_1.abstractmethod
+    def DeliverMessages(
+        self,
+        request: _message_service_pb2.DeliverMessagesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_message_service_pb2.DeliverMessagesResponse], _abc.AsyncIterator[_message_service_pb2.DeliverMessagesResponse]]:
+        """Delivers messages between agents, each as a task of its recipient, and answers with the outcome
+        of each delivery as soon as its turn is over. The task of a handler that ends at once is written
+        to the journal as a whole; that of any other one as soon as it writes something, calls another
+        agent, or takes long. The end of the call does not end the tasks, and repeating a delivery
+        attaches to its task. Only processes of the mesh's owner may call it: a handler trusts the
+        sender of a message.
         """
 
 def add_MessageServiceServicer_to_server(servicer: MessageServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

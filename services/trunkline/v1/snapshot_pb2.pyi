@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from trunkline.v1 import envelope_pb2 as _envelope_pb2
 from trunkline.v1 import event_pb2 as _event_pb2
 from trunkline.v1 import task_pb2 as _task_pb2
 from trunkline.v1 import tree_pb2 as _tree_pb2
@@ -54,6 +55,7 @@ class TaskSnapshot(_message.Message):
     TREE_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     USER_STATEMENT_FIELD_NUMBER: _builtins.int
+    ENVELOPE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """The last sequence that is folded in."""
     epoch: _builtins.int
@@ -134,6 +136,12 @@ class TaskSnapshot(_message.Message):
     def usage(self) -> _tree_pb2.TreeUsage:
         """What it and the tasks below it had used at the end of its last turn."""
 
+    @_builtins.property
+    def envelope(self) -> _envelope_pb2.Envelope:
+        """The message between agents that the task delivers, without its payload: the first message of
+        the task has that.
+        """
+
     def __init__(
         self,
         *,
@@ -162,10 +170,11 @@ class TaskSnapshot(_message.Message):
         tree: _tree_pb2.TreePosition | None = ...,
         usage: _tree_pb2.TreeUsage | None = ...,
         user_statement: _builtins.str = ...,
+        envelope: _envelope_pb2.Envelope | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deadline", b"deadline", "parent", b"parent", "task", b"task", "tree", b"tree", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deadline", b"deadline", "envelope", b"envelope", "parent", b"parent", "task", b"task", "tree", b"tree", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "approvals", b"approvals", "artifacts", b"artifacts", "caller", b"caller", "children", b"children", "continuation", b"continuation", "create_time", b"create_time", "deadline", b"deadline", "epoch", b"epoch", "generation", b"generation", "parent", b"parent", "plans", b"plans", "priority", b"priority", "routes", b"routes", "sequence", b"sequence", "task", b"task", "timeline", b"timeline", "tool_calls", b"tool_calls", "traceparent", b"traceparent", "tree", b"tree", "turn", b"turn", "usage", b"usage", "user_statement", b"user_statement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "approvals", b"approvals", "artifacts", b"artifacts", "caller", b"caller", "children", b"children", "continuation", b"continuation", "create_time", b"create_time", "deadline", b"deadline", "envelope", b"envelope", "epoch", b"epoch", "generation", b"generation", "parent", b"parent", "plans", b"plans", "priority", b"priority", "routes", b"routes", "sequence", b"sequence", "task", b"task", "timeline", b"timeline", "tool_calls", b"tool_calls", "traceparent", b"traceparent", "tree", b"tree", "turn", b"turn", "usage", b"usage", "user_statement", b"user_statement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

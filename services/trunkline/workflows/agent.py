@@ -10,11 +10,11 @@ from typing import Any, Final
 from trunkline import telemetry
 from trunkline.agents.authoring import FunctionAgent, agent
 from trunkline.errors import ConfigurationError, WorkflowFailedError
-from trunkline.messaging.replies import read_envelope
 from trunkline.runtime import load_in_thread
 from trunkline.settings import Settings
 from trunkline.task_states import WORKFLOW_VERSION_KEY
 from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.delivered_messages import find_delivered
 from trunkline.v1 import event_pb2, message_pb2
 from trunkline.workflows.definition import (
     AgentNode,
@@ -129,7 +129,7 @@ class _Runner:
         A message that nodes wait for, and a reply to a message of a run, begin no run: the run
         reads them in its conversation. Any other message does.
         """
-        envelope = read_envelope(task.message.metadata, task.message.parts)
+        envelope = find_delivered(get_turn_runtime(task).snapshot)
         if envelope is not None and (envelope.is_reply or envelope.type in self.awaited_types):
             return
         try:

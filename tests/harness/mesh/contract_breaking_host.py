@@ -45,6 +45,14 @@ class ContractBreakingHost(message_service_pb2_grpc.MessageServiceServicer):
         """Answer with an empty response."""
         return message_service_pb2.SendMessageResponse()
 
+    async def DeliverMessages(
+        self,
+        request: message_service_pb2.DeliverMessagesRequest,
+        _context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[message_service_pb2.DeliverMessagesResponse]:
+        raise NotImplementedError
+        yield
+
     async def StreamMessage(
         self,
         request: message_service_pb2.StreamMessageRequest,

@@ -64,8 +64,9 @@ def opened(valkey: ValkeyServer) -> OpenStore:
             # Nothing of it runs but what the test calls, and it ends without a word.
             client = connect(valkey.url)
             frozen = RedisMessageStore(client, options)
-            await frozen._reader.share()
-            yield frozen
+            async with run_in_background(frozen._pipeline.run()):
+                await frozen._reader.share()
+                yield frozen
             await client.aclose()
             return
         async with RedisMessageStore.open(valkey.url, options, keyring=keyring) as store:
