@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from trunkline.agents.langgraph.interrupts import GraphContinuation
 from trunkline.agents.langgraph.run_reporter import AnswerStream
@@ -25,6 +26,8 @@ is empty."""
 
 # The workflow whose answer was written last.
 _answered: list[str] = []
+# The workflow that writes each answer.
+_agents: "WeakKeyDictionary[AnswerStream, str]" = WeakKeyDictionary()
 # The plan that ran each node last. The nodes of the two workflows of one name don't run at once.
 _plans: dict[str, str] = {}
 
@@ -56,10 +59,17 @@ def install_kill_points() -> None:
         save(self, task)
 
     setattr(GraphContinuation, "save", die_or_save)  # noqa: B010  a method of a class
+    begin = AnswerStream.__init__
+
+    def remember_agent(self: AnswerStream, task: Any, *args: Any, **options: Any) -> None:
+        begin(self, task, *args, **options)
+        _agents[self] = task.agent
+
+    setattr(AnswerStream, "__init__", remember_agent)  # noqa: B010  a method of a class
 
 
-def _find_answered(stream: Any, *_args: Any) -> tuple[str, str, str]:
-    agent: str = stream._task.agent
+def _find_answered(stream: AnswerStream, *_args: Any) -> tuple[str, str, str]:
+    agent = _agents[stream]
     _answered.append(agent)
     return (agent, "", "answered")
 
