@@ -336,6 +336,8 @@ class TurnRuntime:
             self._finish_calls("the task ended")
         self._state = state
         self._is_over = state in TERMINAL or state in INTERRUPTED
+        if self._is_over:
+            self.answers.clear()  # They refer to the runtime: a cycle.
         emitter.put(event)
         await emitter.commit()
         if state in TERMINAL:
