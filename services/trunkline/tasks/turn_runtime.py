@@ -341,16 +341,15 @@ class TurnRuntime:
         emitter.put(event)
         await emitter.commit()
         if state in TERMINAL:
-            callbacks, self._end_callbacks = self._end_callbacks, []
-            for callback in callbacks:
-                await callback()
+            await self._call_end_callbacks()
 
     def on_end(self, callback: Callable[[], Awaitable[None]]) -> None:
-        """Call and await a function when the task's end is durable, also an end by the host.
-
-        It deletes what a host needs that takes the task over before its end.
-        """
+        """Call and await a function when the task's end is durable, also an end by the host."""
         self._end_callbacks.append(callback)
+
+    async def _call_end_callbacks(self) -> None:
+        while self._end_callbacks:
+            await self._end_callbacks.pop(0)()
 
     async def request_approval(
         self, tool: str, arguments: Mapping[str, Any] | None = None
