@@ -6,7 +6,7 @@ that arrives there removes the file, and dies by SIGKILL before its next instruc
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 from trunkline.agents.langgraph.interrupts import GraphContinuation
 from trunkline.agents.langgraph.run_reporter import AnswerStream
 from trunkline.reasoning.checkpoint_saver import EventLoopSaver
-from trunkline.workflows import compiler
-from trunkline.workflows.nodes import WorkflowRun, run_node
+from trunkline.workflows.nodes import WorkflowRun
 
 POINTS: Final = ("began", "worked", "journaled", "committed")
 """The begin is in the journal; the work is done; the end is in the journal; the checkpoint is."""
@@ -43,12 +42,7 @@ def install_kill_points() -> None:
     _wrap(WorkflowRun, "finish_step", _after(_find_journaled))
     _wrap(EventLoopSaver, "aput_writes", _after(_find_committed))
 
-    async def run_and_die(node: Any, variables: Mapping[str, Any], run: WorkflowRun) -> Any:
-        result = await run_node(node, variables, run)
-        _arrive(run.plan_id, node.id, "worked")
-        return result
-
-    vars(compiler)["run_node"] = run_and_die
+    _wrap(WorkflowRun, "run_node", _after(lambda run, node, *_: (run.plan_id, node.id, "worked")))
     _wrap(AnswerStream, "finish", _after(_find_answered))
     _wrap(EventLoopSaver, "adelete_thread", _after(lambda *_args: (_answered[-1], "", "deleted")))
     save = GraphContinuation.save
