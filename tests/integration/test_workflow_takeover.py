@@ -84,11 +84,13 @@ async def test_a_live_host_keeps_the_pause_and_the_version_of_a_run(tmp_path: Pa
         # The node that was killed has no span; all others are below a turn of the task.
         parents = await find_parents(spans, task_id, "run_node end")
         assert parents["run_node say"] == parents["run_node end"] == "invoke_agent story"
-        assert parents["invoke_agent story"] != ""
+        # The span of the request itself may be lost with the host that received it.
+        request = ("trunkline.v1.MessageService/SendMessage", ended.traceparent.split("-")[2])
+        assert parents["invoke_agent story"] in request
 
 
 async def find_parents(spans: SpanStore, task_id: str, last: str) -> dict[str, str]:
-    """Return the names of the spans of a task's trace with those of their parents, with `last`."""
+    """Return the names of a task's spans, with `last`, and of their parents, or a lost one's id."""
     changed = asyncio.Event()
     loop = asyncio.get_running_loop()
     with spans.subscribe(lambda: loop.call_soon_threadsafe(changed.set)):
@@ -99,5 +101,8 @@ async def find_parents(spans: SpanStore, task_id: str, last: str) -> dict[str, s
                     known = spans.get_trace(task_id=task_id)
                     if any(span.name == last for span in known):
                         by_id = {span.span_id: span.name for span in known}
-                        return {span.name: by_id.get(span.parent_span_id, "") for span in known}
+                        return {
+                            span.name: by_id.get(span.parent_span_id, span.parent_span_id)
+                            for span in known
+                        }
                 await changed.wait()
