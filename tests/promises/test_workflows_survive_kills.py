@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import cycle, product
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ from harness.workflows.host import INNER, JOURNEY
 from harness.workflows.kill_points import POINTS, TURN_POINTS, kill_file
 from harness.workflows.messages import serve_messages
 from trunkline import TaskContext, agent
-from trunkline.errors import TrunklineError
+from trunkline.errors import TaskEndedError, TrunklineError, UnsupportedOperationError
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope
 from trunkline.tasks.lifecycle import TERMINAL, State
@@ -175,16 +175,18 @@ class Journey:
         )
 
     async def answer(self, event: event_pb2.Event, task_id: str, sequence: int) -> None:
-        """Approve what a run asks for. The same answer to an event counts once."""
+        """Approve what a run asks for, unless its host had the answer before it died."""
         if event.status.status.state == State.TASK_STATE_INPUT_REQUIRED:
             message = self.mesh.message("approve", task_id=task_id)
             message.message_id = f"{task_id}-{sequence}"
-            await self.mesh.client("journey").send_message(
-                agent="journey",
-                message=message,
-                submission=message_service_pb2.Submission(idempotent=True),
-                return_immediately=True,
-            )
+            # A task that works, or has ended, has its answer.
+            with suppress(UnsupportedOperationError, TaskEndedError):
+                await self.mesh.client("journey").send_message(
+                    agent="journey",
+                    message=message,
+                    submission=message_service_pb2.Submission(idempotent=True),
+                    return_immediately=True,
+                )
 
     def lines(self, name: str) -> list[str]:
         """Return the lines of a file of effects."""
