@@ -98,7 +98,7 @@ async def test_its_task_is_listed_and_canceled(cli: StandardCli, partner: Partne
     assert "did not complete" in waited.err
 
 
-async def test_a_task_is_followed_again(cli: StandardCli) -> None:
+async def test_a_task_is_followed_again(cli: StandardCli, partner: Partner) -> None:
     started = await cli.run("send", "wait", "--async")
     task_id = started.field("Task")
     async with asyncio.TaskGroup() as group:
@@ -107,7 +107,11 @@ async def test_a_task_is_followed_again(cli: StandardCli) -> None:
         # The cancel ends the stream, whether it is open by then or not.
         await cli.run("task", "cancel", task_id)
     followed = following.result()
-    assert followed.exit == 0, followed
+    if followed.exit != 0:
+        # The SDK of v0.3 has no stream of a task that ended before.
+        assert partner.version == "0.3", followed
+        assert followed.error["a2aCode"] == "TASK_NOT_FOUND"
+        followed = await cli.run("task", "get", task_id, "-o", "json")
     assert "TASK_STATE_CANCELED" in followed.out
 
 
