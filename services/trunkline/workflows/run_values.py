@@ -9,6 +9,7 @@ from google.protobuf import json_format
 from trunkline.tasks.content import to_json
 from trunkline.v1 import message_pb2, part_pb2
 from trunkline.workflows.definition import JsonSchema, Workflow
+from trunkline.workflows.schemas import build_validator
 
 _TEXT: Final = "text"
 
@@ -102,12 +103,9 @@ def _find_text_field(schema: JsonSchema | None) -> str:
 
 def _find_problem(schema: JsonSchema, value: Any) -> str:  # noqa: ANN401  a JSON value
     """Return the first fault of a value, with its field; empty: there is none."""
-    # With its optional parsers, it takes a second to load.
-    from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
-    validator = Draft202012Validator(dict(schema))
-    error = best_match(validator.iter_errors(value))
+    error = best_match(build_validator(schema).iter_errors(value))
     if error is None:
         return ""
     path = ".".join(map(str, error.absolute_path))

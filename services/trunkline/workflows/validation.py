@@ -4,7 +4,7 @@ Validation runs no code of the workflow: the modules of functions are read, not 
 agents, tools and workflows are checked only against a mesh that is known.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,7 @@ from trunkline.workflows.graph_checks import GraphChecks
 from trunkline.workflows.handlers import find_function_problem
 from trunkline.workflows.reader import WorkflowSource, convert_source, read_source, suggest
 from trunkline.workflows.run_values import find_defaults
+from trunkline.workflows.schemas import build_validator, find_pattern_problem
 
 _RESULT_FIELDS: Final = ("node", "text", "value", "data", "state", "label", "time")
 _MAX_WAIT_S: Final = 365 * 86400.0
@@ -260,20 +261,19 @@ class _Checks:
             self._add((*keys, *path), f"is no JSON Schema: {error.message}")
         except RecursionError:
             self._add(keys, "is no JSON Schema that can be checked: it is nested too deeply")
-        for place, reference in _find_references(schema, keys):
+        for place, reference in _find_texts(schema, keys, ("$ref", "$dynamicRef")):
             if not reference.startswith("#"):
                 problem = f"{reference!r} is outside this file; write the schema here, under $defs"
                 self._add(place, problem)
+        for place, pattern in _find_texts(schema, keys, ("pattern",)):
+            problem = find_pattern_problem(pattern)
+            if problem:
+                self._add(place, f"is no pattern in the syntax of RE2: {problem}")
 
     def _check_defaults(self, schema: Mapping[str, Any]) -> None:
-        from jsonschema import Draft202012Validator
-
-        validator = Draft202012Validator(dict(schema))
+        validator = build_validator(schema)
         for name, value in find_defaults(schema).items():
             own = schema["properties"][name]
-            if "pattern" in str(own):
-                # A pattern may take forever. The input of a run is checked with it.
-                continue
             keys: Keys = ("inputs", "properties", name)
             try:
                 errors = list(validator.evolve(schema=own).iter_errors(value))[:5]
@@ -287,8 +287,6 @@ class _Checks:
         self, keys: Keys, values: Mapping[str, Any], schema: Mapping[str, Any]
     ) -> None:
         """Check arguments against a schema, as far as they are known before a run."""
-        from jsonschema import Draft202012Validator
-
         properties = schema.get("properties")
         properties = properties if isinstance(properties, Mapping) else {}
         for name in schema.get("required", ()):
@@ -300,7 +298,7 @@ class _Checks:
                     near = suggest(name, list(properties))
                     self._add((*keys, name), f"there is no argument {name!r}; {near}")
             elif not _has_template(value):
-                validator = Draft202012Validator({**schema, **_as_root(properties[name])})
+                validator = build_validator({**schema, **_as_root(properties[name])})
                 for error in list(validator.iter_errors(value))[:5]:
                     self._add((*keys, name, *error.absolute_path), error.message)
 
@@ -386,21 +384,17 @@ class _Checks:
         self.source.document.add(keys, problem)
 
 
-def _find_references(value: Any, keys: Keys) -> list[tuple[Keys, str]]:  # noqa: ANN401
-    """Return the `$ref`s in a schema, with their places."""
+def _find_texts(value: Any, keys: Keys, names: Collection[str]) -> list[tuple[Keys, str]]:  # noqa: ANN401
+    """Return the texts of these keywords in a schema, with their places."""
     found: list[tuple[Keys, str]] = []
     items: Any = ()
     if isinstance(value, Mapping):
         items = value.items()
-        found = [
-            ((*keys, key), value[key])
-            for key in ("$ref", "$dynamicRef")
-            if isinstance(value.get(key), str)
-        ]
+        found = [((*keys, key), value[key]) for key in names if isinstance(value.get(key), str)]
     elif isinstance(value, list | tuple):
         items = enumerate(value)
     for key, item in items:
-        found += _find_references(item, (*keys, key))
+        found += _find_texts(item, (*keys, key), names)
     return found
 
 

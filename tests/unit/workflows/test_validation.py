@@ -103,6 +103,7 @@ FAULTS = [
     (REVIEW, "steps: 30", "steps: 0", "steps: 0", "greater than or equal to 1"),
     (REVIEW, "name: review", "name: Review it", "name: Review it", "small letters"),
     (REVIEW, "{type: integer}", "{type: integr}", "integr", "is no JSON Schema"),
+    (REVIEW, "{type: integer}", '{pattern: "(?=a)"}', "pattern", "in the syntax of RE2"),
     (REVIEW, "{type: integer}", '{$ref: "#/no", default: 1}', "$ref", "Schema that can be checked"),
     (REVIEW, "{type: integer}", '{$ref: "https://example.com/s"}', "$ref", "is outside this file"),
     (

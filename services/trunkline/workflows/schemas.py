@@ -1,0 +1,113 @@
+"""Checks values against the JSON Schemas of workflows and tools.
+
+Patterns are run by RE2, because the text and the pattern may be a caller's: `(a+)+$` would hold up
+the whole process otherwise. RE2 has no lookaround and no backreferences.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from trunkline.patterns import InvalidPatternError, Pattern, compile_pattern
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.protocols import Validator
+
+
+def build_validator(schema: Mapping[str, Any]) -> "Validator":
+    """Return a validator (JSON Schema 2020-12). It finds a fault where a pattern is not RE2's."""
+    return _build_class()(dict(schema))
+
+
+def find_pattern_problem(pattern: str) -> str:
+    """Return the reason why a pattern can't be used; "" if it can."""
+    try:
+        _compile(pattern)
+    except InvalidPatternError as error:
+        return str(error)
+    return ""
+
+
+def _compile(pattern: str) -> Pattern:
+    # The case counts in patterns of JSON Schema.
+    return compile_pattern(f"(?-i){pattern}")
+
+
+def _has_match(pattern: str, text: str) -> bool:
+    return _compile(pattern).search(text) is not None
+
+
+@cache
+def _build_class() -> "type[Validator]":
+    # With its optional parsers, it takes a second to load.
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    keywords = {
+        "pattern": _check_pattern,
+        "patternProperties": _check_pattern_properties,
+        "additionalProperties": _check_additional_properties,
+    }
+    extended: type[Validator] = extend(Draft202012Validator, keywords)
+    return extended
+
+
+def _check_pattern(
+    _: "Validator",
+    pattern: str,
+    text: Any,  # noqa: ANN401  a JSON value
+    __: Mapping[str, Any],
+) -> Iterator["ValidationError"]:
+    from jsonschema.exceptions import ValidationError
+
+    try:
+        if isinstance(text, str) and not _has_match(pattern, text):
+            yield ValidationError(f"{text!r} does not match {pattern!r}")
+    except InvalidPatternError as error:
+        yield ValidationError(f"the pattern {pattern!r} can't be used: {error}")
+
+
+def _check_pattern_properties(
+    validator: "Validator",
+    patterns: Mapping[str, Any],
+    value: Any,  # noqa: ANN401  a JSON value
+    _: Mapping[str, Any],
+) -> Iterator["ValidationError"]:
+    from jsonschema.exceptions import ValidationError
+
+    if not isinstance(value, dict):
+        return
+    for pattern, schema in patterns.items():
+        try:
+            names = [name for name in value if _has_match(pattern, name)]
+        except InvalidPatternError as error:
+            yield ValidationError(f"the pattern {pattern!r} can't be used: {error}")
+            continue
+        for name in names:
+            yield from validator.descend(value[name], schema, path=name, schema_path=pattern)
+
+
+def _check_additional_properties(
+    validator: "Validator",
+    additional: Any,  # noqa: ANN401  a schema
+    value: Any,  # noqa: ANN401  a JSON value
+    schema: Mapping[str, Any],
+) -> Iterator["ValidationError"]:
+    from jsonschema.exceptions import ValidationError
+
+    if not isinstance(value, dict):
+        return
+    patterns = schema.get("patternProperties", {})
+    for name in value:
+        try:
+            is_known = any(_has_match(pattern, name) for pattern in patterns)
+        except InvalidPatternError:
+            # `patternProperties` has the fault.
+            is_known = True
+        if is_known or name in schema.get("properties", {}):
+            continue
+        if additional is False:
+            yield ValidationError(f"there is no property {name!r}")
+        else:
+            yield from validator.descend(value[name], additional, path=name)
