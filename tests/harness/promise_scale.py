@@ -26,7 +26,7 @@ class PromiseScale:
         return self._rounds or default
 
     def show_progress(self, done: int, all: int, step: object) -> None:  # noqa: A002
-        """Print a line in a proof, so that a long one shows that it goes on."""
+        """Print a line in a proof, so that a long one shows its progress."""
         if self.is_proof:
             sys.stderr.write(f"{self._test} {done}/{all} {step}\n")
 

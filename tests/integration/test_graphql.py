@@ -232,7 +232,7 @@ async def test_a_run_is_started_followed_and_read(outside: GraphQLMesh) -> None:
         "end",
     ]
     assert events[-1]["state"] == "COMPLETED"
-    # A reader that was cut goes on behind the last event that it has.
+    # A reader that was cut off continues behind its last event.
     middle = events[len(events) // 2]["cursor"]
     assert await outside.until_over(run_id, middle) == events[len(events) // 2 + 1 :]
     assert await outside.until_over(run_id, events[-1]["cursor"]) == []

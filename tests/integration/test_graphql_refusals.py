@@ -1,4 +1,4 @@
-"""GraphQL refuses: credentials, limits, what is wrong; and the ends of its streams."""
+"""Refusals of GraphQL: credentials, limits and faults; and the ends of its streams."""
 
 import asyncio
 import base64
@@ -25,9 +25,9 @@ from harness.a2a.graphql_mesh import (
     GraphQLMesh,
     open_graphql_mesh,
     read_to_end,
-    teacher,
     write_keys,
 )
+from harness.agents.teacher import teacher
 from harness.mesh.messaging import join_messages
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S

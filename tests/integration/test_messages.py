@@ -45,7 +45,7 @@ from trunkline.v1 import envelope_pb2 as pb2
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
 
 Place: TypeAlias = dict[str, Any]
-"""Where messages are stored, as settings of `[messaging]`."""
+"""A place where messages are stored, as settings of `[messaging]`."""
 
 
 @message_type("count", version=2)
@@ -103,7 +103,7 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
 
 @pytest.fixture(params=["local", "distributed"])
 def place(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Place:
-    """The settings of both modes: what is promised holds in each of them."""
+    """The settings of both modes: each promise holds in both."""
     stream = f"messages-{uuid.uuid4().hex}"
     return {"mode": request.param, "url": valkey.url, "stream": stream, "lease_s": 1}
 

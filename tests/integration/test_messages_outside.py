@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Close
 
 from harness.a2a.bridged_mesh import BridgedMesh, Event, Stream, open_bridged_mesh
+from harness.agents.teacher import teacher
 from harness.mesh.messaging import join_messages
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S
@@ -28,8 +29,6 @@ from trunkline import (
     EvaluationRequest,
     EvaluationResult,
     SystemMessage,
-    TaskContext,
-    agent,
 )
 from trunkline.audit import audit_path, open_audit_log
 from trunkline.errors import (
@@ -54,23 +53,6 @@ KEYS: dict[str, Json] = {
     "narrow": {"agents": ("teacher", "room:narrow")},
     "leaving": {},
 }
-
-
-@agent(name="teacher", description="Evaluates drafts.")
-async def teacher(task: TaskContext) -> str:
-    return f"you said {task.text}"
-
-
-@teacher.on(EvaluationRequest)
-async def evaluate(_: TaskContext, request: EvaluationRequest) -> EvaluationResult:
-    if request.context == "fail":
-        raise RuntimeError("broken")
-    return EvaluationResult(approved=True, proposal=request.proposal, score=80)
-
-
-@teacher.on("quiet")
-async def stay_quiet(_: TaskContext, __: object) -> None:
-    return None
 
 
 @dataclass(frozen=True, slots=True)

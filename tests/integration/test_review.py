@@ -1,4 +1,4 @@
-"""The workflows that ship: a writer proposes, a reviewer scores, and a room is told."""
+"""The workflows that ship: a writer proposes, a reviewer scores, and a room gets the result."""
 
 import asyncio
 import json

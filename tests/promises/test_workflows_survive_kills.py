@@ -1,4 +1,4 @@
-"""A run whose host dies, or is stopped, at its nodes goes on, and repeats nothing it had done."""
+"""A run whose host dies or stops at any node continues, and repeats no committed node."""
 
 import asyncio
 import os
@@ -53,13 +53,13 @@ class Death(NamedTuple):
 TURN_DEATHS: Final = [
     Death(f"{name}/", point)
     for name, point in product(("journey", "inner"), TURN_POINTS)
-    # The inner one asks nobody.
+    # The inner one has no question.
     if (name, point) != ("inner", "asking")
 ]
 
 
 class Run(NamedTuple):
-    """What a run did."""
+    """The result and the events of a run."""
 
     texts: Sequence[str]
     problem: str

@@ -45,7 +45,7 @@ class RoomQueries:
 
     @field
     async def room(self, info: Info, name: str) -> RoomNode:
-        """Return a room; one that nobody joined has no members."""
+        """Return a room; one without members is empty."""
         context = info.context
         room = await context.call(context.mesh.messages.get_room(context.caller, name))
         return RoomNode.build(room)

@@ -162,7 +162,7 @@ class WorkflowMutations:
 
     @field
     async def pause_run(self, info: Info, id: strawberry.ID) -> RunNode:  # noqa: A002
-        """Begin no further node of a run until it is resumed. What runs or waits goes on."""
+        """Begin no further node of a run until it is resumed. Nodes that run or wait continue."""
         context = info.context
         found = await context.call(context.mesh.workflows.pause(context.caller, id))
         return RunNode.of_snapshot(found)

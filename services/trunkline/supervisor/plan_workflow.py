@@ -27,7 +27,7 @@ from trunkline.workflows.definition import (
 )
 
 PLAN: Final = "plan"
-"""The name of the workflow, until somebody saves it under another one."""
+"""The name of the workflow, unless an export names it."""
 _START: Final = "start"
 _END: Final = "end"
 _Order: TypeAlias = Mapping[str, frozenset[str]]

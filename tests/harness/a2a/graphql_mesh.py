@@ -9,9 +9,10 @@ from typing import Any
 
 from harness.a2a.bridged_mesh import BridgedMesh, Stream, open_bridged_mesh
 from harness.a2a.graphql_client import GraphQLClient, Json
+from harness.agents.teacher import teacher
 from harness.mesh.messaging import join_messages
 from harness.workflows.building import agent_node, build
-from trunkline import EvaluationRequest, EvaluationResult, TaskContext, agent, from_workflow
+from trunkline import TaskContext, agent, from_workflow
 from trunkline.mesh.workflow_catalog import DataFolderCatalog
 from trunkline.settings import GraphQLSettings, LimitSettings
 from trunkline.settings.limits import AccountLimitSettings
@@ -42,25 +43,8 @@ WATCH = f"""subscription($room: String!, $after: String) {{
   messages(filter: {{room: $room}}, after: $after) {{ cursor message {{ {MESSAGE} }} }} }}"""
 
 
-@agent(name="teacher", description="Evaluates drafts.")
-async def teacher(task: TaskContext) -> str:
-    return f"you said {task.text}"
-
-
-@teacher.on(EvaluationRequest)
-async def evaluate(_: TaskContext, request: EvaluationRequest) -> EvaluationResult:
-    if request.context == "fail":
-        raise RuntimeError("broken")
-    return EvaluationResult(approved=True, proposal=request.proposal, score=80)
-
-
-@teacher.on("quiet")
-async def stay_quiet(_: TaskContext, __: object) -> None:
-    return None
-
-
 class Gate:
-    """Where runs of the workflow wait."""
+    """The point at which runs of the workflow wait."""
 
     def __init__(self) -> None:
         self.is_open = asyncio.Event()

@@ -51,7 +51,7 @@ class RecordedRun(NodeRun):
     """Records the nodes that end, and what they read. Those in `held` wait for their event."""
 
     def __init__(self, held: Mapping[str, asyncio.Event] | None = None) -> None:
-        self.news: asyncio.Queue[str] = asyncio.Queue()
+        self.news: asyncio.Queue[str] = asyncio.Queue(100)
         self.ended: list[str] = []
         self.read: dict[str, str] = {}
         self._held = held or {}
