@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,8 +41,10 @@ from trunkline.errors import (
 )
 from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
 from trunkline.settings import Settings
+from trunkline.tools import session
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig, ServerOverlay
+from trunkline.tools.connection import ServerConnection
 from trunkline.tools.server import ToolServerState
 from trunkline.tools.span_intake_servicer import SpanIntake
 
@@ -482,6 +486,30 @@ def make_adapter(config: McpConfig, settings: Settings) -> ToolAdapter:
     server: Any = SimpleNamespace(add_service=lambda *_: None, statements=None, audit=None)
     directory: Any = None
     return add_tool_adapter(server, config, settings, directory)
+
+
+async def test_closing_ends_a_server_whose_failure_replaces_the_cancellation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The SDK raises the server's end in place of the cancellation if both come at once."""
+    is_opening = asyncio.Event()
+
+    @asynccontextmanager
+    async def open_session(
+        connection: ServerConnection, **_: object
+    ) -> AsyncIterator[ServerConnection]:
+        try:
+            is_opening.set()
+            await asyncio.Event().wait()
+            yield connection
+        except asyncio.CancelledError:
+            connection.has_ended.set()
+            raise ConnectionError from None
+
+    monkeypatch.setattr(session, "open_session", open_session)
+    async with asyncio.timeout(READY_TIMEOUT_S):
+        async with running(awkward=awkward()):
+            await is_opening.wait()
 
 
 async def test_closing_ends_the_servers_and_their_child_processes() -> None:

@@ -126,6 +126,8 @@ class ToolServer:
         while True:
             self._start_requested.clear()
             problem = await self._run_once(group)
+            # A server that ends while it is being stopped may have replaced the cancellation.
+            raise_if_cancelled()
             if not problem:
                 reported = ""
                 await self._start_requested.wait()
@@ -304,7 +306,6 @@ class ToolServer:
         except Exception as error:  # noqa: BLE001
             # A bulkhead: an error in the client of one server must not affect the others. The
             # error's text is not shown, because it may quote the server.
-            raise_if_cancelled()
             return f"its answers make no sense ({type(error).__name__})"
         finally:
             self.pid = None
