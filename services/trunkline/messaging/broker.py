@@ -19,7 +19,14 @@ from trunkline.errors import (
 )
 from trunkline.messaging import addresses, middleware
 from trunkline.messaging.middleware import Middleware
-from trunkline.messaging.store import Envelope, MessageStore, NewMessage, Room, StoredEnvelope
+from trunkline.messaging.store import (
+    Envelope,
+    MessageStore,
+    NewMessage,
+    QueuedDelivery,
+    Room,
+    StoredEnvelope,
+)
 from trunkline.messaging.types import MessageTypes, SystemMessage
 from trunkline.server.policy import Policy
 from trunkline.v1 import registry_service_pb2
@@ -28,6 +35,7 @@ MAX_ENVELOPES: Final = 1000
 """The number of messages that are accepted at once."""
 _PAYLOAD_LIMIT_BYTES: Final = 256 * 1024
 _HOP_LIMIT: Final = 64
+_NOTICE_TYPE: Final = "system"
 _ID_LIMIT: Final = 128
 _SHORT_FIELDS: Final = (
     "envelope_id",
@@ -206,12 +214,12 @@ class MessageBroker:
             self._known_agents |= new
 
     def check_policy(self, account: str, envelope: Envelope, recipient: str) -> None:
-        """Check that the sender of a message may message an agent.
+        """Check that the sender of a message may message an agent; notices may always.
 
         Raises:
             PermissionDeniedError: a rule of the policy forbids it.
         """
-        if self._policy is not None:
+        if self._policy is not None and envelope.sender != addresses.SERVICE:
             agent = "" if addresses.is_user(envelope.sender) else envelope.sender
             self._policy.check_message(account, agent=agent, recipient=recipient)
 
@@ -232,19 +240,10 @@ class MessageBroker:
         addresses.check_room(room)
         if event == "join" and not addresses.is_user(member):
             await self._find_agent(member)
-        notice = Envelope(
-            envelope_id=str(uuid.uuid4()),
-            sender=addresses.SERVICE,
-            recipient=addresses.room_address(room),
-            room=room,
-            type="system",
-        )
-        notice.data.update(SystemMessage(event=event, member=member).model_dump())
+        notice = self._build_notice(addresses.room_address(room), event=event, member=member)
+        notice.room = room
         notice.correlation_id = notice.envelope_id
-        notice.create_time.FromDatetime(datetime.now(UTC))
-        notice.expire_time.FromDatetime(datetime.now(UTC) + self._retention)
         account = sender.account or ANONYMOUS_ACCOUNT
-        notice.traceparent = telemetry.current_traceparent()
         members = (await self.store.get_room(account, room)).members
         if (member in members) == (event == "leave"):
             # It is a change: a middleware may record or refuse it.
@@ -254,6 +253,63 @@ class MessageBroker:
         recipients = self._select(account, notice, others)
         message = NewMessage(account, notice, caller=sender.caller, recipients=recipients)
         return account, room, member, message
+
+    async def prepare_error(self, delivery: QueuedDelivery, problem: str) -> NewMessage | None:
+        """Return the notice for the agent whose message is a dead letter now.
+
+        None: a user sent it, the agent does not handle notices, or the message is a notice itself.
+        Its id is derived from the attempt, so that a repeated end of that gives the same notice.
+
+        Raises:
+            As `send`.
+        """
+        envelope, key = delivery.envelope, delivery.key
+        if addresses.is_user(envelope.sender) or envelope.type == _NOTICE_TYPE:
+            return None
+        notice = self._build_notice(
+            envelope.sender, event="error", member=key.recipient, text=problem
+        )
+        cause = delivery.task_id or f"{key.envelope_id}.{key.recipient}"
+        notice.envelope_id = f"{cause}.error"[-_ID_LIMIT:]
+        notice.correlation_id = envelope.correlation_id
+        notice.causation_id = envelope.envelope_id
+        notice.hop_count = envelope.hop_count + 1
+        notice.priority = envelope.priority
+        recipients = self._select(key.account, notice, [envelope.sender])
+        if not recipients:
+            return None
+        await middleware.send(self._middleware, key.account, notice)
+        self._check(notice)
+        return NewMessage(key.account, notice, caller=delivery.caller, recipients=recipients)
+
+    def _build_notice(
+        self,
+        recipient: str,
+        *,
+        event: Literal["join", "leave", "error"],
+        member: str,
+        text: str = "",
+    ) -> Envelope:
+        """Return a message of the service itself."""
+        now = datetime.now(UTC)
+        notice = Envelope(
+            envelope_id=str(uuid.uuid4()),
+            sender=addresses.SERVICE,
+            recipient=recipient,
+            type=_NOTICE_TYPE,
+            traceparent=telemetry.current_traceparent(),
+        )
+        payload = SystemMessage(event=event, member=member, text=text)
+        notice.data.update(payload.model_dump())
+        notice.create_time.FromDatetime(now)
+        notice.expire_time.FromDatetime(now + self._retention)
+        return notice
+
+    def is_unwanted(self, envelope: Envelope, recipient: str) -> bool:
+        """Return whether a message is a notice, and its recipient came back without a handler."""
+        agent = self._directory.list_agents().get(recipient)
+        is_notice = envelope.sender == addresses.SERVICE
+        return is_notice and agent is not None and not _takes(agent, envelope)
 
     def _check(self, envelope: Envelope) -> None:
         if not envelope.recipient:
@@ -347,8 +403,6 @@ class MessageBroker:
         ]
 
     def _is_allowed(self, account: str, envelope: Envelope, recipient: str) -> bool:
-        if envelope.sender == addresses.SERVICE:
-            return True
         try:
             self.check_policy(account, envelope, recipient)
         except PermissionDeniedError:
@@ -359,7 +413,7 @@ class MessageBroker:
 def _takes(agent: registry_service_pb2.AgentRegistration, envelope: Envelope) -> bool:
     """Return whether an agent has a handler for a message, or answers it as a request."""
     if not agent.message_types:
-        return not envelope.is_reply and envelope.type != "system"
+        return not envelope.is_reply and envelope.type != _NOTICE_TYPE
     if not envelope.type_version:
         # The newest one that the receiver knows.
         return any(each.partition("@")[0] in {"*", envelope.type} for each in agent.message_types)

@@ -24,6 +24,7 @@ from trunkline.client.backoff import Backoff
 from trunkline.errors import (
     AgentNotFoundError,
     FencedError,
+    InvalidArgumentError,
     LimitExceededError,
     OverloadedError,
     PeerError,
@@ -51,6 +52,7 @@ _HANDLED: Final = envelope_pb2.DELIVERY_STATE_HANDLED
 _DEAD: Final = envelope_pb2.DELIVERY_STATE_DEAD
 _EXPIRED: Final = envelope_pb2.DELIVERY_STATE_EXPIRED
 _CANCELED: Final = envelope_pb2.DELIVERY_STATE_CANCELED
+_UNWANTED_TEXT: Final = "its recipient came back without a handler for notices"
 _EXPIRED_TEXT: Final = "it expired before it was handled"
 # A delivery gives its place to others when its host is unreachable for longer than a takeover.
 _RELEASE_AFTER_S: Final = 30.0
@@ -170,6 +172,9 @@ class Dispatcher:
         name = f"process {delivery.key.recipient}"
         with telemetry.span(name, kind=SpanKind.CONSUMER, attributes=attributes) as span:
             try:
+                if self._broker.is_unwanted(envelope, delivery.key.recipient):
+                    await self._end(delivery, _CANCELED, problem=_UNWANTED_TEXT)
+                    return None
                 self._broker.check_policy(delivery.key.account, envelope, delivery.key.recipient)
                 await receive(self._middleware, delivery.key, envelope)
             except TrunklineError as error:
@@ -276,7 +281,7 @@ class Dispatcher:
         problem: str = "",
         replies: Sequence[Envelope] = (),
     ) -> None:
-        """End a delivery with the replies of its recipient.
+        """End a delivery with the replies of its recipient, or with the notice of a dead letter.
 
         Raises:
             FencedError: another process has the delivery.
@@ -288,12 +293,17 @@ class Dispatcher:
                 prepared.append(await self._persist(prepare))
             except TrunklineError as error:
                 # The handler committed, so it is not called again for a wrong reply.
-                problem = f"a reply was dropped: {error}"
-                extra = {"envelope": delivery.key.envelope_id, "problem": str(error)}
-                logger.warning("messages.reply_dropped", extra=extra)
-        await self._persist(
-            lambda: self._store.end(delivery, state, problem=problem, replies=prepared)
-        )
+                problem = _note_dropped(delivery, error)
+        if state == _DEAD:
+            prepared += await self._prepare_error(delivery, problem)
+        try:
+            await self._persist(
+                lambda: self._store.end(delivery, state, problem=problem, replies=prepared)
+            )
+        except InvalidArgumentError as error:
+            # Somebody used the id of a reply before.
+            problem = problem or _note_dropped(delivery, error)
+            await self._persist(lambda: self._store.end(delivery, state, problem=problem))
         if state == _DEAD:
             extra = {
                 "envelope": delivery.key.envelope_id,
@@ -305,6 +315,15 @@ class Dispatcher:
     async def _prepare_reply(self, delivery: QueuedDelivery, reply: Envelope) -> NewMessage:
         sender = Sender(delivery.key.account, delivery.caller, delivery.key.recipient)
         return await self._broker.prepare(sender, reply, cause=delivery.envelope, is_reply=True)
+
+    async def _prepare_error(self, delivery: QueuedDelivery, problem: str) -> Sequence[NewMessage]:
+        """Return the notice for the sender of a dead letter, if it gets one."""
+        try:
+            notice = await self._persist(lambda: self._broker.prepare_error(delivery, problem))
+        except TrunklineError as error:
+            _note_dropped(delivery, error)
+            return ()
+        return () if notice is None else (notice,)
 
     async def _persist(self, write: Callable[[], Awaitable[_T]]) -> _T:
         """Repeat a write until the store can be written, so that no step is made twice.
@@ -394,6 +413,13 @@ class Dispatcher:
         except TrunklineError as error:
             extra = {"envelope": delivery.key.envelope_id, "problem": str(error)}
             logger.debug("messages.watch_ended", extra=extra)
+
+
+def _note_dropped(delivery: QueuedDelivery, error: TrunklineError) -> str:
+    """Log that a reply, or the notice of a dead letter, is not sent; return the problem."""
+    extra = {"envelope": delivery.key.envelope_id, "problem": str(error)}
+    logger.warning("messages.reply_dropped", extra=extra)
+    return f"a reply was dropped: {error}"
 
 
 def _has_expired(envelope: Envelope) -> bool:
