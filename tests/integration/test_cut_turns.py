@@ -5,8 +5,9 @@ a tool call without a result.
 """
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -128,6 +129,12 @@ def decide(request: ModelRequest) -> Reply:
     return call("s__look", what=request.last.split()[-1])
 
 
+def threads(folder: Path) -> set[str]:
+    """Return the threads that have checkpoints: those of turns, and of conversations."""
+    with closing(sqlite3.connect(folder / "journal.db.checkpoints")) as connection:
+        return {row[0] for row in connection.execute("SELECT thread_id FROM checkpoints")}
+
+
 @pytest.mark.parametrize("model", MODELS)
 async def test_a_turn_that_was_canceled_does_not_poison_the_next(
     tmp_path: Path, server: ModelServer, model: str
@@ -138,6 +145,7 @@ async def test_a_turn_that_was_canceled_does_not_poison_the_next(
         async with asyncio.timeout(TIMEOUT_S):
             await living.tools.hangs.wait()
         await living.host.cancel(canceled, account="anonymous")
+        assert threads(tmp_path) == {"looker/c"}
         assert await living.ask("look at clouds") == "seen clouds"
     if model != "rules":
         shown = server.requests[-1].messages
@@ -162,14 +170,18 @@ async def test_a_turn_whose_host_was_killed_resumes_and_the_conversation_continu
             await tools.hangs.wait()
         await kill_host(killed.host)
         killed.host.lost.set()
+        assert f"{task_id}/1" in threads(tmp_path)
     async with life(tmp_path, model, tools) as living:
         ended = await living.ended(task_id)
         assert ended.task.status.state == State.TASK_STATE_COMPLETED
         assert ended.task.artifacts[0].parts[0].text == "seen stars"
         assert await living.ask("look at clouds") == "seen clouds"
+    assert threads(tmp_path) == {"looker/c"}
     if model != "rules":
         texts = [message["content"] for message in server.requests[-1].messages]
         assert texts[1:4:2] == ["look at stars", "seen stars"]
+        # Each of the two turns: for the call, and for the answer. The kill came behind the call.
+        assert len(server.requests) == 4
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -224,23 +224,32 @@ class TurnCheckpoints:
 
 @contextmanager
 def open_turn_checkpoints(task: TurnRuntime) -> Iterator[TurnCheckpoints | None]:
-    """Open the checkpoints of a turn, and delete them when the turn ends.
+    """Open the checkpoints of a turn, and delete them when the end of the turn is durable.
 
-    Each turn has its own LangGraph thread, so a waiting task does not block others. The file is
+    The code in the block ends the turn. If it raises, the host ends the task, and the checkpoints
+    are deleted after that: a host that takes over a turn without them would begin it anew. Each
+    turn has its own LangGraph thread, so a waiting task does not block others. The file is
     beside the journal, so the host that takes over the journal finds it. Yields None if the host
     keeps no checkpoints.
     """
-    path = task.checkpoint_path
+    path, keyring = task.checkpoint_path, task.keyring
     if path is None:
         yield None
         return
     # Task ids begin with a journal id, conversation ids with an agent name, so they never collide.
     thread_id = f"{task.id}/{task.turn}"
-    with open_checkpoint_file(path, task.keyring) as file:
+
+    async def delete() -> None:
+        with open_checkpoint_file(path, keyring) as reopened:
+            reopened.saver.delete_checkpoints(thread_id)
+
+    with open_checkpoint_file(path, keyring) as file:
         saver = file.saver
         try:
             yield TurnCheckpoints(
                 file, thread_id, saver.load_state(thread_id) if task.attempt > 1 else None
             )
-        finally:
-            saver.delete_checkpoints(thread_id)
+        except BaseException:
+            task.on_end(delete)
+            raise
+        saver.delete_checkpoints(thread_id)

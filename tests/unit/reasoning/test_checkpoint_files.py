@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ class Turn:
     context_id: str = "context"
     turn: int = 1
     keyring: None = None
+
+    def on_end(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """A task that never ends."""
 
     @property
     def task(self) -> "TurnRuntime":
@@ -78,15 +82,10 @@ def write_crashed_file(path: Path) -> None:
     live_file = path.with_name("living")
     with pytest.raises(KilledError), open_turn_checkpoints(Turn(live_file).task) as thread:  # noqa: PT012
         assert thread is not None
-        try:
-            asyncio.run(run_nodes(thread, crashes=True))
-        finally:
-            # Copy the file and its log before the turn ends.
-            with (
-                closing(sqlite3.connect(live_file)) as source,
-                closing(sqlite3.connect(path)) as copy,
-            ):
-                source.backup(copy)
+        asyncio.run(run_nodes(thread, crashes=True))
+    # What the file and its log have, as a further process reads it.
+    with closing(sqlite3.connect(live_file)) as source, closing(sqlite3.connect(path)) as copy:
+        source.backup(copy)
 
 
 def test_a_turn_resumes_after_a_crash_and_deletes_its_checkpoints_at_its_end(
