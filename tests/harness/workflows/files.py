@@ -3,8 +3,9 @@
 import copy
 import json
 import random
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import yaml
 
@@ -181,14 +182,26 @@ _VALUES: Final[tuple[Any, ...]] = (
     "\x00\ud7ff",
 )
 
+_TEXTS: Final = (
+    *("hello", "${last.text}", "${string(steps)}", "${steps * 2 % 7}", "\U0001f600", "$x", ""),
+    *("${size(last.text)}", "${'a' + 'b'}", "${has(input.text) ? 'yes' : 'no'}", "{}", "${[1, 2]}"),
+)
+_TESTS: Final = (
+    *("steps > 3", "size(last.text) > 5", "last.text.contains('a')", "has(input.text)"),
+    *("true", "steps % 2 == 0 && steps < 9", "last.text in ['hi', 'x']", "[1, 2].all(x, x > 0)"),
+)
+
 
 def mutate(rng: random.Random) -> tuple[str, bytes]:
     """Return the name and the content of a file: a valid one with a few things changed.
 
-    One of ten is large, deep, or refers to itself.
+    One of ten is large, deep, or refers to itself, and three of ten are valid.
     """
-    if rng.random() < 0.1:
+    kind = rng.random()
+    if kind < 0.1:
         return rng.choice(("w.yaml", "w.json")), rng.choice(_EXTREMES)(rng).encode()
+    if kind < 0.4:
+        return "w.json", json.dumps(_Composer(rng).compose()).encode()
     content = rng.choice(VALID)
     if rng.random() < 0.5:
         return rng.choice(("w.yaml", "w.json")), _mutate_bytes(rng, content)
@@ -198,6 +211,98 @@ def mutate(rng: random.Random) -> tuple[str, bytes]:
     if rng.random() < 0.5:
         return "w.json", json.dumps(value, ensure_ascii=rng.random() < 0.5).encode()
     return "w.yaml", yaml.safe_dump(value, allow_unicode=True, sort_keys=False).encode()
+
+
+_Tails: TypeAlias = Sequence[tuple[str, str]]
+"""Nodes whose next one is missing, each with the condition of the edge to it."""
+
+
+class _Composer:
+    """Composes a valid workflow of blocks, one after another, some of them in others."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._nodes: list[dict[str, Any]] = []
+        self._edges: list[dict[str, Any]] = []
+
+    def compose(self) -> dict[str, Any]:
+        """Return the workflow."""
+        rng = self._rng
+        tails: _Tails = self._add([], type="start")
+        for _ in range(rng.randint(1, 6)):
+            tails = self._add_block(tails)
+        end = {"output": self._text()} if rng.random() < 0.7 else {}
+        self._add(tails, type="end", **end)
+        return {
+            "name": "composed",
+            "version": rng.randint(1, 9),
+            "limits": {"steps": rng.randint(20, 90)},
+            "nodes": rng.sample(self._nodes, len(self._nodes)),
+            "edges": rng.sample(self._edges, len(self._edges)),
+        }
+
+    def _add_block(self, tails: _Tails, *, depth: int = 0) -> _Tails:
+        blocks: list[Callable[[_Tails, int], _Tails]] = [self._add_action, self._add_agent]
+        if depth < 2:
+            blocks += [self._add_condition, self._add_parallel, self._add_loop]
+        if not depth and self._rng.random() < 0.3:
+            blocks.append(self._add_approval)
+        return self._rng.choice(blocks)(tails, depth)
+
+    def _add(self, tails: _Tails, **node: Any) -> list[tuple[str, str]]:
+        """Add a node behind others."""
+        name = f"n{len(self._nodes)}"
+        self._nodes.append({"id": name, **node})
+        for before, condition in tails:
+            edge: dict[str, Any] = {"from": before, "to": name}
+            if condition:
+                edge["condition"] = condition
+            if self._rng.random() < 0.2:
+                edge["priority"] = self._rng.randint(0, 5)
+            self._edges.append(edge)
+        return [(name, "")]
+
+    def _add_action(self, tails: _Tails, _depth: int) -> _Tails:
+        names = self._rng.sample(("a", "b", "c"), self._rng.randint(1, 3))
+        return self._add(tails, type="action", set={name: self._text() for name in names})
+
+    def _add_agent(self, tails: _Tails, _depth: int) -> _Tails:
+        agent = self._rng.choice(("writer", "reviewer"))
+        return self._add(tails, type="agent", agent=agent, message=self._text())
+
+    def _add_approval(self, tails: _Tails, _depth: int) -> _Tails:
+        asked = self._add(tails, type="approval", question=self._text())[0][0]
+        self._add([(asked, "rejected")], type="end", state="rejected")
+        return [(asked, "approved")]
+
+    def _add_condition(self, tails: _Tails, depth: int) -> _Tails:
+        labels = [f"case{number}" for number in range(self._rng.randint(1, 3))]
+        cases = [{"label": label, "when": self._test()} for label in labels]
+        checked = self._add(tails, type="condition", cases=cases, otherwise="other")[0][0]
+        branches = [self._add_block([(checked, label)], depth=depth + 1) for label in labels]
+        return [(checked, "other"), *(tail for branch in branches for tail in branch)]
+
+    def _add_parallel(self, tails: _Tails, depth: int) -> _Tails:
+        began = self._add(tails, type="parallel")
+        node = self._nodes[-1]
+        branches = [self._add_block(began, depth=depth + 1) for _ in range(self._rng.randint(2, 3))]
+        joined = self._add_action([tail for branch in branches for tail in branch], depth)
+        node["join"] = joined[0][0]
+        return joined
+
+    def _add_loop(self, tails: _Tails, depth: int) -> _Tails:
+        first = f"n{len(self._nodes)}"
+        body = self._add_block(tails, depth=depth + 1)
+        cases = [{"label": "again", "when": f"steps < {self._rng.randint(1, 15)}"}]
+        checked = self._add(body, type="condition", cases=cases, otherwise="done")[0][0]
+        self._edges.append({"from": checked, "to": first, "condition": "again"})
+        return [(checked, "done")]
+
+    def _text(self) -> str:
+        return " ".join(self._rng.choices(_TEXTS, k=self._rng.randint(1, 3)))
+
+    def _test(self) -> str:
+        return self._rng.choice(("", "!")) + f"({self._rng.choice(_TESTS)})"
 
 
 def _bomb(rng: random.Random) -> str:
