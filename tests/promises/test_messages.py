@@ -248,6 +248,32 @@ async def test_messages_survive_kills(
     )
 
 
+async def test_a_delivery_at_a_host_that_died_without_tasks_is_made_at_the_next_one(
+    tmp_path: Path,
+) -> None:
+    """The journal without tasks is kept, so that its new host can say that it has no such task."""
+    patience = {"TRUNKLINE_MESSAGING_HOST_PATIENCE_S": "600"}
+    async with (
+        open_workers(tmp_path, *WORKERS, settings=patience) as (services, directory, client),
+        asyncio.timeout(WAIT_S / 5),
+    ):
+        services.stop("worker-a")
+        job = build_envelope("0 1", type="job", recipient="worker-a", correlation_id="c", id="m")
+        await client.send([job])
+        while not (await client.get("m")).deliveries[0].attempts:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        await services.kill("worker-a")
+        # The other worker, which has another agent, takes the journal.
+        await directory.wait_until(
+            lambda known: any(len(host.journal_ids) > 1 for host in known.hosts), timeout_s=WAIT_S
+        )
+        await services.restart("worker-a")
+        await wait_until_handled(client, every_s=0.1)
+        (delivery,) = (await client.get("m")).deliveries
+        assert (delivery.state, delivery.attempt_count) == (pb2.DELIVERY_STATE_HANDLED, 1)
+    assert (tmp_path / "worker-a").read_text() == "c 0\n"
+
+
 async def wait_for_owners(url: str, count: int) -> None:
     """Wait until the partitions are shared by so many messaging processes."""
     async with Redis.from_url(url, decode_responses=True) as client, asyncio.timeout(WAIT_S):

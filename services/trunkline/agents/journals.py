@@ -119,16 +119,18 @@ class JournalFolder:
         """Return True if a live process serves the journal with this id under a valid lease."""
         return is_leased(self._folder, journal_id)
 
-    def take_over(self, orphan: OrphanedJournal) -> OpenJournal | None:
+    def take_over(
+        self, orphan: OrphanedJournal, *, keeps_empty: bool = False
+    ) -> OpenJournal | None:
         """Open the journal of a host that is gone. A frozen process is killed.
 
-        Return None if the journal had no task; it is removed then.
+        Return None if the journal had no task; it is removed then, unless `keeps_empty`.
 
         Raises:
             JournalUnavailableError: another host was faster, the host is back, or the journal is
                 encrypted under a key that this process does not have.
         """
-        if orphan.is_empty and self._remove_if_empty(orphan.path):
+        if orphan.is_empty and not keeps_empty and self._remove_if_empty(orphan.path):
             return None
         try:
             journal = Journal.take_over(

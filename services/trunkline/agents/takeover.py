@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 # The number of the failure that is logged as an error. By then, a host that lost a race has seen
 # that the journal is served.
 _ERROR_AFTER: Final = 3
+# The journals without tasks that a host keeps.
+_EMPTY_LIMIT: Final = 8
 # The longest pause between tries to take over one journal.
 _MAX_PAUSE_S: Final = 60.0
 
@@ -38,6 +40,8 @@ class Takeover:
       hosts, each gets its own journal back.
     - If all tasks of a journal wait for input, only hosts that run one of their agents take it
       over, because only they can continue after an answer.
+    - A journal without tasks is served as well, so that a delivery that had begun at its host gets
+      the answer that it has no such task. A host keeps a few of them; further ones are removed.
     - A journal that a host released when it left is opened by the host on standby for its agents.
 
     `Handover` later passes a journal on if its waiting tasks need agents that this host lacks.
@@ -66,6 +70,7 @@ class Takeover:
         self._standby = membership.standby.names
         self._registered = host.journal_ids
         self._served: frozenset[str] = frozenset()
+        self._empty: set[str] = set()
         self._alert_until_s = 0.0
         self._started_s = time.monotonic()
         self._backoff = TakeoverBackoff()
@@ -120,17 +125,32 @@ class Takeover:
 
     async def _take_over(self, orphan: OrphanedJournal) -> None:
         try:
-            journal = await asyncio.to_thread(self._journals.take_over, orphan)
+            keeps_empty = self._count_empty() < _EMPTY_LIMIT
+            journal = await asyncio.to_thread(
+                self._journals.take_over, orphan, keeps_empty=keeps_empty
+            )
             if journal is not None:
                 await self._host.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
         except JournalUnavailableError as error:
             self._log_failure(orphan, error)
             return
         if journal is not None:
+            if orphan.is_empty:
+                self._empty.add(orphan.journal_id)
             logger.warning(
                 "journal.taken_over",
                 extra={"journal": orphan.journal_id, "lost_for_s": round(orphan.lost_for_s, 1)},
             )
+
+    def _count_empty(self) -> int:
+        """Return the number of journals without tasks that this host has taken over."""
+        hosts = self._host.journal_hosts
+        self._empty = {
+            journal_id
+            for journal_id in self._empty & hosts.keys()
+            if not hosts[journal_id].journal.has_tasks
+        }
+        return len(self._empty)
 
     def _log_failure(self, orphan: OrphanedJournal, error: JournalUnavailableError) -> None:
         # Another host was faster, or the journal can't be read.

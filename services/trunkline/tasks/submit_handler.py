@@ -248,7 +248,7 @@ class SubmitHandler:
             timer = asyncio.get_running_loop().call_later(_CREATE_AFTER_S, runtime.create)
             slot.on_released.append(timer.cancel)
             if not self._journal.has_tasks:
-                # A journal without tasks is removed after its host's death. Then a repeated
+                # A journal without tasks may be removed after its host's death. Then a repeated
                 # delivery could not find out whether this task had begun.
                 runtime.create()
         self._slots.start(agent, slot)
