@@ -365,7 +365,6 @@ async def test_a_dead_letter_tells_the_agent_that_sent_it_once(
 ) -> None:
     worker, boss = Attempts(), Boss()
     worker.failures = {"poison": 99}
-    dead = {"states": [pb2.DELIVERY_STATE_DEAD]}
     async with open_message_mesh(
         tmp_path, worker.agent, boss.agent, teacher, attempts=2, **place
     ) as mesh:
@@ -387,7 +386,8 @@ async def test_a_dead_letter_tells_the_agent_that_sent_it_once(
         await mesh.until(
             lambda each: each.deliveries[0].state == pb2.DELIVERY_STATE_DEAD, type="system"
         )
-        assert [each.envelope.type for each in await mesh.listing(**dead)] == ["job", "system"]
+        dead = await mesh.listing(states=[pb2.DELIVERY_STATE_DEAD])
+        assert [each.envelope.type for each in dead] == ["job", "system"]
         assert len(await mesh.listing(type="system")) == 2
 
         # Users, and agents without a handler for notices, get nothing.
@@ -432,7 +432,8 @@ async def test_a_reply_whose_id_was_used_before_is_dropped(mesh: MessageMesh) ->
     assert delivery.state == pb2.DELIVERY_STATE_HANDLED
     assert "a reply was dropped" in delivery.attempts[-1].problem
     # Others are still delivered.
-    assert await client.request(build_envelope("x", recipient="plain"), timeout_s=PATIENCE_S)
+    reply = await client.request(build_envelope("x", recipient="plain"), timeout_s=PATIENCE_S)
+    assert reply.text == "plain heard 'x'"
 
 
 async def test_a_request_ends_with_the_reason_when_nobody_will_answer(
