@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind
 from pydantic import BaseModel
 
 from harness.mesh.identity import mesh_credentials
-from harness.mesh.messages import MessageMesh, open_message_mesh, serve_messages_on, texts
+from harness.mesh.messages import Attempts, MessageMesh, open_message_mesh, serve_messages_on, texts
 from harness.mesh.other_identities import issue
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
@@ -37,12 +37,7 @@ from trunkline.identity import StatementSigner
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.store import EnvelopeFilter
-from trunkline.messaging.types import (
-    EvaluationRequest,
-    EvaluationResult,
-    SystemMessage,
-    message_type,
-)
+from trunkline.messaging.types import EvaluationRequest, EvaluationResult, message_type
 from trunkline.settings import PolicySettings, Settings
 from trunkline.tasks.messages import MeshMessage, Reply
 from trunkline.users import User, current_user
@@ -278,36 +273,6 @@ async def test_the_policy_says_who_may_message_whom(tmp_path: Path) -> None:
         assert not sent.deliveries
 
 
-class Attempts:
-    """An agent that fails a given number of times for each text, and notes what it handled."""
-
-    def __init__(self) -> None:
-        self.begun: list[str] = []
-        self.handled: list[str] = []
-        self.failures: dict[str, int] = {}
-        self.has_begun = asyncio.Event()
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-        @agent(name="worker", description="Works.", concurrency=4)
-        async def worker(task: TaskContext) -> None:
-            raise AssertionError
-
-        @worker.on("job")
-        async def job(task: TaskContext, message: MeshMessage) -> str:
-            text = str(message.payload)
-            self.begun.append(text)
-            self.has_begun.set()
-            await self.gate.wait()
-            if self.failures.get(text, 0) > 0:
-                self.failures[text] -= 1
-                raise ValueError(text)
-            self.handled.append(text)
-            return f"did {text}"
-
-        self.agent = worker
-
-
 async def test_poison_becomes_a_dead_letter_and_is_delivered_again(
     tmp_path: Path, place: Place
 ) -> None:
@@ -333,107 +298,6 @@ async def test_poison_becomes_a_dead_letter_and_is_delivered_again(
         (redriven,) = (await mesh.ended("p")).deliveries
         assert (redriven.state, redriven.attempt_count) == (pb2.DELIVERY_STATE_HANDLED, 1)
         assert worker.handled == ["flaky", "poison"]
-
-
-class Boss:
-    """An agent whose handler sends a job; it notes the notices that it gets, and may fail then."""
-
-    def __init__(self) -> None:
-        self.notices: list[tuple[SystemMessage, MeshMessage]] = []
-        self.fails = False
-
-        @agent(name="boss", description="Sends jobs.")
-        async def boss(task: TaskContext) -> None:
-            raise AssertionError
-
-        @boss.on("start")
-        async def start(task: TaskContext, message: MeshMessage) -> None:
-            await task.send("worker", str(message.payload), type="job")
-
-        @boss.on(SystemMessage)
-        async def hear(task: TaskContext, notice: SystemMessage) -> None:
-            assert task.incoming is not None
-            self.notices.append((notice, task.incoming))
-            if self.fails:
-                raise ValueError(notice.text)
-
-        self.agent = boss
-
-
-async def test_a_dead_letter_tells_the_agent_that_sent_it_once(
-    tmp_path: Path, place: Place
-) -> None:
-    worker, boss = Attempts(), Boss()
-    worker.failures = {"poison": 99}
-    async with open_message_mesh(
-        tmp_path, worker.agent, boss.agent, teacher, attempts=2, **place
-    ) as mesh:
-        client = mesh.client()
-        await client.send([build_envelope("poison", type="start", recipient="boss", id="s")])
-        told = await mesh.until(lambda each: bool(each.deliveries), type="system")
-        await mesh.ended(told.envelope.envelope_id)
-        ((notice, incoming),) = boss.notices
-        (job,) = await mesh.listing(type="job")
-        assert (notice.event, notice.member) == ("error", "worker")
-        assert notice.text == job.deliveries[0].attempts[-1].problem
-        assert "agent 'worker' failed" in notice.text
-        assert (incoming.causation_id, incoming.correlation_id) == (job.envelope.envelope_id, "s")
-        assert incoming.sender == "system:mesh"
-
-        # Its own dead letter is told to nobody.
-        boss.fails = True
-        assert await client.redrive(EnvelopeFilter(type="job")) == 1
-        await mesh.until(
-            lambda each: each.deliveries[0].state == pb2.DELIVERY_STATE_DEAD, type="system"
-        )
-        dead = await mesh.listing(states=[pb2.DELIVERY_STATE_DEAD])
-        assert [each.envelope.type for each in dead] == ["job", "system"]
-        assert len(await mesh.listing(type="system")) == 2
-
-        # Users, and agents without a handler for notices, get nothing.
-        poison = build_envelope("poison", type="job", recipient="worker", id="p")
-        await mesh.client(agent="teacher").send([poison])
-        await mesh.ended("p")
-        await client.send([build_envelope("poison", type="job", recipient="worker", id="u")])
-        await mesh.ended("u")
-        assert len(await mesh.listing(type="system")) == 2
-
-
-async def test_an_agent_that_comes_back_without_a_handler_gets_no_notice(tmp_path: Path) -> None:
-    worker, boss = Attempts(), Boss()
-    worker.failures = {"poison": 1}
-    worker.gate.clear()
-
-    @agent(name="boss", description="Has no handlers.")
-    async def silent(task: TaskContext) -> None:
-        raise AssertionError
-
-    async with open_message_mesh(tmp_path, worker.agent, attempts=1) as mesh:
-        host = await mesh.mesh.join(boss.agent)
-        await mesh.client().send([build_envelope("poison", type="start", recipient="boss")])
-        await worker.has_begun.wait()
-        host.withdraw_agents()
-        await mesh.mesh.directory.wait_until(
-            lambda known: "boss" not in known.list_agents(), timeout_s=PATIENCE_S
-        )
-        worker.gate.set()
-        told = await mesh.until(lambda each: bool(each.deliveries), type="system")
-        assert told.deliveries[0].state == pb2.DELIVERY_STATE_PENDING
-        await mesh.mesh.join(silent)
-        ended = await mesh.ended(told.envelope.envelope_id)
-        assert ended.deliveries[0].state == pb2.DELIVERY_STATE_CANCELED
-
-
-async def test_a_reply_whose_id_was_used_before_is_dropped(mesh: MessageMesh) -> None:
-    client = mesh.client()
-    await client.send([build_envelope("x", recipient="user:ann", type="note", id="m.plain.1")])
-    await client.send([build_envelope("x", recipient="plain", id="m")])
-    (delivery,) = (await mesh.ended("m")).deliveries
-    assert delivery.state == pb2.DELIVERY_STATE_HANDLED
-    assert "a reply was dropped" in delivery.attempts[-1].problem
-    # Others are still delivered.
-    reply = await client.request(build_envelope("x", recipient="plain"), timeout_s=PATIENCE_S)
-    assert reply.text == "plain heard 'x'"
 
 
 async def test_a_request_ends_with_the_reason_when_nobody_will_answer(

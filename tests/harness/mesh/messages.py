@@ -9,6 +9,7 @@ from typing import Any
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from trunkline import TaskContext, agent
 from trunkline.audit import AuditLog
 from trunkline.mesh.messaging import add_messages
 from trunkline.messaging.client import MessagingClient
@@ -16,6 +17,7 @@ from trunkline.messaging.store import EnvelopeFilter, StoredEnvelope
 from trunkline.registry import Membership
 from trunkline.server import MeshServer
 from trunkline.settings import MessagingSettings, PolicySettings, Settings
+from trunkline.tasks.messages import MeshMessage
 from trunkline.v1 import envelope_pb2, registry_service_pb2
 
 ENDED = frozenset(
@@ -118,3 +120,33 @@ async def open_message_mesh(
 def texts(messages: Sequence[StoredEnvelope]) -> list[str]:
     """Return the texts of messages."""
     return [stored.envelope.text for stored in messages]
+
+
+class Attempts:
+    """An agent that fails a given number of times for each text, and notes what it handled."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.handled: list[str] = []
+        self.failures: dict[str, int] = {}
+        self.has_begun = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+        @agent(name="worker", description="Works.", concurrency=4)
+        async def worker(task: TaskContext) -> None:
+            raise AssertionError
+
+        @worker.on("job")
+        async def job(task: TaskContext, message: MeshMessage) -> str:
+            text = str(message.payload)
+            self.begun.append(text)
+            self.has_begun.set()
+            await self.gate.wait()
+            if self.failures.get(text, 0) > 0:
+                self.failures[text] -= 1
+                raise ValueError(text)
+            self.handled.append(text)
+            return f"did {text}"
+
+        self.agent = worker

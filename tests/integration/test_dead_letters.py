@@ -1,0 +1,137 @@
+"""Dead letters tell the agents that sent them, and replies that can't be sent harm nobody."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from harness.mesh.messages import Attempts, open_message_mesh
+from harness.mesh.small_mesh import PATIENCE_S
+from harness.valkey import ValkeyServer, running_valkey
+from trunkline import TaskContext, agent
+from trunkline.messaging.conversion import build_envelope
+from trunkline.messaging.store import EnvelopeFilter
+from trunkline.messaging.types import SystemMessage
+from trunkline.tasks.messages import MeshMessage
+from trunkline.v1 import envelope_pb2 as pb2
+
+Place: TypeAlias = dict[str, Any]
+"""A place where messages are stored, as settings of `[messaging]`."""
+
+
+@agent(name="plain", description="Has no handlers.")
+async def plain(task: TaskContext) -> str:
+    return f"plain heard {task.text!r}"
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    with running_valkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture(params=["local", "distributed"])
+def place(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Place:
+    """The settings of both modes: each promise holds in both."""
+    stream = f"messages-{uuid.uuid4().hex}"
+    return {"mode": request.param, "url": valkey.url, "stream": stream, "lease_s": 1}
+
+
+class Boss:
+    """An agent whose handler sends a job; it notes the notices that it gets, and may fail then."""
+
+    def __init__(self) -> None:
+        self.notices: list[tuple[SystemMessage, MeshMessage]] = []
+        self.fails = False
+
+        @agent(name="boss", description="Sends jobs.")
+        async def boss(task: TaskContext) -> None:
+            raise AssertionError
+
+        @boss.on("start")
+        async def start(task: TaskContext, message: MeshMessage) -> None:
+            await task.send("worker", str(message.payload), type="job")
+
+        @boss.on(SystemMessage)
+        async def hear(task: TaskContext, notice: SystemMessage) -> None:
+            assert task.incoming is not None
+            self.notices.append((notice, task.incoming))
+            if self.fails:
+                raise ValueError(notice.text)
+
+        self.agent = boss
+
+
+async def test_a_dead_letter_tells_the_agent_that_sent_it_once(
+    tmp_path: Path, place: Place
+) -> None:
+    worker, boss = Attempts(), Boss()
+    worker.failures = {"poison": 99}
+    async with open_message_mesh(
+        tmp_path, worker.agent, boss.agent, plain, attempts=2, **place
+    ) as mesh:
+        client = mesh.client()
+        await client.send([build_envelope("poison", type="start", recipient="boss", id="s")])
+        told = await mesh.until(lambda each: bool(each.deliveries), type="system")
+        await mesh.ended(told.envelope.envelope_id)
+        ((notice, incoming),) = boss.notices
+        (job,) = await mesh.listing(type="job")
+        problem = job.deliveries[0].attempts[-1].problem
+        assert (notice.event, notice.member, notice.text) == ("error", "worker", problem)
+        assert (incoming.causation_id, incoming.correlation_id) == (job.envelope.envelope_id, "s")
+        assert incoming.sender == "system:mesh"
+
+        # Its own dead letter is told to nobody.
+        boss.fails = True
+        assert await client.redrive(EnvelopeFilter(type="job")) == 1
+        await mesh.until(
+            lambda each: each.deliveries[0].state == pb2.DELIVERY_STATE_DEAD, type="system"
+        )
+        dead = await mesh.listing(states=[pb2.DELIVERY_STATE_DEAD])
+        assert [each.envelope.type for each in dead] == ["job", "system"]
+        assert len(await mesh.listing(type="system")) == 2
+
+        # Users, and agents without a handler for notices, get nothing.
+        for sender, name in ((mesh.client(agent="plain"), "p"), (client, "u")):
+            await sender.send([build_envelope("poison", type="job", recipient="worker", id=name)])
+            await mesh.ended(name)
+        assert len(await mesh.listing(type="system")) == 2
+
+
+async def test_an_agent_that_comes_back_without_a_handler_gets_no_notice(tmp_path: Path) -> None:
+    worker, boss = Attempts(), Boss()
+    worker.failures = {"poison": 1}
+    worker.gate.clear()
+
+    @agent(name="boss", description="Has no handlers.")
+    async def silent(task: TaskContext) -> None:
+        raise AssertionError
+
+    async with open_message_mesh(tmp_path, worker.agent, attempts=1) as mesh:
+        host = await mesh.mesh.join(boss.agent)
+        await mesh.client().send([build_envelope("poison", type="start", recipient="boss")])
+        await worker.has_begun.wait()
+        host.withdraw_agents()
+        await mesh.mesh.directory.wait_until(
+            lambda known: "boss" not in known.list_agents(), timeout_s=PATIENCE_S
+        )
+        worker.gate.set()
+        told = await mesh.until(lambda each: bool(each.deliveries), type="system")
+        assert told.deliveries[0].state == pb2.DELIVERY_STATE_PENDING
+        await mesh.mesh.join(silent)
+        (ended,) = (await mesh.ended(told.envelope.envelope_id)).deliveries
+        assert ended.state == pb2.DELIVERY_STATE_CANCELED
+
+
+async def test_a_reply_whose_id_was_used_before_is_dropped(tmp_path: Path) -> None:
+    async with open_message_mesh(tmp_path, plain) as mesh:
+        client = mesh.client()
+        await client.send([build_envelope("x", recipient="user:ann", type="note", id="m.plain.1")])
+        await client.send([build_envelope("x", recipient="plain", id="m")])
+        (delivery,) = (await mesh.ended("m")).deliveries
+        assert delivery.state == pb2.DELIVERY_STATE_HANDLED
+        assert "a reply was dropped" in delivery.attempts[-1].problem
+        reply = await client.request(build_envelope("x", recipient="plain"), timeout_s=PATIENCE_S)
+        assert reply.text == "plain heard 'x'"
