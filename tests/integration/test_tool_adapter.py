@@ -493,12 +493,14 @@ async def test_closing_ends_a_server_whose_failure_replaces_the_cancellation(
 ) -> None:
     """The SDK raises the server's end in place of the cancellation if both come at once."""
     is_opening = asyncio.Event()
+    started: list[int | None] = []
 
     @asynccontextmanager
     async def open_session(
         connection: ServerConnection, **_: object
     ) -> AsyncIterator[ServerConnection]:
         try:
+            started.append(connection.pid)
             is_opening.set()
             await asyncio.Event().wait()
             yield connection
@@ -510,6 +512,10 @@ async def test_closing_ends_a_server_whose_failure_replaces_the_cancellation(
     async with asyncio.timeout(READY_TIMEOUT_S):
         async with running(awkward=awkward()):
             await is_opening.wait()
+    # It was stopped, and not started again.
+    (pid,) = started
+    assert pid is not None
+    assert not is_alive(pid)
 
 
 async def test_closing_ends_the_servers_and_their_child_processes() -> None:
