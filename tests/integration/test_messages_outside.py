@@ -220,6 +220,10 @@ async def test_a_wrong_request_is_refused_with_the_reason(outside: Outside) -> N
         ("/messages", {"envelopes": [], "agent": "teacher"}, 400),
         ("/messages:replay", {}, 400),
         ("/messages:purge", {"filter": {}}, 400),
+        ("/messages:purge", {"filter": {"room": "x", "tipe": "quiet"}}, 400),
+        ("/messages:purge", {"filter": {"room": "x"}, "dryRun": True}, 400),
+        ("/messages:redrive", {"filter": {"tipe": "quiet"}}, 400),
+        ("/messages:redrive", {"filter": {"states": ["lost"]}}, 400),
         ("/messages/rooms/-bad-:join", {}, 400),
         ("/messages/rooms/x:join", {"member": ["a"]}, 400),
         ("/messages/rooms", {}, 405),
@@ -295,7 +299,7 @@ async def test_dead_letters_are_listed_and_delivered_again(outside: Outside) -> 
     assert dead["deliveries"][0]["attemptCount"] == 2
     listed = (await outside.get("/messages?states=dead")).json()["envelopes"]
     assert [entry["envelope"]["envelopeId"] for entry in listed] == [message_id]
-    condition = {"filter": {"envelopeId": message_id}}
+    condition = {"filter": {"envelopeId": message_id, "states": ["dead"]}}
     redriven = await outside.post("/messages:redrive", condition)
     assert redriven.json() == {"deliveries": "1"}
     await outside.wait_for_state(message_id, "DEAD")

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -38,10 +38,18 @@ _QUERY_FIELDS: Final = (
     *messaging_service_pb2.ListEnvelopesRequest.DESCRIPTOR.fields_by_name.values(),
     *messaging_service_pb2.WatchEnvelopesRequest.DESCRIPTOR.fields_by_name.values(),
 )
-_FILTER_NAMES: Final = frozenset(
-    name for field in EnvelopeFilter.DESCRIPTOR.fields for name in (field.json_name, field.name)
-)
 
+
+def _field_names(message_type: type[Message]) -> frozenset[str]:
+    """Return the names of the fields in JSON, of which each has two."""
+    fields = message_type.DESCRIPTOR.fields
+    return frozenset(name for field in fields for name in (field.json_name, field.name))
+
+
+_FILTER_NAMES: Final = _field_names(EnvelopeFilter)
+_CONDITIONS: Final = tuple(field.json_name for field in EnvelopeFilter.DESCRIPTOR.fields)
+
+_M = TypeVar("_M", bound=Message)
 _Handler: TypeAlias = Callable[[Caller, Json, Mapping[str, str]], Awaitable[Message | Response]]
 
 
@@ -169,19 +177,19 @@ class MessageBinding:
         return EventStreamResponse(events, MessageRenderer(), {})
 
     async def _replay(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Message:
-        request = parse_message(params, message_type=messaging_service_pb2.ReplayEnvelopesRequest)
+        request = _parse_action(params, messaging_service_pb2.ReplayEnvelopesRequest)
         ids = await self._operations.replay(
             caller, request.filter, recipient=request.recipient, dry_run=request.dry_run
         )
         return messaging_service_pb2.ReplayEnvelopesResponse(envelope_ids=ids)
 
     async def _redrive(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Message:
-        request = parse_message(params, message_type=messaging_service_pb2.RedriveEnvelopesRequest)
+        request = _parse_action(params, messaging_service_pb2.RedriveEnvelopesRequest)
         count = await self._operations.redrive(caller, request.filter)
         return messaging_service_pb2.RedriveEnvelopesResponse(deliveries=count)
 
     async def _purge(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Message:
-        request = parse_message(params, message_type=messaging_service_pb2.PurgeEnvelopesRequest)
+        request = _parse_action(params, messaging_service_pb2.PurgeEnvelopesRequest)
         count = await self._operations.purge(caller, request.filter)
         return messaging_service_pb2.PurgeEnvelopesResponse(envelopes=count)
 
@@ -257,15 +265,40 @@ class _MessageCall:
 def _read_filter(params: Json, path: Mapping[str, str]) -> EnvelopeFilter:
     """Return the filter in a query; a room in the path is a condition."""
     fields = {name: value for name, value in params.items() if name in _FILTER_NAMES}
-    if "states" in fields:
-        names = (state.strip().upper() for state in fields["states"])
-        fields["states"] = [
-            name if name.startswith(_STATE) else f"{_STATE}{name}" for name in names
-        ]
-    query = parse_message(fields, message_type=EnvelopeFilter)
+    query = parse_message(_with_full_states(fields), message_type=EnvelopeFilter)
     if "room" in path:
         query.room = path["room"]
     return query
+
+
+def _parse_action(params: Json, message_type: type[_M]) -> _M:
+    """Return a request to change or repeat the messages that match a filter.
+
+    Unknown members are refused, unlike elsewhere: without a mistyped condition, more would match.
+
+    Raises:
+        WireError: it does not fit.
+    """
+    names = _field_names(message_type) - {"account", "caller"}
+    violations = [(name, "is unknown") for name in params if name not in names]
+    conditions = params.get("filter")
+    if isinstance(conditions, dict):
+        problem = f"is no condition; there are: {', '.join(_CONDITIONS)}"
+        violations += [(f"filter.{name}", problem) for name in conditions if name not in _FILTER_NAMES]
+        params = {**params, "filter": _with_full_states(conditions)}
+    if violations:
+        raise invalid_params(*violations)
+    return parse_message(params, message_type=message_type)
+
+
+def _with_full_states(fields: Json) -> Json:
+    """Return the fields of a filter, with the states by their names in the contract."""
+    states = fields.get("states")
+    if not isinstance(states, list) or not all(isinstance(state, str) for state in states):
+        return fields
+    names = (state.strip().upper() for state in states)
+    full = [name if name.startswith(_STATE) else f"{_STATE}{name}" for name in names]
+    return {**fields, "states": full}
 
 
 def _read_member(params: Json) -> str:

@@ -39,7 +39,7 @@ def build_envelope(  # noqa: PLR0913  the fields of a message, each by name
 
     Raises:
         InvalidArgumentError: the payload's model is not registered, its values are not JSON, it
-            does not fit the type, or a mapping has no type.
+            does not fit the type, a mapping has no type, or the priority is none.
     """
     envelope = Envelope(
         envelope_id=id,
@@ -49,6 +49,9 @@ def build_envelope(  # noqa: PLR0913  the fields of a message, each by name
         room=room,
     )
     if priority is not None:
+        if priority not in _PRIORITIES:
+            problem = f"is {priority!r}; it must be low, normal or high"
+            raise InvalidArgumentError("priority", problem)
         envelope.priority = _PRIORITIES[priority]
     match payload:
         case str():

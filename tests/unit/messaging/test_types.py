@@ -112,6 +112,8 @@ def test_wrong_payloads_are_named() -> None:
         build_envelope(Proposal(draft="x"), type="broadcast", recipient="a")
     with pytest.raises(InvalidArgumentError, match="type: is missing; a mapping needs one"):
         build_envelope({"draft": "x"}, recipient="a")
+    with pytest.raises(InvalidArgumentError, match="priority: is 'urgent'; it must be low, normal"):
+        build_envelope("x", recipient="a", priority="urgent")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="metadata: "):
         build_envelope("x", recipient="a", metadata={"when": object()})
 
