@@ -284,7 +284,9 @@ def _parse_action(params: Json, message_type: type[_M]) -> _M:
     conditions = params.get("filter")
     if isinstance(conditions, dict):
         problem = f"is no condition; there are: {', '.join(_CONDITIONS)}"
-        violations += [(f"filter.{name}", problem) for name in conditions if name not in _FILTER_NAMES]
+        violations += [
+            (f"filter.{name}", problem) for name in conditions if name not in _FILTER_NAMES
+        ]
         params = {**params, "filter": _with_full_states(conditions)}
     if violations:
         raise invalid_params(*violations)

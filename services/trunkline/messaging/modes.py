@@ -63,7 +63,9 @@ async def _open_local(
     store = SqliteMessageStore(path, queue_limit=table.queue_limit, keyring=keyring)
     await stack.enter_async_context(store)
     extra = {"mode": store.mode, "configured": table.mode, "reason": reason, "file": str(path)}
-    logger.info("messages.mode", extra=extra)
+    # A warning if Redis was wanted: other processes of the mesh may use it.
+    level = logging.WARNING if table.mode == "auto" and table.url else logging.INFO
+    logger.log(level, "messages.mode", extra=extra)
     return store
 
 
