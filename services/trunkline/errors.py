@@ -566,7 +566,7 @@ class AgentCallError(AgentError):
     agent: str
     state: str
     """A `TaskState`: `input-required` if the agent asks something; `failed` also if its host can't
-    be reached."""
+    be reached; `completed` if it handled a message that requests a reply, and sent none."""
     text: str
     """The question, or the reason."""
     task_id: str
@@ -574,6 +574,7 @@ class AgentCallError(AgentError):
     reason: ClassVar[str] = "AGENT_CALL"
     template: ClassVar[str] = "agent {agent!r} {verb}: {text}"
     _verbs: ClassVar[Mapping[str, str]] = {
+        "completed": "sent no reply",
         "failed": "failed",
         "rejected": "rejected the request",
         "canceled": "was canceled",

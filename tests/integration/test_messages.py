@@ -300,6 +300,30 @@ async def test_poison_becomes_a_dead_letter_and_is_delivered_again(
         assert worker.handled == ["flaky", "poison"]
 
 
+async def test_a_request_ends_at_once_when_it_was_handled_without_a_reply(
+    tmp_path: Path, place: Place
+) -> None:
+    async with open_message_mesh(tmp_path, teacher, plain, **place) as mesh:
+        client = mesh.client(caller="ann")
+        quiet = build_envelope("x", type="note", recipient="teacher", id="n")
+        unanswered = r"^agent 'teacher' sent no reply: message n was handled$"
+        with pytest.raises(AgentCallError, match=unanswered) as raised:
+            await client.request(quiet, timeout_s=PATIENCE_S)
+        (delivery,) = (await mesh.ended("n")).deliveries
+        assert raised.value.state == "completed"
+        assert raised.value.task_id == delivery.attempts[-1].task_id
+        # Of several recipients, one answers.
+        everyone = build_envelope("x", type="note", recipient="all")
+        assert (await client.request(everyone, timeout_s=PATIENCE_S)).sender == "plain"
+        # A user in the room may answer later.
+        await client.join("team", "teacher")
+        with pytest.raises(PeerTimeoutError):
+            await client.request(
+                build_envelope("x", type="note", recipient="room:team", id="r"), timeout_s=0.2
+            )
+        assert (await mesh.ended("r")).deliveries[0].state == pb2.DELIVERY_STATE_HANDLED
+
+
 async def test_a_request_ends_with_the_reason_when_nobody_will_answer(
     tmp_path: Path, place: Place
 ) -> None:

@@ -32,10 +32,12 @@ from trunkline import (
 )
 from trunkline.audit import audit_path, open_audit_log
 from trunkline.errors import (
+    AgentCallError,
     AgentNotFoundError,
     EnvelopeNotFoundError,
     PeerRefusedError,
     PeerTimeoutError,
+    QueueFullError,
 )
 from trunkline.settings import Settings
 from trunkline_bridge.edge import api_keys
@@ -537,11 +539,35 @@ async def test_the_client_sends_requests_and_listens(outside: Outside) -> None:
             await client.send("nobody", "x")
         with pytest.raises(EnvelopeNotFoundError):
             await client.message("none")
-        with pytest.raises(PeerTimeoutError):
-            await client.request("teacher", "x", type="quiet", timeout_s=0.3)
+        with pytest.raises(AgentCallError, match="agent 'teacher' sent no reply: message q was"):
+            await client.request("teacher", "x", type="quiet", id="q")
+        with pytest.raises(AgentCallError, match=r"^agent 'teacher' failed: internal error") as dead:
+            await client.request("teacher", EvaluationRequest(proposal="p", context="fail"))
+        assert (dead.value.agent, dead.value.state) == ("teacher", "failed")
+        assert dead.value.task_id
+        # A user may answer later.
+        with pytest.raises(
+            PeerTimeoutError,
+            match=r"^user:bob did not answer in time: no reply to message late in 0\.\d+ s$",
+        ):
+            await client.request("user:bob", "x", type="quiet", id="late", timeout_s=0.3)
     async with outside.client("nobody") as client:
         with pytest.raises(PeerRefusedError, match="pass `token`, `key`"):
             await client.send("teacher", "x")
+
+
+async def test_the_client_tells_that_the_queue_is_full(tmp_path: Path) -> None:
+    async with open_bridged_mesh(tmp_path, BridgeSettings(default_agent="teacher")) as mesh:
+        host = await mesh.mesh.join(teacher)
+        await join_messages(mesh.mesh, queue_limit=1)
+        host.withdraw_agents()
+        await mesh.mesh.directory.wait_until(
+            lambda known: "teacher" not in known.list_agents(), timeout_s=PATIENCE_S
+        )
+        async with Client(mesh.url) as client:
+            await client.send("teacher", "x", type="quiet")
+            with pytest.raises(QueueFullError, match=r"^1 deliveries wait already; send the"):
+                await client.send("teacher", "y", type="quiet")
 
 
 async def test_the_client_listens_on_over_cut_connections(outside: Outside) -> None:

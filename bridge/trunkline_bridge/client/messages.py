@@ -15,6 +15,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from trunkline.client.backoff import RetryWindow
 from trunkline.errors import (
+    AgentCallError,
     AgentNotFoundError,
     EnvelopeNotFoundError,
     InvalidArgumentError,
@@ -36,7 +37,7 @@ from trunkline_bridge.client.errors import (
 from trunkline_bridge.client.http import HttpClient, HttpResponse, StreamItem
 from trunkline_bridge.client.refusals import CREDENTIALS_REFUSALS, mesh_errors
 from trunkline_bridge.client.settings import MAX_STREAMED_BYTES, STREAM_IDLE_S
-from trunkline_bridge.errors import INVALID_PARAMS, TIMEOUT, UNAVAILABLE
+from trunkline_bridge.errors import INTERNAL_ERROR, INVALID_PARAMS, TIMEOUT, UNAVAILABLE
 from trunkline_bridge.protocol import LAST_EVENT_ID_HEADER, TIMEOUT_HEADER
 from trunkline_bridge.versions.json_values import Json, dumps
 
@@ -45,6 +46,8 @@ _CALL_TIMEOUT_S: Final = 30.0
 _TIMEOUT_GRACE_S: Final = 5.0
 _AGENTS: Final = "/agents/"
 _NOT_FOUND: Final = 404
+# The metadata of the error about an agent that does not answer a request.
+_AGENT_CALL_FIELDS: Final = frozenset({"agent", "state", "text"})
 _MessageT = TypeVar("_MessageT", bound=ProtoMessage)
 
 
@@ -182,7 +185,8 @@ class MessageMethods:
 
         Raises:
             PeerTimeoutError: There is none in time. The message stays, and may be answered.
-            PeerRefusedError: Nobody will answer: it failed for good, expired, or was canceled.
+            AgentCallError: Nobody will answer: it was handled without a reply, failed for good,
+                expired, or was canceled. A request to a room waits longer: users may answer it.
             TrunklineError: As `send`.
         """
         envelope = build_envelope(
@@ -407,7 +411,12 @@ class MessageMethods:
         if "envelopeId" in parsed.metadata:
             return EnvelopeNotFoundError(parsed.metadata["envelopeId"])
         if reason == TIMEOUT.reason:
-            return PeerTimeoutError(parsed.metadata.get("peer", self._mesh_url), text)
+            # The text is made of both.
+            peer = parsed.metadata.get("peer", self._mesh_url)
+            return PeerTimeoutError(peer, parsed.metadata.get("problem", text))
+        if reason == INTERNAL_ERROR.reason and parsed.metadata.keys() >= _AGENT_CALL_FIELDS:
+            fields = {**parsed.metadata, "task_id": parsed.metadata.get("taskId", "")}
+            return AgentCallError.from_metadata(fields)
         if reason == INVALID_PARAMS.reason:
             return InvalidArgumentError(*_find_violation(details, text))
         if reason == UNAVAILABLE.reason:

@@ -11,6 +11,7 @@ from trunkline.errors import (
     OverloadedError,
     PeerError,
     PeerUnavailableError,
+    QueueFullError,
     TaskNotCancelableError,
     TaskNotFoundError,
     TreeLimitError,
@@ -34,6 +35,9 @@ def to_mesh_error(error: TrunklineError, *, peer: str, task_id: str = "") -> Tru
             metadata = error.error.metadata
             retry_after_s = metadata.get("retryAfterS", "a few")
             if limit := metadata.get("limit"):
+                if "retryAfterS" not in metadata:
+                    # Nobody knows when the deliveries that wait will be made.
+                    return QueueFullError(limit)
                 return LimitExceededError(limit, retry_after_s)
             return OverloadedError(agent=metadata.get("agent", peer), retry_after_s=retry_after_s)
         case ServerBusyError():

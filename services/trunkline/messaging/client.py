@@ -15,6 +15,7 @@ from trunkline.client.host import UNARY_TIMEOUT_S
 from trunkline.client.statements import find_statement, statement_metadata
 from trunkline.client.status import translate_errors
 from trunkline.errors import AgentCallError, PeerError, PeerTimeoutError, PeerUnavailableError
+from trunkline.messaging.addresses import is_user
 from trunkline.messaging.messaging_servicer import SERVICE
 from trunkline.messaging.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
 from trunkline.v1 import envelope_pb2, messaging_service_pb2_grpc
@@ -24,8 +25,10 @@ logger = logging.getLogger(__name__)
 
 # A service that restarts is back in this time.
 _PATIENCE_S: Final = 10.0
-# How deliveries end without a reply, and the states of tasks that end like them.
-_FAILURES: Final[Mapping[int, str]] = {
+_PAGE_SIZE: Final = 1000
+# How deliveries end, and the states of tasks that end like them.
+_ENDS: Final[Mapping[int, str]] = {
+    envelope_pb2.DELIVERY_STATE_HANDLED: "completed",
     envelope_pb2.DELIVERY_STATE_DEAD: "failed",
     envelope_pb2.DELIVERY_STATE_EXPIRED: "failed",
     envelope_pb2.DELIVERY_STATE_CANCELED: "canceled",
@@ -94,7 +97,8 @@ class MessagingClient:
 
         Raises:
             PeerTimeoutError: there is none in time. The message stays, and may be answered later.
-            AgentCallError: the message became a dead letter, expired, or was canceled.
+            AgentCallError: the message was handled without a reply, became a dead letter, expired,
+                or was canceled. Requests to rooms wait longer: users may answer those.
             As `send`.
         """
         (sent,) = await self.send([envelope], cause=cause)
@@ -127,11 +131,32 @@ class MessagingClient:
                             if _answers(stored.envelope, sent.envelope):
                                 return stored.envelope
                         for stored in update.envelopes:
-                            if stored.position == sent.position:
-                                _check_deliveries(stored)
+                            if stored.position != sent.position or not _has_ended(stored):
+                                continue
+                            # A reply is stored with the end, and may come in the next update.
+                            if (reply := await self._find_reply(sent)) is not None:
+                                return reply
+                            raise _unanswered(stored)
             except PeerError as error:
                 logger.debug("messages.watch_ended", extra={"problem": str(error)})
             await backoff.pause()
+
+    async def _find_reply(self, sent: StoredEnvelope) -> Envelope | None:
+        """Return the first stored reply to a message."""
+        query = EnvelopeFilter(correlation_id=sent.envelope.correlation_id)
+        found: Envelope | None = None
+        token = ""
+        while True:
+            page = await self.read_page(query, page_size=_PAGE_SIZE, page_token=token)
+            # The newest are first.
+            for stored in page.envelopes:
+                if stored.position <= sent.position:
+                    return found
+                if _answers(stored.envelope, sent.envelope):
+                    found = stored.envelope
+            token = page.next_page_token
+            if not token:
+                return found
 
     async def get(self, envelope_id: str) -> StoredEnvelope:
         """Return a message with its deliveries.
@@ -247,17 +272,28 @@ def _answers(envelope: Envelope, sent: Envelope) -> bool:
     )
 
 
-def _check_deliveries(stored: StoredEnvelope) -> None:
-    """Check that a message may still be answered.
+def _has_ended(stored: StoredEnvelope) -> bool:
+    """Return whether nobody will answer a message any more."""
+    states = {delivery.state for delivery in stored.deliveries}
+    if not states <= _ENDS.keys():
+        return False
+    if envelope_pb2.DELIVERY_STATE_HANDLED in states or not states:
+        # Users read messages to them and to their rooms, and may answer later.
+        return not (stored.envelope.room or is_user(stored.envelope.recipient))
+    return True
 
-    Raises:
-        AgentCallError: all of its deliveries have failed.
-    """
-    states = [_FAILURES.get(delivery.state, "") for delivery in stored.deliveries]
-    if not states or not all(states):
-        return
-    delivery = stored.deliveries[0]
-    attempts = delivery.attempts
-    problem = attempts[-1].problem if attempts else f"message {stored.envelope.envelope_id} ended"
-    task_id = attempts[-1].task_id if attempts else ""
-    raise AgentCallError(delivery.recipient, states[0], problem, task_id)
+
+def _unanswered(stored: StoredEnvelope) -> AgentCallError:
+    """Return the error for a message that nobody will answer: why it failed, if it did."""
+    envelope = stored.envelope
+    message = f"message {envelope.envelope_id}"
+    error = AgentCallError(envelope.recipient, "completed", f"{message} went to no agent", "")
+    for delivery in stored.deliveries:
+        attempt = delivery.attempts[-1] if delivery.attempts else envelope_pb2.DeliveryAttempt()
+        state = _ENDS[delivery.state]
+        default = f"{message} was handled" if state == "completed" else f"{message} ended"
+        problem = attempt.problem or default
+        error = AgentCallError(delivery.recipient, state, problem, attempt.task_id)
+        if state != "completed":
+            break
+    return error

@@ -419,7 +419,8 @@ class TaskContext(Generic[SettingsT]):
 
         Raises:
             PeerTimeoutError: there is no reply in time. The message stays, and may be answered.
-            AgentCallError: nobody will answer: it failed for good, expired, or was canceled.
+            AgentCallError: nobody will answer: it was handled without a reply, failed for good,
+                expired, or was canceled. A request to a room waits longer: users may answer it.
             As `send`.
         """
         message = OutgoingMessage(
