@@ -15,11 +15,18 @@ from trunkline.client import Directory
 from trunkline.errors import ConfigurationError
 from trunkline.journal.fold import Fold
 from trunkline.mesh.agents import build_agents
-from trunkline.settings import AgentSettings, PolicySettings, Settings, SupervisorSettings
+from trunkline.settings import (
+    AgentSettings,
+    ParticipantSettings,
+    PolicySettings,
+    RemoteAgentSettings,
+    Settings,
+    SupervisorSettings,
+)
 from trunkline.supervisor.recovery import recover_state
 from trunkline.task_states import find_outcome
 from trunkline.tasks.context import TaskContext
-from trunkline.tools.config import McpConfig
+from trunkline.tools.config import McpConfig, ServerConfig
 from trunkline.v1 import snapshot_pb2, task_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.settings import BridgeSettings
@@ -264,6 +271,16 @@ def test_circles_and_unknown_names_in_the_settings_are_refused(
             {"supervisors": {"a": SupervisorSettings(agents=("math",), default_agent="echo")}},
             r"\[supervisor.a\] default_agent: it may not ask 'echo'",
         ),
+        # Recipients of messages.
+        ({"supervisors": {"all": SupervisorSettings()}}, r"\[supervisor.all\]: messages to this"),
+        (
+            {"remotes": {"broadcast": RemoteAgentSettings(url="http://a.test")}},
+            r"\[remote.broadcast\]: messages to this name",
+        ),
+        (
+            {"participants": {"all": ParticipantSettings(url="http://a.test")}},
+            r"\[participant.all\]: messages to this name",
+        ),
     ],
 )
 def test_tables_of_unknown_agents_are_refused(
@@ -272,6 +289,12 @@ def test_tables_of_unknown_agents_are_refused(
     settings = Settings(data_dir=tmp_path, **tables)
     with pytest.raises(ConfigurationError, match=problem):
         build_agents(settings, McpConfig({}), None, plugins=load_plugins())  # type: ignore[arg-type]
+
+
+def test_a_tool_server_whose_agent_would_have_a_reserved_name_is_refused() -> None:
+    config = McpConfig({"all": ServerConfig(command="x")})
+    with pytest.raises(ConfigurationError, match=r"mcpServers\.all: .*set trunkline\.agent\.name"):
+        build_agents(Settings(), config, None, plugins={})  # type: ignore[arg-type]
 
 
 async def _names_down(mesh: SmallMesh, snapshot: snapshot_pb2.TaskSnapshot) -> list[str]:

@@ -16,8 +16,9 @@ from trunkline.client import Directory, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.participants import build_participants
 from trunkline.mesh.remotes import build_remote_agents
-from trunkline.mesh.supervisor_names import check_circles, check_names
+from trunkline.mesh.supervisor_names import check_circles, check_names, check_reserved_names
 from trunkline.mesh.tools import load_mcp_config
+from trunkline.messaging.addresses import RESERVED_NAMES
 from trunkline.reasoning import (
     ModelChoice,
     ReasoningAgent,
@@ -66,31 +67,32 @@ def build_agents(
     names: Sequence[str] | None = None,
     others: Sequence[Agent] = (),
 ) -> list[Agent]:
-    """Build the named agents, or all if `names` is None; then those of the settings; then `others`.
+    """Build the named agents, or all if `names` is None; then `others` and those of the settings.
+
+    Those of the settings may be named, too.
 
     Raises:
         ConfigurationError: an agent is unknown, two agents have the same name, there are no agents,
-            supervisors ask in a circle, or, without `names`, the settings name an unknown agent.
+            supervisors ask in a circle, a name is reserved, or, without `names`, the settings name
+            an unknown agent.
     """
+    check_reserved_names(settings)
     check_circles(settings)
     builders = _list_builders(settings, config, directory, plugins)
+    loaded, brought = _load_others(settings)
+    given = [*others, *loaded]
+    known = {agent.card.name for agent in (*given, *brought)}
     agents: list[Agent] = []
     for name in builders if names is None else dict.fromkeys(names):
-        if name not in builders:
+        if name in builders:
+            agents.append(builders[name]())
+        elif name not in known:
             problem = f"no such agent; there are: {', '.join(builders)}; --agent loads others"
             raise ConfigurationError(f"agent {name!r}", problem)
-        agents.append(builders[name]())
-    agents += [load_agent(spec) for spec in settings.agents]
-    agents += others
-    if settings.workflows:
-        from trunkline.workflows.loading import load_workflow_agents
-        from trunkline.workflows.plugins import load_plugin_agents
-
-        agents += load_workflow_agents(settings.workflows)
-        # Agents of the mesh take the places of those that a workflow brings.
-        taken = {agent.card.name for agent in agents} | set(settings.joining)
-        for brought in load_plugin_agents(settings.workflows).values():
-            agents += [agent for agent in brought if agent.card.name not in taken]
+    agents += given
+    # Agents of the mesh take the places of those that a workflow brings.
+    taken = {agent.card.name for agent in agents} | set(settings.joining)
+    agents += [agent for agent in brought if agent.card.name not in taken]
     all_names = [agent.card.name for agent in agents]
     for name in all_names:
         if all_names.count(name) > 1:
@@ -102,6 +104,19 @@ def build_agents(
         check_names(settings, {*all_names, *plugins})
     inherit_skills_of(agents)
     return agents
+
+
+def _load_others(settings: Settings) -> tuple[list[Agent], Sequence[Agent]]:
+    """Load the agents and workflows of the settings, and the agents that the workflows bring."""
+    loaded: list[Agent] = [load_agent(spec) for spec in settings.agents]
+    if not settings.workflows:
+        return loaded, ()
+    from trunkline.workflows.loading import load_workflow_agents
+    from trunkline.workflows.plugins import load_plugin_agents
+
+    loaded += load_workflow_agents(settings.workflows)
+    brought = load_plugin_agents(settings.workflows).values()
+    return loaded, [agent for agents in brought for agent in agents]
 
 
 def map_brought_agents(agents: Sequence[Agent], settings: Settings) -> Mapping[str, str]:
@@ -192,6 +207,9 @@ def _list_builders(
             raise ConfigurationError(f"[supervisor.{name}]", problem)
         builders[name] = partial(_build_supervisor, settings, directory, name)
     for spec in agents_from_config(config):
+        if spec.name in RESERVED_NAMES:
+            problem = f"no agent can be named {spec.name!r}; set trunkline.agent.name"
+            raise ConfigurationError(f"mcpServers.{spec.servers[0]}", problem)
         tools = choose_tools(spec.name)
         build = partial(_build_tools_agent, spec, tools, choose_model(spec.name))
         _add_builder(builders, spec.name, build)

@@ -4,6 +4,7 @@ import graphlib
 from collections.abc import Collection, Iterator
 
 from trunkline.errors import ConfigurationError
+from trunkline.messaging.addresses import RESERVED_NAMES
 from trunkline.settings import Settings
 
 
@@ -25,6 +26,23 @@ def check_circles(settings: Settings) -> None:
             raise ConfigurationError(where, "it can't ask itself; name other agents") from None
         problem = f"{' asks '.join(circle)}: supervisors can't ask in a circle; remove one of these"
         raise ConfigurationError(where, problem) from None
+
+
+def check_reserved_names(settings: Settings) -> None:
+    """Check that no agent of the settings has a name that stands for several recipients.
+
+    Raises:
+        ConfigurationError: it names the table.
+    """
+    tables = {
+        "supervisor": settings.supervisors,
+        "remote": settings.remotes,
+        "participant": settings.participants,
+    }
+    for table, names in tables.items():
+        for name in sorted(RESERVED_NAMES & names.keys()):
+            problem = "messages to this name go to all agents, or to a room; choose another"
+            raise ConfigurationError(f"[{table}.{name}]", problem)
 
 
 def check_names(settings: Settings, agents: Collection[str]) -> None:

@@ -245,6 +245,26 @@ async def test_a_workflow_of_a_package_brings_the_agents_that_a_mesh_lacks(
     assert map_brought_agents(agents, settings) == ({} if joining else {"helper": "hop"})
 
 
+async def test_a_named_agent_may_be_one_that_the_settings_or_a_workflow_bring(
+    installer: Installer,
+) -> None:
+    installer.install("school", FLOWS, "[trunkline.workflows]\nlesson = school:plugin\n")
+    (installer.folder / "school.yaml").write_text(FLOW)
+    settings = Settings(agents=("school:mine",), workflows=("lesson",))
+    async with ChannelPool(mesh_credentials()) as channels:
+        directory = Directory(channels, "127.0.0.1:1")
+
+        def build(*names: str) -> list[str]:
+            config = load_mcp_config(settings, {})
+            agents = build_agents(settings, config, directory, plugins={}, names=names)
+            return [agent.card.name for agent in agents]
+
+        assert build("mine") == ["mine", "hop", "helper"]
+        assert build("helper", "supervisor", "hop") == ["supervisor", "mine", "hop", "helper"]
+        with pytest.raises(ConfigurationError, match="agent 'sink': no such agent; there are"):
+            build("mine", "sink")
+
+
 @pytest.mark.parametrize(
     ("points", "problem"),
     [
