@@ -364,7 +364,7 @@ async def test_a_query_has_a_time_limit_and_so_has_each_event(tmp_path: Path) ->
             await anext(stream)
             request = f"""mutation($m: MessageInput!, $s: Float) {{
               request(message: $m, timeoutSeconds: $s) {{ {MESSAGE} }} }}"""
-            body = {"recipient": "teacher", "type": "quiet", "text": "no answer"}
+            body = {"recipient": "user:bob", "type": "quiet", "text": "no answer"}
             error = await client.refusal(request, m=body, s=0.1)
             assert "no reply to message" in error["message"]
             error = await client.refusal(request, m=body)

@@ -220,6 +220,11 @@ async def test_a_wrong_request_is_refused_with_the_reason(outside: Outside) -> N
         ("/messages", {}, 400),
         ("/messages", {"recipient": "teacher", "type": "quiet", "text": 5}, 400),
         ("/messages", {"envelopes": [], "agent": "teacher"}, 400),
+        ("/messages", {"recipient": "teacher", "type": "quiet", "text": "x", "bogus": 1}, 400),
+        ("/messages:request", {"recipient": "teacher", "text": "x", "bogus": 1}, 400),
+        ("/messages", {"envelopes": [{"recipient": "teacher", "text": "x", "bogus": 1}]}, 400),
+        ("/messages", {"envelopes": [], "bogus": 1}, 400),
+        ("/messages/rooms/x:join", {"bogus": 1}, 400),
         ("/messages:replay", {}, 400),
         ("/messages:purge", {"filter": {}}, 400),
         ("/messages:purge", {"filter": {"room": "x", "sort": "quiet"}}, 400),
@@ -234,9 +239,15 @@ async def test_a_wrong_request_is_refused_with_the_reason(outside: Outside) -> N
         answer = await outside.post(path, body)
         assert answer.status_code == status, (path, body, answer.text)
         assert answer.json()["error"]["message"], path
+    unknown = await outside.post("/messages", {"text": "x", "recipent": "teacher", "txt": 1})
+    assert unknown.json()["error"]["message"].startswith("recipent: is unknown; there are: ")
     for path, status in (
         ("/messages?pageSize=9999", 400),
         ("/messages?states=lost", 400),
+        ("/messages?bogus=1", 400),
+        ("/messages?afterPosition=1", 400),
+        ("/messages:watch?rom=x", 400),
+        ("/messages/rooms/x?bogus=", 400),
         ("/messages:watch?afterPosition=-1", 400),
         ("/messages/none", 404),
         ("/messages/a/b", 404),
@@ -299,7 +310,8 @@ async def test_dead_letters_are_listed_and_delivered_again(outside: Outside) -> 
     message_id = sent["envelope"]["envelopeId"]
     dead = await outside.wait_for_state(message_id, "DEAD")
     assert dead["deliveries"][0]["attemptCount"] == 2
-    listed = (await outside.get("/messages?states=dead")).json()["envelopes"]
+    query = f"/messages?states=dead&envelopeId={message_id}"
+    listed = (await outside.get(query)).json()["envelopes"]
     assert [entry["envelope"]["envelopeId"] for entry in listed] == [message_id]
     condition = {"filter": {"envelopeId": message_id, "states": ["dead"]}}
     redriven = await outside.post("/messages:redrive", condition)
@@ -541,7 +553,8 @@ async def test_the_client_sends_requests_and_listens(outside: Outside) -> None:
             await client.message("none")
         with pytest.raises(AgentCallError, match="agent 'teacher' sent no reply: message q was"):
             await client.request("teacher", "x", type="quiet", id="q")
-        with pytest.raises(AgentCallError, match=r"^agent 'teacher' failed: internal error") as dead:
+        failure = r"^agent 'teacher' failed: internal error"
+        with pytest.raises(AgentCallError, match=failure) as dead:
             await client.request("teacher", EvaluationRequest(proposal="p", context="fail"))
         assert (dead.value.agent, dead.value.state) == ("teacher", "failed")
         assert dead.value.task_id

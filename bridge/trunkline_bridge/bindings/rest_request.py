@@ -5,7 +5,7 @@ base is the agent's address: `/agents/NAME`, or `/` for the default agent.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, unquote_to_bytes
 
@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from trunkline_bridge.bindings.http_handler import HttpRequest
 from trunkline_bridge.edge.http import check_content_type, parse_json_body
-from trunkline_bridge.errors import invalid_params
+from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.versions.json_values import Json
 
 # Protobuf has descriptors in Python and in C, whose types have nothing in common.
@@ -121,22 +121,30 @@ async def read_body(request: HttpRequest) -> Json:
     return value
 
 
-def read_query(query: bytes, fields: Iterable[_Descriptor]) -> Json:
+def read_query(
+    query: bytes, fields: Collection[_Descriptor], *, refuses_others: bool = False
+) -> Json:
     """Return the parameters in a query that are among `fields`, by their JSON names.
 
-    A list repeats its name or has commas. Other parameters and empty values are ignored. Numbers
-    and times remain strings, which ProtoJSON accepts.
+    A list repeats its name or has commas. Empty values are ignored, and other parameters unless
+    it `refuses_others`. Numbers and times remain strings, which ProtoJSON accepts.
 
     Raises:
-        WireError: a parameter that is no list is repeated, or a value is not UTF-8.
+        WireError: a parameter that is no list is repeated, a value is not UTF-8, or a parameter is
+            refused.
     """
     if not query:
         return {}
     known = {name: field for field in fields for name in (field.json_name, field.name)}
     result: Json = {}
-    for name, raw in parse_qsl(query.decode("latin-1"), encoding="latin-1"):
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=refuses_others, encoding="latin-1")
+    for name, raw in pairs:
         field = known.get(name)
         if field is None:
+            if refuses_others:
+                raise unknown_field(name, (field.json_name for field in fields))
+            continue
+        if not raw:
             continue
         text = _decode_query_value(field.json_name, raw)
         if field.is_repeated:
@@ -148,6 +156,12 @@ def read_query(query: bytes, fields: Iterable[_Descriptor]) -> Json:
         else:
             result[field.json_name] = text
     return result
+
+
+def unknown_field(name: str, known: Iterable[str]) -> WireError:
+    """Return the error for a parameter or member that does not exist."""
+    names = ", ".join(known)
+    return invalid_params((name, f"is unknown; there are: {names}" if names else "is unknown"))
 
 
 def put_path_field(params: Json, field: _Descriptor, value: str) -> None:

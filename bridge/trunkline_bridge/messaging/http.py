@@ -19,7 +19,7 @@ from trunkline_bridge.bindings.http_handler import (
     Response,
 )
 from trunkline_bridge.bindings.request_parser import parse_message
-from trunkline_bridge.bindings.rest_request import read_body, read_query
+from trunkline_bridge.bindings.rest_request import read_body, read_query, unknown_field
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import Caller, CallerFactory
 from trunkline_bridge.edge.http import method_not_allowed_error, rest_error_body
@@ -32,12 +32,14 @@ from trunkline_bridge.versions.json_values import Json, dumps
 _REQUEST_TIMEOUT_S: Final = 60.0
 _STATE: Final = "DELIVERY_STATE_"
 _MAX_POSITION: Final = 2**63 - 1
-# Positions are numbers in queries, and unsigned in the contract.
-_QUERY_FIELDS: Final = (
-    *EnvelopeFilter.DESCRIPTOR.fields,
-    *messaging_service_pb2.ListEnvelopesRequest.DESCRIPTOR.fields_by_name.values(),
-    *messaging_service_pb2.WatchEnvelopesRequest.DESCRIPTOR.fields_by_name.values(),
-)
+_FILTER_FIELDS: Final = tuple(EnvelopeFilter.DESCRIPTOR.fields)
+_LIST_FIELDS: Final = messaging_service_pb2.ListEnvelopesRequest.DESCRIPTOR.fields_by_name
+_WATCH_FIELDS: Final = messaging_service_pb2.WatchEnvelopesRequest.DESCRIPTOR.fields_by_name
+# The parameters of queries. Positions are numbers there, and unsigned in the contract.
+_QUERY_FIELDS: Final[Mapping[str, Sequence[Any]]] = {
+    "_list": (*_FILTER_FIELDS, _LIST_FIELDS["page_size"], _LIST_FIELDS["page_token"]),
+    "_watch": (*_FILTER_FIELDS, _WATCH_FIELDS["after_position"], _WATCH_FIELDS["with_deliveries"]),
+}
 
 
 def _field_names(message_type: type[Message]) -> frozenset[str]:
@@ -47,7 +49,6 @@ def _field_names(message_type: type[Message]) -> frozenset[str]:
 
 
 _FILTER_NAMES: Final = _field_names(EnvelopeFilter)
-_CONDITIONS: Final = tuple(field.json_name for field in EnvelopeFilter.DESCRIPTOR.fields)
 
 _M = TypeVar("_M", bound=Message)
 _Handler: TypeAlias = Callable[[Caller, Json, Mapping[str, str]], Awaitable[Message | Response]]
@@ -62,8 +63,9 @@ def parse_envelope(value: object, *, recipient: str = "") -> Envelope:
     """Return the message in a JSON object; `recipient` is the default.
 
     Raises:
-        WireError: it does not fit.
+        WireError: it does not fit, or has an unknown member.
     """
+    _refuse_unknown(value, Envelope)
     envelope = parse_message(value, message_type=Envelope)
     envelope.recipient = envelope.recipient or recipient
     return envelope
@@ -136,6 +138,9 @@ class MessageBinding:
 
     async def _send(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Message:
         if "envelopes" in params:
+            _refuse_unknown(params, messaging_service_pb2.SendEnvelopesRequest)
+            for envelope in params["envelopes"] if isinstance(params["envelopes"], list) else ():
+                _refuse_unknown(envelope, Envelope)
             request = parse_message(params, message_type=messaging_service_pb2.SendEnvelopesRequest)
             if request.agent or request.HasField("cause"):
                 raise invalid_params(("agent", "only agents on the mesh send as agents"))
@@ -249,7 +254,11 @@ class _MessageCall:
         params: Any = (
             await read_body(request)
             if method == "POST"
-            else read_query(scope["query_string"], _QUERY_FIELDS)
+            else read_query(
+                scope["query_string"],
+                _QUERY_FIELDS.get(handler.__name__, ()),
+                refuses_others=True,
+            )
         )
         result = await handler(caller, params, scope["path_params"])
         if not isinstance(result, Message):
@@ -274,23 +283,30 @@ def _read_filter(params: Json, path: Mapping[str, str]) -> EnvelopeFilter:
 def _parse_action(params: Json, message_type: type[_M]) -> _M:
     """Return a request to change or repeat the messages that match a filter.
 
-    Unknown members are refused, unlike elsewhere: without a mistyped condition, more would match.
-
     Raises:
-        WireError: it does not fit.
+        WireError: it does not fit. Without a mistyped condition, more would match.
     """
-    names = _field_names(message_type) - {"account", "caller"}
-    violations = [(name, "is unknown") for name in params if name not in names]
+    _refuse_unknown(params, message_type)
     conditions = params.get("filter")
     if isinstance(conditions, dict):
-        problem = f"is no condition; there are: {', '.join(_CONDITIONS)}"
-        violations += [
-            (f"filter.{name}", problem) for name in conditions if name not in _FILTER_NAMES
-        ]
+        _refuse_unknown(conditions, EnvelopeFilter, "filter.")
         params = {**params, "filter": _with_full_states(conditions)}
-    if violations:
-        raise invalid_params(*violations)
     return parse_message(params, message_type=message_type)
+
+
+def _refuse_unknown(value: object, message_type: type[Message], prefix: str = "") -> None:
+    """Refuse members that a JSON object can't have. The bridge sets account and caller itself.
+
+    Raises:
+        WireError: it names the first unknown member.
+    """
+    if not isinstance(value, dict):
+        return
+    known = _field_names(message_type) - {"account", "caller"}
+    for name in value:
+        if name not in known:
+            fields = (field.json_name for field in message_type.DESCRIPTOR.fields)
+            raise unknown_field(f"{prefix}{name}", (field for field in fields if field in known))
 
 
 def _with_full_states(fields: Json) -> Json:
@@ -304,6 +320,8 @@ def _with_full_states(fields: Json) -> Json:
 
 
 def _read_member(params: Json) -> str:
+    if others := params.keys() - {"member"}:
+        raise unknown_field(min(others), ["member"])
     member = params.get("member", "")
     if not isinstance(member, str):
         raise invalid_params(("member", "must be the name of an agent; empty: the caller"))
