@@ -33,6 +33,8 @@ SEARCHED_CHARS = 4000
 _ADDRESS = re.compile(r"(?<![\w@])@([a-z0-9][a-z0-9-]{0,62})(?![\w@-])[:,]?", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
 _FIRST_WORD = re.compile(r"\s*([^\W\d_]+)(?=\s|$)")
+# What is asked for, before its material: "write a note for customers: the export takes …".
+_HEAD = re.compile(r"[^:.!?\n]{1,200}(?=:\s)")
 # A word that a command is about. After a conjunction, another request follows.
 _OBJECT = re.compile(r"\s+(?!(?:and|or|then|also)\b)\S", re.IGNORECASE)
 
@@ -159,9 +161,15 @@ class Router:
             yield corrected
 
     def _route(self, text: str, command: _Command) -> RoutedText:
-        request = SearchableText.from_text(text[:SEARCHED_CHARS])
+        text = text[:SEARCHED_CHARS]
+        request = SearchableText.from_text(text)
+        head, openers = self._find_openers(text)
+        others = request
+        if head is not None:
+            # For other agents, numbers and signs behind the colon are those of a text.
+            others = replace(request, numbered=head.numbered, arithmetic=head.arithmetic)
         matches = [
-            _match_card(name, skills, request, command.word)
+            _match_card(name, skills, request if name in openers else others, command.word)
             for name, skills in self._skills.items()
         ]
         if self._has_descriptions:
@@ -183,6 +191,23 @@ class Router:
             is_explicit=is_explicit,
             is_wrapped=command.is_wrapped and is_explicit,
         )
+
+    def _find_openers(self, text: str) -> tuple[SearchableText | None, Collection[str]]:
+        """Return the words before a colon, and the agents with a tag that they begin with.
+
+        None: there is no colon, or no agent has such a tag.
+        """
+        direct = strip_courtesy(text)
+        found = _HEAD.match(direct)
+        if found is None:
+            return None, ()
+        head = SearchableText.from_text(found[0])
+        openers = [
+            name
+            for name, skills in self._skills.items()
+            if any(tag.begins(head) for skill in skills for tag in skill.tags)
+        ]
+        return (head, openers) if openers else (None, ())
 
     def _add_descriptions(self, matches: Sequence[_CardMatch], text: str) -> list[_CardMatch]:
         """Return the matches with points for the skill of each agent whose description fits."""

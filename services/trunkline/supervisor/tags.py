@@ -79,6 +79,10 @@ class Tag:
         first_word = self.phrase.split(maxsplit=1)[0]
         return f"{first_word}(" not in request.arithmetic.casefold()
 
+    def begins(self, request: SearchableText) -> bool:
+        """Return whether the request begins with the tag, and the tag is words without a number."""
+        return self.mark is None and not self.is_numbered and request.phrase.startswith(self.phrase)
+
     def is_in(self, request: SearchableText) -> bool:
         """Return whether the request has the tag, ignoring case."""
         if self.mark is None:

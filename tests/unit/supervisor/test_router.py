@@ -57,6 +57,27 @@ def test_a_tag_counts_one_and_its_skill_one_and_a_half() -> None:
     assert list(scores.reasons) == ["skill 'aing': red, green"]
 
 
+@pytest.mark.parametrize(
+    ("text", "agent"),
+    [
+        ("write and review a note: it takes 3 * 4 = 12 or 3 + 4 seconds", "review"),
+        ("please write and review a note: it takes 3 * 4 = ? seconds", "review"),
+        ("add the numbers: 3 * 4", "math"),
+        # Words count behind a colon, too, and signs before it.
+        ("add these: 3 dollars in euros", "currency"),
+        ("write and review 3 * 4: it is 12", ""),
+        ("a note to write and review: 3 * 4", ""),
+        ("my note: 3 * 4", "math"),
+    ],
+)
+def test_arithmetic_in_a_text_behind_a_colon_is_that_of_who_is_asked_before_it(
+    text: str, agent: str
+) -> None:
+    math = card("math", "add", "*", "+")
+    cards = [math, card("review", "write and review"), card("currency", "dollars", "in euros")]
+    assert Router(cards).route(text).agent == agent
+
+
 def test_a_skill_is_also_matched_by_its_name() -> None:
     router = Router([card("a", "x", skill="Currency conversion")])
 
