@@ -33,6 +33,7 @@ from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.settings import GraphQLSettings
 from trunkline_bridge.edge import api_keys
+from trunkline_bridge.graphql import sockets
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -223,6 +224,33 @@ async def test_a_socket_runs_operations_side_by_side_up_to_a_limit(outside: Grap
         assert wrong["payload"][0]["extensions"]["reason"] == "GRAPHQL_VALIDATION_FAILED"
         sent = await outside.send("room:side-2", "still here")
         assert (await next_message(socket))["id"] == sent["id"]
+
+
+async def test_a_socket_whose_client_does_not_read_is_disconnected(
+    outside: GraphQLMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "_WRITE_TIMEOUT_S", 0.5)
+    room, text = "room:unread", 90_000 * "x"
+    copies = " ".join(f"copy{number}: text" for number in range(20))
+    watch = f"""subscription {{ messages(filter: {{room: "unread"}}) {{
+      message {{ {copies} }} }} }}"""
+    bridge = outside.mesh.bridge
+    before = bridge.in_flight_count
+    async with outside.at().socket(max_queue=1) as socket:
+        await socket.start(watch)
+        assert (await socket.frame())["type"] == "next"
+        assert bridge.in_flight_count > before
+        count = 0
+        async with asyncio.timeout(PATIENCE_S):
+            # More than the buffers of both sides: the bridge keeps no more of it.
+            while bridge.in_flight_count > before:
+                await outside.send(room, text if count < 10 else "x")
+                count += 1
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                await socket.frame()
+        # The buffers are full, so that the client gets no reason.
+        assert closed.value.rcvd is None
 
 
 async def next_message(socket: GraphQLSocket) -> Json:
