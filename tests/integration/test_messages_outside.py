@@ -239,8 +239,8 @@ async def test_a_wrong_request_is_refused_with_the_reason(outside: Outside) -> N
         answer = await outside.post(path, body)
         assert answer.status_code == status, (path, body, answer.text)
         assert answer.json()["error"]["message"], path
-    unknown = await outside.post("/messages", {"text": "x", "recipent": "teacher", "txt": 1})
-    assert unknown.json()["error"]["message"].startswith("recipent: is unknown; there are: ")
+    unknown = await outside.post("/messages", {"text": "x", "receiver": "teacher", "txt": 1})
+    assert unknown.json()["error"]["message"].startswith("receiver: is unknown; there are: ")
     for path, status in (
         ("/messages?pageSize=9999", 400),
         ("/messages?states=lost", 400),
