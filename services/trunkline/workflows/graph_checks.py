@@ -49,9 +49,13 @@ class GraphChecks:
                 self._outgoing[edge.source].append((index, edge))
                 if edge.target not in self.nodes:
                     self._broken.add(edge.source)
+        self._earlier: dict[str, set[str]] = {node_id: set() for node_id in self.nodes}
         for _, edge in self.edges:
             self._targets[edge.source].add(edge.target)
             self._origins[edge.target].add(edge.source)
+            # Those out of an end, which are faults, are never followed.
+            if not isinstance(self.nodes[edge.source], EndNode):
+                self._earlier[edge.target].add(edge.source)
 
     @property
     def is_complete(self) -> bool:
@@ -63,8 +67,11 @@ class GraphChecks:
         return ("nodes", self._source.nodes[node_id][0])
 
     def find_earlier(self, node_id: str) -> set[str]:
-        """Return the nodes that may have run before a node; in a loop, also the node itself."""
-        return _follow([node_id], self._origins)
+        """Return the nodes that may have run before a node; in a loop, also the node itself.
+
+        An edge with a wrong name may lead to any node, so what leads to it may have run.
+        """
+        return _follow([node_id, *self._broken], self._earlier) | self._broken
 
     def check(self) -> None:
         """Add all faults of the graph to the document."""

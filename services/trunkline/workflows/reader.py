@@ -6,6 +6,7 @@ in its edges, and `handler` and `config` in its nodes; it is converted to ours.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,6 +21,8 @@ _NODE: Final[TypeAdapter[Node]] = TypeAdapter(Node)
 _NODE_CLASSES: Final = get_args(get_args(Node)[0])
 NODE_TYPES: Final = {cls.model_fields["type"].default: cls for cls in _NODE_CLASSES}
 """The class of each node type."""
+_CLOSE: Final = 0.65
+"""The likeness of words from which one may stand for the other, so that `gone` is no `lonely`."""
 _STUB: Final = {"nodes": [StartNode(id="start")], "edges": []}
 _PATTERNS: Final = {
     "timeout": "a time such as 30s, 10m or 2h",
@@ -49,7 +52,7 @@ class WorkflowSource:
 
 def suggest(word: str, known: Sequence[str]) -> str:
     """Return a text that names the known word that is meant, else all of them."""
-    near = get_close_matches(word, known, n=1, cutoff=0.6)
+    near = get_close_matches(word, known, n=1, cutoff=_CLOSE)
     if near:
         return f"did you mean {near[0]!r}?"
     names = sorted(known)
@@ -96,6 +99,9 @@ def _read_document(document: SourceDocument) -> WorkflowSource:
     except ValidationError as error:
         _add_faults(document, (), Workflow, error)
         workflow = None
+        # Faults elsewhere in the header don't hide those of the variables.
+        inputs = value.get("inputs")
+        source.inputs = inputs if isinstance(inputs, Mapping) else None
     _read_nodes(source, value.get("nodes"))
     _read_edges(source, value.get("edges", []))
     if workflow is not None and not document.faults:
@@ -156,6 +162,12 @@ def _read_edges(source: WorkflowSource, values: Any) -> None:  # noqa: ANN401  a
             source.edges.append((index, Edge.model_validate(value)))
         except ValidationError as error:
             _add_faults(document, ("edges", index), Edge, error)
+            wrong = {details["loc"][0] for details in error.errors() if details["loc"]}
+            if isinstance(value, dict) and wrong & value.keys():
+                rest = {key: item for key, item in value.items() if key not in wrong}
+                # Without its fields that have faults, it is still a way through the graph.
+                with suppress(ValidationError):
+                    source.edges.append((index, Edge.model_validate(rest)))
 
 
 def _add_faults(

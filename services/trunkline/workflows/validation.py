@@ -137,10 +137,12 @@ class _Checks:
             if isinstance(node, ActionNode):
                 self.data_names[node_id] = set(node.set)
         value = self.source.document.value
+        found = len(self.source.document.faults)
         for key in ("inputs", "outputs"):
             if isinstance(value.get(key), Mapping):
                 self._check_schema((key,), value[key])
-        if self.source.inputs is not None and not self.source.document.faults:
+        has_schemas = len(self.source.document.faults) == found
+        if self.source.inputs is not None and has_schemas:
             self._check_defaults(self.source.inputs)
         for node in self.graph.nodes.values():
             if node is not None:
@@ -353,7 +355,7 @@ class _Checks:
             self._add(keys, problem + suggest(name, list(self.graph.nodes)))
             return
         earlier = self.graph.find_earlier(node_id)
-        if name not in earlier and self.graph.is_complete:
+        if name not in earlier:
             problem = f"`nodes.{name}`: node {name!r} can't have run before {node_id!r}"
             self._add(keys, f"{problem}; {suggest(name, sorted(earlier))}")
 
@@ -366,8 +368,11 @@ class _Checks:
 
     def _check_data(self, keys: Keys, name: str, node_id: str) -> None:
         earlier = self.graph.find_earlier(node_id)
+        if any(self.graph.nodes[each] is None for each in earlier):
+            # A node with faults may be an action that sets it.
+            return
         known = {each for action in earlier for each in self.data_names.get(action, ())}
-        if name not in known and self.graph.is_complete:
+        if name not in known:
             problem = f"`data.{name}`: no action before this node sets it; "
             self._add(keys, problem + suggest(name, sorted(known)))
 

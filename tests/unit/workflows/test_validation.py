@@ -260,6 +260,33 @@ def test_all_faults_are_reported_at_once() -> None:
         assert part in problems
 
 
+def test_faults_elsewhere_hide_no_fault_of_a_variable() -> None:
+    text = change(REVIEW, "${input.text}", "${input.texxt} ${nodes.keep.text} ${data.stop}")
+    hiding = (
+        ("steps: 30", "steps: 0"),
+        ("type: integer}", "type: integr}"),
+        ("timeout: 30s", "timeout: soon"),
+        ("to: score", "to: gone"),
+        ("condition: rejected}\n", "condition: rejected}\n  - {from: end, to: draft}\n"),
+        ("priority: 2", "priority: high"),
+    )
+    for old, new in hiding:
+        problems = " ".join(fault.problem for fault in find_faults(change(text, old, new)))
+        for part in ("'texxt'", "'keep' can't have run before", "`data.stop`: no action before"):
+            assert part in problems, (new, problems)
+    # The broken edge may lead to the node, so what comes before it may have run.
+    text = change(text, "from: tell, to: end}", "from: tell, to: gone}")
+    problems = " ".join(fault.problem for fault in find_faults(text))
+    assert "'texxt'" in problems
+    assert "'keep'" not in problems
+    assert "there is no node 'gone'; there are: ask, check" in problems
+
+
+def test_an_edge_with_a_wrong_field_still_leads_to_its_node() -> None:
+    (fault,) = find_faults(change(REVIEW, "to: score}", "to: score, priority: high}"))
+    assert fault.where == "edges[1].priority"
+
+
 @pytest.mark.parametrize("text", [REVIEW, PARALLEL])
 def test_valid_files_have_no_faults(text: str) -> None:
     validation = validate_source(parse_source(text.encode(), "w.yaml"))
