@@ -231,6 +231,9 @@ class _Builder:
         text = event.value
         if self._open and isinstance(self._open[-1].value, dict) and self._open[-1].key is None:
             self._take_key(self._open[-1], text, position)
+            if text == "<<" and event.style not in _QUOTED_STYLES:
+                problem = "is a merge key, which YAML 1.2 does not have; write the fields here"
+                self._document.add((*self._open[-1].keys, text), problem)
             return
         is_text = event.style in _QUOTED_STYLES
         value = text if is_text or event.tag == _STRING_TAG else _resolve(text)

@@ -49,6 +49,16 @@ _CHAIN: Final = re.compile(
 )
 _INDEX: Final = re.compile(r"""\[\s*(?:'(\w+)'|"(\w+)")\s*\]""")
 _PLACE: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
+_MISSING: Final = re.compile(r"^Undefined variable or function: '(\w+)'")
+_TAKEN: Final = {
+    "size": "a string, an array or an object",
+    **dict.fromkeys(("contains", "endsWith", "matches", "startsWith"), "a string, of a string"),
+    **dict.fromkeys(("double", "int", "uint"), "a number or a string"),
+    "string": "a number or a string",
+    **dict.fromkeys(("duration", "timestamp"), "a string"),
+    **{name: "a timestamp" for name in FUNCTIONS if name.startswith("get")},
+}
+"""What functions take, in words."""
 _OPENING: Final = "${"
 _PATH: Final = re.compile(r"(?:input|nodes|last|data|message)(?:\.[A-Za-z_]\w*)*|steps", re.ASCII)
 _PLAIN_TEXT: Final = re.compile(r"\"[^\"\\\n]*\"")
@@ -64,6 +74,10 @@ _T = TypeVar("_T")
 
 class ExpressionError(ValueError):
     """An expression that can't be parsed, or that fails with the values of a run."""
+
+
+class ExpressionTypeError(ExpressionError):
+    """An expression that fails because of the types of the values that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +141,8 @@ class Expression:
         except BaseException as error:
             if not _is_of_library(error):
                 raise
+            if problem := _find_type_problem(error):
+                raise ExpressionTypeError(f"{self.source}: {problem}") from None
             raise ExpressionError(f"{self.source}: {_shorten(error)}") from None
 
     def _select(self, variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,7 +191,9 @@ def _follow(path: Sequence[str], variables: Mapping[str, Any]) -> Any:  # noqa: 
         elif isinstance(value, Mapping) and name in value:
             value = value[name]
         else:
-            raise ExpressionError(f"{'.'.join(path)}: there is no {name!r}")
+            has_fields = value is None or isinstance(value, Mapping)
+            kind = ExpressionError if has_fields else ExpressionTypeError
+            raise kind(f"{'.'.join(path)}: there is no {name!r}")
     return value
 
 
@@ -236,6 +254,22 @@ def _compile(source: str) -> Any:  # noqa: ANN401  a program of the library
         problem = problem.replace("mismatched input '<EOF>'", "it ends too early")
         place = f"line {line}, column {column}" if line != "1" else f"column {column}"
         raise ExpressionError(f"is not CEL: {place}: {problem}") from None
+
+
+def _find_type_problem(error: BaseException) -> str:
+    """Return what is wrong with the types of an operator or a function; empty: nothing is."""
+    if isinstance(error, TypeError):
+        text = str(error)
+        if text.startswith("No such overload"):
+            text = "an operator or a field does not take values of these types"
+        text, _, _ = text.partition(". CEL")
+        return f"{text}; convert with int(x), double(x) or string(x)"
+    # The library has no other words for a function that it has for other types.
+    missing = _MISSING.search(str(error)) if isinstance(error, RuntimeError) else None
+    if missing is None or missing[1] not in FUNCTIONS:
+        return ""
+    taken = _TAKEN.get(missing[1], "other values")
+    return f"`{missing[1]}` does not take these values; it takes {taken}"
 
 
 def _is_of_library(error: BaseException) -> bool:
@@ -354,7 +388,9 @@ def parse_each(source: str) -> list[Expression | ExpressionError]:
         try:
             return Expression.parse(expression)
         except ExpressionError as error:
-            return error
+            # Columns are those of the expression, so a longer text needs its name.
+            is_whole = source == f"{_OPENING}{expression}}}"
+            return error if is_whole else ExpressionError(f"`{expression}`: {error}")
 
     try:
         return [piece for piece in _split(source, parse) if not isinstance(piece, str)]

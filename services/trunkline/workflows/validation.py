@@ -4,7 +4,7 @@ Validation runs no code of the workflow: the modules of functions are read, not 
 agents, tools and workflows are checked only against a mesh that is known.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from trunkline.workflows.definition import (
     AgentNode,
     ApprovalNode,
     ConditionNode,
+    EndNode,
     Node,
     ToolNode,
     WaitNode,
@@ -24,7 +25,13 @@ from trunkline.workflows.definition import (
     parse_duration,
 )
 from trunkline.workflows.documents import Fault, Keys
-from trunkline.workflows.expressions import Expression, ExpressionError, parse_each
+from trunkline.workflows.expression_types import ExpressionTypes, Outcome, describe, list_kinds
+from trunkline.workflows.expressions import (
+    Expression,
+    ExpressionError,
+    Template,
+    parse_each,
+)
 from trunkline.workflows.graph_checks import GraphChecks
 from trunkline.workflows.handlers import find_function_problem
 from trunkline.workflows.reader import WorkflowSource, convert_source, read_source, suggest
@@ -129,6 +136,7 @@ class _Checks:
     graph: GraphChecks = field(init=False)
     data_names: dict[str, set[str]] = field(default_factory=dict)
     """The names of values that each action sets."""
+    types: ExpressionTypes = field(init=False)
 
     def run(self) -> None:
         self.graph = GraphChecks(self.source)
@@ -136,6 +144,7 @@ class _Checks:
         for node_id, node in self.graph.nodes.items():
             if isinstance(node, ActionNode):
                 self.data_names[node_id] = set(node.set)
+        self.types = ExpressionTypes(None, {})
         value = self.source.document.value
         found = len(self.source.document.faults)
         for key in ("inputs", "outputs"):
@@ -144,6 +153,9 @@ class _Checks:
         has_schemas = len(self.source.document.faults) == found
         if self.source.inputs is not None and has_schemas:
             self._check_defaults(self.source.inputs)
+        if has_schemas:
+            self.types = ExpressionTypes(self.source.inputs, self._list_literals())
+            self._check_outputs()
         for node in self.graph.nodes.values():
             if node is not None:
                 self._check_node(self.graph.keys_of(node.id), node)
@@ -299,10 +311,8 @@ class _Checks:
                 if schema.get("additionalProperties") is False:
                     near = suggest(name, list(properties))
                     self._add((*keys, name), f"there is no argument {name!r}; {near}")
-            elif not _has_template(value):
-                validator = build_validator({**schema, **_as_root(properties[name])})
-                for error in list(validator.iter_errors(value))[:5]:
-                    self._add((*keys, name, *error.absolute_path), error.message)
+            else:
+                self._check_value((*keys, name), value, properties[name], schema)
 
     def _check_templates(self, keys: Keys, value: Any, node_id: str) -> None:  # noqa: ANN401
         if isinstance(value, str):
@@ -328,13 +338,18 @@ class _Checks:
         except ExpressionError as error:
             self._add(keys, str(error))
             return
-        self._check_names(keys, expression, node_id, has_message=has_message)
+        outcome = self._check_names(keys, expression, node_id, has_message=has_message)
+        values = None if "?" in text else outcome.values
+        if values and not any(isinstance(value, bool) for value in values):
+            problem = f"`{text}` is {describe(values)}; a condition has to be true or false"
+            self._add(keys, f"{problem}, such as `input.count > 0`")
 
     def _check_names(
         self, keys: Keys, expression: Expression, node_id: str, *, has_message: bool
-    ) -> None:
+    ) -> Outcome:
         if "message" in expression.variables and not has_message:
             self._add(keys, "`message` is only for the `when` of a wait; read `last` instead")
+        found = len(self.source.document.faults)
         for path in expression.references:
             match path:
                 case ("nodes", name, *fields):
@@ -348,6 +363,114 @@ class _Checks:
                     self._check_input(keys, name)
                 case _:
                     pass
+        if len(self.source.document.faults) > found:
+            return Outcome()
+        outcome = self.types.check(expression)
+        if outcome.problem:
+            self._add(keys, outcome.problem)
+        return outcome
+
+    def _list_literals(self) -> dict[str, list[Any]]:
+        """Return the values that actions set, by name, where all actions set literals."""
+        values: dict[str, list[Any]] = {}
+        if None in self.graph.nodes.values():
+            return values
+        sets = [node.set for node in self.graph.nodes.values() if isinstance(node, ActionNode)]
+        for name in {name for each in sets for name in each}:
+            found = [each[name] for each in sets if name in each]
+            if not any(map(_has_template, found)):
+                values[name] = found
+        return values
+
+    def _check_outputs(self) -> None:
+        """Check what ends answer against `outputs`, as far as it is known before a run."""
+        schema = self.source.document.value.get("outputs")
+        if not isinstance(schema, Mapping):
+            return
+        for node in self.graph.nodes.values():
+            if not isinstance(node, EndNode) or node.state != "completed" or node.output is None:
+                continue
+            keys: Keys = (*self.graph.keys_of(node.id), "output")
+            kinds = list_kinds(self._find_values(node.output) or ())
+            if kinds == ["string"]:
+                # A text is the answer's field `text`.
+                self._check_value(keys, {"text": node.output}, schema, schema, is_text=True)
+            elif kinds and not {"string", "null"} & {*kinds}:
+                self._check_value(keys, node.output, schema, schema)
+
+    def _check_value(
+        self,
+        keys: Keys,
+        value: Any,  # noqa: ANN401  a JSON value, with expressions
+        schema: Any,  # noqa: ANN401  a JSON Schema
+        root: Mapping[str, Any],
+        *,
+        is_text: bool = False,
+    ) -> None:
+        """Check a value with expressions in it against a schema, as far as it is known.
+
+        With `is_text`, it is an answer that is only a text.
+        """
+        if not isinstance(schema, Mapping):
+            return
+        if not _has_template(value):
+            validator = build_validator({**root, **_as_root(schema)})
+            try:
+                errors = list(validator.iter_errors(value))[:5]
+            except Exception:  # noqa: BLE001  a reference to nowhere; the run says it, too
+                return
+            for error in errors:
+                place = () if is_text else error.absolute_path
+                self._add((*keys, *place), error.message)
+            return
+        kind = schema.get("type")
+        allowed = [kind] if isinstance(kind, str) else list(kind or ())
+        values = self._find_values(value)
+        if values and allowed and not any(_fits(each, allowed) for each in values):
+            problem = f"is {describe(values)}, and has to be of type {' or '.join(allowed)}"
+            self._add(keys, problem)
+        elif isinstance(value, Mapping):
+            self._check_fields(keys, value, schema, root, is_text=is_text)
+        elif isinstance(value, list | tuple):
+            for index, item in enumerate(value):
+                self._check_value((*keys, index), item, schema.get("items"), root)
+
+    def _check_fields(
+        self,
+        keys: Keys,
+        value: Mapping[str, Any],
+        schema: Mapping[str, Any],
+        root: Mapping[str, Any],
+        *,
+        is_text: bool,
+    ) -> None:
+        properties = schema.get("properties")
+        properties = properties if isinstance(properties, Mapping) else {}
+        for name in schema.get("required", ()):
+            if name not in value:
+                self._add(keys, f"{name!r} is missing, which is required")
+        for name, item in value.items():
+            place = keys if is_text else (*keys, name)
+            if name in properties:
+                self._check_value(place, item, properties[name], root)
+            elif schema.get("additionalProperties") is False and "patternProperties" not in schema:
+                self._add(
+                    place, f"there is no property {name!r}; {suggest(name, list(properties))}"
+                )
+
+    def _find_values(self, value: Any) -> Sequence[Any] | None:  # noqa: ANN401  a JSON value
+        """Return a value of each form that a text or a JSON value has; None: not known."""
+        if not isinstance(value, str) or "$" not in value:
+            return (value,)
+        try:
+            template = Template.parse(value)
+        except ExpressionError:
+            return None
+        if len(template.pieces) == 1 and isinstance(template.pieces[0], Expression):
+            expression = template.pieces[0]
+            # The forms of a choice are not all known from the samples.
+            return None if "?" in expression.source else self.types.check(expression).values
+        return (value,)
 
     def _check_earlier(self, keys: Keys, name: str, node_id: str) -> None:
         if name not in self.graph.nodes:
@@ -401,6 +524,14 @@ def _find_texts(value: Any, keys: Keys, names: Collection[str]) -> list[tuple[Ke
     for key, item in items:
         found += _find_texts(item, (*keys, key), names)
     return found
+
+
+def _fits(value: Any, kinds: Collection[str]) -> bool:  # noqa: ANN401  a JSON value
+    """Return whether a value is of one of the types of JSON Schema."""
+    (kind,) = list_kinds([value])
+    if kind == "number" and value.is_integer():
+        kind = "integer"
+    return kind in kinds or (kind == "integer" and "number" in kinds)
 
 
 def _has_template(value: Any) -> bool:  # noqa: ANN401  a JSON value
