@@ -107,6 +107,11 @@ def find_outcome(state: StateValue, metadata: struct_pb2.Struct) -> TaskOutcome 
     return TaskOutcome.PARTIAL if is_partial else TaskOutcome.COMPLETE
 
 
+def is_paused(metadata: struct_pb2.Struct) -> bool:
+    """Return whether the metadata of a task says that it is paused."""
+    return PAUSED_KEY in metadata.fields and metadata.fields[PAUSED_KEY].bool_value
+
+
 def state_name(state: StateValue) -> str:
     """Return the name that people read: `completed` for TASK_STATE_COMPLETED."""
     return task_pb2.TaskState.Name(state).removeprefix("TASK_STATE_").lower().replace("_", "-")

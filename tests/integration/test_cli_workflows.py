@@ -135,11 +135,45 @@ async def test_a_started_run_is_paused_resumed_and_canceled(mesh: MeshProcess) -
     paused = await run("workflow", "pause", task_id, *where)
     resumed = await run("workflow", "resume", task_id, *where)
     assert (paused.json["paused"], resumed.json["paused"]) == (True, False)
+    shown = await run("task", task_id, "--mesh", mesh.mesh_address)
+    assert ", paused" not in shown.out
+    await run("workflow", "pause", task_id, *where)
+    shown = await run("task", task_id, "--mesh", mesh.mesh_address)
+    assert f"working, paused (`trunkline workflow resume {task_id}`" in " ".join(shown.out.split())
     canceled = await run("cancel", task_id, *where)
     assert canceled.json["state"] == "canceled"
     ended = await run("workflow", "pause", task_id, *where)
     assert ended.exit == 1
     assert "canceled" in ended.err
+
+
+async def test_the_id_of_a_started_run_is_all_that_is_printed_and_its_path_is_drawn(
+    mesh: MeshProcess, folder: Path
+) -> None:
+    started = await run("workflow", "start", "held", "--url", mesh.http_url)
+    (task_id,) = started.out.split()
+    ran = await run("workflow", "run", "parrot", "hi", "--url", mesh.http_url, "--json")
+    where = ("--mesh", mesh.mesh_address, "--data", str(folder / "data"))
+    drawn = await run("workflow", "show", ran.json["task_id"], *where)
+    assert "class n0,n1,n2 visited" in drawn.out, drawn.err
+    named = await run("workflow", "show", "parrot", *where)
+    assert "ask<br/>agent echo" in named.out
+    assert "visited" not in named.out
+    failed = await run("workflow", "show", task_id, *where, "--failed", "hold")
+    assert "the path of a task is that of its run" in failed.err
+    elsewhere = await run(
+        "workflow", "show", task_id, *where[:2], "--data", str(folder / "elsewhere")
+    )
+    assert "name the data directory of its mesh with --data" in elsewhere.err
+    asked = await run(
+        "ask", "@echo say 7, then @echo repeat that", "--url", mesh.http_url, "--json"
+    )
+    plan = await run("workflow", "show", asked.json["task_id"], *where)
+    assert "class n1,n2 visited" in plan.out, plan.out + plan.err
+    await run("cancel", task_id, "--mesh", mesh.mesh_address)
+    nothing = await run("workflow", "list", "--data", str(folder / "elsewhere"))
+    assert (nothing.exit, nothing.out) == (0, "")
+    assert "serve one with `trunkline up --workflow FILE`" in nothing.err
 
 
 async def test_a_run_is_controlled_by_graphql(mesh: MeshProcess) -> None:

@@ -8,7 +8,8 @@ from typing import Final, TypeAlias
 import strawberry
 from strawberry.scalars import JSON
 
-from trunkline.task_states import PAUSED_KEY, TERMINAL
+from trunkline.client import run_paths
+from trunkline.task_states import PAUSED_KEY, TERMINAL, is_paused
 from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.graphql.context import Info, to_time
@@ -18,7 +19,6 @@ from trunkline_bridge.workflows.operations import JournalEvent, RunCursor
 
 _STATE: Final = "TASK_STATE_"
 _MAX_CURSOR: Final = 2**63 - 1
-_WAITING: Final = "waiting"
 
 
 @strawberry.enum(name="RunState", description="The state of a run: that of its task.")
@@ -60,6 +60,18 @@ class NodeVisit:
     start_time: datetime | None
     end_time: datetime | None
 
+    @staticmethod
+    def build(visit: run_paths.NodeVisit) -> "NodeVisit":
+        """Return a node of a path."""
+        return NodeVisit(
+            node=strawberry.ID(visit.node),
+            label=visit.label,
+            is_error=visit.is_error,
+            summary=visit.summary,
+            start_time=to_time(visit.start_time),
+            end_time=None if visit.end_time is None else to_time(visit.end_time),
+        )
+
 
 @object_type(name="RunAnswer")
 class RunAnswer:
@@ -91,7 +103,7 @@ class RunNode:
             id=strawberry.ID(task.id),
             state=RunStateName.build(task.status.state),
             status_text=_join_texts(task.status.message.parts),
-            is_paused=bool(struct_json(task.metadata).get(PAUSED_KEY)),
+            is_paused=is_paused(task.metadata),
             status_time=to_time(task.status.timestamp),
             snapshot=snapshot,
         )
@@ -109,7 +121,7 @@ class RunNode:
     @field
     async def version(self, info: Info) -> int | None:
         """Return the version that the run began with."""
-        return find_version(await self._read(info))
+        return run_paths.find_version(await self._read(info))
 
     @field
     async def context_id(self, info: Info) -> str:
@@ -143,7 +155,7 @@ class RunNode:
         Null: the events of the run are not retained any more.
         """
         steps = await self._read_steps(info)
-        return None if steps is None else find_path(steps)
+        return None if steps is None else list(map(NodeVisit.build, _find_path(steps)))
 
     @field
     async def current_nodes(self, info: Info) -> list[strawberry.ID]:
@@ -151,7 +163,9 @@ class RunNode:
         if (await self._read(info)).task.status.state in TERMINAL:
             return []
         steps = await self._read_steps(info)
-        return [visit.node for visit in find_path(steps or ()) if visit.end_time is None]
+        return [
+            strawberry.ID(visit.node) for visit in _find_path(steps or ()) if visit.end_time is None
+        ]
 
     @field
     async def drawing(self, info: Info) -> str | None:
@@ -161,18 +175,17 @@ class RunNode:
         """
         context = info.context
         snapshot = await self._read(info)
-        version = find_version(snapshot)
+        version = run_paths.find_version(snapshot)
         if version is None:
             return None
-        path = find_path(await self._read_steps(info) or ())
-        failed = next((visit.node for visit in reversed(path) if visit.is_error), "")
+        path = _find_path(await self._read_steps(info) or ())
         return await context.call(
             context.mesh.workflows.draw(
                 context.caller,
                 snapshot.agent,
                 version,
-                visited=[visit.node for visit in path if visit.end_time is not None],
-                failed=failed,
+                visited=run_paths.list_visited(path),
+                failed=run_paths.find_failed(path),
             )
         )
 
@@ -306,49 +319,8 @@ def parse_cursor(text: str | None) -> RunCursor:
     return cursor
 
 
-def find_version(snapshot: snapshot_pb2.TaskSnapshot) -> int | None:
-    """Return the version of a run; None if it has not begun, or is none of a workflow file."""
-    for plan in snapshot.plans:
-        name, _, number = plan.plan_id.rpartition("@")
-        if name == snapshot.agent and number.isdecimal():
-            return int(number)
-    return None
-
-
-def find_path(steps: Iterable[JournalEvent]) -> list[NodeVisit]:
-    """Return the nodes that a run executed, in the order in which they began."""
-    visits: list[NodeVisit] = []
-    # Those that have not ended, by their nodes. One that waited, or whose host died, begins again.
-    current: dict[str, NodeVisit] = {}
-    for _, header, event in steps:
-        if event.HasField("step_started"):
-            node = event.step_started.step_id
-            if node not in current:
-                current[node] = NodeVisit(
-                    node=strawberry.ID(node),
-                    label="",
-                    is_error=False,
-                    summary="",
-                    start_time=to_time(header.time),
-                    end_time=None,
-                )
-                visits.append(current[node])
-        elif event.HasField("step_finished"):
-            _finish(current, event.step_finished, to_time(header.time))
-    return visits
-
-
-def _finish(
-    current: dict[str, NodeVisit], finished: event_pb2.StepFinished, time: datetime | None
-) -> None:
-    visit = current.get(finished.step_id)
-    if visit is None:
-        return
-    visit.label, visit.summary = finished.label, finished.summary
-    visit.is_error = finished.is_error
-    if finished.label != _WAITING:
-        visit.end_time = time
-        del current[finished.step_id]
+def _find_path(steps: Iterable[JournalEvent]) -> list[run_paths.NodeVisit]:
+    return run_paths.find_path((header, event) for _, header, event in steps)
 
 
 _Time: TypeAlias = datetime | None

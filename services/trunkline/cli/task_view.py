@@ -11,7 +11,14 @@ from trunkline.cli.model_calls import ModelCalls, count_model_calls
 from trunkline.cli.terminal import paint_state, print_json, print_wrapped
 from trunkline.cli.times import describe_time, render_duration, time_cell
 from trunkline.errors import TraceNotFoundError, UnsupportedOperationError
-from trunkline.task_states import INTERRUPTED, TERMINAL, TaskOutcome, find_outcome, state_name
+from trunkline.task_states import (
+    INTERRUPTED,
+    TERMINAL,
+    TaskOutcome,
+    find_outcome,
+    is_paused,
+    state_name,
+)
 from trunkline.tasks.approvals import render_decision
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 
@@ -120,6 +127,8 @@ def _identity(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
     outcome = find_outcome(status.state, snapshot.task.metadata)
     partial = " (partial: a part of the answer is missing)"
     state += partial if outcome is TaskOutcome.PARTIAL else ""
+    if is_paused(snapshot.task.metadata) and status.state not in TERMINAL:
+        state += f", paused (`trunkline workflow resume {snapshot.task.id}` goes on)"
     yield f"state     {state}" + (f": {text}" if text else "")
     yield f"agent     {snapshot.agent}, turn {snapshot.turn}"
     yield f"context   {snapshot.task.context_id}"

@@ -1,19 +1,16 @@
 """`trunkline workflow export`: writes a workflow, or the plan of a supervisor's task, as a file."""
 
 import asyncio
-import os
 from pathlib import Path
 
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.terminal import print_stderr, write
-from trunkline.cli.workflow_files import FORMATS, load_source
+from trunkline.cli.workflow_files import FORMATS, is_source, load_source
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.supervisor.plan_export import export_plan, has_files
 from trunkline.workflows.builders import dump_workflow
 from trunkline.workflows.definition import Workflow
-from trunkline.workflows.loading import SUFFIXES
-from trunkline.workflows.plugins import list_plugin_names
 
 
 def export_workflow(
@@ -39,7 +36,7 @@ def export_workflow(
     file_format = file_format or ("json" if is_json else "yaml")
     if file_format not in FORMATS:
         raise InvalidArgumentError("--format", f"{file_format!r} is none of: {', '.join(FORMATS)}")
-    if _is_workflow(source):
+    if is_source(source):
         if name:
             raise InvalidArgumentError("--name", "is for the plan of a task; a file has its name")
         workflow = load_source(source)
@@ -55,12 +52,6 @@ def export_workflow(
         raise ConfigurationError(str(output), f"can't be written: {error.strerror}") from error
     print_stderr(f"wrote {output}")
     return ExitCode.OK
-
-
-def _is_workflow(source: str) -> bool:
-    path = Path(source)
-    is_file = path.suffix in SUFFIXES or os.sep in source or path.exists()
-    return is_file or source in list_plugin_names()
 
 
 async def _read_plan(task_id: str, name: str, mesh: str | None, account: str) -> Workflow:

@@ -1,4 +1,4 @@
-"""`trunkline workflow validate`, `show` and `diff`: the commands for workflow files."""
+"""`trunkline workflow validate` and `diff`: the commands for workflow files."""
 
 import asyncio
 import os
@@ -10,12 +10,13 @@ from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.terminal import print_json, print_stderr, write
 from trunkline.client.services import TOOL_SERVERS_TIMEOUT_S
-from trunkline.errors import ConfigurationError, InvalidArgumentError
+from trunkline.errors import ConfigurationError
 from trunkline.tasks.content import to_json
 from trunkline.workflows.definition import Workflow
 from trunkline.workflows.differences import list_differences
-from trunkline.workflows.drawing import RunPath, draw_mermaid, draw_svg
-from trunkline.workflows.plugins import load_workflow_plugin
+from trunkline.workflows.documents import Fault
+from trunkline.workflows.loading import SUFFIXES
+from trunkline.workflows.plugins import list_plugin_names, load_workflow_plugin
 from trunkline.workflows.validation import MeshNames, Validation, load_workflow, validate_file
 
 FORMATS: Final = ("yaml", "json")
@@ -24,13 +25,14 @@ FORMATS: Final = ("yaml", "json")
 def validate_files(files: Sequence[Path], mesh: str | None, *, as_json: bool) -> ExitCode:
     """Print all faults of files. Names are checked against a mesh if one is named.
 
+    A file that can't be read is a fault, so that the others are reported.
+
     Raises:
-        ConfigurationError: a file can't be read.
         PeerUnavailableError: the mesh does not answer.
     """
     is_mesh_known = mesh is not None or bool(os.environ.get("TRUNKLINE_MESH"))
     names = asyncio.run(_fetch_names(mesh)) if is_mesh_known else MeshNames()
-    validations = {str(file): validate_file(file, names) for file in files}
+    validations = {str(file): _validate(file, names) for file in files}
     if as_json:
         print_json({name: _to_json(validation) for name, validation in validations.items()})
     else:
@@ -40,29 +42,11 @@ def validate_files(files: Sequence[Path], mesh: str | None, *, as_json: bool) ->
     return ExitCode.OK if is_valid else ExitCode.FAILED
 
 
-def show_file(file: Path, svg: Path | None, visited: Sequence[str], failed: str) -> ExitCode:
-    """Draw a workflow: print Mermaid text, or write an SVG.
-
-    Raises:
-        ConfigurationError: the file has faults, or the SVG can't be written.
-        InvalidArgumentError: a node of the path is not in the workflow.
-    """
-    workflow = load_source(file)
-    known = {node.id for node in workflow.nodes}
-    for option, names in (("--visited", visited), ("--failed", [failed] if failed else [])):
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise InvalidArgumentError(option, f"the workflow has no node {unknown[0]!r}")
-    path = RunPath(tuple(visited), failed)
-    if svg is None:
-        write(draw_mermaid(workflow, path))
-        return ExitCode.OK
+def _validate(file: Path, names: MeshNames) -> Validation:
     try:
-        svg.write_text(draw_svg(workflow, path), encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(str(svg), f"can't be written: {error.strerror}") from error
-    print_stderr(f"wrote {svg}")
-    return ExitCode.OK
+        return validate_file(file, names)
+    except ConfigurationError as error:
+        return Validation(None, (Fault(str(file), 1, 1, "", error.problem),))
 
 
 def diff_files(old: Path, new: Path, *, as_json: bool) -> ExitCode:
@@ -83,6 +67,13 @@ def load_source(source: str | Path) -> Workflow:
     """Read a workflow, of a file or an installed one by its name. Raises as `load_workflow`."""
     plugin = load_workflow_plugin(str(source))
     return load_workflow(source if plugin is None else plugin.file)
+
+
+def is_source(source: str) -> bool:
+    """Return whether a source is a file or an installed workflow, and no name or task of a mesh."""
+    path = Path(source)
+    is_file = path.suffix in SUFFIXES or os.sep in source or path.exists()
+    return is_file or source in list_plugin_names()
 
 
 async def _fetch_names(mesh: str | None) -> MeshNames:

@@ -10,10 +10,9 @@ from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.options import build_agent_url, load_command_settings, resolve_base_url
 from trunkline.cli.streamed_answer import StreamedAnswer
-from trunkline.cli.terminal import print_json
+from trunkline.cli.terminal import print_json, print_stderr
 from trunkline.errors import InvalidArgumentError
-from trunkline.task_states import PAUSED_KEY
-from trunkline.tasks.lifecycle import state_name
+from trunkline.task_states import is_paused, state_name
 from trunkline.v1 import snapshot_pb2
 from trunkline.workflows.loading import SUFFIXES
 from trunkline.workflows.plugins import list_plugin_names
@@ -75,14 +74,21 @@ async def start_workflow(
     if as_json:
         print_json({"task_id": answer.task_id, "state": answer.state})
     else:
-        print(f"{answer.task_id} {answer.state}")
+        # Scripts read the id from stdout.
+        print(answer.task_id)
     return ExitCode.OK
 
 
 async def list_workflows(data_dir: Path | None, *, as_json: bool) -> ExitCode:
     """Print the published workflows of a data directory: name, current version, all versions."""
     versions = _open_versions(data_dir)
-    for name in versions.list_names():
+    names = versions.list_names()
+    if not names:
+        print_stderr(
+            f"no workflow is published in {versions.data_dir}; serve one with "
+            "`trunkline up --workflow FILE`, or name another folder with --data"
+        )
+    for name in names:
         current = versions.current(name)
         numbers = versions.list_versions(name)
         if as_json:
@@ -145,12 +151,12 @@ async def resume(task_id: str, mesh: str | None, *, account: str, as_json: bool)
 
 def _print_task(snapshot: snapshot_pb2.TaskSnapshot, *, as_json: bool) -> None:
     task = snapshot.task
-    is_paused = task.metadata.fields[PAUSED_KEY].bool_value
+    paused = is_paused(task.metadata)
     state = state_name(task.status.state)
     if as_json:
-        print_json({"task_id": task.id, "state": state, "paused": is_paused})
+        print_json({"task_id": task.id, "state": state, "paused": paused})
     else:
-        print(f"{task.id} {state}{', paused' if is_paused else ''}")
+        print(f"{task.id} {state}{', paused' if paused else ''}")
 
 
 def _open_versions(data_dir: Path | None) -> WorkflowVersions:

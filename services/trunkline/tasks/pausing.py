@@ -2,7 +2,7 @@
 
 import asyncio
 
-from trunkline.task_states import PAUSED_KEY
+from trunkline.task_states import PAUSED_KEY, is_paused
 from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.lifecycle import INTERRUPTED, build_status_event
 from trunkline.v1 import snapshot_pb2, task_pb2
@@ -18,8 +18,7 @@ class TurnPause:
         self._latest = latest
         self._emitter = emitter
         self._running = asyncio.Event()
-        fields = latest.task.metadata.fields
-        if not (PAUSED_KEY in fields and fields[PAUSED_KEY].bool_value):
+        if not is_paused(latest.task.metadata):
             self._running.set()
 
     @property

@@ -9,9 +9,10 @@ import pytest
 from harness.workflows.files import PARALLEL, REVIEW
 from trunkline.cli.config import print_schema
 from trunkline.cli.exits import ExitCode
+from trunkline.cli.workflow_drawing import Origin, show_workflow
 from trunkline.cli.workflow_export import export_workflow
-from trunkline.cli.workflow_files import diff_files, show_file, validate_files
-from trunkline.errors import ConfigurationError, InvalidArgumentError
+from trunkline.cli.workflow_files import diff_files, validate_files
+from trunkline.errors import InvalidArgumentError
 
 
 @pytest.fixture
@@ -38,26 +39,31 @@ def test_faults_are_printed_with_file_and_line(
     assert validate_files([review], None, as_json=False) == ExitCode.OK
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"nosuch\.yaml: can't be read: No such file"):
-        validate_files([tmp_path / "nosuch.yaml"], None, as_json=False)
+def test_a_missing_file_is_a_fault_beside_those_of_the_others(
+    review: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "nosuch.yaml"
+    assert validate_files([missing, review], None, as_json=False) == ExitCode.FAILED
+    printed = capsys.readouterr().out
+    assert f"{missing}:1:1: can't be read: No such file" in printed
+    assert f"ok  {review}\n" in printed
 
 
 def test_show_prints_mermaid_and_writes_an_svg(
     review: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert show_file(review, None, ["start", "draft"], "score") == ExitCode.OK
+    assert show_workflow(str(review), None, ["start", "draft"], "score", Origin()) == ExitCode.OK
     printed = capsys.readouterr().out
     assert printed.startswith("flowchart TD\n")
     assert "class n2 failed" in printed
     svg = tmp_path / "review.svg"
-    assert show_file(review, svg, [], "") == ExitCode.OK
+    assert show_workflow(str(review), svg, [], "", Origin()) == ExitCode.OK
     assert svg.read_text().startswith("<svg ")
     # An installed workflow has a name.
-    assert show_file(Path("direct-broadcast"), None, [], "") == ExitCode.OK
+    assert show_workflow("direct-broadcast", None, [], "", Origin()) == ExitCode.OK
     assert "assign<br/>action send" in capsys.readouterr().out
     with pytest.raises(InvalidArgumentError, match="no node 'nosuch'"):
-        show_file(review, None, ["nosuch"], "")
+        show_workflow(str(review), None, ["nosuch"], "", Origin())
 
 
 def test_an_export_is_the_same_workflow(

@@ -1,4 +1,4 @@
-"""The commands for workflows: validate, show and diff files; export files and plans."""
+"""The commands for workflows: validate and diff files; show and export files and tasks."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,10 +7,10 @@ import typer
 
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.exits import finish
-from trunkline.cli.options import AccountOption, JsonOption, MeshOption
+from trunkline.cli.options import AccountOption, DataOption, JsonOption, MeshOption
 
 workflow = typer.Typer(
-    help="Validate, draw, compare and export workflows.",
+    help="Validate, draw, run and pause workflows, and choose their versions.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -40,8 +40,15 @@ def validate_files(
 
 
 @workflow.command("show")
-def show_file(
-    file: FileArgument,
+def show_workflow(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|NAME|TASK",
+            help="A workflow, YAML or JSON; a published one by its name; or a task of the mesh.",
+            show_default=False,
+        ),
+    ],
     *,
     svg: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Write an SVG there.", show_default=False)
@@ -50,12 +57,16 @@ def show_file(
         str, typer.Option(metavar="ID,ID", help="Mark these nodes as the path of a run.")
     ] = "",
     failed: Annotated[str, typer.Option(metavar="ID", help="Mark this node as failed.")] = "",
+    mesh: MeshOption = None,
+    account: AccountOption = ANONYMOUS_ACCOUNT,
+    data: DataOption = None,
 ) -> None:
-    """Draw a workflow as Mermaid text, or as an SVG."""
-    from trunkline.cli import workflow_files as command
+    """Draw a workflow as Mermaid text, or as an SVG; a task with the path of its run."""
+    from trunkline.cli import workflow_drawing as command
 
     path = [name for name in visited.split(",") if name]
-    finish(lambda: command.show_file(file, svg, path, failed))
+    origin = command.Origin(mesh, account, data)
+    finish(lambda: command.show_workflow(source, svg, path, failed, origin))
 
 
 @workflow.command("diff")
