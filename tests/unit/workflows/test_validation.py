@@ -285,7 +285,7 @@ def test_all_faults_are_reported_at_once() -> None:
 
 
 def test_faults_elsewhere_hide_no_fault_of_a_variable() -> None:
-    text = change(REVIEW, "${input.text}", "${input.texxt} ${nodes.keep.text} ${data.stop}")
+    text = change(REVIEW, "${input.text}", "${input.txxt} ${nodes.keep.text} ${data.stop}")
     hiding = (
         ("steps: 30", "steps: 0"),
         ("type: integer}", "type: integr}"),
@@ -296,12 +296,12 @@ def test_faults_elsewhere_hide_no_fault_of_a_variable() -> None:
     )
     for old, new in hiding:
         problems = " ".join(fault.problem for fault in find_faults(change(text, old, new)))
-        for part in ("'texxt'", "'keep' can't have run before", "`data.stop`: no action before"):
+        for part in ("'txxt'", "'keep' can't have run before", "`data.stop`: no action before"):
             assert part in problems, (new, problems)
     # The broken edge may lead to the node, so what comes before it may have run.
     text = change(text, "from: tell, to: end}", "from: tell, to: gone}")
     problems = " ".join(fault.problem for fault in find_faults(text))
-    assert "'texxt'" in problems
+    assert "'txxt'" in problems
     assert "'keep'" not in problems
     assert "there is no node 'gone'; there are: ask, check" in problems
 
