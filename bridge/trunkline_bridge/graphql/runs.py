@@ -61,7 +61,7 @@ class NodeVisit:
     end_time: datetime | None
 
     @staticmethod
-    def build(visit: run_paths.NodeVisit) -> "NodeVisit":
+    def build(visit: run_paths.VisitedNode) -> "NodeVisit":
         """Return a node of a path."""
         return NodeVisit(
             node=strawberry.ID(visit.node),
@@ -319,7 +319,7 @@ def parse_cursor(text: str | None) -> RunCursor:
     return cursor
 
 
-def _find_path(steps: Iterable[JournalEvent]) -> list[run_paths.NodeVisit]:
+def _find_path(steps: Iterable[JournalEvent]) -> list[run_paths.VisitedNode]:
     return run_paths.find_path((header, event) for _, header, event in steps)
 
 

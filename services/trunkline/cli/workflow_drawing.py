@@ -24,7 +24,7 @@ from trunkline.workflows.versions import WorkflowVersions
 
 
 class Origin(NamedTuple):
-    """Where published workflows and runs are read."""
+    """The mesh, the account and the data directory of published workflows and runs."""
 
     mesh: str | None = None
     account: str = ""

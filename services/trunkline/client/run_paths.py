@@ -12,7 +12,7 @@ _WAITING: Final = "waiting"
 
 
 @dataclass(slots=True)
-class NodeVisit:
+class VisitedNode:
     """A node that a run executed, or executes now: then it has no `end_time`."""
 
     node: str
@@ -35,11 +35,11 @@ def find_version(snapshot: snapshot_pb2.TaskSnapshot) -> int | None:
 
 def find_path(
     events: Iterable[tuple[event_pb2.BatchHeader, event_pb2.Event]],
-) -> list[NodeVisit]:
+) -> list[VisitedNode]:
     """Return the nodes that a run executed, in the order in which they began."""
-    visits: list[NodeVisit] = []
+    visits: list[VisitedNode] = []
     # Those that have not ended, by their nodes. One that waited, or whose host died, begins again.
-    current: dict[str, NodeVisit] = {}
+    current: dict[str, VisitedNode] = {}
     for header, event in events:
         if header.HasField("origin"):
             # Another agent's, which this one forwards.
@@ -47,25 +47,25 @@ def find_path(
         if event.HasField("step_started"):
             node = event.step_started.step_id
             if node not in current:
-                current[node] = NodeVisit(node, header.time)
+                current[node] = VisitedNode(node, header.time)
                 visits.append(current[node])
         elif event.HasField("step_finished"):
             _finish(current, event.step_finished, header.time)
     return visits
 
 
-def list_visited(path: Iterable[NodeVisit]) -> list[str]:
+def list_visited(path: Iterable[VisitedNode]) -> list[str]:
     """Return the nodes that have ended, in the order in which they began."""
     return [visit.node for visit in path if visit.end_time is not None]
 
 
-def find_failed(path: Iterable[NodeVisit]) -> str:
+def find_failed(path: Iterable[VisitedNode]) -> str:
     """Return the last node that failed; empty: none did."""
     return next((visit.node for visit in reversed([*path]) if visit.is_error), "")
 
 
 def _finish(
-    current: dict[str, NodeVisit],
+    current: dict[str, VisitedNode],
     finished: event_pb2.StepFinished,
     time: timestamp_pb2.Timestamp,
 ) -> None:

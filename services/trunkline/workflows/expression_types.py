@@ -48,13 +48,13 @@ _NAMES: Final = {
 _Path = tuple[str, ...]
 
 
-class Outcome(NamedTuple):
-    """What is known of an expression before it runs."""
+class TypeFinding(NamedTuple):
+    """The knowledge of an expression before it runs."""
 
     values: Sequence[Any] | None = None
     """A value of each form that it may have; None: not known."""
     problem: str = ""
-    """Why it fails for all values of the declared types; empty: it may not."""
+    """The reason why it fails for all values of the declared types; empty: it may not."""
 
 
 @dataclass(slots=True)
@@ -65,31 +65,31 @@ class ExpressionTypes:
     """The schema of the input."""
     data: Mapping[str, Sequence[Any]]
     """The values that actions set, where all are literals."""
-    _known: dict[str, Outcome] = field(default_factory=dict)
+    _known: dict[str, TypeFinding] = field(default_factory=dict)
 
-    def check(self, expression: Expression) -> Outcome:
+    def check(self, expression: Expression) -> TypeFinding:
         """Evaluate an expression on samples of what it reads."""
         outcome = self._known.get(expression.source)
         if outcome is None:
             outcome = self._known[expression.source] = self._check(expression)
         return outcome
 
-    def _check(self, expression: Expression) -> Outcome:
+    def _check(self, expression: Expression) -> TypeFinding:
         try:
             expression = Expression.parse(_HAS.sub("true", expression.source))
         except ExpressionError:
-            return Outcome()
+            return TypeFinding()
         samples: dict[_Path, Sequence[Any]] = {}
         for path in expression.references:
             found = self._find(path)
             if found is None:
-                return Outcome()
+                return TypeFinding()
             samples[found[0]] = found[1]
         values: list[Any] = []
         problem, is_typed = "", False
         combinations = _combine(list(samples.values()))
         if combinations is None:
-            return Outcome()
+            return TypeFinding()
         for chosen in combinations:
             try:
                 values.append(expression.evaluate(_nest(samples, chosen)))
@@ -98,9 +98,9 @@ class ExpressionTypes:
             except ExpressionError:
                 is_typed = True
         if values or is_typed or not problem:
-            return Outcome(None if is_typed else values)
+            return TypeFinding(None if is_typed else values)
         read = (f"`{'.'.join(path)}` is {describe(found)}" for path, found in samples.items())
-        return Outcome(None, "; ".join((problem, *read)))
+        return TypeFinding(None, "; ".join((problem, *read)))
 
     def _find(self, path: _Path) -> tuple[_Path, Sequence[Any]] | None:
         """Return the samples of what a path reads, and the part of it that they stand for."""

@@ -58,7 +58,7 @@ _TAKEN: Final = {
     **dict.fromkeys(("duration", "timestamp"), "a string"),
     **{name: "a timestamp" for name in FUNCTIONS if name.startswith("get")},
 }
-"""What functions take, in words."""
+"""The values that functions take, in words."""
 _OPENING: Final = "${"
 _PATH: Final = re.compile(r"(?:input|nodes|last|data|message)(?:\.[A-Za-z_]\w*)*|steps", re.ASCII)
 _PLAIN_TEXT: Final = re.compile(r"\"[^\"\\\n]*\"")

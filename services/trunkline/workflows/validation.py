@@ -25,7 +25,7 @@ from trunkline.workflows.definition import (
     parse_duration,
 )
 from trunkline.workflows.documents import Fault, Keys
-from trunkline.workflows.expression_types import ExpressionTypes, Outcome, describe, list_kinds
+from trunkline.workflows.expression_types import ExpressionTypes, TypeFinding, describe, list_kinds
 from trunkline.workflows.expressions import (
     Expression,
     ExpressionError,
@@ -346,7 +346,7 @@ class _Checks:
 
     def _check_names(
         self, keys: Keys, expression: Expression, node_id: str, *, has_message: bool
-    ) -> Outcome:
+    ) -> TypeFinding:
         if "message" in expression.variables and not has_message:
             self._add(keys, "`message` is only for the `when` of a wait; read `last` instead")
         found = len(self.source.document.faults)
@@ -364,7 +364,7 @@ class _Checks:
                 case _:
                     pass
         if len(self.source.document.faults) > found:
-            return Outcome()
+            return TypeFinding()
         outcome = self.types.check(expression)
         if outcome.problem:
             self._add(keys, outcome.problem)
