@@ -90,6 +90,7 @@ GEN_AI_TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
 # Values of GEN_AI_OPERATION_NAME. A span's name is this value and the name of the agent, tool or
 # model.
 INVOKE_AGENT: Final = "invoke_agent"
+INVOKE_WORKFLOW: Final = "invoke_workflow"
 PLAN: Final = "plan"
 EXECUTE_TOOL: Final = "execute_tool"
 CHAT: Final = "chat"
@@ -133,6 +134,8 @@ NODE: Final = "trunkline.langgraph.node"
 STEP: Final = "trunkline.langgraph.step"
 # The type of a message between agents.
 MESSAGE_TYPE: Final = "trunkline.message.type"
+# Failed attempts before this one to deliver a message.
+MESSAGE_RESEND_COUNT: Final = "trunkline.message.resend_count"
 WORKFLOW_NAME: Final = "trunkline.workflow.name"
 WORKFLOW_VERSION: Final = "trunkline.workflow.version"
 ROUTE_AGENT: Final = "trunkline.route.agent"

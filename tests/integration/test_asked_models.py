@@ -54,7 +54,7 @@ async def test_an_object_comes_from_the_agents_model_once_it_fits(
     with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
         await mesh.join(mood, agent_options={"mood": AgentSettings(model="openai:any")})
         assert texts(await mesh.ask("What a day!", agent="mood")) == ["happy"]
-        spans = [span for span in memory.get_finished_spans() if span.name == "chat openai:any"]
+        spans = [span for span in memory.get_finished_spans() if span.name == "chat any"]
     first, second = model.requests
     assert [message["content"] for message in first.messages] == ["One word.", "What a day!"]
     assert first.tools == ["give_result"]

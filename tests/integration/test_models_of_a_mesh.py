@@ -106,7 +106,7 @@ async def test_the_command_line_asks_a_model_that_calls_a_tool(
     }
     words = ("--mesh", running.mesh.mesh_address, "--json", result.json["trace_id"])
     spans = (await run_command("trace", *words)).json
-    chats = [span for span in spans if span["name"] == "chat openai:first"]
+    chats = [span for span in spans if span["name"] == "chat first"]
     assert len(chats) == 2
     attributes = chats[0]["attributes"]
     assert attributes[telemetry.GEN_AI_USAGE_INPUT_TOKENS] == 11

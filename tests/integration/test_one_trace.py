@@ -120,6 +120,11 @@ class Trace:
         """Spans without their parent in this trace."""
         return [span for span in self.spans.values() if span.parent_span_id not in self.spans]
 
+    @property
+    def open_spans(self) -> list[trace_service_pb2.Span]:
+        """Spans that have not ended."""
+        return [span for span in self.spans.values() if not span.HasField("end_time")]
+
     def path(self, leaf: Step) -> list[Step]:
         """Return the path from the root to a span; empty if the span is missing or not unique."""
         matches = [span for span in self.spans.values() if (span.service, span.name) == leaf]
@@ -157,7 +162,8 @@ async def traces_of(mesh: MeshProcess) -> AsyncIterator[Callable[..., Any]]:
                             continue
                         # The leaf alone is a root, too, until its parents have arrived.
                         path = trace.path(leaf)
-                        if len(trace.roots) == 1 and path and path[0][0] == "bridge":
+                        is_whole = len(trace.roots) == 1 and not trace.open_spans
+                        if is_whole and path and path[0][0] == "bridge":
                             return trace
             except TimeoutError:
                 names = sorted((span.service, span.name) for span in trace.spans.values())

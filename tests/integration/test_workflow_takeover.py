@@ -83,10 +83,10 @@ async def test_a_live_host_keeps_the_pause_and_the_version_of_a_run(tmp_path: Pa
         assert texts(await mesh.ask("hi", agent="story")) == ["version 1"]
         # The node that was killed has no span; all others are below a turn of the task.
         parents = await find_parents(spans, task_id, "run_node end")
-        assert parents["run_node say"] == parents["run_node end"] == "invoke_agent story"
+        assert parents["run_node say"] == parents["run_node end"] == "invoke_workflow story"
         # The span of the request itself may be lost with the host that received it.
         request = ("trunkline.v1.MessageService/SendMessage", ended.traceparent.split("-")[2])
-        assert parents["invoke_agent story"] in request
+        assert parents["invoke_workflow story"] in request
 
 
 async def find_parents(spans: SpanStore, task_id: str, last: str) -> dict[str, str]:

@@ -477,7 +477,6 @@ class Operations:
         async with self._watch(caller, request.id, with_timeline=with_timeline) as stream:
             snapshot = check_agent_task(caller, request.id, stream.snapshot)
             links, view = self._links(caller), self._view(caller)
-            tracing.link_task_span(snapshot)
             if not caller.is_older:
                 check_not_ended(snapshot)
             elif snapshot.task.status.state in caller.turn_ends:
@@ -505,7 +504,6 @@ class Operations:
         seen, view = parse_event_id(last_event_id), self._view(caller)
         snapshot = await self._wait_for_task(caller, task_id)
         check_event_exists(seen, snapshot)
-        tracing.link_task_span(snapshot)
         if is_last_event(seen, snapshot, caller.turn_ends if of_turn else TERMINAL, view):
             yield no_events()
             return

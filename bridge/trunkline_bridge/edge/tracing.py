@@ -2,13 +2,13 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind
+from opentelemetry.trace import Link, Span, SpanKind
 from starlette.types import Message, Scope, Send
 
 from trunkline import telemetry
@@ -139,20 +139,26 @@ def name_request_span(method: str, agent: str) -> None:
 
 
 def record_task(snapshot: snapshot_pb2.TaskSnapshot) -> None:
-    """Record the task of the request in its span."""
+    """Record the task of the request in its span, and link it to the task's first request."""
     trace.get_current_span().set_attributes(
         {
             telemetry.A2A_TASK_ID: snapshot.task.id,
             telemetry.GEN_AI_CONVERSATION_ID: snapshot.task.context_id,
         }
     )
+    _link_task_span(snapshot)
 
 
-def link_task_span(snapshot: snapshot_pb2.TaskSnapshot) -> None:
-    """Link the request's span to the span that submitted the task."""
+def _link_task_span(snapshot: snapshot_pb2.TaskSnapshot) -> None:
+    """Link the request's span to the span that submitted the task, unless they share a trace."""
     link = telemetry.parse_link(snapshot.traceparent)
-    if link is not None:
-        trace.get_current_span().add_link(link.context)
+    span = trace.get_current_span()
+    if link is None or link.context.trace_id == span.get_span_context().trace_id:
+        return
+    # A request may read its task more than once.
+    links: Iterable[Link] = getattr(span, "links", ())
+    if link.context not in [each.context for each in links]:
+        span.add_link(link.context)
 
 
 def record_grpc_code(name: str) -> None:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
-from opentelemetry.trace import SpanKind
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 from strawberry.asgi import ASGIWebSocketAdapter, GraphQL
@@ -22,13 +21,12 @@ from strawberry.subscriptions.protocols.graphql_transport_ws.handlers import (
 )
 from strawberry.subscriptions.protocols.graphql_transport_ws.types import Message
 
-from trunkline import telemetry
 from trunkline.errors import TrunklineError
 from trunkline_bridge.edge.caller import CallerFactory
 from trunkline_bridge.edge.in_flight import Connection, InFlightRequests, find_connection
 from trunkline_bridge.edge.json_decoder import decode_json
 from trunkline_bridge.edge.socket_callers import authenticate_socket
-from trunkline_bridge.edge.tracing import SERVICE_NAME
+from trunkline_bridge.edge.tracing import SocketTrace
 from trunkline_bridge.edge.websockets import refuse_socket
 from trunkline_bridge.errors import (
     FORBIDDEN,
@@ -122,6 +120,8 @@ class _Adapter(ASGIWebSocketAdapter):
 class _Handler(BaseGraphQLTransportWSHandler[OperationContext, None]):
     """Checks the frames of clients, and makes a span of each operation."""
 
+    websocket: _Adapter
+
     async def handle_message(self, message: Message) -> None:
         """Serve a frame."""
         frame: Any = message
@@ -157,8 +157,11 @@ class _Handler(BaseGraphQLTransportWSHandler[OperationContext, None]):
         self.operations.pop(id, None)
 
     async def run_operation(self, operation: Operation[OperationContext, None]) -> None:
-        """Run an operation in a span. The check of limits names it."""
-        with telemetry.span("graphql", kind=SpanKind.SERVER, service=SERVICE_NAME):
+        """Run an operation in a span of the trace that the connection's request names.
+
+        The check of limits names the span.
+        """
+        with SocketTrace(self.websocket.ws.scope).operation_span("graphql"):
             await super().run_operation(operation)
 
 

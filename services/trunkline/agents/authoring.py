@@ -55,6 +55,8 @@ class FunctionAgent:
     """The agent's settings, once its host or `with_settings` has set them."""
     is_pausable: bool = False
     """Its tasks may be paused: it waits for `TurnRuntime.pause` before each step."""
+    is_workflow: bool = False
+    """It runs a workflow, which the spans of its turns say."""
     time_limit_s: Callable[[message_pb2.Message], float | None] | None = None
     """Returns the longest lifetime of the task that a message begins, instead of `timeout_s`."""
     lifespan: Lifespan | None = None

@@ -51,7 +51,9 @@ def count_model_calls(spans: Iterable[trace_service_pb2.Span], task_id: str) -> 
         entry.failures += span.is_error
         entry.input_tokens += int(attributes[telemetry.GEN_AI_USAGE_INPUT_TOKENS].number_value)
         entry.output_tokens += int(attributes[telemetry.GEN_AI_USAGE_OUTPUT_TOKENS].number_value)
-        entry.seconds += (span.end_time.ToNanoseconds() - span.start_time.ToNanoseconds()) / 1e9
+        if span.HasField("end_time"):
+            took_ns = span.end_time.ToNanoseconds() - span.start_time.ToNanoseconds()
+            entry.seconds += took_ns / 1e9
     return list(calls.values())
 
 

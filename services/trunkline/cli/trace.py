@@ -103,7 +103,7 @@ async def fetch_trace(client: TraceClient, trace_or_task_id: str) -> list[trace_
 
 def _looks_complete(spans: Sequence[trace_service_pb2.Span]) -> bool:
     """Return whether more spans are unlikely. The store does not know when a trace is complete."""
-    end = max(span.end_time.ToDatetime(UTC) for span in spans)
+    end = max(_end(span).ToDatetime(UTC) for span in spans)
     is_old = (datetime.now(UTC) - end).total_seconds() > _ARRIVAL_S
     return is_old and all(tree.is_complete for tree in build_trees(spans))
 
@@ -113,7 +113,7 @@ def render_trace(tree: TraceTree) -> Iterator[str]:
     nodes = list(tree.walk())
     spans = [node.span for _, node in nodes]
     start = min(_ms(span.start_time) for span in spans)
-    duration_ms = max(_ms(span.end_time) for span in spans) - start
+    duration_ms = max(_ms(_end(span)) for span in spans) - start
     services = len({span.service for span in spans})
     errors = sum(span.is_error for span in spans)
     yield (
@@ -124,7 +124,8 @@ def render_trace(tree: TraceTree) -> Iterator[str]:
     for depth, node in nodes:
         span = node.span
         offset, duration = _ms(span.start_time) - start, _ms(span.end_time) - _ms(span.start_time)
-        line = f"{offset:>+9.1f} {duration:>9.1f}  {'  ' * depth}{span.service}  {span.name}"
+        took = f"{duration:.1f}" if span.HasField("end_time") else "open"
+        line = f"{offset:>+9.1f} {took:>9}  {'  ' * depth}{span.service}  {span.name}"
         details = _http_details(span) + _message_details(span)
         yield _fit_terminal(line + details, _describe_problem(node), span.is_error)
 
@@ -170,6 +171,11 @@ def _fit_terminal(line: str, problem: str, is_error: bool) -> str:  # noqa: FBT0
 def _span_json(depth: int, node: SpanNode) -> dict[str, object]:
     span = json_format.MessageToDict(node.span, preserving_proto_field_name=True)
     return {"depth": depth, **span}
+
+
+def _end(span: trace_service_pb2.Span) -> timestamp_pb2.Timestamp:
+    """Return the end of a span; of an open one its start, the last that is known of it."""
+    return span.end_time if span.HasField("end_time") else span.start_time
 
 
 def _ms(timestamp: timestamp_pb2.Timestamp) -> float:

@@ -340,6 +340,7 @@ class Fold:
         self._generation += 1
         self._timeline.add_message(len(self._task.history) - 1, generation=self._generation)
         self._snapshot.turn = event.turn_started.turn
+        self._snapshot.turn_traceparent = event.turn_started.traceparent
         if event.turn_started.user_statement:
             self._snapshot.user_statement = event.turn_started.user_statement
 

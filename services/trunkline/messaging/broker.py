@@ -142,13 +142,14 @@ class MessageBroker:
                     on_behalf_of=envelope.sender,
                     is_reply=True,
                     field=f"messages[{index}]",
+                    original=envelope,
                 )
             )
         for start in range(0, len(messages), MAX_ENVELOPES):
             await self.store.accept(messages[start : start + MAX_ENVELOPES])
         return [message.envelope.envelope_id for message in messages]
 
-    async def prepare(
+    async def prepare(  # noqa: PLR0913  independent options
         self,
         sender: Sender,
         envelope: Envelope,
@@ -157,17 +158,23 @@ class MessageBroker:
         on_behalf_of: str = "",
         is_reply: bool = False,
         field: str = "envelope",
+        original: Envelope | None = None,
     ) -> NewMessage:
         """Return a message, checked and completed; raises what `send` raises.
 
-        A replayed message stays one of the sender that it is sent `on_behalf_of`. The dispatcher
-        knows that a message `is_reply`; of others that is checked.
+        A replayed message stays one of the sender that it is sent `on_behalf_of`, and its span has
+        a link to that of the `original`. The dispatcher knows that a message `is_reply`; of others
+        that is checked.
         """
         attributes = message_attributes("send", envelope, destination=envelope.recipient)
         # Users and rooms are many, and names of spans are few.
         kind, _, rest = envelope.recipient.partition(":")
         name = f"send {kind}" if rest else f"send {envelope.recipient}"
-        with telemetry.span(name, kind=SpanKind.PRODUCER, attributes=attributes) as span:
+        link = None if original is None else telemetry.parse_link(original.traceparent)
+        links = () if link is None else (link,)
+        with telemetry.span(
+            name, kind=SpanKind.PRODUCER, attributes=attributes, links=links
+        ) as span:
             prepared = self._complete(sender, envelope, cause, on_behalf_of)
             span.set_attributes(
                 message_attributes("send", prepared, destination=envelope.recipient)

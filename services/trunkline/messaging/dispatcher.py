@@ -171,6 +171,8 @@ class Dispatcher:
         attributes = message_attributes("process", envelope, destination=delivery.key.recipient)
         name = f"process {delivery.key.recipient}"
         with telemetry.span(name, kind=SpanKind.CONSUMER, attributes=attributes) as span:
+            if delivery.attempt_count:
+                span.set_attribute(telemetry.MESSAGE_RESEND_COUNT, delivery.attempt_count)
             try:
                 if self._broker.is_unwanted(envelope, delivery.key.recipient):
                     await self._end(delivery, _CANCELED, problem=_UNWANTED_TEXT)

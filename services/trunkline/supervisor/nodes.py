@@ -8,6 +8,7 @@ from typing import Final, Literal, TypedDict
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Overwrite, Send
 
+from trunkline import telemetry
 from trunkline.calls.outcome import Outcome
 from trunkline.journal.events import plan_event
 from trunkline.phrasing import asks_for_introduction
@@ -165,15 +166,21 @@ async def _plan_request(turn: SupervisorTurn, by_score: tuple[Step, ...]) -> Pla
     await task.working()
     last_agent = await find_last_agent(task, turn.directory, router)
     earlier_messages = turn.memory.earlier_messages() if turn.memory is not None else ()
-    result = await planner.plan(
-        task.text,
-        by_score,
-        router,
-        turn.plan,
-        last_agent=last_agent,
-        earlier_messages=earlier_messages,
-        meter=task.meter,
-    )
+    attributes = {
+        telemetry.GEN_AI_OPERATION_NAME: telemetry.PLAN,
+        telemetry.GEN_AI_AGENT_NAME: task.agent,
+        telemetry.GEN_AI_CONVERSATION_ID: task.context_id,
+    }
+    with telemetry.span(f"{telemetry.PLAN} {task.agent}", attributes=attributes):
+        result = await planner.plan(
+            task.text,
+            by_score,
+            router,
+            turn.plan,
+            last_agent=last_agent,
+            earlier_messages=earlier_messages,
+            meter=task.meter,
+        )
     if result.steps:
         return result
     if result.question:

@@ -75,6 +75,15 @@ class PausableAgent(Protocol):
 
 
 @runtime_checkable
+class WorkflowAgent(Protocol):
+    """An agent that may run a workflow, which the spans of its turns then say."""
+
+    @property
+    def is_workflow(self) -> bool:
+        """True if it runs a workflow."""
+
+
+@runtime_checkable
 class MessageHandlingAgent(Protocol):
     """An agent that may have handlers of messages between agents."""
 

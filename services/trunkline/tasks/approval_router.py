@@ -27,6 +27,7 @@ from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.submission import get_account_row
 from trunkline.tasks.submit_handler import SubmitHandler
+from trunkline.tasks.turn_state import turn_traceparent
 from trunkline.users import continue_for, current_user
 from trunkline.v1 import event_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 
@@ -224,6 +225,6 @@ class ApprovalRouter:
         submission = message_service_pb2.Submission(account=task.account, caller=task.caller)
         if not telemetry.current_trace_id():
             # No call is in progress: the answers arrived while the last turn ran.
-            telemetry.continue_trace(task.traceparent)
+            telemetry.continue_trace(turn_traceparent(task))
         continue_for(task.account, task.caller, task.user_statement)
         await self._submit_handler.continue_task(agent, message, submission)

@@ -22,6 +22,7 @@ from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.termination import READ_RETRY_S, TaskTerminator
 from trunkline.tasks.turn_factory import TurnFactory
 from trunkline.tasks.turn_runtime import TurnRuntime
+from trunkline.tasks.turn_state import turn_traceparent
 from trunkline.v1 import event_pb2, task_pb2
 
 logger = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ class Recovery:
         async with self._read_limit:
             runtime, drafts = await self._read_task(row, agent)
         slot.runtime = runtime
-        telemetry.continue_trace(runtime.snapshot.traceparent)
+        telemetry.continue_trace(turn_traceparent(runtime.snapshot))
         runtime.continue_for_user()
         reason = self._find_failure_reason(agent, runtime)
         if reason:

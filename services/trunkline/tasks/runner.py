@@ -17,7 +17,7 @@ from trunkline.errors import (
 from trunkline.journal.journal import Journal
 from trunkline.redaction import redact_addresses
 from trunkline.span_content import ContentCapture, find_answer, record_agent, use_capture
-from trunkline.tasks.agent import Agent
+from trunkline.tasks.agent import Agent, WorkflowAgent
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 
@@ -63,15 +63,17 @@ async def run_turn(agent: Agent, task: TurnRuntime, read_answer: ReadAnswer | No
     approvals. If the agent raises, the task fails. A cancellation, by a deadline for example, is
     re-raised, and the canceling code journals the end.
     """
+    is_workflow = isinstance(agent, WorkflowAgent) and agent.is_workflow
+    operation = telemetry.INVOKE_WORKFLOW if is_workflow else telemetry.INVOKE_AGENT
     attributes: dict[str, AttributeValue] = {
-        telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
+        telemetry.GEN_AI_OPERATION_NAME: operation,
         telemetry.GEN_AI_AGENT_NAME: task.agent,
         telemetry.GEN_AI_CONVERSATION_ID: task.context_id,
         telemetry.TASK_ID: task.id,
         telemetry.TURN: task.turn,
     }
     task.continue_for_user()
-    name = f"{telemetry.INVOKE_AGENT} {task.agent}"
+    name = f"{operation} {task.agent}"
     with telemetry.span(name, attributes=attributes, service=task.agent) as span:
         try:
             error = await _run(agent, task)

@@ -19,6 +19,7 @@ from trunkline.tasks.agent import Agent, CancelableAgent, PausableAgent
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.turn_runtime import TurnRuntime
+from trunkline.tasks.turn_state import turn_traceparent
 from trunkline.v1 import event_pb2, task_pb2
 
 logger = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class TaskTerminator:
             runtime.begin_cancel()
             if not telemetry.current_trace_id():
                 # No call is in progress: a timer fired.
-                telemetry.continue_trace(runtime.snapshot.traceparent)
+                telemetry.continue_trace(turn_traceparent(runtime.snapshot))
             runtime.continue_for_user()
             await self._wait_for_cleanup(slot, runtime, grace_s)
             # The code may have set another runtime in the meantime.

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from trunkline import telemetry
 from trunkline.encryption import Keyring
 from trunkline.errors import (
     FencedError,
@@ -562,7 +563,10 @@ class TurnRuntime:
         check_transition(self.agent, self._state, State.TASK_STATE_WORKING)
         self._note_approved([*answers, *self.pending_approvals.answers(since=self.turn + 1)])
         started = event_pb2.TurnStarted(
-            message=message, turn=self.turn + 1, user_statement=stored_statement()
+            message=message,
+            turn=self.turn + 1,
+            traceparent=telemetry.current_traceparent(),
+            user_statement=stored_statement(),
         )
         started.message.context_id = self.context_id
         self._state = State.TASK_STATE_WORKING

@@ -11,6 +11,11 @@ from trunkline.users import current_actor, current_statement, find_approving_use
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 
 
+def turn_traceparent(snapshot: snapshot_pb2.TaskSnapshot) -> str:
+    """Return the trace context of the request that began the current turn."""
+    return snapshot.turn_traceparent or snapshot.traceparent
+
+
 class IdAllocator:
     """Allocates ids of artifacts, plans and tool calls.
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from trunkline import telemetry
@@ -139,7 +139,13 @@ class RetryingExporter(SpanExporter):
             self._is_urgent.clear()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Export spans; exceptions of the wrapped exporter count as failures."""
+        """Export spans; exceptions of the wrapped exporter count as failures.
+
+        Those that were queued at their start and have ended are left out: they are queued again.
+        """
+        spans = [span for span in spans if not isinstance(span, Span) or span.is_recording()]
+        if not spans:
+            return SpanExportResult.SUCCESS
         backoff = Backoff()
         deadline = time.monotonic() + self._retry_s
         while (result := self._attempt(spans)) is not SpanExportResult.SUCCESS:

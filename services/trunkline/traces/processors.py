@@ -13,13 +13,18 @@ from trunkline.traces.exporters import RETRY_S, RetryingExporter
 # A span is in the store about a second after its end; OpenTelemetry's default is 5 s. An idle
 # process wakes up this often too, at 0.1 ms of CPU.
 _SCHEDULE_DELAY_MS: Final = 1000
-_QUEUE_SIZE: Final = 8192
+# A span is twice in the queue: since its start, and since its end.
+_QUEUE_SIZE: Final = 16384
 
 
 class TargetProcessor(BatchSpanProcessor):
     """OpenTelemetry's batch processor for one target, with the mesh's defaults.
 
     The `OTEL_BSP_*` variables override them.
+
+    A span that is still open when its batch is exported is exported without its end, and again when
+    it has ended. So the spans of a killed process are parents of those that other processes made,
+    and of those of its own that had ended. Collectors get ended spans only.
     """
 
     def __init__(
@@ -38,6 +43,11 @@ class TargetProcessor(BatchSpanProcessor):
             max_queue_size=_default("OTEL_BSP_MAX_QUEUE_SIZE", _QUEUE_SIZE),
             schedule_delay_millis=_default("OTEL_BSP_SCHEDULE_DELAY", _SCHEDULE_DELAY_MS),
         )
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Queue a span before any span below it, in case it's still open at the next export."""
+        if not self.is_collector and span.context.trace_flags.sampled:
+            self._batch_processor.emit(span)
 
     def set_urgent(self, *, is_urgent: bool) -> None:
         """While urgent, make a single attempt for each batch."""
@@ -69,7 +79,7 @@ class ProcessorSet(SpanProcessor):
         return tuple(processor for processor in self._processors if processor.is_collector)
 
     def add(self, processors: Iterable[TargetProcessor]) -> None:
-        """Pass spans that end from now on to these processors too."""
+        """Pass spans that start or end from now on to these processors too."""
         self._processors = (*self._processors, *processors)
 
     def remove(self, processors: Iterable[TargetProcessor]) -> None:
@@ -80,7 +90,9 @@ class ProcessorSet(SpanProcessor):
         )
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Do nothing: targets take ended spans only."""
+        """Pass a span on that starts."""
+        for processor in self._processors:
+            processor.on_start(span, parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Pass an ended span on."""

@@ -38,10 +38,16 @@ class SpanRecord(NamedTuple):
     service: str
     start_ns: int
     end_ns: int
+    """0 while the span is open."""
     is_error: bool
     tasks: Sequence[tuple[str, str]]
     """Attributes that name a task, as key and task id."""
     span: trace_pb2.Span
+
+    @property
+    def is_open(self) -> bool:
+        """True if the span had not ended when it was exported."""
+        return not self.end_ns
 
 
 def read_records(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[SpanRecord]:
@@ -74,9 +80,12 @@ def unpack_records(content: bytes) -> Iterator[SpanRecord]:
         yield _to_record(span, service.decode())
 
 
-def read_span_ids(content: bytes) -> Iterator[str]:
-    """Yield the span ids in serialised records, at a quarter of the cost of `unpack_records`."""
-    return (span.span_id.hex() for _, span in _unpack(content))
+def read_span_ids(content: bytes) -> Iterator[tuple[str, bool]]:
+    """Yield the span ids in serialised records, each with whether its span is open.
+
+    It takes a quarter of the time of `unpack_records`.
+    """
+    return ((span.span_id.hex(), not span.end_time_unix_nano) for _, span in _unpack(content))
 
 
 def _unpack(content: bytes) -> Iterator[tuple[bytes, trace_pb2.Span]]:
@@ -102,7 +111,8 @@ def to_span(record: SpanRecord, exporter: str = "") -> trace_service_pb2.Span:
         status_message=span.status.message[:_STATUS_LIMIT],
     )
     _set_time(converted.start_time, span.start_time_unix_nano)
-    _set_time(converted.end_time, span.end_time_unix_nano)
+    if not record.is_open:
+        _set_time(converted.end_time, span.end_time_unix_nano)
     _fill(converted.attributes, span.attributes)
     converted.attributes.fields.pop(telemetry.EXPORTER, None)
     if exporter:

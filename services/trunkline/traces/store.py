@@ -94,6 +94,8 @@ _T = TypeVar("_T")
 class _TraceUpdate:
     """The changes that a batch of spans makes to the summary of one trace."""
 
+    trace_id: str
+    spans: Sequence[SpanRecord]
     start_ns: int = 2**62
     end_ns: int = 0
     span_count: int = 0
@@ -176,28 +178,33 @@ class SpanStore:
 
         `exporter` is the identity of the process that exported them, if it joined by a token.
 
-        A span that is already stored is skipped. A notification without a request is skipped too,
-        since it would be a trace of one meaningless span.
+        Open spans are stored, but not returned: they are added again when they have ended. A span
+        that is already stored is skipped. A notification without a request is skipped too, since
+        it would be a trace of one meaningless span.
         """
         received: dict[str, dict[str, SpanRecord]] = defaultdict(dict)
         for record in records:
             if not _is_lone_notification(record):
-                received[record.trace_id].setdefault(record.span_id, record)
+                earlier = received[record.trace_id].get(record.span_id)
+                if earlier is None or earlier.is_open:
+                    received[record.trace_id][record.span_id] = record
         if not received:
             return set()
         with self._lock, self._convert_errors(), self._transaction():
             if self._keyring is not None:
                 self._keyring.refresh()
             self._change += 1
-            new = {
-                trace_id: self._select_new(trace_id, spans) for trace_id, spans in received.items()
-            }
-            self._write({trace_id: spans for trace_id, spans in new.items() if spans}, exporter)
+            updates = [self._select_new(trace_id, spans) for trace_id, spans in received.items()]
+            self._write([update for update in updates if update.spans], exporter)
             pruned = self._prune()
         for listener in self._listeners:
             listener()
-        stored = (spans for trace_id, spans in new.items() if trace_id not in pruned)
-        return {(span.trace_id, span.span_id) for spans in stored for span in spans}
+        return {
+            (span.trace_id, span.span_id)
+            for update in updates
+            for span in update.spans
+            if update.trace_id not in pruned and not span.is_open
+        }
 
     def get_trace(self, *, trace_id: str = "", task_id: str = "") -> list[trace_service_pb2.Span]:
         """Return the spans of a trace, or of the traces of a task's turns, by start time.
@@ -216,12 +223,15 @@ class SpanStore:
             contents = [content for each in lookup_ids for content in self._contents(each)]
         if not contents:
             raise TraceNotFoundError(trace_id or task_id)
-        spans = [
-            to_span(record, exporter)
-            for content, exporter in contents
-            for record in unpack_records(content)
-        ]
-        return sorted(spans, key=lambda span: (span.start_time.ToNanoseconds(), span.span_id))
+        found: dict[tuple[str, str], trace_service_pb2.Span] = {}
+        for content, exporter in contents:
+            for record in unpack_records(content):
+                key = record.trace_id, record.span_id
+                if key not in found or not found[key].HasField("end_time"):
+                    found[key] = to_span(record, exporter)
+        return sorted(
+            found.values(), key=lambda span: (span.start_time.ToNanoseconds(), span.span_id)
+        )
 
     def list_traces(
         self, *, page_size: int = 0, page_token: str = ""
@@ -282,28 +292,36 @@ class SpanStore:
         self._change: int = self._query_number("SELECT coalesce(max(change), 0) FROM traces")
         self._count: int = self._query_number("SELECT count(*) FROM traces")
 
-    def _select_new(self, trace_id: str, spans: Mapping[str, SpanRecord]) -> Sequence[SpanRecord]:
-        """Return the spans of a trace that are not stored yet, up to the limit of a trace."""
+    def _select_new(self, trace_id: str, spans: Mapping[str, SpanRecord]) -> _TraceUpdate:
+        """Return the spans of a trace that change it, up to the limit of a trace."""
         known = self._database.execute(
             "SELECT span_count FROM traces WHERE trace_id = ?", (trace_id,)
         ).fetchone()
+        free = MAX_SPANS_PER_TRACE
+        open_by_id: dict[str, bool] = {}
         if known is None:
             self._count += 1
-            return list(spans.values())[:MAX_SPANS_PER_TRACE]
-        stored = {
-            span_id for content, _ in self._contents(trace_id) for span_id in read_span_ids(content)
-        }
-        new = [span for span_id, span in spans.items() if span_id not in stored]
-        return new[: max(0, MAX_SPANS_PER_TRACE - known[0])]
+        else:
+            free = max(0, free - known[0])
+            for content, _ in self._contents(trace_id):
+                for span_id, is_open in read_span_ids(content):
+                    open_by_id[span_id] = is_open and open_by_id.get(span_id, True)
+        added = [span for span_id, span in spans.items() if span_id not in open_by_id][:free]
+        ended = [
+            span
+            for span_id, span in spans.items()
+            if open_by_id.get(span_id, False) and not span.is_open
+        ]
+        return _summarise(trace_id, added, ended)
 
-    def _write(self, new: Mapping[str, Sequence[SpanRecord]], exporter: str) -> None:
+    def _write(self, updates: Sequence[_TraceUpdate], exporter: str) -> None:
         """Write new spans, and update the summaries of their traces."""
         contents: list[tuple[str, bytes]] = []
         traces: list[tuple[str | int | bytes, ...]] = []
         tasks: list[tuple[str, str, int]] = []
-        for trace_id, spans in new.items():
-            update = _summarise(spans)
-            content = exporter.encode() + _END_OF_EXPORTER + pack_records(spans)
+        for update in updates:
+            trace_id = update.trace_id
+            content = exporter.encode() + _END_OF_EXPORTER + pack_records(update.spans)
             if self._cipher is not None:
                 content = self._cipher.encrypt(content, f"spans {trace_id}")
             contents.append((trace_id, content))
@@ -416,13 +434,15 @@ class SpanStore:
             raise JournalUnavailableError(str(self._path), problem) from error
 
 
-def _summarise(spans: Iterable[SpanRecord]) -> _TraceUpdate:
-    update = _TraceUpdate()
-    for span in spans:
+def _summarise(
+    trace_id: str, added: Sequence[SpanRecord], ended: Sequence[SpanRecord]
+) -> _TraceUpdate:
+    """Return the update by spans that are new, and by spans that were stored while open."""
+    update = _TraceUpdate(trace_id, [*added, *ended], span_count=len(added))
+    for span in update.spans:
         update.start_ns = min(update.start_ns, span.start_ns)
-        update.end_ns = max(update.end_ns, span.end_ns)
-        update.span_count += 1
-        update.error_count += span.is_error
+        update.end_ns = max(update.end_ns, span.end_ns or span.start_ns)
+        update.error_count += span.is_error and not span.is_open
         if span.is_root:
             update.root_name, update.root_service = span.span.name[:NAME_LIMIT], span.service
         for key, task_id in span.tasks:

@@ -66,8 +66,12 @@ class TraceTree:
 
     @property
     def is_complete(self) -> bool:
-        """True if the trace has exactly one root and no orphan."""
-        return len(self.top_nodes) == 1 and not self.top_nodes[0].is_orphan
+        """True if the trace has exactly one root, no orphan, and no span that is open."""
+        return (
+            len(self.top_nodes) == 1
+            and not self.top_nodes[0].is_orphan
+            and all(node.span.HasField("end_time") for _, node in self.walk())
+        )
 
     def walk(self) -> Iterator[tuple[int, SpanNode]]:
         """Yield every node with its depth, parents first."""

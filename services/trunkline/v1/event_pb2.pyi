@@ -1124,9 +1124,12 @@ class TurnStarted(_message.Message):
 
     MESSAGE_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     USER_STATEMENT_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """2, 3, …"""
+    traceparent: _builtins.str
+    """W3C trace context of the submission."""
     user_statement: _builtins.str
     """Signed statement of the user that sent the message."""
     @_builtins.property
@@ -1138,11 +1141,12 @@ class TurnStarted(_message.Message):
         *,
         message: _message_pb2.Message | None = ...,
         turn: _builtins.int = ...,
+        traceparent: _builtins.str = ...,
         user_statement: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "turn", b"turn", "user_statement", b"user_statement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "traceparent", b"traceparent", "turn", b"turn", "user_statement", b"user_statement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -48,6 +48,7 @@ class TaskSnapshot(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     ACCEPTED_OUTPUT_MODES_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    TURN_TRACEPARENT_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     CONTINUATION_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
@@ -72,6 +73,8 @@ class TaskSnapshot(_message.Message):
     """Priority of the task."""
     traceparent: _builtins.str
     """W3C trace context of the submission."""
+    turn_traceparent: _builtins.str
+    """W3C trace context of the submission of the current turn; empty in the first one."""
     continuation: _builtins.bytes
     """What the agent goes on from, if its last turn asked for something."""
     generation: _builtins.int
@@ -163,6 +166,7 @@ class TaskSnapshot(_message.Message):
         priority: _builtins.int = ...,
         accepted_output_modes: _abc.Iterable[_builtins.str] | None = ...,
         traceparent: _builtins.str = ...,
+        turn_traceparent: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         continuation: _builtins.bytes = ...,
         generation: _builtins.int = ...,
@@ -174,7 +178,7 @@ class TaskSnapshot(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deadline", b"deadline", "envelope", b"envelope", "parent", b"parent", "task", b"task", "tree", b"tree", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "approvals", b"approvals", "artifacts", b"artifacts", "caller", b"caller", "children", b"children", "continuation", b"continuation", "create_time", b"create_time", "deadline", b"deadline", "envelope", b"envelope", "epoch", b"epoch", "generation", b"generation", "parent", b"parent", "plans", b"plans", "priority", b"priority", "routes", b"routes", "sequence", b"sequence", "task", b"task", "timeline", b"timeline", "tool_calls", b"tool_calls", "traceparent", b"traceparent", "tree", b"tree", "turn", b"turn", "usage", b"usage", "user_statement", b"user_statement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "approvals", b"approvals", "artifacts", b"artifacts", "caller", b"caller", "children", b"children", "continuation", b"continuation", "create_time", b"create_time", "deadline", b"deadline", "envelope", b"envelope", "epoch", b"epoch", "generation", b"generation", "parent", b"parent", "plans", b"plans", "priority", b"priority", "routes", b"routes", "sequence", b"sequence", "task", b"task", "timeline", b"timeline", "tool_calls", b"tool_calls", "traceparent", b"traceparent", "tree", b"tree", "turn", b"turn", "turn_traceparent", b"turn_traceparent", "usage", b"usage", "user_statement", b"user_statement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

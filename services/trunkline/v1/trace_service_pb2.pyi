@@ -158,7 +158,7 @@ class Span(_message.Message):
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """End."""
+        """End. Missing while the span is open, and for good if its process was killed."""
 
     @_builtins.property
     def attributes(self) -> _struct_pb2.Struct:

@@ -75,6 +75,7 @@ def from_workflow(*workflows: Workflow | str | Path) -> FunctionAgent:
         make(runner.run),
         lifespan=runner.open,
         is_pausable=True,
+        is_workflow=True,
         time_limit_s=runner.find_time_limit_s,
     )
     runner.card = built.card

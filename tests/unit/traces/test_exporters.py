@@ -5,7 +5,7 @@ import threading
 from collections.abc import Sequence
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanContext, TraceFlags
 
@@ -133,3 +133,25 @@ def test_a_failed_flush_of_one_processor_does_not_skip_the_next() -> None:
         assert target.exported == ["span 0"]
     finally:
         processor_set.shutdown()
+
+
+def test_a_span_that_is_open_at_an_export_is_exported_before_those_below_it() -> None:
+    mesh, collector = Target(), Target()
+    processors = ProcessorSet()
+    processors.add(
+        [
+            TargetProcessor(mesh, target="tested"),
+            TargetProcessor(collector, target="collector", is_collector=True),
+        ]
+    )
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(processors)
+    tracer = provider.get_tracer("tested")
+    with tracer.start_as_current_span("request"):
+        with tracer.start_as_current_span("call"):
+            pass
+        processors.force_flush()
+        assert mesh.exported == ["request", "call"]
+    processors.shutdown()
+    assert mesh.exported == ["request", "call", "request"]
+    assert collector.exported == ["call", "request"]

@@ -32,6 +32,7 @@ def span(
     at_s: int = 0,
     name: str = "",
     is_error: bool = False,
+    is_open: bool = False,
     **attributes: str,
 ) -> SpanRecord:
     resource = trace_pb2.ResourceSpans()
@@ -41,7 +42,7 @@ def span(
         parent_span_id=parent.to_bytes(8, "big") if parent else b"",
         name=name or f"span {number}",
         start_time_unix_nano=(NOW_S + at_s) * 10**9,
-        end_time_unix_nano=(NOW_S + at_s + 1) * 10**9,
+        end_time_unix_nano=0 if is_open else (NOW_S + at_s + 1) * 10**9,
     )
     if is_error:
         new_span.status.code = trace_pb2.Status.STATUS_CODE_ERROR
@@ -64,6 +65,26 @@ def test_spans_of_a_trace_are_returned_by_start_time_in_any_arrival_order(store:
         trace_span.span_id for trace_span in (early, middle, late)
     ]
     assert [trace_span.start_time.seconds - NOW_S for trace_span in listed] == [10, 20, 30]
+
+
+def test_an_open_span_is_stored_and_replaced_when_it_has_ended(store: SpanStore) -> None:
+    root, child = span(1, 1, name="asked", is_open=True), span(1, 2, parent=1, at_s=3)
+    assert store.add([root, child]) == {(child.trace_id, child.span_id)}
+    (shown, other) = store.get_trace(trace_id=root.trace_id)
+    assert (shown.name, shown.HasField("end_time"), other.HasField("end_time")) == (
+        "asked",
+        False,
+        True,
+    )
+    assert store.add([root]) == set()
+    ended = span(1, 1, name="answered", at_s=9, is_error=True)
+    assert store.add([ended, ended]) == {(ended.trace_id, ended.span_id)}
+    assert store.add([ended]) == set()
+    # Exports may overtake each other: an open span never replaces the ended one.
+    assert store.add([root]) == set()
+    assert [each.name for each in store.get_trace(trace_id=root.trace_id)] == ["span 2", "answered"]
+    (summary,) = store.list_traces().traces
+    assert (summary.span_count, summary.error_count, summary.root_name) == (2, 1, "answered")
 
 
 def test_traces_in_an_old_format_are_replaced(tmp_path: Path) -> None:

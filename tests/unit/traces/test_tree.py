@@ -4,9 +4,13 @@ from trunkline.traces import TraceTree
 from trunkline.v1 import trace_service_pb2
 
 
-def span(name: str, parent: str = "", *, at: int = 0) -> trace_service_pb2.Span:
+def span(
+    name: str, parent: str = "", *, at: int = 0, until: int | None = 100
+) -> trace_service_pb2.Span:
     new_span = trace_service_pb2.Span(span_id=name, parent_span_id=parent, name=name)
     new_span.start_time.FromMilliseconds(at)
+    if until is not None:
+        new_span.end_time.FromMilliseconds(until)
     return new_span
 
 
@@ -34,6 +38,13 @@ def test_a_span_whose_parent_is_missing_is_an_orphan_with_all_below_it() -> None
     assert outline(tree) == ["a", "lost", "  b"]
     assert [node.span.name for node in tree.orphans] == ["lost"]
     assert not tree.is_complete
+
+
+def test_a_trace_with_an_open_span_is_not_complete_and_has_no_orphan() -> None:
+    tree = TraceTree.build([span("a", until=None), span("b", "a", at=1)])
+    assert outline(tree) == ["a", "  b"]
+    assert not tree.is_complete
+    assert tree.orphans == ()
 
 
 def test_only_the_first_of_several_orphans_is_taken_as_the_root() -> None:

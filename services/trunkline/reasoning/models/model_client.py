@@ -84,13 +84,14 @@ class ModelClient:
             ModelCallError: there is no reply, or only a part of one.
         """
         provider = self._provider
+        model = self.name.partition(":")[2] or self.name
         attributes = {
             telemetry.GEN_AI_OPERATION_NAME: telemetry.CHAT,
             telemetry.GEN_AI_PROVIDER_NAME: provider.trace_name if provider else self.name,
-            telemetry.GEN_AI_REQUEST_MODEL: self.name.partition(":")[2] or self.name,
+            telemetry.GEN_AI_REQUEST_MODEL: model,
             telemetry.MODEL_PURPOSE: purpose,
         }
-        name = f"{telemetry.CHAT} {self.name}"
+        name = f"{telemetry.CHAT} {model}"
         failure: ModelCallError | None = None
         chunks: list[AIMessageChunk] = []
         with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
