@@ -145,6 +145,9 @@ TOOL_ATTEMPT: Final = "trunkline.tool.attempt"
 # The process that exported a span, if it joined by a token. Only the mesh sets it.
 EXPORTER: Final = "trunkline.exporter.identity"
 
+# True of a stand-in for a span that was lost with its process.
+LOST: Final = "trunkline.span.lost"
+
 # gRPC metadata key of an export to the mesh: the sender exports to a collector itself.
 COLLECTED_KEY: Final = "trunkline-collected"
 

@@ -27,6 +27,7 @@ from trunkline import telemetry
 from trunkline.encryption import Keyring
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
 from trunkline.private_files import find_database_problem
+from trunkline.traces.lost_spans import add_lost_spans
 from trunkline.traces.spans import (
     NAME_LIMIT,
     SpanRecord,
@@ -210,7 +211,7 @@ class SpanStore:
         """Return the spans of a trace, or of the traces of a task's turns, by start time.
 
         A turn that answers a question or an approval has a trace of its own. Of many turns, the
-        latest are returned.
+        latest are returned. Spans that were lost with their processes have stand-ins.
 
         Raises:
             InvalidArgumentError: both ids are empty.
@@ -229,9 +230,7 @@ class SpanStore:
                 key = record.trace_id, record.span_id
                 if key not in found or not found[key].HasField("end_time"):
                     found[key] = to_span(record, exporter)
-        return sorted(
-            found.values(), key=lambda span: (span.start_time.ToNanoseconds(), span.span_id)
-        )
+        return add_lost_spans(found.values())
 
     def list_traces(
         self, *, page_size: int = 0, page_token: str = ""
