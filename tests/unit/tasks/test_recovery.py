@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, message, status_texts, texts
 from harness.journal.host_death import kill_host
+from harness.mesh.recorded_spans import spans_in
+from trunkline import telemetry
 from trunkline.agents import FunctionAgent
 from trunkline.errors import TaskNotFoundError
 from trunkline.journal.journal import Journal
@@ -130,6 +133,43 @@ async def test_readers_see_that_a_turn_runs_again(journal_path: Path, open_host:
     assert [event.rewound.remains.artifact_id for event in events if event.HasField("rewound")] == [
         "artifact-1"
     ]
+
+
+async def test_a_later_turn_that_runs_again_stays_in_the_trace_of_its_request(
+    journal_path: Path, open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached = asyncio.Event()
+
+    async def asking(task: TaskContext) -> str | None:
+        if task.turn == 1:
+            await task.require_input("which colour?")
+            return None
+        if task.attempt == 1:
+            await task.artifact().append("lost")
+            reached.set()
+            await asyncio.Event().wait()
+        return "blue"
+
+    agent = define(asking, repeatable=True)
+    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
+        host = TaskHost(Journal.open(journal_path), [agent])
+        await host.__aenter__()
+        submission = message_service_pb2.Submission()
+        with telemetry.span("first"):
+            accepted = await host.submit("tested", message(), submission)
+        assert isinstance(accepted, SubmitResult)
+        await host.wait_turn(accepted.task_id)
+        with telemetry.span("second"):
+            answer = message("blue", task_id=accepted.task_id)
+            await host.submit("tested", answer, submission)
+        async with asyncio.timeout(30):
+            await reached.wait()
+        await kill_host(host)
+        ended = await (await open_host(agent)).wait_turn(accepted.task_id)
+        assert texts(ended) == ["blue"]
+        traces = {span.name: span.context.trace_id for span in memory.get_finished_spans()}
+        turns = [span for span in memory.get_finished_spans() if span.name == "invoke_agent tested"]
+    assert [span.context.trace_id for span in turns][-1] == traces["second"] != traces["first"]
 
 
 async def test_children_of_a_repeated_turn_are_canceled_first(
