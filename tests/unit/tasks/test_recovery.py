@@ -9,6 +9,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, message, status_texts, texts
 from harness.journal.host_death import kill_host
+from harness.mcp.scripted_servers import wait_for
 from harness.mesh.recorded_spans import spans_in
 from trunkline import telemetry
 from trunkline.agents import FunctionAgent
@@ -21,6 +22,8 @@ from trunkline.tasks.rewind import ATTEMPT_KEY
 from trunkline.tasks.submission import SubmitResult, build_task_created
 from trunkline.v1 import event_pb2, message_service_pb2
 from trunkline_bridge.projection import TaskProjection
+
+TURN = "invoke_agent tested"
 
 
 async def run_until_killed(
@@ -167,9 +170,12 @@ async def test_a_later_turn_that_runs_again_stays_in_the_trace_of_its_request(
         await kill_host(host)
         ended = await (await open_host(agent)).wait_turn(accepted.task_id)
         assert texts(ended) == ["blue"]
-        traces = {span.name: span.context.trace_id for span in memory.get_finished_spans()}
-        turns = [span for span in memory.get_finished_spans() if span.name == "invoke_agent tested"]
-    assert [span.context.trace_id for span in turns][-1] == traces["second"] != traces["first"]
+        # The last span ends after the turn.
+        await wait_for(lambda: [s.name for s in memory.get_finished_spans()].count(TURN) == 3)
+        spans = memory.get_finished_spans()
+    trace_ids = {span.name: span.context.trace_id for span in spans}
+    attempts = [span.context.trace_id for span in spans if span.name == TURN]
+    assert attempts == [trace_ids["first"], trace_ids["second"], trace_ids["second"]]
 
 
 async def test_children_of_a_repeated_turn_are_canceled_first(
