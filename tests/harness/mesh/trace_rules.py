@@ -87,7 +87,7 @@ def published_names() -> frozenset[str]:
             constants = {key: value for key, value in vars(module).items() if key.isupper()}
             names |= {value for value in constants.values() if isinstance(value, str)}
     others = other_names()
-    return frozenset(names - set(others["withdrawn"])) | others["attributes"].keys()
+    return frozenset((names - set(others["withdrawn"])) | set(others["attributes"]))
 
 
 def other_names() -> dict[str, Any]:
