@@ -18,7 +18,7 @@ from trunkline.cli.times import render_duration, time_cell
 from trunkline.client import TraceClient
 from trunkline.errors import TraceNotFoundError
 from trunkline.printable import remove_controls
-from trunkline.traces.tree import SpanNode, TraceTree
+from trunkline.traces.tree import SpanNode, TraceTree, measure
 from trunkline.v1 import trace_service_pb2
 
 # Spans arrive in batches. A trace whose last span ended this long ago is taken as complete.
@@ -39,7 +39,7 @@ async def show_trace(trace_or_task_id: str, mesh: str | None, *, as_json: bool) 
         spans = await fetch_trace(view.trace_client(), trace_or_task_id)
     trees = build_trees(spans)
     if as_json:
-        print_json([_span_json(depth, node) for tree in trees for depth, node in tree.walk()])
+        print_json([row for tree in trees for row in _trace_json(tree)])
     else:
         print("\n\n".join("\n".join(render_trace(tree)) for tree in trees))
     return ExitCode.OK
@@ -109,7 +109,10 @@ def _looks_complete(spans: Sequence[trace_service_pb2.Span]) -> bool:
 
 
 def render_trace(tree: TraceTree) -> Iterator[str]:
-    """Yield a summary, the column titles, and a line for each span."""
+    """Yield a summary, the column titles, and a line for each span.
+
+    A star marks the critical path.
+    """
     nodes = list(tree.walk())
     spans = [node.span for _, node in nodes]
     start = min(_ms(span.start_time) for span in spans)
@@ -120,12 +123,14 @@ def render_trace(tree: TraceTree) -> Iterator[str]:
         f"trace {spans[0].trace_id}: {len(spans)} spans, {services} services, "
         f"{render_duration(duration_ms / 1000)}, {errors} failed"
     )
-    yield f"{'start':>9} {'took ms':>9}"
+    timings = measure(tree)
+    yield f"{'start':>9} {'took ms':>9}  (*: critical path)"
     for depth, node in nodes:
         span = node.span
         offset, duration = _ms(span.start_time) - start, _ms(span.end_time) - _ms(span.start_time)
         took = f"{duration:.1f}" if span.HasField("end_time") else "open"
-        line = f"{offset:>+9.1f} {took:>9}  {'  ' * depth}{span.service}  {span.name}"
+        mark = "*" if timings[span.span_id].is_critical else " "
+        line = f"{offset:>+9.1f} {took:>9}{mark} {'  ' * depth}{span.service}  {span.name}"
         details = _http_details(span) + _message_details(span)
         yield _fit_terminal(line + details, _describe_problem(node), span.is_error)
 
@@ -168,9 +173,17 @@ def _fit_terminal(line: str, problem: str, is_error: bool) -> str:  # noqa: FBT0
     return line + (paint(problem, RED, sys.stdout) if is_error else problem)
 
 
-def _span_json(depth: int, node: SpanNode) -> dict[str, object]:
-    span = json_format.MessageToDict(node.span, preserving_proto_field_name=True)
-    return {"depth": depth, **span}
+def _trace_json(tree: TraceTree) -> Iterator[dict[str, object]]:
+    timings = measure(tree)
+    for depth, node in tree.walk():
+        timing = timings[node.span.span_id]
+        span = json_format.MessageToDict(node.span, preserving_proto_field_name=True)
+        yield {
+            "depth": depth,
+            **span,
+            "self_ms": round(timing.self_ns / 1e6, 3),
+            "is_critical": timing.is_critical,
+        }
 
 
 def _end(span: trace_service_pb2.Span) -> timestamp_pb2.Timestamp:

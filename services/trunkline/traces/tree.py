@@ -79,6 +79,70 @@ class TraceTree:
             yield from node.walk()
 
 
+@dataclass(frozen=True, slots=True)
+class SpanTiming:
+    """Where the time of a span went."""
+
+    self_ns: int
+    """Its time in which no child ran, in nanoseconds."""
+    is_critical: bool
+    """It is on the critical path: had it been shorter, its trace would have been, too."""
+
+
+def measure(tree: TraceTree) -> dict[str, SpanTiming]:
+    """Return the timing of each span, by span id.
+
+    The critical path leads backwards from the end of each top span: through the child that ended
+    last, then through the one that ended last before that one began, and so on. What a span did not
+    wait for, because it ended or began after it, is not on it. An open span counts up to the latest
+    time in the trace.
+    """
+    nodes = [node for _, node in tree.walk()]
+    latest_ns = max((_interval(node.span, 0)[1] for node in nodes), default=0)
+    critical = _find_critical(tree.top_nodes, latest_ns)
+    return {
+        node.span.span_id: SpanTiming(_self_ns(node, latest_ns), node.span.span_id in critical)
+        for node in nodes
+    }
+
+
+def _find_critical(tops: Iterable[SpanNode], latest_ns: int) -> set[str]:
+    """Return the ids of the spans on the critical paths."""
+    critical: set[str] = set()
+    # Spans with the time at which something began to wait for them to end.
+    pending = [(node, _interval(node.span, latest_ns)[1]) for node in tops]
+    while pending:
+        node, until_ns = pending.pop()
+        critical.add(node.span.span_id)
+        start_ns = _interval(node.span, latest_ns)[0]
+        intervals = [(child, *_interval(child.span, latest_ns)) for child in node.children]
+        # A child may end a little after its parent, for example by the clocks of two machines.
+        clipped = [(child, begin, min(end, until_ns)) for child, begin, end in intervals]
+        for child, begin_ns, end_ns in sorted(clipped, key=lambda each: each[1:][::-1])[::-1]:
+            if end_ns <= until_ns and begin_ns < until_ns and end_ns > start_ns:
+                pending.append((child, end_ns))
+                until_ns = begin_ns
+    return critical
+
+
+def _self_ns(node: SpanNode, latest_ns: int) -> int:
+    """Return the time of a span that no child covers."""
+    start_ns, end_ns = _interval(node.span, latest_ns)
+    self_ns, covered_ns = 0, start_ns
+    for child in node.children:
+        begin, end = _interval(child.span, latest_ns)
+        self_ns += max(0, min(begin, end_ns) - covered_ns)
+        covered_ns = max(covered_ns, min(end, end_ns))
+    return self_ns + max(0, end_ns - covered_ns)
+
+
+def _interval(span: trace_service_pb2.Span, latest_ns: int) -> tuple[int, int]:
+    """Return the start and the end of a span, in nanoseconds; an open one ends at the latest."""
+    start_ns = span.start_time.ToNanoseconds()
+    end_ns = span.end_time.ToNanoseconds() if span.HasField("end_time") else latest_ns
+    return start_ns, max(start_ns, end_ns)
+
+
 def _nodes(
     tops: Sequence[trace_service_pb2.Span], children_by_id: dict[str, list[trace_service_pb2.Span]]
 ) -> list[SpanNode]:

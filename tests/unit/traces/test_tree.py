@@ -1,6 +1,6 @@
 """A trace tree puts each span below its parent, and marks orphans."""
 
-from trunkline.traces import TraceTree
+from trunkline.traces import TraceTree, measure
 from trunkline.v1 import trace_service_pb2
 
 
@@ -73,3 +73,51 @@ def test_without_spans_there_is_no_tree() -> None:
     tree = TraceTree.build([])
     assert tree.top_nodes == ()
     assert not tree.is_complete
+
+
+def critical(*spans: trace_service_pb2.Span) -> set[str]:
+    timings = measure(TraceTree.build(spans))
+    return {name for name, timing in timings.items() if timing.is_critical}
+
+
+def self_ms(*spans: trace_service_pb2.Span) -> dict[str, int]:
+    timings = measure(TraceTree.build(spans))
+    return {name: timing.self_ns // 10**6 for name, timing in timings.items()}
+
+
+def test_the_critical_path_goes_through_the_child_that_ended_last() -> None:
+    root, quick, slow = span("root"), span("q", "root", until=40), span("s", "root", until=90)
+    assert critical(root, quick, slow) == {"root", "s"}
+
+
+def test_children_one_after_the_other_are_all_critical_with_what_they_waited_for() -> None:
+    spans = (
+        span("root"),
+        span("first", "root", at=5, until=30),
+        span("beside", "root", at=10, until=60),
+        span("last", "root", at=35, until=90),
+        span("inner", "last", at=40, until=80),
+    )
+    assert critical(*spans) == {"root", "first", "last", "inner"}
+
+
+def test_what_ends_after_its_parent_is_critical_only_if_it_began_before() -> None:
+    root = span("root", until=50)
+    assert critical(root, span("clock", "root", at=10, until=51)) == {"root", "clock"}
+    assert critical(root, span("webhook", "root", at=60, until=90)) == {"root"}
+
+
+def test_self_time_is_what_no_child_covers() -> None:
+    spans = (
+        span("root"),
+        span("a", "root", at=10, until=50),
+        span("b", "root", at=30, until=60),
+        span("c", "root", at=80, until=130),
+    )
+    assert self_ms(*spans) == {"root": 30, "a": 40, "b": 30, "c": 50}
+
+
+def test_an_open_span_counts_up_to_the_latest_time_of_the_trace() -> None:
+    spans = span("root", until=None), span("a", "root", at=20, until=70)
+    assert self_ms(*spans) == {"root": 20, "a": 50}
+    assert critical(*spans) == {"root", "a"}
