@@ -92,25 +92,26 @@ class SpanTiming:
 def measure(tree: TraceTree) -> dict[str, SpanTiming]:
     """Return the timing of each span, by span id.
 
-    The critical path leads backwards from the end of each top span: through the child that ended
+    The critical path leads backwards from the end of the root: through the child that ended
     last, then through the one that ended last before that one began, and so on. What a span did not
     wait for, because it ended or began after it, is not on it. An open span counts up to the latest
     time in the trace.
     """
     nodes = [node for _, node in tree.walk()]
     latest_ns = max((_interval(node.span, 0)[1] for node in nodes), default=0)
-    critical = _find_critical(tree.top_nodes, latest_ns)
+    roots = [node for node in tree.top_nodes if not node.is_orphan]
+    critical = _find_critical(roots, latest_ns)
     return {
         node.span.span_id: SpanTiming(_self_ns(node, latest_ns), node.span.span_id in critical)
         for node in nodes
     }
 
 
-def _find_critical(tops: Iterable[SpanNode], latest_ns: int) -> set[str]:
-    """Return the ids of the spans on the critical paths."""
+def _find_critical(roots: Iterable[SpanNode], latest_ns: int) -> set[str]:
+    """Return the ids of the spans on the critical path."""
     critical: set[str] = set()
     # Spans with the time at which something began to wait for them to end.
-    pending = [(node, _interval(node.span, latest_ns)[1]) for node in tops]
+    pending = [(node, _interval(node.span, latest_ns)[1]) for node in roots]
     while pending:
         node, until_ns = pending.pop()
         critical.add(node.span.span_id)

@@ -54,9 +54,9 @@ def test_a_trace_is_an_indented_list_with_times_and_errors() -> None:
     )
     assert lines == [
         f"trace {'ab' * 16}: 3 spans, 1 services, 50 ms, 1 failed",
-        "    start   took ms",
-        "     +0.0      50.0  bridge  root",
-        "     +5.0      20.0    bridge  call  ! TASK_NOT_FOUND",
+        "    start   took ms  (*: critical path)",
+        "     +0.0      50.0* bridge  root",
+        "     +5.0      20.0*   bridge  call  ! TASK_NOT_FOUND",
         "    +10.0       1.0  bridge  lost  (its parent is missing)",
     ]
 
@@ -98,9 +98,9 @@ def test_http_calls_show_their_server_and_status() -> None:
     root.attributes.update({"http.request.method": "POST", status_attribute: 200})
     lines = list(render_trace(TraceTree.build([root, refused, retry])))
     assert lines[2:] == [
-        "     +0.0       9.0  bridge  root",
-        "     +1.0       1.0    bridge  POST webhook  receiver.example  ! 503",
-        "     +2.0       1.0    bridge  POST webhook  receiver.example 204, attempt 2",
+        "     +0.0       9.0* bridge  root",
+        "     +1.0       1.0*   bridge  POST webhook  receiver.example  ! 503",
+        "     +2.0       1.0*   bridge  POST webhook  receiver.example 204, attempt 2",
     ]
 
 
