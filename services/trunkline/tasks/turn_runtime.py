@@ -562,12 +562,9 @@ class TurnRuntime:
         answers = self.pending_approvals.parse_answers(message, turn=self.turn + 1)
         check_transition(self.agent, self._state, State.TASK_STATE_WORKING)
         self._note_approved([*answers, *self.pending_approvals.answers(since=self.turn + 1)])
-        started = event_pb2.TurnStarted(
-            message=message,
-            turn=self.turn + 1,
-            traceparent=telemetry.current_traceparent(),
-            user_statement=stored_statement(),
-        )
+        started = event_pb2.TurnStarted(message=message, turn=self.turn + 1)
+        started.traceparent = telemetry.current_traceparent()
+        started.user_statement = stored_statement()
         started.message.context_id = self.context_id
         self._state = State.TASK_STATE_WORKING
         await self._emitter.write_now(

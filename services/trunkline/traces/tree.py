@@ -81,7 +81,7 @@ class TraceTree:
 
 @dataclass(frozen=True, slots=True)
 class SpanTiming:
-    """Where the time of a span went."""
+    """The time of a span itself, and its part in that of its trace."""
 
     self_ns: int
     """Its time in which no child ran, in nanoseconds."""

@@ -180,9 +180,7 @@ Global___BatchHeader: _TypeAlias = BatchHeader  # noqa: Y015
 
 @_typing.final
 class Origin(_message.Message):
-    """Where forwarded events were first written. (task, sequence) occurs once in a journal, so
-    forwarding again adds nothing.
-    """
+    """Where forwarded events were first written. (task, sequence) occurs once in a journal."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -690,9 +688,7 @@ Global___PlanChanged: _TypeAlias = PlanChanged  # noqa: Y015
 
 @_typing.final
 class StepStarted(_message.Message):
-    """A step of a plan began: a node of a workflow. A step may run several times, and one that runs again
-    after its host died begins again.
-    """
+    """A step of a plan began: a node of a workflow. It may do so more than once, also after a takeover."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
