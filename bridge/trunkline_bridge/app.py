@@ -31,6 +31,7 @@ from trunkline_bridge.errors import WireError
 from trunkline_bridge.messaging.http import MessageBinding
 from trunkline_bridge.messaging.operations import MessageOperations
 from trunkline_bridge.messaging.room_socket import RoomSockets
+from trunkline_bridge.page.page import PageBinding
 from trunkline_bridge.projection.links import FILES_PATH
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.sse import Heartbeats
@@ -135,6 +136,20 @@ class Bridge:
             sockets = GraphQLSockets(schema, mesh, callers, in_flight)
             return [Route(GRAPHQL_PATH, binding), WebSocketRoute(GRAPHQL_PATH, sockets)]
 
+        page = (
+            PageBinding(
+                directory,
+                settings,
+                callers,
+                authenticator.security,
+                message_operations,
+                workflow_operations,
+                limiter,
+            )
+            if settings.page.enabled
+            else None
+        )
+
         def agent_routes() -> list[BaseRoute]:
             return [Route("/", jsonrpc), *card_endpoints.routes(), *rest.routes(build_handler)]
 
@@ -150,6 +165,7 @@ class Bridge:
                 *messages.routes(build_handler),
                 WebSocketRoute("/messages/rooms/{room:segment}/socket", rooms),
                 *graphql_routes(),
+                *(page.routes(build_handler) if page else ()),
                 *card_endpoints.key_routes(),
                 *agent_routes(),
             ],

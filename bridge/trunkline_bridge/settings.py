@@ -5,7 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from trunkline.settings import GraphQLSettings, LimitSettings, ScopeSettings, TlsSettings
+from trunkline.settings import (
+    GraphQLSettings,
+    LimitSettings,
+    PageSettings,
+    ScopeSettings,
+    TlsSettings,
+)
 from trunkline.span_content import ContentCapture
 
 
@@ -100,6 +106,8 @@ class BridgeSettings:
     """Serve the draft of A2A 1.1 to requests that name it. The draft may still change."""
     graphql: GraphQLSettings = field(default_factory=GraphQLSettings)
     """GraphQL at `/graphql`."""
+    page: PageSettings = field(default_factory=PageSettings)
+    """The page at `/ui`."""
     strict_versions: bool = False
     """Treat requests without a version, or with an empty one, as v0.3, as A2A 1.0 says (3.6).
 

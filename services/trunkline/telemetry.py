@@ -42,6 +42,7 @@ QUIET_METHODS: Final = (
     "trunkline.v1.RegistryService/",
     "trunkline.v1.TraceService/",
     "trunkline.v1.TrunkService/",
+    "trunkline.v1.TaskService/WatchTasks",
     "trunkline.v1.ToolService/WatchTools",
     "trunkline.v1.WebhookService/",
     "trunkline.v1.MessagingService/WatchEnvelopes",

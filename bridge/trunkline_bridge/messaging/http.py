@@ -1,31 +1,22 @@
 """Messages over HTTP: the routes below `/messages`, with the JSON mapping of the contract."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
-from google.protobuf import json_format
 from google.protobuf.message import Message
-from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
+from starlette.routing import BaseRoute
 
 from trunkline.messaging.store import Envelope, EnvelopeFilter
 from trunkline.v1 import messaging_service_pb2
-from trunkline_bridge.bindings.http_handler import (
-    Binding,
-    BufferedResponse,
-    EventStreamResponse,
-    HttpRequest,
-    Response,
-)
+from trunkline_bridge.bindings.http_handler import EventStreamResponse, Response
+from trunkline_bridge.bindings.json_resource import BuildHandler, Paths, json_routes, to_json
 from trunkline_bridge.bindings.request_parser import parse_message
-from trunkline_bridge.bindings.rest_request import read_body, read_query, unknown_field
-from trunkline_bridge.edge import tracing
+from trunkline_bridge.bindings.rest_request import read_query, unknown_field
 from trunkline_bridge.edge.caller import Caller, CallerFactory
-from trunkline_bridge.edge.http import method_not_allowed_error, rest_error_body
+from trunkline_bridge.edge.http import rest_error_body
 from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.messaging.operations import MessageOperations
-from trunkline_bridge.protocol import V1_0
 from trunkline_bridge.streams.event_renderer import render_error_event
 from trunkline_bridge.versions.json_values import Json, dumps
 
@@ -51,12 +42,6 @@ def _field_names(message_type: type[Message]) -> frozenset[str]:
 _FILTER_NAMES: Final = _field_names(EnvelopeFilter)
 
 _M = TypeVar("_M", bound=Message)
-_Handler: TypeAlias = Callable[[Caller, Json, Mapping[str, str]], Awaitable[Message | Response]]
-
-
-def to_json(message: Message) -> Json:
-    """Return a message of the contract as JSON, with camel-case names."""
-    return json_format.MessageToDict(message)
 
 
 def parse_envelope(value: object, *, recipient: str = "") -> Envelope:
@@ -111,13 +96,13 @@ class MessageBinding:
     """The routes of messages and rooms."""
 
     def __init__(self, operations: MessageOperations, callers: CallerFactory) -> None:
-        self.callers = callers
+        self._callers = callers
         self._operations = operations
 
-    def routes(self, build_handler: Callable[[Binding], ASGIApp]) -> list[BaseRoute]:
+    def routes(self, build_handler: BuildHandler) -> list[BaseRoute]:
         """Return the routes; `build_handler` builds the application of each."""
         room = "/messages/rooms/{room:segment}"
-        paths: Mapping[str, Mapping[str, _Handler]] = {
+        paths: Paths = {
             "/messages": {"GET": self._list, "POST": self._send},
             "/messages:request": {"POST": self._request},
             "/messages:watch": {"GET": self._watch},
@@ -131,10 +116,9 @@ class MessageBinding:
             room: {"GET": self._get_room},
             "/messages/{envelope_id:segment}": {"GET": self._get},
         }
-        return [
-            Route(path, build_handler(_Resource(self, handlers)))
-            for path, handlers in paths.items()
-        ]
+        return json_routes(
+            paths, self._callers, build_handler, name="messages", read_query=_read_query
+        )
 
     async def _send(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Message:
         if "envelopes" in params:
@@ -212,63 +196,9 @@ class MessageBinding:
         return await self._operations.leave(caller, path["room"], _read_member(params))
 
 
-class _Resource:
-    """The handlers at one path."""
-
-    methods: tuple[str, ...] = ()
-    method_hint = ""
-
-    def __init__(self, binding: MessageBinding, handlers: Mapping[str, _Handler]) -> None:
-        self.callers = binding.callers
-        self.handlers = handlers
-        self.allowed = ", ".join([*handlers, "OPTIONS"])
-
-    def new_call(self) -> "_MessageCall":
-        """Return an object for one request."""
-        return _MessageCall(self)
-
-
-class _MessageCall:
-    """One request."""
-
-    __slots__ = ("_headers", "_resource")
-
-    def __init__(self, resource: _Resource) -> None:
-        self._resource = resource
-        self._headers: dict[str, str] = {}
-
-    async def respond(self, request: HttpRequest) -> Response:
-        """Return the response."""
-        resource = self._resource
-        scope, headers, _ = request
-        method = scope["method"]
-        if method not in resource.handlers:
-            self._headers = {"allow": resource.allowed}
-            if method == "OPTIONS":
-                return BufferedResponse(status=204, content_type="", headers=self._headers)
-            raise method_not_allowed_error(method, allowed=resource.allowed)
-        identity = await resource.callers.authenticate(headers)
-        handler = resource.handlers[method]
-        tracing.name_request_span(f"messages.{handler.__name__.strip('_')}", "")
-        caller = resource.callers.build_caller(identity, headers, agent="", version=V1_0)
-        params: Any = (
-            await read_body(request)
-            if method == "POST"
-            else read_query(
-                scope["query_string"],
-                _QUERY_FIELDS.get(handler.__name__, ()),
-                refuses_others=True,
-            )
-        )
-        result = await handler(caller, params, scope["path_params"])
-        if not isinstance(result, Message):
-            return result
-        return BufferedResponse(dumps(to_json(result)).encode())
-
-    def error_response(self, error: WireError) -> BufferedResponse:
-        """Return an error under its HTTP status."""
-        body = dumps(rest_error_body(error)).encode()
-        return BufferedResponse(body, error.kind.http_status, headers=self._headers)
+def _read_query(query: bytes, handler: str) -> Json:
+    """Return the parameters in a query of a handler. WireError: one is unknown."""
+    return read_query(query, _QUERY_FIELDS.get(handler, ()), refuses_others=True)
 
 
 def _read_filter(params: Json, path: Mapping[str, str]) -> EnvelopeFilter:

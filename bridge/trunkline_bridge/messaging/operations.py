@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory
+from trunkline.messaging import addresses
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
 from trunkline.v1 import messaging_service_pb2
@@ -147,6 +148,16 @@ class MessageOperations:
         """Return the rooms of the account, sorted by name."""
         self.authorize(caller, "ListRooms", ALL)
         return await self._client(caller).list_rooms()
+
+    async def watch_rooms(self, caller: Caller) -> AsyncGenerator[list[Room], None]:
+        """Yield the rooms of the account now, and whenever a member joins or leaves one."""
+        self.authorize(caller, "ListRooms", ALL)
+        client = self._client(caller)
+        # A notice to the room reports each change.
+        notices = client.watch(EnvelopeFilter(participant=addresses.SERVICE))
+        async with aclosing(notices):
+            async for _ in notices:
+                yield await client.list_rooms()
 
     async def get_room(self, caller: Caller, room: str) -> Room:
         """Return a room; one that nobody joined has no members."""

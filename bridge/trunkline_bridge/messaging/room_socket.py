@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from trunkline.errors import TrunklineError
 from trunkline.messaging.store import EnvelopeFilter
+from trunkline_bridge.bindings.json_resource import to_json
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import Caller, CallerFactory
 from trunkline_bridge.edge.http import parse_json_body, rest_error_body
@@ -34,7 +35,7 @@ from trunkline_bridge.errors import (
     invalid_params,
     to_wire_error,
 )
-from trunkline_bridge.messaging.http import parse_envelope, parse_position, to_json
+from trunkline_bridge.messaging.http import parse_envelope, parse_position
 from trunkline_bridge.messaging.operations import BROADCAST, EnvelopeUpdates, MessageOperations
 from trunkline_bridge.versions.json_values import Json, dumps
 

@@ -15,7 +15,8 @@ from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory
 from trunkline.errors import AgentNotFoundError, CursorExpiredError, InvalidAgentResponseError
 from trunkline.task_states import WORKFLOW_VERSION_KEY
-from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
+from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_service_pb2
+from trunkline_bridge.bindings.approval_answers import answer_approval
 from trunkline_bridge.bindings.operation_audit import record_denial, recorded
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.edge import tracing
@@ -84,6 +85,11 @@ class WorkflowOperations:
         self._patience_s = patience_s
         self._expiry = StreamExpiry()
 
+    @property
+    def has_catalog(self) -> bool:
+        """True if workflows are published here."""
+        return self._catalog is not None
+
     async def list_workflows(self, caller: Caller) -> list[str]:
         """Return the names of the published workflows that the caller may use, sorted."""
         names = [] if self._catalog is None else await asyncio.to_thread(self._catalog.list_names)
@@ -119,7 +125,7 @@ class WorkflowOperations:
         self, caller: Caller, name: str, version: int | None = None
     ) -> PublishedWorkflow:
         """Let new tasks of all accounts take a version, by default the one before the current."""
-        self._authorize(caller, name, ROLL_BACK_WORKFLOW)
+        self.authorize(caller, name, ROLL_BACK_WORKFLOW)
         with recorded(self._audit, caller, Action.WORKFLOW_ROLL_BACK, agent=name):
             await self._call_catalog(name, lambda catalog: catalog.roll_back(name, version))
             return await self._call_catalog(name, lambda catalog: catalog.read(name))
@@ -157,6 +163,25 @@ class WorkflowOperations:
         with recorded(self._audit, caller, Action.TASK_GET, task=task_id):
             return await self._find(caller, task_id, "GetTask")
 
+    async def get_run_at(
+        self, caller: Caller, task_id: str, sequence: int | None
+    ) -> tuple[snapshot_pb2.TaskSnapshot, snapshot_pb2.TaskSnapshot]:
+        """Return a run as it is, and as it was after a sequence; None: as it is.
+
+        Raises:
+            CursorExpiredError: the events up to the sequence are not retained any more.
+        """
+        latest = await self.get_run(caller, task_id)
+        if sequence is None or sequence == latest.sequence:
+            return latest, latest
+        client = self._directory.client_for_task(task_id)
+        async with client.watch_task(
+            task_id, account=caller.account, after=sequence, with_snapshot=True, until_head=True
+        ) as stream:
+            if stream.snapshot is None:
+                raise CursorExpiredError(task_id, str(sequence), str(latest.sequence))
+            return latest, stream.snapshot
+
     async def list_runs(
         self, caller: Caller, name: str, request: a2a_pb2.ListTasksRequest
     ) -> a2a_pb2.ListTasksResponse:
@@ -189,6 +214,27 @@ class WorkflowOperations:
         target = caller._replace(agent=snapshot.agent)
         await self._operations.cancel_task(target, a2a_pb2.CancelTaskRequest(id=task_id))
         return await self._fetch(caller, task_id)
+
+    async def answer_approval(
+        self, caller: Caller, request: task_service_pb2.AnswerApprovalRequest
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Answer an approval that a run shows; return the run.
+
+        Over A2A the answer is a message, so it needs the same permission.
+        """
+        request.account = caller.account
+        task_id = request.task_id
+        with recorded(
+            self._audit,
+            caller,
+            Action.APPROVAL_ANSWER,
+            task=task_id,
+            approval=request.approval_id,
+            decision=_render_decision(request.decision),
+        ):
+            snapshot = await self._find(caller, task_id, "SendMessage")
+            await answer_approval(self._directory, request, snapshot)
+            return await self._fetch(caller, task_id)
 
     async def read_steps(self, caller: Caller, task_id: str) -> list[JournalEvent] | None:
         """Return the begins and ends of the nodes of a run so far, of nothing that it has asked.
@@ -245,7 +291,7 @@ class WorkflowOperations:
     async def _find(self, caller: Caller, task_id: str, method: str) -> snapshot_pb2.TaskSnapshot:
         """Return a run if the caller may use a method at its workflow."""
         snapshot = await self._fetch(caller, task_id)
-        self._authorize(caller, snapshot.agent, method)
+        self.authorize(caller, snapshot.agent, method)
         tracing.record_task(snapshot)
         return snapshot
 
@@ -256,7 +302,7 @@ class WorkflowOperations:
     async def _read(
         self, caller: Caller, name: str, read: Callable[[WorkflowCatalog], _Result]
     ) -> _Result:
-        self._authorize(caller, name, GET_WORKFLOW)
+        self.authorize(caller, name, GET_WORKFLOW)
         return await self._call_catalog(name, read)
 
     async def _call_catalog(self, name: str, call: Callable[[WorkflowCatalog], _Result]) -> _Result:
@@ -269,7 +315,7 @@ class WorkflowOperations:
         if self._catalog is not None and name in await asyncio.to_thread(self._catalog.list_names):
             await self._call_catalog(name, lambda catalog: catalog.read(name, version))
 
-    def _authorize(self, caller: Caller, name: str, method: str) -> None:
+    def authorize(self, caller: Caller, name: str, method: str) -> None:
         """Check that the caller may use a method at a workflow. WireError: it may not."""
         try:
             caller.permissions.check(name, method)
@@ -297,3 +343,7 @@ def _unseal(sealed: Sequence[bytes]) -> list[JournalEvent]:
             sequence += len(texts) or 1
             found.append(JournalEvent(RunCursor(batch.header.epoch, sequence), batch.header, event))
     return found
+
+
+def _render_decision(decision: event_pb2.ApprovalDecision.ValueType) -> str:
+    return event_pb2.ApprovalDecision.Name(decision).removeprefix("APPROVAL_DECISION_").lower()

@@ -94,6 +94,7 @@ class HostClient:
         self._pause = _find_method(service, stub, pb2.PauseTaskResponse)
         self._resume = _find_method(service, stub, pb2.ResumeTaskResponse)
         self._streams[pb2.WatchTaskRequest] = _find_method(service, stub, pb2.WatchTaskResponse)
+        self._watch_tasks = stub.WatchTasks
         self._answer_approval = _find_method(service, stub, pb2.AnswerApprovalResponse)
         self._set_alias = _find_method(service, stub, pb2.SetTaskAliasResponse)
         self._resolve_alias = _find_method(service, stub, pb2.ResolveTaskAliasResponse)
@@ -238,6 +239,24 @@ class HostClient:
             until_turn_ends=until_turn_ends,
         )
         return self.open_stream(request)
+
+    async def watch_tasks(
+        self, *, account: str, with_text: bool = False
+    ) -> AsyncGenerator[task_service_pb2.WatchTasksResponse, None]:
+        """Yield the tasks of an account that change. Close the iterator to end the call.
+
+        The first response is empty. What is listed after it is outdated only by later responses.
+        """
+        request = task_service_pb2.WatchTasksRequest(account=account, with_text=with_text)
+        metadata = statement_metadata(await find_statement(self._channel, request))
+        with translate_errors(self.peer):
+            call = self._watch_tasks(request, metadata=metadata)
+        try:
+            with translate_errors(self.peer):
+                async for response in call:
+                    yield response
+        finally:
+            call.cancel()
 
     async def answer_approval(
         self, request: task_service_pb2.AnswerApprovalRequest

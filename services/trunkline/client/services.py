@@ -294,3 +294,30 @@ class TraceClient:
         request = trace_service_pb2.ListTracesRequest(page_size=page_size, page_token=page_token)
         with translate_errors(self._peer):
             return await self._stub.ListTraces(request, timeout=UNARY_TIMEOUT_S)
+
+    async def watch_traces(
+        self,
+    ) -> AsyncGenerator[trace_service_pb2.WatchTracesResponse, None]:
+        """Yield traces as their spans arrive. Close the iterator to end the call.
+
+        The first response is empty: the watch has begun.
+        """
+        with translate_errors(self._peer):
+            call = self._stub.WatchTraces(trace_service_pb2.WatchTracesRequest())
+        try:
+            with translate_errors(self._peer):
+                async for response in call:
+                    yield response
+        finally:
+            call.cancel()
+
+    async def watch_edges(self) -> AsyncGenerator[trace_service_pb2.WatchEdgesResponse, None]:
+        """Yield who called whom in the last minute, now and after each change."""
+        with translate_errors(self._peer):
+            call = self._stub.WatchEdges(trace_service_pb2.WatchEdgesRequest())
+        try:
+            with translate_errors(self._peer):
+                async for response in call:
+                    yield response
+        finally:
+            call.cancel()

@@ -114,6 +114,9 @@ class Journal:
         self._tails = Tails(task_limit_bytes=tail_bytes, limit_bytes=_TAILS_BYTES)
         self._subscribers = Subscribers()
         self._folds = FoldCache(head=self.head, read=self.read, find_stored=store.find_fold)
+        self.on_rows_changed: Callable[[Iterable[TaskRow]], None] | None = None
+        """Called after each commit with the rows of tasks that it created, or whose state or
+        metadata it changed. It must be fast and must not raise."""
 
     @classmethod
     def open(
@@ -374,6 +377,15 @@ class Journal:
         fold = await self._folds.fold(task_id, until)
         return fold.snapshot(with_timeline=with_timeline)
 
+    def find_stored_snapshot(self, task_id: str) -> snapshot_pb2.TaskSnapshot | None:
+        """Return the stored snapshot of a task whose events are past retention; None: it has none.
+
+        Raises:
+            JournalUnavailableError: the journal can't be read.
+        """
+        stored = self._store.find_fold(task_id)
+        return None if stored is None else snapshot_pb2.TaskSnapshot.FromString(stored.snapshot)
+
     async def forwarded_sequences(self, task_id: str) -> dict[str, int]:
         """Return the last sequence forwarded to a task, by origin task.
 
@@ -510,6 +522,8 @@ class Journal:
                 self._cache_ended_row(row)
         for task_id in dict.fromkeys(batch.task_id for batch in group.batches):
             self._subscribers.notify(task_id)
+        if self.on_rows_changed is not None and (group.created or group.changed):
+            self.on_rows_changed({**group.created, **group.changed}.values())
         commit.resolve()
 
     def _cache_ended_row(self, row: TaskRow) -> None:

@@ -63,9 +63,7 @@ def parse_page_token(page_token: str) -> tuple[int, str] | None:
 
 def build_page(page: TaskPage, *, has_more: bool) -> task_service_pb2.ListTasksResponse:
     """Return the response with a page, and with a token for the next page if there is one."""
-    return _build_response(
-        [_build_summary(row) for row in page.rows], page.total, has_more=has_more
-    )
+    return _build_response([build_summary(row) for row in page.rows], page.total, has_more=has_more)
 
 
 def merge_pages(
@@ -81,15 +79,18 @@ def merge_pages(
 def _build_response(
     rows: Sequence[snapshot_pb2.TaskSummary], total: int, *, has_more: bool
 ) -> task_service_pb2.ListTasksResponse:
-    token = ""
-    if has_more:
-        last = rows[-1]
-        text = f"{last.status.timestamp.ToNanoseconds()} {last.task_id}"
-        token = base64.urlsafe_b64encode(text.encode()).decode()
+    token = make_page_token(rows[-1]) if has_more else ""
     return task_service_pb2.ListTasksResponse(tasks=rows, next_page_token=token, total_size=total)
 
 
-def _build_summary(row: TaskRow) -> snapshot_pb2.TaskSummary:
+def make_page_token(last: snapshot_pb2.TaskSummary) -> str:
+    """Return the token of the page after this row."""
+    text = f"{last.status.timestamp.ToNanoseconds()} {last.task_id}"
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def build_summary(row: TaskRow) -> snapshot_pb2.TaskSummary:
+    """Return the row of a list of tasks."""
     summary = snapshot_pb2.TaskSummary(
         task_id=row.task_id,
         context_id=row.context_id,

@@ -117,6 +117,7 @@ async def open_bridge(
             anonymous=settings.anonymous,
             limits=settings.limits,
             graphql=settings.graphql,
+            page=settings.page,
             card_key=settings.card_key,
             card_key_id=settings.card_key_id,
         ),
@@ -162,8 +163,8 @@ async def open_bridge(
 
 
 def _find_catalog(settings: Settings) -> WorkflowCatalog | None:
-    """Return the published workflows of the data directory, which only GraphQL reads."""
-    if not settings.graphql.enabled:
+    """Return the published workflows of the data directory, for GraphQL and the page."""
+    if not (settings.graphql.enabled or settings.page.enabled):
         return None
     from trunkline.mesh.workflow_catalog import DataFolderCatalog
 

@@ -1,10 +1,13 @@
 """The servicer of trunkline.v1.TaskService: reads, watches and cancels the tasks of a host."""
 
-from typing import Any, TypeAlias
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final, TypeAlias
 
 import grpc
 
 from trunkline.audit import Action, AuditLog, process_actor, recording
+from trunkline.journal.listing import build_summary
 from trunkline.server.handlers import OpenStream, TaskStreamMethod, UnaryContext, unary_handler
 from trunkline.tasks.approvals import render_decision
 from trunkline.tasks.host import TaskHost
@@ -13,6 +16,8 @@ from trunkline.v1 import task_service_pb2
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 SERVICE = task_service_pb2.DESCRIPTOR.services_by_name["TaskService"].full_name
+
+_CHANGES_INTERVAL_S: Final = 0.1
 
 
 class TaskServicer:
@@ -90,6 +95,23 @@ class TaskServicer:
         snapshot = await watch.snapshot(with_timeline=request.with_timeline)
         response = task_service_pb2.WatchTaskResponse(snapshot=snapshot)
         return OpenStream(response.SerializeToString(), watch)
+
+    async def WatchTasks(
+        self, request: task_service_pb2.WatchTasksRequest, _context: _Context
+    ) -> AsyncIterator[task_service_pb2.WatchTasksResponse]:
+        with self._host.watch_changes(request.account) as changes:
+            yield task_service_pb2.WatchTasksResponse()
+            while True:
+                rows, is_incomplete = await changes.take()
+                summaries = [build_summary(row) for row in rows]
+                if request.with_text:
+                    for summary in summaries:
+                        self._host.read_text(summary)
+                yield task_service_pb2.WatchTasksResponse(
+                    tasks=summaries, is_incomplete=is_incomplete
+                )
+                # A task that changes often is one row of the next response.
+                await asyncio.sleep(_CHANGES_INTERVAL_S)
 
     async def AnswerApproval(
         self, request: task_service_pb2.AnswerApprovalRequest, context: UnaryContext
@@ -206,6 +228,12 @@ class TaskServicer:
             "SetTaskAlias": unary_handler(self.SetTaskAlias, contract.SetTaskAliasRequest),
             "ResolveTaskAlias": unary_handler(
                 self.ResolveTaskAlias, contract.ResolveTaskAliasRequest
+            ),
+            # Endless, and not worth a place on a trunk.
+            "WatchTasks": grpc.unary_stream_rpc_method_handler(
+                self.WatchTasks,
+                request_deserializer=contract.WatchTasksRequest.FromString,
+                response_serializer=lambda response: response.SerializeToString(),
             ),
             **{name: method.handler() for name, method in self.streams().items()},
         }

@@ -45,9 +45,12 @@ class TrunkServicer:
         handlers: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]",
         streams: Mapping[str, TaskStreamMethod[Any]],
     ) -> None:
-        """Serve the methods of a service: the unary ones by their handlers, and the streams."""
+        """Serve the methods of a service: the unary ones by their handlers, and the streams.
+
+        Other streams are served by plain gRPC only.
+        """
         for name, handler in handlers.items():
-            if name not in streams:
+            if name not in streams and not handler.response_streaming:
                 self._methods.unary[f"{service}/{name}"] = _wrap_handler(handler)
         for name, method in streams.items():
             self._methods.streams[f"{service}/{name}"] = method

@@ -352,6 +352,25 @@ class GraphQLSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PageSettings:
+    """The table `[page]`: the page of the bridge at `/ui`."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    enabled: bool = True
+    """Serve it."""
+    operators: Texts = ()
+    """The accounts that see the whole mesh: hosts, edges, all traces, webhooks and the audit log.
+    Others see their own tasks, and the agents that they may call. If the bridge needs no
+    credentials, everybody is an operator."""
+    oidc_issuer: str = ""
+    """The issuer that people sign in at, by OpenID Connect: an URL. `jwt_issuer` accepts its
+    tokens. Empty: people sign in with an API key or a token."""
+    oidc_client_id: str = ""
+    """The id of the page at the issuer: a public client."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MessagingSettings:
     """The table `[messaging]`: messages between agents."""
 

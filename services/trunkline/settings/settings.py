@@ -22,6 +22,7 @@ from trunkline.settings.sections import (
     GraphQLSettings,
     MessagingSettings,
     ModelSettings,
+    PageSettings,
     ParticipantSettings,
     PluginTable,
     PolicySettings,
@@ -192,6 +193,8 @@ class Settings:
     graphql: GraphQLSettings = field(default_factory=GraphQLSettings)
     """Messages and workflows by GraphQL: the table `[graphql]`, and variables such as
     TRUNKLINE_GRAPHQL_ENABLED."""
+    page: PageSettings = field(default_factory=PageSettings)
+    """The page at `/ui`: the table `[page]`, and variables such as TRUNKLINE_PAGE_ENABLED."""
     plugins: Mapping[str, PluginTable] = field(default_factory=dict)
     """Tables of installed agent plugins, by the plugin's name: `[NAME]` in the file, and variables
     TRUNKLINE_NAME_KEY."""
@@ -310,6 +313,7 @@ TABLE_VARIABLES: Final = {
         ("graphql", GraphQLSettings),
         ("limits", LimitSettings),
         ("messaging", MessagingSettings),
+        ("page", PageSettings),
         ("tls", TlsSettings),
         ("tree", TreeSettings),
     )

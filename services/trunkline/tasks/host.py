@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from trunkline.tasks.agent import Agent, PausableAgent
 from trunkline.tasks.approval_router import AnswerApproval
 from trunkline.tasks.approvals import render_decision
 from trunkline.tasks.budgets import Budgets
+from trunkline.tasks.changes import ChangedTasks, TaskChanges, read_first_text
 from trunkline.tasks.delivered_messages import (
     DeliveryResult,
     build_request,
@@ -97,6 +98,7 @@ class TaskHost:
         self._answer_remote = answer_parent
         self._budgets = budgets
         self._admissions = AdmissionControl(agents, self._settings)
+        self._changes = TaskChanges()
         self.push_configs: PushConfigs = PushConfigs(Outbox(self._settings.webhook_retry))
         """The webhooks of the tasks in all journals, and their outbox."""
         self._group = asyncio.TaskGroup()
@@ -375,7 +377,22 @@ class TaskHost:
         for host in self.journal_hosts.values():
             host.lease.check()
             pages.append(host.journal.list(query))
-        return pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(query))
+        page = pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(query))
+        if query.with_text:
+            for summary in page.tasks:
+                self.read_text(summary)
+        return page
+
+    def watch_changes(self, account: str) -> AbstractContextManager[ChangedTasks]:
+        """Watch the tasks of an account that are created, or whose state changes, in a block."""
+        return self._changes.watch(account or ANONYMOUS_ACCOUNT)
+
+    def read_text(self, summary: snapshot_pb2.TaskSummary) -> None:
+        """Fill in the text of a task's first message. It stays empty if the task is gone."""
+        host = self.journal_hosts.get(parse_journal_id(summary.task_id))
+        if host is not None:
+            with suppress(TaskNotFoundError, JournalUnavailableError):
+                summary.text = read_first_text(host.journal, summary.task_id)
 
     def watch(  # noqa: PLR0913  independent options
         self,
@@ -551,6 +568,7 @@ class TaskHost:
                 group.create_task(host.drain(grace_s))
 
     def _build_host(self, journal: Journal, checkpoint_path: Path | None) -> JournalHost:
+        journal.on_rows_changed = self._changes.publish
         return JournalHost(
             journal,
             self._agents,

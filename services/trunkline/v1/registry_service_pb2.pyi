@@ -34,6 +34,7 @@ class AgentRegistration(_message.Message):
     CARD_PENDING_FIELD_NUMBER: _builtins.int
     MESSAGE_TYPES_FIELD_NUMBER: _builtins.int
     BREAKER_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     direct_replies: _builtins.bool
     """May answer with a message instead of a task."""
     routable: _builtins.bool
@@ -44,6 +45,8 @@ class AgentRegistration(_message.Message):
     """State of the circuit breaker of an agent outside the mesh: `closed`, `open` or `half-open`. Empty:
     it has none.
     """
+    kind: _builtins.str
+    """What it is: `supervisor`, `workflow`, `remote` or `participant`. Empty: an agent of another kind."""
     @_builtins.property
     def card(self) -> _agent_card_pb2.AgentCard:
         """Its card, without interfaces and capabilities."""
@@ -68,10 +71,11 @@ class AgentRegistration(_message.Message):
         card_pending: _builtins.bool = ...,
         message_types: _abc.Iterable[_builtins.str] | None = ...,
         breaker: _builtins.str = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["card", b"card"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker", "card", b"card", "card_pending", b"card_pending", "direct_replies", b"direct_replies", "extended_skills", b"extended_skills", "message_types", b"message_types", "routable", b"routable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker", "card", b"card", "card_pending", b"card_pending", "direct_replies", b"direct_replies", "extended_skills", b"extended_skills", "kind", b"kind", "message_types", b"message_types", "routable", b"routable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

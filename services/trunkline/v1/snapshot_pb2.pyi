@@ -441,6 +441,7 @@ class TaskSummary(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     PARENT_TASK_ID_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The task."""
     context_id: _builtins.str
@@ -449,6 +450,10 @@ class TaskSummary(_message.Message):
     """The agent."""
     parent_task_id: _builtins.str
     """The task that called it; empty for roots."""
+    text: _builtins.str
+    """The begin of the text of its first message, if the request asks for it. Empty: it has none, or
+    its events are past retention.
+    """
     @_builtins.property
     def status(self) -> _task_pb2.TaskStatus:
         """Where it stands, without a message."""
@@ -471,10 +476,11 @@ class TaskSummary(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         parent_task_id: _builtins.str = ...,
         metadata: _struct_pb2.Struct | None = ...,
+        text: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "metadata", b"metadata", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "context_id", b"context_id", "create_time", b"create_time", "metadata", b"metadata", "parent_task_id", b"parent_task_id", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "context_id", b"context_id", "create_time", b"create_time", "metadata", b"metadata", "parent_task_id", b"parent_task_id", "status", b"status", "task_id", b"task_id", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -91,6 +91,7 @@ class ListTasksRequest(_message.Message):
     STATUS_AFTER_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    WITH_TEXT_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Only of this account."""
     agent: _builtins.str
@@ -103,6 +104,8 @@ class ListTasksRequest(_message.Message):
     """1..100; 0: 50."""
     page_token: _builtins.str
     """From the page before."""
+    with_text: _builtins.bool
+    """The rows have the text of their tasks."""
     @_builtins.property
     def status_after(self) -> _timestamp_pb2.Timestamp:
         """Only with a status at this time or later."""
@@ -117,10 +120,11 @@ class ListTasksRequest(_message.Message):
         status_after: _timestamp_pb2.Timestamp | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        with_text: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status_after", b"status_after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "context_id", b"context_id", "page_size", b"page_size", "page_token", b"page_token", "state", b"state", "status_after", b"status_after"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "context_id", b"context_id", "page_size", b"page_size", "page_token", b"page_token", "state", b"state", "status_after", b"status_after", "with_text", b"with_text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -397,6 +401,60 @@ class WatchTaskResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchTaskResponse: _TypeAlias = WatchTaskResponse  # noqa: Y015
+
+@_typing.final
+class WatchTasksRequest(_message.Message):
+    """Which tasks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCOUNT_FIELD_NUMBER: _builtins.int
+    WITH_TEXT_FIELD_NUMBER: _builtins.int
+    account: _builtins.str
+    """Only of this account."""
+    with_text: _builtins.bool
+    """The rows have the text of their tasks."""
+    def __init__(
+        self,
+        *,
+        account: _builtins.str = ...,
+        with_text: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "with_text", b"with_text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchTasksRequest: _TypeAlias = WatchTasksRequest  # noqa: Y015
+
+@_typing.final
+class WatchTasksResponse(_message.Message):
+    """Tasks that changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    IS_INCOMPLETE_FIELD_NUMBER: _builtins.int
+    is_incomplete: _builtins.bool
+    """Changes are missing, because the reader is slower than the tasks change: list them again."""
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_snapshot_pb2.TaskSummary]:
+        """The rows. A task that changed several times is one row."""
+
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[_snapshot_pb2.TaskSummary] | None = ...,
+        is_incomplete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_incomplete", b"is_incomplete", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchTasksResponse: _TypeAlias = WatchTasksResponse  # noqa: Y015
 
 @_typing.final
 class AnswerApprovalRequest(_message.Message):

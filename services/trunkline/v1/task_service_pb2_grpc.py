@@ -65,6 +65,11 @@ class TaskServiceStub:
                 request_serializer=trunkline_dot_v1_dot_task__service__pb2.WatchTaskRequest.SerializeToString,
                 response_deserializer=trunkline_dot_v1_dot_task__service__pb2.WatchTaskResponse.FromString,
                 _registered_method=True)
+        self.WatchTasks = channel.unary_stream(
+                '/trunkline.v1.TaskService/WatchTasks',
+                request_serializer=trunkline_dot_v1_dot_task__service__pb2.WatchTasksRequest.SerializeToString,
+                response_deserializer=trunkline_dot_v1_dot_task__service__pb2.WatchTasksResponse.FromString,
+                _registered_method=True)
         self.AnswerApproval = channel.unary_unary(
                 '/trunkline.v1.TaskService/AnswerApproval',
                 request_serializer=trunkline_dot_v1_dot_task__service__pb2.AnswerApprovalRequest.SerializeToString,
@@ -147,6 +152,15 @@ class TaskServiceServicer:
     def WatchTask(self, request, context):
         """Yields every event after a cursor once, in order, and ends behind the terminal one.
         OUT_OF_RANGE (CURSOR_EXPIRED) when the cursor is past retention.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchTasks(self, request, context):
+        """Yields the tasks of an account that are created or whose state changes, each as it is then. The
+        first response is empty and says that the watch has begun: what a list says from then on is
+        outdated only by what the watch yields.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -239,6 +253,11 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.WatchTask,
                     request_deserializer=trunkline_dot_v1_dot_task__service__pb2.WatchTaskRequest.FromString,
                     response_serializer=trunkline_dot_v1_dot_task__service__pb2.WatchTaskResponse.SerializeToString,
+            ),
+            'WatchTasks': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchTasks,
+                    request_deserializer=trunkline_dot_v1_dot_task__service__pb2.WatchTasksRequest.FromString,
+                    response_serializer=trunkline_dot_v1_dot_task__service__pb2.WatchTasksResponse.SerializeToString,
             ),
             'AnswerApproval': grpc.unary_unary_rpc_method_handler(
                     servicer.AnswerApproval,
@@ -439,6 +458,33 @@ class TaskService:
             '/trunkline.v1.TaskService/WatchTask',
             trunkline_dot_v1_dot_task__service__pb2.WatchTaskRequest.SerializeToString,
             trunkline_dot_v1_dot_task__service__pb2.WatchTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/trunkline.v1.TaskService/WatchTasks',
+            trunkline_dot_v1_dot_task__service__pb2.WatchTasksRequest.SerializeToString,
+            trunkline_dot_v1_dot_task__service__pb2.WatchTasksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,6 +52,11 @@ class TaskServiceStub:
     """Yields every event after a cursor once, in order, and ends behind the terminal one.
     OUT_OF_RANGE (CURSOR_EXPIRED) when the cursor is past retention.
     """
+    WatchTasks: _grpc.UnaryStreamMultiCallable[_task_service_pb2.WatchTasksRequest, _task_service_pb2.WatchTasksResponse]
+    """Yields the tasks of an account that are created or whose state changes, each as it is then. The
+    first response is empty and says that the watch has begun: what a list says from then on is
+    outdated only by what the watch yields.
+    """
     AnswerApproval: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.AnswerApprovalRequest, _task_service_pb2.AnswerApprovalResponse]
     """Answers an approval, once: the same answer again is harmless. The root of the tasks that wait for
     it goes on, or does so as soon as its turn is over. NOT_FOUND (TASK_NOT_FOUND,
@@ -99,6 +104,11 @@ class TaskServiceAsyncStub(TaskServiceStub):
     WatchTask: _aio.UnaryStreamMultiCallable[_task_service_pb2.WatchTaskRequest, _task_service_pb2.WatchTaskResponse]  # type: ignore[assignment]
     """Yields every event after a cursor once, in order, and ends behind the terminal one.
     OUT_OF_RANGE (CURSOR_EXPIRED) when the cursor is past retention.
+    """
+    WatchTasks: _aio.UnaryStreamMultiCallable[_task_service_pb2.WatchTasksRequest, _task_service_pb2.WatchTasksResponse]  # type: ignore[assignment]
+    """Yields the tasks of an account that are created or whose state changes, each as it is then. The
+    first response is empty and says that the watch has begun: what a list says from then on is
+    outdated only by what the watch yields.
     """
     AnswerApproval: _aio.UnaryUnaryMultiCallable[_task_service_pb2.AnswerApprovalRequest, _task_service_pb2.AnswerApprovalResponse]  # type: ignore[assignment]
     """Answers an approval, once: the same answer again is harmless. The root of the tasks that wait for
@@ -180,6 +190,17 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_task_service_pb2.WatchTaskResponse], _abc.AsyncIterator[_task_service_pb2.WatchTaskResponse]]:
         """Yields every event after a cursor once, in order, and ends behind the terminal one.
         OUT_OF_RANGE (CURSOR_EXPIRED) when the cursor is past retention.
+        """
+
+    @_abc_1.abstractmethod
+    def WatchTasks(
+        self,
+        request: _task_service_pb2.WatchTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_task_service_pb2.WatchTasksResponse], _abc.AsyncIterator[_task_service_pb2.WatchTasksResponse]]:
+        """Yields the tasks of an account that are created or whose state changes, each as it is then. The
+        first response is empty and says that the watch has begun: what a list says from then on is
+        outdated only by what the watch yields.
         """
 
     @_abc_1.abstractmethod

@@ -57,6 +57,38 @@ SPAN_KIND_CONSUMER: SpanKind.ValueType  # 5
 """Takes a message."""
 Global___SpanKind: _TypeAlias = SpanKind  # noqa: Y015
 
+class _EdgeKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EdgeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EdgeKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EDGE_KIND_UNSPECIFIED: _EdgeKind.ValueType  # 0
+    """Not set."""
+    EDGE_KIND_CALL: _EdgeKind.ValueType  # 1
+    """Tasks: of a client at an agent, or of an agent at another one."""
+    EDGE_KIND_TOOL: _EdgeKind.ValueType  # 2
+    """Calls of tools of an MCP server."""
+    EDGE_KIND_MODEL: _EdgeKind.ValueType  # 3
+    """Calls of a model."""
+    EDGE_KIND_MESSAGE: _EdgeKind.ValueType  # 4
+    """Messages between agents."""
+
+class EdgeKind(_EdgeKind, metaclass=_EdgeKindEnumTypeWrapper):
+    """Kind of the calls of an edge."""
+
+EDGE_KIND_UNSPECIFIED: EdgeKind.ValueType  # 0
+"""Not set."""
+EDGE_KIND_CALL: EdgeKind.ValueType  # 1
+"""Tasks: of a client at an agent, or of an agent at another one."""
+EDGE_KIND_TOOL: EdgeKind.ValueType  # 2
+"""Calls of tools of an MCP server."""
+EDGE_KIND_MODEL: EdgeKind.ValueType  # 3
+"""Calls of a model."""
+EDGE_KIND_MESSAGE: EdgeKind.ValueType  # 4
+"""Messages between agents."""
+Global___EdgeKind: _TypeAlias = EdgeKind  # noqa: Y015
+
 @_typing.final
 class SpanLink(_message.Message):
     """A link to a span of this or another trace."""
@@ -397,3 +429,94 @@ class WatchTracesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchTracesResponse: _TypeAlias = WatchTracesResponse  # noqa: Y015
+
+@_typing.final
+class Edge(_message.Message):
+    """The calls from one node to another that ended in the last 60 seconds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    ERROR_COUNT_FIELD_NUMBER: _builtins.int
+    RATE_PER_S_FIELD_NUMBER: _builtins.int
+    P50_MS_FIELD_NUMBER: _builtins.int
+    P95_MS_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """The caller: an agent, or `client` for all callers outside the mesh."""
+    target: _builtins.str
+    """Whom it called: an agent, an MCP server or a model."""
+    kind: Global___EdgeKind.ValueType
+    """What they are."""
+    count: _builtins.int
+    """How many."""
+    error_count: _builtins.int
+    """How many of them failed."""
+    rate_per_s: _builtins.float
+    """Calls a second."""
+    p50_ms: _builtins.float
+    """Half of them took at most so long, in milliseconds."""
+    p95_ms: _builtins.float
+    """All but one of twenty took at most so long, in milliseconds."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        target: _builtins.str = ...,
+        kind: Global___EdgeKind.ValueType = ...,
+        count: _builtins.int = ...,
+        error_count: _builtins.int = ...,
+        rate_per_s: _builtins.float = ...,
+        p50_ms: _builtins.float = ...,
+        p95_ms: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "error_count", b"error_count", "kind", b"kind", "p50_ms", b"p50_ms", "p95_ms", b"p95_ms", "rate_per_s", b"rate_per_s", "source", b"source", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Edge: _TypeAlias = Edge  # noqa: Y015
+
+@_typing.final
+class WatchEdgesRequest(_message.Message):
+    """All."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchEdgesRequest: _TypeAlias = WatchEdgesRequest  # noqa: Y015
+
+@_typing.final
+class WatchEdgesResponse(_message.Message):
+    """The edges as they are now, whole: a reader keeps the last one it got."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EDGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def edges(self) -> _containers.RepeatedCompositeFieldContainer[Global___Edge]:
+        """Sorted by their nodes."""
+
+    def __init__(
+        self,
+        *,
+        edges: _abc.Iterable[Global___Edge] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchEdgesResponse: _TypeAlias = WatchEdgesResponse  # noqa: Y015

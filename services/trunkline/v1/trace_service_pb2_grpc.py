@@ -50,6 +50,11 @@ class TraceServiceStub:
                 request_serializer=trunkline_dot_v1_dot_trace__service__pb2.WatchTracesRequest.SerializeToString,
                 response_deserializer=trunkline_dot_v1_dot_trace__service__pb2.WatchTracesResponse.FromString,
                 _registered_method=True)
+        self.WatchEdges = channel.unary_stream(
+                '/trunkline.v1.TraceService/WatchEdges',
+                request_serializer=trunkline_dot_v1_dot_trace__service__pb2.WatchEdgesRequest.SerializeToString,
+                response_deserializer=trunkline_dot_v1_dot_trace__service__pb2.WatchEdgesResponse.FromString,
+                _registered_method=True)
 
 
 class TraceServiceServicer:
@@ -77,6 +82,13 @@ class TraceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchEdges(self, request, context):
+        """Yields who called whom in the last 60 seconds, now and after each change, at most once a second.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TraceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_TraceServiceServicer_to_server(servicer, server):
                     servicer.WatchTraces,
                     request_deserializer=trunkline_dot_v1_dot_trace__service__pb2.WatchTracesRequest.FromString,
                     response_serializer=trunkline_dot_v1_dot_trace__service__pb2.WatchTracesResponse.SerializeToString,
+            ),
+            'WatchEdges': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchEdges,
+                    request_deserializer=trunkline_dot_v1_dot_trace__service__pb2.WatchEdgesRequest.FromString,
+                    response_serializer=trunkline_dot_v1_dot_trace__service__pb2.WatchEdgesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +195,33 @@ class TraceService:
             '/trunkline.v1.TraceService/WatchTraces',
             trunkline_dot_v1_dot_trace__service__pb2.WatchTracesRequest.SerializeToString,
             trunkline_dot_v1_dot_trace__service__pb2.WatchTracesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchEdges(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/trunkline.v1.TraceService/WatchEdges',
+            trunkline_dot_v1_dot_trace__service__pb2.WatchEdgesRequest.SerializeToString,
+            trunkline_dot_v1_dot_trace__service__pb2.WatchEdgesResponse.FromString,
             options,
             channel_credentials,
             insecure,

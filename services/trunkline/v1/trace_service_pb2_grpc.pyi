@@ -39,6 +39,8 @@ class TraceServiceStub:
     """Lists traces, newest first."""
     WatchTraces: _grpc.UnaryStreamMultiCallable[_trace_service_pb2.WatchTracesRequest, _trace_service_pb2.WatchTracesResponse]
     """Yields traces as their spans arrive."""
+    WatchEdges: _grpc.UnaryStreamMultiCallable[_trace_service_pb2.WatchEdgesRequest, _trace_service_pb2.WatchEdgesResponse]
+    """Yields who called whom in the last 60 seconds, now and after each change, at most once a second."""
 
 @_typing.type_check_only
 class TraceServiceAsyncStub(TraceServiceStub):
@@ -51,6 +53,8 @@ class TraceServiceAsyncStub(TraceServiceStub):
     """Lists traces, newest first."""
     WatchTraces: _aio.UnaryStreamMultiCallable[_trace_service_pb2.WatchTracesRequest, _trace_service_pb2.WatchTracesResponse]  # type: ignore[assignment]
     """Yields traces as their spans arrive."""
+    WatchEdges: _aio.UnaryStreamMultiCallable[_trace_service_pb2.WatchEdgesRequest, _trace_service_pb2.WatchEdgesResponse]  # type: ignore[assignment]
+    """Yields who called whom in the last 60 seconds, now and after each change, at most once a second."""
 
 class TraceServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads the mesh's span store."""
@@ -78,5 +82,13 @@ class TraceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_trace_service_pb2.WatchTracesResponse], _abc.AsyncIterator[_trace_service_pb2.WatchTracesResponse]]:
         """Yields traces as their spans arrive."""
+
+    @_abc_1.abstractmethod
+    def WatchEdges(
+        self,
+        request: _trace_service_pb2.WatchEdgesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_trace_service_pb2.WatchEdgesResponse], _abc.AsyncIterator[_trace_service_pb2.WatchEdgesResponse]]:
+        """Yields who called whom in the last 60 seconds, now and after each change, at most once a second."""
 
 def add_TraceServiceServicer_to_server(servicer: TraceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,1 @@
+"""The page at `/ui`: its files, and the API that they call."""

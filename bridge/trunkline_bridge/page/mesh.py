@@ -1,0 +1,228 @@
+"""The mesh as the page draws it: hosts, agents, tool servers, rooms, and who calls whom."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from trunkline.client import Backoff, Directory, ToolClient, TraceClient, run_in_background
+from trunkline.errors import PeerError, TrunklineError
+from trunkline.v1 import (
+    messaging_service_pb2,
+    registry_service_pb2,
+    tool_service_pb2,
+    trace_service_pb2,
+)
+from trunkline_bridge.bindings.http_handler import EventStreamResponse
+from trunkline_bridge.edge.caller import Caller
+from trunkline_bridge.messaging.operations import ALL, MessageOperations
+from trunkline_bridge.page.access import PageAccess, may_see, may_use
+from trunkline_bridge.page.binding import (
+    API_PATH,
+    PageEvent,
+    PageStreams,
+    Paths,
+    single_events,
+)
+from trunkline_bridge.page.traces import SERVICE as TRACE_SERVICE
+from trunkline_bridge.versions.json_values import Json
+
+logger = logging.getLogger(__name__)
+
+_TOOL_SERVICE: Final = "trunkline.v1.ToolService"
+_INTERVAL_S: Final = 1.0
+# Words are enough for a graph; the whole texts are in agent cards and in lists of tools.
+_TEXT_CHARS: Final = 200
+_EDGE_KINDS: Final[Mapping[int, str]] = {
+    trace_service_pb2.EDGE_KIND_CALL: "call",
+    trace_service_pb2.EDGE_KIND_TOOL: "tool",
+    trace_service_pb2.EDGE_KIND_MODEL: "model",
+    trace_service_pb2.EDGE_KIND_MESSAGE: "message",
+}
+_TOOL_STATES: Final[Mapping[int, str]] = {
+    tool_service_pb2.TOOL_SERVER_STATE_STARTING: "starting",
+    tool_service_pb2.TOOL_SERVER_STATE_READY: "ready",
+    tool_service_pb2.TOOL_SERVER_STATE_FAILED: "failed",
+}
+
+_Update = TypeVar("_Update")
+
+
+@dataclass(slots=True)
+class _Sources:
+    """The latest updates of the mesh's services, for one reader."""
+
+    tools: tool_service_pb2.WatchToolsResponse = field(
+        default_factory=tool_service_pb2.WatchToolsResponse
+    )
+    edges: Sequence[trace_service_pb2.Edge] = ()
+    rooms: Sequence[messaging_service_pb2.Room] = ()
+
+    def set_tools(self, update: tool_service_pb2.WatchToolsResponse) -> None:
+        self.tools = update
+
+    def set_edges(self, update: trace_service_pb2.WatchEdgesResponse) -> None:
+        self.edges = update.edges
+
+    def set_rooms(self, update: Sequence[messaging_service_pb2.Room]) -> None:
+        self.rooms = update
+
+
+class PageMesh:
+    """The state of the mesh. Operators see all of it, others the agents that they may call."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        messages: MessageOperations,
+        access: PageAccess,
+        streams: PageStreams,
+    ) -> None:
+        self._directory = directory
+        self._messages = messages
+        self._access = access
+        self._streams = streams
+
+    def paths(self) -> Paths:
+        """Return the handlers of the paths."""
+        return {f"{API_PATH}/mesh:watch": {"GET": self._watch}}
+
+    async def _watch(
+        self, caller: Caller, _params: Json, _path: Mapping[str, str]
+    ) -> EventStreamResponse[PageEvent]:
+        return self._streams.respond(caller, single_events(self._changes(caller)))
+
+    async def _changes(self, caller: Caller) -> AsyncGenerator[PageEvent, None]:
+        """Yield the whole state now and after changes, at most once a second.
+
+        Breakers change without a notice, so the state is built each second, from what is here.
+        """
+        sources = _Sources()
+        async with AsyncExitStack() as stack:
+            for reader in self._readers(caller, sources):
+                await stack.enter_async_context(run_in_background(reader))
+            last: Json = {}
+            while True:
+                state = self._build(caller, sources)
+                if state != last:
+                    yield PageEvent("mesh", state)
+                    last = state
+                await asyncio.sleep(_INTERVAL_S)
+
+    def _readers(self, caller: Caller, sources: _Sources) -> Iterator[Coroutine[None, None, None]]:
+        """Yield the readers of what the caller may see."""
+        directory = self._directory
+
+        def watch_tools() -> AsyncGenerator[tool_service_pb2.WatchToolsResponse, None]:
+            return ToolClient(directory.channel_for_service(_TOOL_SERVICE)).watch_tools()
+
+        def watch_edges() -> AsyncGenerator[trace_service_pb2.WatchEdgesResponse, None]:
+            return TraceClient(directory.channel_for_service(TRACE_SERVICE)).watch_edges()
+
+        if self._access.is_operator(caller):
+            yield _follow(watch_tools, sources.set_tools)
+            yield _follow(watch_edges, sources.set_edges)
+        if may_use(caller, ALL, "ListRooms"):
+            yield _follow(lambda: self._messages.watch_rooms(caller), sources.set_rooms)
+
+    def _build(self, caller: Caller, sources: _Sources) -> Json:
+        directory, is_operator = self._directory, self._access.is_operator(caller)
+        breakers = directory.agent_breaker_states()
+        reached = directory.breaker_states()
+        agents = [
+            _render_agent(agent, host.host_id if is_operator else "", breakers)
+            for host in directory.hosts
+            for agent in host.agents
+            if may_see(caller, agent.card.name)
+        ]
+        return {
+            "hosts": [_render_host(host, reached) for host in directory.hosts if is_operator],
+            "agents": agents,
+            "toolServers": list(_render_tools(sources.tools)),
+            "rooms": [{"name": room.name, "members": list(room.members)} for room in sources.rooms],
+            "edges": [_render_edge(edge, breakers) for edge in sources.edges],
+        }
+
+
+async def _follow(
+    watch: Callable[[], AsyncGenerator[_Update, None]], apply: Callable[[_Update], None]
+) -> None:
+    """Apply the updates of a service; begin again when its watch ends."""
+    backoff = Backoff()
+    while True:
+        try:
+            async with aclosing(watch()) as updates:
+                async for update in updates:
+                    backoff.reset()
+                    apply(update)
+        except PeerError as error:
+            # No host serves it, or it restarts.
+            logger.debug("page.watch_ended", extra={"problem": str(error)})
+        except TrunklineError as error:
+            # A bridge that joined the mesh by a token reads neither traces nor tools.
+            logger.info("page.watch_refused", extra={"problem": str(error)})
+            return
+        await backoff.pause()
+
+
+def _render_host(host: registry_service_pb2.Host, reached: Mapping[str, str]) -> Json:
+    breaker = reached.get(host.address, "closed")
+    return {
+        "id": host.host_id,
+        "address": host.address,
+        "agents": [agent.card.name for agent in host.agents],
+        "services": list(host.services),
+        "leaseUntil": host.lease_expire_time.ToJsonString(),
+        "state": "ready" if breaker == "closed" else "unreachable",
+    }
+
+
+def _render_agent(
+    agent: registry_service_pb2.AgentRegistration, host_id: str, breakers: Mapping[str, str]
+) -> Json:
+    card = agent.card
+    return {
+        "name": card.name,
+        "description": card.description[:_TEXT_CHARS],
+        "skills": [{"name": skill.name, "tags": list(skill.tags)} for skill in card.skills],
+        "host": host_id,
+        "kind": agent.kind or "agent",
+        # That of an agent outside the mesh says more than that of its host.
+        "breaker": agent.breaker or breakers.get(card.name, ""),
+    }
+
+
+def _render_tools(listing: tool_service_pb2.WatchToolsResponse) -> Iterator[Json]:
+    for server in listing.servers:
+        yield {
+            "name": server.name,
+            "state": _TOOL_STATES.get(server.state, ""),
+            "error": server.error,
+            "agents": list(server.agents),
+            "tools": [
+                {
+                    "name": tool.name,
+                    "description": tool.description[:_TEXT_CHARS],
+                    "readOnly": tool.read_only,
+                }
+                for tool in listing.tools
+                if tool.server == server.name
+            ],
+            "breaker": server.breaker,
+        }
+
+
+def _render_edge(edge: trace_service_pb2.Edge, breakers: Mapping[str, str]) -> Json:
+    return {
+        "from": edge.source,
+        "to": edge.target,
+        "kind": _EDGE_KINDS.get(edge.kind, ""),
+        "count": edge.count,
+        "ratePerS": edge.rate_per_s,
+        "errorRatio": edge.error_count / edge.count if edge.count else 0.0,
+        "p50Ms": edge.p50_ms,
+        "p95Ms": edge.p95_ms,
+        "breaker": breakers.get(edge.target, ""),
+    }

@@ -1,0 +1,75 @@
+"""Composes the page: its files and its API, below `/ui`."""
+
+from starlette.routing import BaseRoute, Route
+
+from trunkline.client import Directory
+from trunkline_bridge.bindings.json_resource import BuildHandler, json_routes
+from trunkline_bridge.edge.account_limits import AccountLimiter
+from trunkline_bridge.edge.caller import CallerFactory, SecurityRequirements
+from trunkline_bridge.edge.pages import Page
+from trunkline_bridge.messaging.operations import MessageOperations
+from trunkline_bridge.page.access import PageAccess
+from trunkline_bridge.page.binding import (
+    API_PATH,
+    HEADERS,
+    PageStreams,
+    Paths,
+    build_headers,
+    read_parameters,
+)
+from trunkline_bridge.page.files import PageFiles
+from trunkline_bridge.page.mesh import PageMesh
+from trunkline_bridge.page.session import PageSession, find_issuer_origin
+from trunkline_bridge.page.tasks import PageTasks
+from trunkline_bridge.page.traces import PageTraces
+from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.workflows.operations import WorkflowOperations
+
+
+class PageBinding:
+    """The routes of the page."""
+
+    def __init__(  # noqa: PLR0913  one for each collaborator
+        self,
+        directory: Directory,
+        settings: BridgeSettings,
+        callers: CallerFactory,
+        security: SecurityRequirements,
+        messages: MessageOperations,
+        workflows: WorkflowOperations,
+        limiter: AccountLimiter,
+    ) -> None:
+        """Compose the page. ConfigurationError: a setting of it is wrong."""
+        page = settings.page
+        access = PageAccess(page.operators, is_anonymous_only=security.is_anonymous_only)
+        streams = PageStreams(limiter)
+        origin = find_issuer_origin(page.oidc_issuer, page.oidc_client_id)
+        self._callers = callers
+        self._files = PageFiles(build_headers(origin))
+        self._session = PageSession(
+            directory, settings, security, access, has_workflows=workflows.has_catalog
+        )
+        self._parts: list[Paths] = [
+            self._session.paths(),
+            PageMesh(directory, messages, access, streams).paths(),
+            PageTraces(directory, workflows, access, streams).paths(),
+            PageTasks(directory, workflows, streams).paths(),
+        ]
+
+    def routes(self, build_handler: BuildHandler) -> list[BaseRoute]:
+        """Return the routes; `build_handler` builds the application of each of the API."""
+        paths = {path: handlers for part in self._parts for path, handlers in part.items()}
+        return [
+            Route("/ui", Page(self._files.redirect)),
+            Route("/ui/", Page(self._files.index)),
+            Route("/ui/assets/{path:path}", Page(self._files.asset)),
+            Route(f"{API_PATH}/sign-in", Page(self._session.sign_in)),
+            *json_routes(
+                paths,
+                self._callers,
+                build_handler,
+                name="page",
+                read_query=read_parameters,
+                headers=HEADERS,
+            ),
+        ]
