@@ -137,6 +137,8 @@ STEP: Final = "trunkline.langgraph.step"
 MESSAGE_TYPE: Final = "trunkline.message.type"
 # Failed attempts before this one to deliver a message.
 MESSAGE_RESEND_COUNT: Final = "trunkline.message.resend_count"
+# The agent that sent a message between agents; "client" for all users.
+MESSAGE_SENDER: Final = "trunkline.message.sender"
 WORKFLOW_NAME: Final = "trunkline.workflow.name"
 WORKFLOW_VERSION: Final = "trunkline.workflow.version"
 ROUTE_AGENT: Final = "trunkline.route.agent"

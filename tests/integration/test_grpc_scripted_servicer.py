@@ -90,6 +90,11 @@ class Traces(trace_service_pb2_grpc.TraceServiceServicer):
     ) -> AsyncIterator[trace_service_pb2.WatchTracesResponse]:
         yield trace_service_pb2.WatchTracesResponse()
 
+    async def WatchEdges(
+        self, request: trace_service_pb2.WatchEdgesRequest, _context: Context
+    ) -> AsyncIterator[trace_service_pb2.WatchEdgesResponse]:
+        yield trace_service_pb2.WatchEdgesResponse()
+
 
 class Mute(message_service_pb2_grpc.MessageServiceServicer):
     """A servicer with valid types, and responses that violate the contract."""

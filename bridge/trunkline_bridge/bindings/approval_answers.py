@@ -1,10 +1,26 @@
-"""Answers approvals of tasks for callers of our own bindings; A2A's send them as messages."""
+"""Answers to approvals: in messages of A2A, and by a call of their own on the page.
+
+The statement of the user names the approved calls, so the bridge reads answers as the host does.
+"""
 
 from dataclasses import replace
 
 from trunkline.client import Directory
 from trunkline.users import current_user
-from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
+from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_service_pb2
+
+
+def note_approved_calls(message: message_pb2.Message, task: snapshot_pb2.TaskSnapshot) -> None:
+    """Name the calls that a message approves in the statement of its user.
+
+    The tool adapter lets agents that joined the mesh make only these calls.
+    """
+    # Loads the host's code, which a bridge needs for nothing else.
+    from trunkline.tasks.approvals import digest_approved_calls
+
+    user = current_user.get()
+    if user is not None:
+        current_user.set(replace(user, approved=digest_approved_calls(message, task)))
 
 
 async def answer_approval(

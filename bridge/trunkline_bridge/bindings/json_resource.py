@@ -25,12 +25,12 @@ from trunkline_bridge.errors import WireError
 from trunkline_bridge.protocol import V1_0
 from trunkline_bridge.versions.json_values import Json, dumps
 
-Handler: TypeAlias = Callable[
+ResourceHandler: TypeAlias = Callable[
     [Caller, Json, Mapping[str, str]], Awaitable[Message | Json | Response]
 ]
 """Answers a request: its caller, the parameters in its query or body, and those in its path."""
 
-Paths: TypeAlias = Mapping[str, Mapping[str, Handler]]
+ResourcePaths: TypeAlias = Mapping[str, Mapping[str, ResourceHandler]]
 """The handlers of each path by HTTP method. The first path that matches a request counts."""
 
 QueryReader: TypeAlias = Callable[[bytes, str], Json]
@@ -48,7 +48,7 @@ def to_json(message: Message) -> Json:
 
 
 def json_routes(
-    paths: Paths,
+    paths: ResourcePaths,
     callers: CallerFactory,
     build_handler: BuildHandler,
     *,
@@ -74,7 +74,7 @@ class _Resource:
 
     def __init__(
         self,
-        handlers: Mapping[str, Handler],
+        handlers: Mapping[str, ResourceHandler],
         callers: CallerFactory,
         name: str,
         read_query: QueryReader,

@@ -5,7 +5,6 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from trunkline.a2a.v1 import a2a_pb2
@@ -23,7 +22,6 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.task_states import TERMINAL, state_name
-from trunkline.users import current_user
 from trunkline.v1 import (
     agent_card_pb2,
     message_pb2,
@@ -31,6 +29,7 @@ from trunkline.v1 import (
     push_notification_pb2,
     snapshot_pb2,
 )
+from trunkline_bridge.bindings.approval_answers import note_approved_calls
 from trunkline_bridge.bindings.operation_audit import (
     audited,
     audited_stream,
@@ -130,19 +129,6 @@ def build_submission(
     if caller.deadline is not None:
         submission.deadline.FromDatetime(caller.deadline)
     return submission
-
-
-def note_approved_calls(message: message_pb2.Message, task: snapshot_pb2.TaskSnapshot) -> None:
-    """Name the calls that a message approves in the statement of its user.
-
-    The tool adapter lets agents that joined the mesh make only these calls.
-    """
-    # Loads the host's code, which a bridge needs for nothing else.
-    from trunkline.tasks.approvals import digest_approved_calls
-
-    user = current_user.get()
-    if user is not None:
-        current_user.set(replace(user, approved=digest_approved_calls(message, task)))
 
 
 def find_earlier_task(stream: TaskStream, submission: message_service_pb2.Submission) -> str:

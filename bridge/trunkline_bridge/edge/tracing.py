@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 SERVICE_NAME = "bridge"
 
+_PAGE_PATHS = ("/ui/api/", "/ui/assets/")
 _TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})
 
 
@@ -30,7 +31,16 @@ def http_request_span(scope: Scope, send: Send) -> AbstractContextManager[Send]:
     # Probes come every second: no spans for them.
     if scope["type"] != "http" or scope["path"] in PROBE_PATHS:
         return nullcontext(send)
+    # Traces are about the mesh's work, not about people who look at it.
+    if scope["method"] in ("GET", "HEAD") and scope["path"].startswith(_PAGE_PATHS):
+        return _without_spans(send)
     return _HttpRequestSpan(scope, send)
+
+
+@contextmanager
+def _without_spans(send: Send) -> Iterator[Send]:
+    with telemetry.suppress_spans():
+        yield send
 
 
 class _HttpRequestSpan:

@@ -10,7 +10,12 @@ from starlette.routing import BaseRoute
 from trunkline.messaging.store import Envelope, EnvelopeFilter
 from trunkline.v1 import messaging_service_pb2
 from trunkline_bridge.bindings.http_handler import EventStreamResponse, Response
-from trunkline_bridge.bindings.json_resource import BuildHandler, Paths, json_routes, to_json
+from trunkline_bridge.bindings.json_resource import (
+    BuildHandler,
+    ResourcePaths,
+    json_routes,
+    to_json,
+)
 from trunkline_bridge.bindings.request_parser import parse_message
 from trunkline_bridge.bindings.rest_request import read_query, unknown_field
 from trunkline_bridge.edge.caller import Caller, CallerFactory
@@ -102,7 +107,7 @@ class MessageBinding:
     def routes(self, build_handler: BuildHandler) -> list[BaseRoute]:
         """Return the routes; `build_handler` builds the application of each."""
         room = "/messages/rooms/{room:segment}"
-        paths: Paths = {
+        paths: ResourcePaths = {
             "/messages": {"GET": self._list, "POST": self._send},
             "/messages:request": {"POST": self._request},
             "/messages:watch": {"GET": self._watch},

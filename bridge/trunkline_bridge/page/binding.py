@@ -10,7 +10,9 @@ from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl
 
 from trunkline_bridge.bindings.http_handler import EventStreamResponse
-from trunkline_bridge.bindings.json_resource import Handler, Paths, to_json
+from trunkline_bridge.bindings.json_resource import ResourceHandler as Handler
+from trunkline_bridge.bindings.json_resource import ResourcePaths as Paths
+from trunkline_bridge.bindings.json_resource import to_json
 from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.http import rest_error_body

@@ -16,6 +16,8 @@ from trunkline_bridge.page.binding import API_PATH, HEADERS, Paths
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.versions.json_values import Json
 
+_MESSAGES = "trunkline.v1.MessagingService"
+
 
 class PageSession:
     """Answers `sign-in`, which needs no credentials, and `session`."""
@@ -67,7 +69,7 @@ class PageSession:
             "defaultAgent": self._settings.default_agent,
             "version": self._version,
             "features": {
-                "messages": bool(self._directory.messaging_mode()),
+                "messages": any(_MESSAGES in host.services for host in self._directory.hosts),
                 "workflows": self._has_workflows,
                 "inspector": is_operator,
             },

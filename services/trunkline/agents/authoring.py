@@ -66,6 +66,8 @@ class FunctionAgent:
     """The agents and tools that it may call, once its host has set them."""
     handlers: MessageHandlers = field(default_factory=MessageHandlers)
     """The handlers of messages between agents."""
+    kind: str = ""
+    """Its kind in the registry: `workflow`, `remote` or `participant`; empty: another one."""
 
     @property
     def message_types(self) -> Sequence[str]:

@@ -320,6 +320,8 @@ def describe_host(
                 # Other agents than those of MCP servers have none.
                 card_pending=getattr(agent, "card_pending", False),
                 breaker=agent.breaker_state if isinstance(agent, OutsideAgent) else "",
+                # Agents of a plain function or a graph have none.
+                kind=getattr(agent, "kind", ""),
             )
             for agent in host.agents.values()
             if readiness is None or readiness.is_ready(agent.card.name)

@@ -64,7 +64,8 @@ class _ParticipantProxy:
         for message_type in settings.types or (_ANY_TYPE,):
             local.handlers.add(name, message_type, self._handle)
         values = {field.name: getattr(local, field.name) for field in fields(FunctionAgent)}
-        self.agent = ParticipantAgent(**{**values, "lifespan": self._connect, "proxy": self})
+        own = {"lifespan": self._connect, "proxy": self, "kind": "participant"}
+        self.agent = ParticipantAgent(**{**values, **own})
         self._settings = settings
         self._participant: Participant | None = None
 

@@ -75,7 +75,9 @@ class _RemoteProxy:
             direct_replies=True,
             resumable=True,
         )(self._run)
-        self.agent = replace(local, lifespan=self._connect, cancel_remote=self._cancel)
+        self.agent = replace(
+            local, lifespan=self._connect, cancel_remote=self._cancel, kind="remote"
+        )
         self._remote = remote
         self._remote_agent: FunctionAgent | None = None
 

@@ -48,6 +48,7 @@ _CARDS_S: Final = 10.0
 class Supervisor:
     """An agent that routes to the agents in the directory at the time of the request."""
 
+    kind = "supervisor"
     direct_replies = False
     # A repeated turn would call its children a second time.
     repeatable = False

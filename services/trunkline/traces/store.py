@@ -27,6 +27,7 @@ from trunkline import telemetry
 from trunkline.encryption import Keyring
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
 from trunkline.private_files import find_database_problem
+from trunkline.traces.edges import EdgeWindow
 from trunkline.traces.lost_spans import add_lost_spans
 from trunkline.traces.spans import (
     NAME_LIMIT,
@@ -131,6 +132,7 @@ class SpanStore:
         self._keyring = keyring
         self._cipher = keyring.cipher("traces", name=str(path)) if keyring is not None else None
         self._lock = threading.Lock()
+        self._edges = EdgeWindow()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-traces")
         self._listeners: tuple[Callable[[], object], ...] = ()
         if problem := find_database_problem(path):
@@ -198,6 +200,9 @@ class SpanStore:
             updates = [self._select_new(trace_id, spans) for trace_id, spans in received.items()]
             self._write([update for update in updates if update.spans], exporter)
             pruned = self._prune()
+            for update in updates:
+                ended = [span for span in update.spans if not span.is_open]
+                self._edges.add(ended, now_s=time.monotonic())
         for listener in self._listeners:
             listener()
         return {
@@ -269,6 +274,11 @@ class SpanStore:
             last = int(rows[-1][0])
             where = "WHERE change > ? AND change <= ? ORDER BY change, start_ns"
             return self._summaries(where, (change, last)), last
+
+    def list_edges(self) -> list[trace_service_pb2.Edge]:
+        """Return who called whom in the last minute, by the spans that arrived in it."""
+        with self._lock:
+            return self._edges.list_edges(now_s=time.monotonic())
 
     @contextmanager
     def subscribe(self, listener: Callable[[], object]) -> Iterator[None]:

@@ -23,6 +23,8 @@ from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 logger = logging.getLogger(__name__)
 
+_EDGES_INTERVAL_S = 1.0
+
 
 class TraceServicer(trace_service_pb2_grpc.TraceServiceServicer):
     """Serves trunkline.v1.TraceService from a store."""
@@ -69,6 +71,26 @@ class TraceServicer(trace_service_pb2_grpc.TraceServiceServicer):
                     traces, change = await self._store.run_in_thread(
                         self._store.list_changed, change
                     )
+
+    async def WatchEdges(
+        self,
+        request: trace_service_pb2.WatchEdgesRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[trace_service_pb2.WatchEdgesResponse]:
+        has_changed = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        last: list[trace_service_pb2.Edge] | None = None
+        with self._store.subscribe(lambda: loop.call_soon_threadsafe(has_changed.set)):
+            while True:
+                has_changed.clear()
+                edges = await self._store.run_in_thread(self._store.list_edges)
+                if edges != last:
+                    yield trace_service_pb2.WatchEdgesResponse(edges=edges)
+                    last = edges
+                # While there are edges, their calls leave the window without any new span.
+                await asyncio.sleep(_EDGES_INTERVAL_S)
+                if not edges:
+                    await has_changed.wait()
 
 
 # More spans of one export are rejected by OTLP's partial success.

@@ -77,6 +77,7 @@ def from_workflow(*workflows: Workflow | str | Path) -> FunctionAgent:
         is_pausable=True,
         is_workflow=True,
         time_limit_s=runner.find_time_limit_s,
+        kind="workflow",
     )
     runner.card = built.card
     return built

@@ -17,6 +17,7 @@ from trunkline.settings import (
     LimitSettings,
     MessagingSettings,
     ModelSettings,
+    PageSettings,
     PolicySettings,
     ScopeSettings,
     Settings,
@@ -389,8 +390,8 @@ def test_the_ping_limit_defaults_to_three_quarters_of_the_lease() -> None:
 
 def test_every_setting_that_is_no_table_can_be_set_by_a_variable(tmp_path: Path) -> None:
     tables = (
-        GraphQLSettings(), LimitSettings(), MessagingSettings(), PolicySettings(), TlsSettings(),
-        TreeSettings(),
+        GraphQLSettings(), LimitSettings(), MessagingSettings(), PageSettings(), PolicySettings(),
+        TlsSettings(), TreeSettings(),
     )  # fmt: skip
     for field in fields(Settings):
         default = getattr(Settings(), field.name)
@@ -479,6 +480,15 @@ def test_an_error_in_messaging_is_reported(tmp_path: Path, toml: str, problem: s
     with pytest.raises(ConfigurationError, match=problem) as caught:
         load(tmp_path, f"[messaging]\n{toml}")
     assert "secret" not in str(caught.value)
+
+
+def test_the_page_is_a_table_of_the_file_and_variables(tmp_path: Path) -> None:
+    variables = {"TRUNKLINE_PAGE_OPERATORS": "ops, root"}
+    settings = load(tmp_path, '[page]\noidc_issuer = "https://id.example"', env=variables)
+    assert settings.page == PageSettings(
+        operators=("ops", "root"), oidc_issuer="https://id.example"
+    )
+    assert PageSettings().enabled
 
 
 def test_graphql_is_a_table_of_the_file_and_variables(tmp_path: Path) -> None:
