@@ -1,0 +1,94 @@
+/** Who the caller is and what the bridge offers, from `session` and `sign-in`. */
+
+import { ApiError, getJson, onSignInNeeded } from "../api.js";
+import { signal } from "../vendor/preact.js";
+import { hasCredential, setCredential } from "./credentials.js";
+import { asApiError } from "./hooks.js";
+
+/**
+ * @typedef {object} OidcSettings
+ * @property {string} issuer
+ * @property {string} clientId
+ *
+ * @typedef {object} Session
+ * @property {string} account
+ * @property {string} user
+ * @property {boolean} isOperator Sees the whole mesh.
+ * @property {string[]} methods What the caller may do, by the names of the mesh's methods.
+ * @property {string} defaultAgent
+ * @property {string} version
+ * @property {{messages: boolean, workflows: boolean, inspector: boolean}} features
+ * @property {OidcSettings | null} oidc
+ *
+ * @typedef {object} SignInWays
+ * @property {boolean} anonymous
+ * @property {boolean} apiKey
+ * @property {boolean} token
+ * @property {OidcSettings | null} oidc
+ */
+
+/** The session; null: nobody is signed in, or it is not known yet. */
+export const session = signal(/** @type {Session | null} */ (null));
+/** What the shell shows. */
+export const phase = signal(/** @type {"loading" | "sign-in" | "ready" | "error"} */ ("loading"));
+/** The last error of signing in. */
+export const sessionError = signal(/** @type {ApiError | null} */ (null));
+/** How the bridge lets callers sign in. */
+export const signInWays = signal(/** @type {SignInWays | null} */ (null));
+
+onSignInNeeded(() => {
+  if (phase.peek() === "ready") void askForCredential(new ApiError("Your session has ended. Sign in again."));
+});
+
+/** Loads the session, and asks for a credential if the bridge needs one. */
+export async function openSession() {
+  try {
+    session.value = await getJson("session");
+    sessionError.value = null;
+    phase.value = "ready";
+  } catch (error) {
+    const problem = asApiError(error);
+    if (problem.status === 401 || problem.status === 403) {
+      await askForCredential(hasCredential() ? problem : null);
+    } else {
+      sessionError.value = problem;
+      phase.value = "error";
+    }
+  }
+}
+
+/** @param {ApiError | null} problem Why the last credential is not enough. */
+async function askForCredential(problem) {
+  setCredential("");
+  session.value = null;
+  sessionError.value = problem;
+  try {
+    signInWays.value = await getJson("sign-in");
+    phase.value = "sign-in";
+  } catch (error) {
+    sessionError.value = asApiError(error);
+    phase.value = "error";
+  }
+}
+
+/**
+ * Signs in by an API key or a token.
+ * @param {string} credential
+ */
+export async function signIn(credential) {
+  setCredential(credential);
+  await openSession();
+}
+
+/** Forgets the credential. */
+export async function signOut() {
+  await askForCredential(null);
+}
+
+/**
+ * Returns true if the caller may call a method of the mesh, such as `CancelTask`.
+ * @param {string} method
+ */
+export function mayCall(method) {
+  return session.value?.methods.includes(method) ?? false;
+}

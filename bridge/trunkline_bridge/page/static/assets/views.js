@@ -1,0 +1,76 @@
+/** The views of the page: each is one module, named here and loaded when it is first shown. */
+
+/**
+ * @typedef {object} ViewProps
+ * @property {Record<string, string>} params The named segments of the path: `id` in `tasks/:id`.
+ * @property {URLSearchParams} query
+ *
+ * @typedef {object} View
+ * @property {string} path Segments; one that begins with a colon is a parameter.
+ * @property {string} title
+ * @property {() => Promise<{default: (props: ViewProps) => any}>} load Its module's default export is the view.
+ * @property {string} [styles] Name of its style sheet in `styles/views`; views of a subject share one.
+ * @property {string} [icon] A view with an icon is in the navigation.
+ * @property {string} [key] Shortcut, after `g`.
+ * @property {(session: import("./store/session.js").Session) => boolean} [isFor] Who sees it; without it, everyone.
+ */
+
+/** @type {View[]} */
+export const VIEWS = [
+  { path: "tasks", title: "Tasks", icon: "tasks", key: "t", styles: "tasks", load: () => import("./views/tasks.js") },
+];
+
+/** @type {Map<string, Promise<void>>} */
+const styleSheets = new Map();
+
+/**
+ * Loads the module and the style sheet of a view.
+ * @param {View} view
+ */
+export async function loadView(view) {
+  const [module] = await Promise.all([view.load(), view.styles && loadStyles(view.styles)]);
+  return module.default;
+}
+
+/** @param {string} name */
+function loadStyles(name) {
+  const loading = styleSheets.get(name) ?? appendStyles(name);
+  styleSheets.set(name, loading);
+  return loading;
+}
+
+/**
+ * @param {string} name
+ * @returns {Promise<void>}
+ */
+function appendStyles(name) {
+  return new Promise((resolve, reject) => {
+    const link = document.createElement("link");
+    link.rel = "stylesheet";
+    link.href = new URL(`assets/styles/views/${name}.css`, document.baseURI).href;
+    link.onload = () => resolve();
+    link.onerror = () => {
+      styleSheets.delete(name);
+      link.remove();
+      reject(new Error(`${link.href} could not be loaded`));
+    };
+    document.head.append(link);
+  });
+}
+
+/**
+ * Finds the view of a path.
+ * @param {string[]} segments
+ * @returns {{view: View, params: Record<string, string>} | null}
+ */
+export function findView(segments) {
+  for (const view of VIEWS) {
+    const pattern = view.path.split("/");
+    if (pattern.length !== segments.length) continue;
+    if (pattern.every((part, index) => part.startsWith(":") || part === segments[index])) {
+      const named = pattern.map((part, index) => [part.slice(1), segments[index] ?? ""]);
+      return { view, params: Object.fromEntries(named.filter((_, index) => pattern[index]?.startsWith(":"))) };
+    }
+  }
+  return null;
+}
