@@ -15,7 +15,7 @@ import { VIEWS, findView, loadView } from "./views.js";
  * @typedef {import("./views.js").ViewProps} ViewProps
  */
 
-const HOME = "tasks";
+const HOME = "mesh";
 const SEQUENCE_MS = 1200;
 
 /** @returns {View[]} */

@@ -17,6 +17,7 @@
 
 /** @type {View[]} */
 export const VIEWS = [
+  { path: "mesh", title: "Mesh", icon: "mesh", key: "m", styles: "mesh", load: () => import("./views/mesh.js") },
   { path: "tasks", title: "Tasks", icon: "tasks", key: "t", styles: "tasks", load: () => import("./views/tasks.js") },
 ];
 

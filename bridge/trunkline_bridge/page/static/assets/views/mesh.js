@@ -1,0 +1,241 @@
+/** The mesh as a live graph, and the same as tables. */
+
+import { Badge, Button, Empty, ErrorState, Facts, LiveStatus, Loading, PageHeader, Panel } from "../components/basics.js";
+import { Icon } from "../components/icons.js";
+import { Sparkline } from "../components/sparkline.js";
+import { Table } from "../components/table.js";
+import { Tabs } from "../components/tabs.js";
+import { duration, percent, plural, rate } from "../format.js";
+import { changeQuery, href } from "../router.js";
+import { now } from "../store/clock.js";
+import { mesh as meshState, meshStatus, useMesh } from "../store/mesh.js";
+import { buildGraph } from "../store/mesh_graph.js";
+import { html, useMemo, useRef } from "../vendor/preact.js";
+import { MeshGraph } from "./mesh_graph.js";
+
+/**
+ * @typedef {import("../store/mesh_graph.js").MeshNode} MeshNode
+ * @typedef {import("../store/mesh.js").Edge} Edge
+ * @typedef {import("../store/mesh.js").Host} Host
+ * @typedef {import("../format.js").Tone} Tone
+ */
+
+const HISTORY = 60;
+
+/**
+ * @param {string | undefined} breaker
+ * @returns {Tone}
+ */
+export function breakerTone(breaker) {
+  if (!breaker || breaker === "closed") return "ok";
+  return breaker === "open" ? "error" : "warn";
+}
+
+/** @param {import("../views.js").ViewProps} props */
+export default function Mesh({ query }) {
+  const mesh = useMesh();
+  const status = meshStatus.value;
+  const graph = useMemo(() => (mesh ? buildGraph(mesh) : null), [mesh]);
+  const history = useRateHistory(mesh?.edges ?? []);
+  const tab = query.get("tab") ?? "graph";
+  const selected = query.get("node") ?? "";
+  const node = graph?.nodes.find((each) => each.id === selected);
+
+  if (!mesh || !graph) {
+    return html`<div class="view">
+      <${PageHeader} title="Mesh" after=${html`<${LiveStatus} status=${status} />`} />
+      ${status.error && !mesh ? html`<${ErrorState} error=${status.error} title="The mesh could not be loaded" />` : html`<${Loading} label="Loading the mesh" />`}
+    </div>`;
+  }
+  const agents = mesh.agents ?? [];
+  const servers = mesh.toolServers ?? [];
+  const hosts = mesh.hosts ?? [];
+  const edges = mesh.edges ?? [];
+  const tabs = [
+    { id: "graph", label: "Graph" },
+    { id: "agents", label: "Agents", count: agents.length },
+    { id: "calls", label: "Calls", count: edges.length },
+    { id: "tools", label: "Tool servers", count: servers.length },
+    { id: "hosts", label: "Hosts", count: hosts.length },
+  ];
+  const select = (/** @type {string} */ id) => changeQuery({ node: id === selected ? "" : id });
+  const panels = {
+    graph: () => html`<div class="mesh-split ${node ? "with-details" : ""}">
+      <${MeshGraph} graph=${graph} selected=${selected} onSelect=${select} />
+      ${node && html`<${NodeDetails} node=${node} edges=${edges} history=${history} onClose=${() => select(selected)} />`}
+    </div>`,
+    agents: () => html`<${AgentTable} nodes=${graph.nodes.filter((each) => each.group === "agent")} />`,
+    calls: () => html`<${EdgeTable} edges=${edges} history=${history} />`,
+    tools: () => html`<${ToolServers} servers=${servers} />`,
+    hosts: () => html`<${HostTable} hosts=${hosts} />`,
+  };
+  const shown = /** @type {keyof typeof panels} */ (tab in panels ? tab : "graph");
+  return html`<div class="view full mesh">
+    <${PageHeader} title="Mesh" after=${html`<${LiveStatus} status=${status} />`}><${Health} graph=${graph} hosts=${hosts} /><//>
+    <${Tabs} label="Parts of the mesh" tabs=${tabs} selected=${shown} onSelect=${(/** @type {string} */ id) => changeQuery({ tab: id === "graph" ? "" : id })}>${panels[shown]()}<//>
+  </div>`;
+}
+
+/**
+ * What needs attention, in words.
+ * @param {{graph: import("../store/mesh_graph.js").MeshGraphData, hosts: Host[]}} props
+ */
+function Health({ graph, hosts }) {
+  const open = graph.nodes.filter((node) => node.breaker && node.breaker !== "closed");
+  const broken = graph.nodes.filter((node) => node.problem);
+  const late = hosts.filter((host) => isLate(host));
+  const total = graph.edges.filter((edge) => edge.from === "client").reduce((sum, edge) => sum + edge.ratePerS, 0);
+  return html`
+    <span class="muted">${rate(total)} from clients</span>
+    ${open.length > 0 && html`<${Badge} tone="error">Breakers not closed: ${[...new Set(open.map((node) => node.label))].join(", ")}<//>`}
+    ${broken.length > 0 && html`<${Badge} tone="error">${plural(broken.length, "tool server")} failed<//>`}
+    ${late.length > 0 && html`<${Badge} tone="warn">${plural(late.length, "host")} late<//>`}
+    ${!open.length && !broken.length && !late.length && html`<${Badge} tone="ok">Healthy<//>`}
+  `;
+}
+
+/** @param {Host} host */
+function isLate(host) {
+  return Boolean(host.leaseUntil) && Date.parse(host.leaseUntil ?? "") < now.value;
+}
+
+/**
+ * Keeps the rates of the last states, by edge.
+ * @param {Edge[]} edges
+ * @returns {Map<string, number[]>}
+ */
+function useRateHistory(edges) {
+  const history = useRef(/** @type {Map<string, number[]>} */ (new Map()));
+  const seen = useRef(/** @type {unknown} */ (null));
+  if (seen.current !== meshState.value) {
+    seen.current = meshState.value;
+    const next = new Map();
+    for (const edge of edges) {
+      const key = `${edge.from}→${edge.to}`;
+      next.set(key, [...(history.current.get(key) ?? []), edge.ratePerS].slice(-HISTORY));
+    }
+    history.current = next;
+  }
+  return history.current;
+}
+
+/** @param {{node: MeshNode, edges: Edge[], history: Map<string, number[]>, onClose: () => void}} props */
+function NodeDetails({ node, edges, history, onClose }) {
+  const inward = edges.filter((edge) => edge.to === node.id);
+  const outward = edges.filter((edge) => edge.from === node.id);
+  return html`<${Panel}
+    title=${node.label}
+    class="node-details"
+    actions=${html`<${Button} kind="quiet" icon="close" label="Close" onClick=${onClose} />`}
+  >
+    <div class="stack">
+      ${node.description && html`<p>${node.description}</p>`}
+      <${Facts}
+        items=${[
+          ["Kind", node.kind],
+          node.host && ["Host", html`<span class="mono">${node.host}</span>`],
+          node.breaker && ["Breaker", html`<${Badge} tone=${breakerTone(node.breaker)}>${node.breaker}<//>`],
+          node.problem && ["Problem", node.problem],
+        ]}
+      />
+      ${node.tags.length > 0 && html`<div class="row wrap">${node.tags.map((tag) => html`<span class="tag" key=${tag}>${tag}</span>`)}</div>`}
+      <${EdgeList} title="Called by" edges=${inward} end="from" history=${history} />
+      <${EdgeList} title="Calls" edges=${outward} end="to" history=${history} />
+      ${node.group === "agent" && html`<div class="row wrap"><a href=${href(["tasks"], { agent: node.label })}>Its tasks</a></div>`}
+    </div>
+  <//>`;
+}
+
+/** @param {{title: string, edges: Edge[], end: "from" | "to", history: Map<string, number[]>}} props */
+function EdgeList({ title, edges, end, history }) {
+  if (!edges.length) return null;
+  return html`<section><h3>${title}</h3>
+    <ul class="edge-list">
+      ${edges.map((edge) => {
+        const values = history.get(`${edge.from}→${edge.to}`) ?? [];
+        return html`<li key=${edge[end]}>
+          <div class="row"><span class="grow truncate">${edge[end]}</span>${edge.breaker && edge.breaker !== "closed" && html`<${Badge} tone=${breakerTone(edge.breaker)}>${edge.breaker}<//>`}</div>
+          <div class="row small muted"><span class="grow">${edgeFacts(edge)}</span>
+            <${Sparkline} values=${values} width=${90} label=${`Rate of the last ${values.length} states, now ${rate(edge.ratePerS)}`} />
+          </div>
+        </li>`;
+      })}
+    </ul>
+  </section>`;
+}
+
+/** @param {Edge} edge */
+function edgeFacts(edge) {
+  const facts = [rate(edge.ratePerS), `p50 ${duration(edge.p50Ms)}`, `p95 ${duration(edge.p95Ms)}`];
+  if (edge.errorRatio) facts.push(`${percent(edge.errorRatio)} errors`);
+  return facts.join(" · ");
+}
+
+/** @type {import("../components/table.js").Column<MeshNode>[]} */
+const AGENT_COLUMNS = [
+  { key: "name", title: "Agent", width: "minmax(110px, 1fr)", cell: (node) => html`<a class="row-link" href=${href(["mesh"], { node: node.id })}>${node.label}</a>` },
+  { key: "kind", title: "Kind", width: "90px", from: 500, cell: (node) => node.kind },
+  { key: "breaker", title: "Breaker", width: "100px", cell: (node) => html`<${Badge} tone=${breakerTone(node.breaker)}>${node.breaker || "closed"}<//>` },
+  { key: "description", title: "Description", width: "minmax(140px, 3fr)", from: 900, cell: (node) => html`<span class="muted" title=${node.description}>${node.description}</span>` },
+  { key: "host", title: "Host", width: "minmax(90px, 1fr)", from: 700, cell: (node) => html`<span class="mono">${node.host || "–"}</span>` },
+];
+
+/** @param {{nodes: MeshNode[]}} props */
+function AgentTable({ nodes }) {
+  if (!nodes.length) return html`<${Empty} icon="agent" title="No agents">An agent appears here when its host joins the mesh.<//>`;
+  return html`<${Table} label="Agents" columns=${AGENT_COLUMNS} rows=${nodes} rowKey=${(/** @type {MeshNode} */ node) => node.id} />`;
+}
+
+/** @param {{edges: Edge[], history: Map<string, number[]>}} props */
+function EdgeTable({ edges, history }) {
+  /** @type {import("../components/table.js").Column<Edge>[]} */
+  const columns = [
+    { key: "from", title: "From", width: "minmax(80px, 1fr)", cell: (edge) => html`<a class="row-link" href=${href(["mesh"], { node: edge.from })}>${edge.from}</a>` },
+    { key: "to", title: "To", width: "minmax(90px, 1fr)", cell: (edge) => edge.to },
+    { key: "kind", title: "Kind", width: "80px", from: 900, cell: (edge) => edge.kind },
+    { key: "breaker", title: "Breaker", width: "100px", from: 700, cell: (edge) => html`<${Badge} tone=${breakerTone(edge.breaker)}>${edge.breaker || "closed"}<//>` },
+    { key: "trend", title: "Last minutes", width: "100px", from: 1000, cell: (edge) => html`<${Sparkline} width=${90} values=${history.get(`${edge.from}→${edge.to}`) ?? []} label="Rate" />` },
+    { key: "rate", title: "Rate", width: "70px", align: "end", cell: (edge) => rate(edge.ratePerS) },
+    { key: "errors", title: "Errors", width: "60px", align: "end", from: 420, cell: (edge) => html`<span class=${edge.errorRatio ? "error-text" : "muted"}>${percent(edge.errorRatio)}</span>` },
+    { key: "p50", title: "p50", width: "70px", align: "end", from: 600, cell: (edge) => duration(edge.p50Ms) },
+    { key: "p95", title: "p95", width: "70px", align: "end", from: 520, cell: (edge) => duration(edge.p95Ms) },
+  ];
+  if (!edges.length) return html`<${Empty} icon="mesh" title="No calls in the last minute">Calls between agents, tools and models appear here with their rates.<//>`;
+  const sorted = [...edges].sort((a, b) => b.ratePerS - a.ratePerS);
+  return html`<${Table} label="Calls of the last minute" columns=${columns} rows=${sorted} rowKey=${(/** @type {Edge} */ edge) => `${edge.from}→${edge.to}→${edge.kind}`} />`;
+}
+
+/** @param {{servers: import("../store/mesh.js").ToolServer[]}} props */
+function ToolServers({ servers }) {
+  if (!servers.length) return html`<${Empty} icon="tool" title="No tool servers">MCP servers of the settings appear here with their tools.<//>`;
+  return html`<div class="cards">
+    ${servers.map(
+      (server) => html`<${Panel} key=${server.name} title=${server.name} actions=${html`<${Badge} tone=${server.error ? "error" : "ok"}>${server.state || "ready"}<//>`}>
+        <div class="stack">
+          ${server.error && html`<p class="error-text">${server.error}</p>`}
+          ${server.tools?.length
+            ? html`<ul class="tool-list">${server.tools.map(
+                (tool) => html`<li key=${tool.name}><div class="row"><${Icon} name="tool" size=${13} /><span class="mono grow truncate">${tool.name}</span>${!tool.readOnly && html`<span class="tag">changes things</span>`}</div>
+                  ${tool.description && html`<p class="muted small clamp">${tool.description}</p>`}</li>`,
+              )}</ul>`
+            : html`<p class="muted">No tools.</p>`}
+        </div>
+      <//>`,
+    )}
+  </div>`;
+}
+
+/** @type {import("../components/table.js").Column<Host>[]} */
+const HOST_COLUMNS = [
+  { key: "id", title: "Host", width: "minmax(110px, 1fr)", cell: (host) => html`<span class="mono">${host.id}</span>` },
+  { key: "state", title: "State", width: "100px", cell: (host) => html`<${Badge} tone=${isLate(host) ? "warn" : "ok"}>${isLate(host) ? "late" : host.state || "serving"}<//>` },
+  { key: "address", title: "Address", width: "minmax(110px, 1fr)", from: 560, cell: (host) => html`<span class="mono">${host.address}</span>` },
+  { key: "agents", title: "Agents", width: "minmax(110px, 2fr)", from: 760, cell: (host) => (host.agents ?? []).join(", ") || html`<span class="muted">–</span>` },
+  { key: "services", title: "Services", width: "minmax(110px, 2fr)", from: 1000, cell: (host) => (host.services ?? []).join(", ") || html`<span class="muted">–</span>` },
+];
+
+/** @param {{hosts: Host[]}} props */
+function HostTable({ hosts }) {
+  if (!hosts.length) return html`<${Empty} icon="mesh" title="No hosts to see">Operators see the hosts of the mesh here.<//>`;
+  return html`<${Table} label="Hosts" columns=${HOST_COLUMNS} rows=${hosts} rowKey=${(/** @type {Host} */ host) => host.id} />`;
+}
