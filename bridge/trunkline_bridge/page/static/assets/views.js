@@ -19,6 +19,7 @@
 export const VIEWS = [
   { path: "mesh", title: "Mesh", icon: "mesh", key: "m", styles: "mesh", load: () => import("./views/mesh.js") },
   { path: "tasks", title: "Tasks", icon: "tasks", key: "t", styles: "tasks", load: () => import("./views/tasks.js") },
+  { path: "tasks/:id", title: "Task", styles: "tasks", load: () => import("./views/task.js") },
 ];
 
 /** @type {Map<string, Promise<void>>} */

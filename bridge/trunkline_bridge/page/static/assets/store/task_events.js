@@ -1,0 +1,120 @@
+/** Events of a task's journal as lines of a timeline. */
+
+import { bytes, enumName, plural, shortCount } from "../format.js";
+
+/**
+ * @typedef {object} JournalEvent
+ * @property {number | string} sequence
+ * @property {number | string} [epoch]
+ * @property {string} time
+ * @property {{agent?: string, taskId?: string, path?: string[]}} [origin] Where a forwarded event was written.
+ * @property {Record<string, any>} event
+ *
+ * @typedef {object} TimelineEntry
+ * @property {number} first Its first sequence.
+ * @property {number} last Its last sequence.
+ * @property {string} time
+ * @property {string} kind The event's name in the contract.
+ * @property {string} title
+ * @property {string} detail
+ * @property {string} icon
+ * @property {import("../format.js").Tone} tone
+ * @property {string} agent Who wrote it, if it was forwarded.
+ * @property {any} event The first event.
+ * @property {string} [run] What later events of the same run share.
+ * @property {number} [characters] Of a run of texts.
+ */
+
+/** @typedef {{title: string, detail?: string, icon: string, tone?: import("../format.js").Tone, run?: string, characters?: number}} Line */
+
+/** @param {any} message */
+export function messageText(message) {
+  const parts = message?.parts ?? message?.content ?? [];
+  return parts.map((/** @type {any} */ part) => part.text ?? (part.filename || part.mediaType || (part.data !== undefined ? JSON.stringify(part.data) : ""))).join(" ");
+}
+
+/** @param {any} value */
+function compactJson(value) {
+  const text = JSON.stringify(value ?? {});
+  return text === "{}" ? "" : text;
+}
+
+/** @param {string[] | undefined} texts */
+const textLength = (texts) => (texts ?? []).reduce((sum, text) => sum + text.length, 0);
+
+/** @type {Record<string, (event: any) => Line>} */
+const LINES = {
+  created: (event) => ({ title: `Task created for ${event.agent}`, detail: messageText(event.message), icon: "agent" }),
+  status: (event) => {
+    const state = enumName(event.status?.state, "TASK_STATE_");
+    /** @type {Record<string, import("../format.js").Tone>} */
+    const tones = { completed: "ok", failed: "error", rejected: "error", "input-required": "warn", "auth-required": "warn", working: "info" };
+    return { title: state, detail: messageText(event.status?.message), icon: "flow", tone: tones[state] };
+  },
+  delta: (event) => {
+    const name = event.start?.name || enumName(event.start?.kind, "ARTIFACT_KIND_").replace("unspecified", "") || event.artifactId;
+    const run = `delta ${event.artifactId}`;
+    if (event.part) return { title: `Artifact ${name}: ${event.part.filename || event.part.mediaType || "a part"}`, detail: messageText({ parts: [event.part] }), icon: "file" };
+    if (event.texts?.length) return { title: `Artifact ${name}`, detail: event.texts.join(""), icon: "file", run, characters: textLength(event.texts) };
+    return { title: event.last ? `Artifact ${name} is complete` : `Artifact ${name}`, icon: "file", run: event.last ? "" : run, characters: 0 };
+  },
+  rewound: (event) => ({ title: `Artifact ${event.remains?.artifactId ?? ""} cut back`, detail: "Its turn runs again from a checkpoint.", icon: "back", tone: "warn" }),
+  plan: (event) => {
+    if (event.steps?.length) return { title: `Plan of ${plural(event.steps.length, "step")}`, detail: event.steps.map((/** @type {any} */ step) => `${step.agent}: ${step.text}`).join(" · "), icon: "plan" };
+    return { title: "Plan being written", detail: (event.texts ?? []).join(""), icon: "plan", run: `plan ${event.planId}`, characters: textLength(event.texts) };
+  },
+  toolStarted: (event) => ({ title: `${event.tool} called`, detail: compactJson(event.arguments), icon: "tool", tone: "info" }),
+  toolFinished: (event) => ({ title: `${event.tool} ${event.isError ? "failed" : "returned"}`, detail: event.summary, icon: "tool", tone: event.isError ? "error" : "ok" }),
+  toolTaskStarted: (event) => ({ title: "Tool call became a task of its server", detail: event.handle, icon: "tool" }),
+  approvalRequested: (event) => ({ title: `Approval of ${event.tool} requested`, detail: compactJson(event.arguments), icon: "approvals", tone: "warn" }),
+  approvalAnswered: (event) => {
+    const decision = enumName(event.decision, "APPROVAL_DECISION_");
+    return { title: `Approval ${decision}`, detail: [event.user, event.reason].filter(Boolean).join(": "), icon: "approvals", tone: decision === "rejected" ? "error" : "ok" };
+  },
+  childStarted: (event) => ({ title: `Called ${event.agent}`, detail: event.taskId, icon: "link", tone: "info" }),
+  childFinished: (event) => {
+    const state = enumName(event.state, "TASK_STATE_");
+    return { title: `${event.agent} ${state}`, detail: event.text, icon: "link", tone: state === "completed" ? "ok" : state === "failed" || state === "rejected" ? "error" : "neutral" };
+  },
+  routeDecided: (event) => ({ title: event.agent ? `Routed to ${event.agent}` : "No agent fits", detail: [event.text, ...(event.reasons ?? [])].join(" · "), icon: "route", tone: event.agent ? "neutral" : "warn" }),
+  turnStarted: (event) => ({ title: `Turn ${event.turn}`, detail: messageText(event.message), icon: "chat" }),
+  stepStarted: (event) => ({ title: `Step ${event.stepId} began`, icon: "workflows", tone: "info" }),
+  stepFinished: (event) => ({ title: `Step ${event.stepId} ${event.isError ? "failed" : event.label || "ended"}`, detail: event.summary, icon: "workflows", tone: event.isError ? "error" : "ok" }),
+};
+
+/**
+ * Adds events to a timeline, in place. Texts that follow each other in one artifact or plan become one entry.
+ * @param {TimelineEntry[]} entries
+ * @param {JournalEvent[]} events
+ */
+export function appendEvents(entries, events) {
+  for (const { sequence, time, origin, event } of events) {
+    const first = Number(sequence);
+    const newest = entries.at(-1);
+    // A reconnected stream may repeat the event it ended with.
+    if (newest && first <= newest.last) continue;
+    const [kind, content] = Object.entries(event)[0] ?? ["unknown", {}];
+    const line = LINES[kind]?.(content) ?? { title: kind, icon: "flow" };
+    const last = first + Math.max(1, content.texts?.length ?? 1) - 1;
+    const agent = origin?.agent ?? "";
+    if (newest?.run && newest.run === line.run && newest.agent === agent) {
+      newest.last = last;
+      newest.characters = (newest.characters ?? 0) + (line.characters ?? 0);
+      if (newest.detail.length < 400) newest.detail += line.detail ?? "";
+      continue;
+    }
+    entries.push({
+      ...{ first, last, time, kind, title: line.title, detail: line.detail ?? "", icon: line.icon, tone: line.tone ?? "neutral" },
+      ...{ agent, event: content, run: line.run ?? "", characters: line.characters ?? 0 },
+    });
+  }
+}
+
+/**
+ * Returns how much a run of texts holds: `12 pieces, 840 characters`.
+ * @param {TimelineEntry} entry
+ */
+export function runSize(entry) {
+  const pieces = entry.last - entry.first + 1;
+  return pieces > 1 ? `${shortCount(pieces)} pieces, ${bytes(entry.characters ?? 0)}` : "";
+}
