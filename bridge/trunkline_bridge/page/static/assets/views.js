@@ -20,6 +20,10 @@ export const VIEWS = [
   { path: "mesh", title: "Mesh", icon: "mesh", key: "m", styles: "mesh", load: () => import("./views/mesh.js") },
   { path: "tasks", title: "Tasks", icon: "tasks", key: "t", styles: "tasks", load: () => import("./views/tasks.js") },
   { path: "tasks/:id", title: "Task", styles: "tasks", load: () => import("./views/task.js") },
+  { path: "tasks/:task/trace", title: "Trace of a task", styles: "traces", load: () => import("./views/trace.js") },
+  { path: "traces", title: "Traces", icon: "traces", key: "r", styles: "traces", load: () => import("./views/traces.js") },
+  { path: "traces/:id", title: "Trace", styles: "traces", load: () => import("./views/trace.js") },
+  { path: "traces/:id/with/:other", title: "Traces compared", styles: "traces", load: () => import("./views/trace_compare.js") },
 ];
 
 /** @type {Map<string, Promise<void>>} */

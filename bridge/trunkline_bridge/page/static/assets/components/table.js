@@ -6,7 +6,7 @@ import { html, useCallback, useEffect, useLayoutEffect, useRef, useState } from 
  * @template Row
  * @typedef {object} Column
  * @property {string} key
- * @property {string} title
+ * @property {any} title
  * @property {string} width A track of CSS grid: `120px`, `minmax(160px, 2fr)`.
  * @property {(row: Row) => any} cell
  * @property {number} [from] The table's least width in pixels at which the column is shown.

@@ -4,7 +4,7 @@ import { bytes, enumName, plural, shortCount } from "../format.js";
 
 /**
  * @typedef {object} JournalEvent
- * @property {number | string} sequence
+ * @property {number | string} sequence That it ends at: each text of a run has one.
  * @property {number | string} [epoch]
  * @property {string} time
  * @property {{agent?: string, taskId?: string, path?: string[]}} [origin] Where a forwarded event was written.
@@ -89,13 +89,13 @@ const LINES = {
  */
 export function appendEvents(entries, events) {
   for (const { sequence, time, origin, event } of events) {
-    const first = Number(sequence);
+    const last = Number(sequence);
     const newest = entries.at(-1);
     // A reconnected stream may repeat the event it ended with.
-    if (newest && first <= newest.last) continue;
+    if (newest && last <= newest.last) continue;
     const [kind, content] = Object.entries(event)[0] ?? ["unknown", {}];
+    const first = last - Math.max(1, content.texts?.length ?? 1) + 1;
     const line = LINES[kind]?.(content) ?? { title: kind, icon: "flow" };
-    const last = first + Math.max(1, content.texts?.length ?? 1) - 1;
     const agent = origin?.agent ?? "";
     if (newest?.run && newest.run === line.run && newest.agent === agent) {
       newest.last = last;
