@@ -56,7 +56,7 @@ const LINES = {
     const run = `delta ${event.artifactId}`;
     if (event.part) return { title: `Artifact ${name}: ${event.part.filename || event.part.mediaType || "a part"}`, detail: messageText({ parts: [event.part] }), icon: "file" };
     if (event.texts?.length) return { title: `Artifact ${name}`, detail: event.texts.join(""), icon: "file", run, characters: textLength(event.texts) };
-    return { title: event.last ? `Artifact ${name} is complete` : `Artifact ${name}`, icon: "file", run: event.last ? "" : run, characters: 0 };
+    return { title: event.last ? `Artifact ${name} is complete` : `Artifact ${name}`, icon: "file", run, characters: 0 };
   },
   rewound: (event) => ({ title: `Artifact ${event.remains?.artifactId ?? ""} cut back`, detail: "Its turn runs again from a checkpoint.", icon: "back", tone: "warn" }),
   plan: (event) => {

@@ -14,7 +14,7 @@ import { asApiError, useStream } from "./hooks.js";
  * @property {string} createdAt
  * @property {string} updatedAt
  * @property {string} [text]
- * @property {string} [outcome]
+ * @property {string} [outcome] `partial`: it completed with a part of its answer missing.
  * @property {string} [parentTaskId]
  *
  * @typedef {object} TaskFilter
@@ -107,6 +107,8 @@ export function useTaskRows(filter) {
 
   const status = useStream("tasks:watch", (events) => {
     const changes = events.filter((event) => event.type === "task").map((event) => event.data);
+    // The watch has missed changes.
+    if (events.some((event) => event.type === "reset")) void load("");
     if (changes.length) setState((now) => ({ ...now, rows: mergeRows(now.rows, changes, filter) }));
   });
 

@@ -36,7 +36,7 @@ import { timeNs } from "../format.js";
  * @property {number} length Milliseconds from the first start to the last end.
  * @property {string} startTime
  * @property {number} errors
- * @property {string[]} services
+ * @property {string[]} services As they appear.
  * @property {{input: number, output: number, calls: number}} tokens
  * @property {number} costMicros
  * @property {string[]} taskIds
@@ -112,7 +112,7 @@ export function buildTrace(spans) {
     ...{ roots, order, byId, length, tokens, costMicros },
     startTime: firstSpan?.startTime ?? "",
     errors: order.filter((node) => node.span.isError).length,
-    services: [...new Set(order.map((node) => node.span.service ?? ""))].filter(Boolean).sort(),
+    services: [...new Set(order.map((node) => node.span.service ?? ""))].filter(Boolean),
     taskIds: [...taskIds],
   };
 }

@@ -7,7 +7,6 @@ import { Table } from "../components/table.js";
 import { Tabs } from "../components/tabs.js";
 import { duration, percent, plural, rate } from "../format.js";
 import { changeQuery, href } from "../router.js";
-import { now } from "../store/clock.js";
 import { mesh as meshState, meshStatus, useMesh } from "../store/mesh.js";
 import { buildGraph } from "../store/mesh_graph.js";
 import { html, useMemo, useRef } from "../vendor/preact.js";
@@ -21,6 +20,10 @@ import { MeshGraph } from "./mesh_graph.js";
  */
 
 const HISTORY = 60;
+const MOST_TAGS = 12;
+
+/** @param {Host} host */
+const isReady = (host) => !host.state || host.state === "ready";
 
 /**
  * @param {string | undefined} breaker
@@ -83,20 +86,15 @@ export default function Mesh({ query }) {
 function Health({ graph, hosts }) {
   const open = graph.nodes.filter((node) => node.breaker && node.breaker !== "closed");
   const broken = graph.nodes.filter((node) => node.problem);
-  const late = hosts.filter((host) => isLate(host));
+  const unreachable = hosts.filter((host) => !isReady(host));
   const total = graph.edges.filter((edge) => edge.from === "client").reduce((sum, edge) => sum + edge.ratePerS, 0);
   return html`
     <span class="muted">${rate(total)} from clients</span>
     ${open.length > 0 && html`<${Badge} tone="error">Breakers not closed: ${[...new Set(open.map((node) => node.label))].join(", ")}<//>`}
     ${broken.length > 0 && html`<${Badge} tone="error">${plural(broken.length, "tool server")} failed<//>`}
-    ${late.length > 0 && html`<${Badge} tone="warn">${plural(late.length, "host")} late<//>`}
-    ${!open.length && !broken.length && !late.length && html`<${Badge} tone="ok">Healthy<//>`}
+    ${unreachable.length > 0 && html`<${Badge} tone="error">${plural(unreachable.length, "host")} unreachable<//>`}
+    ${!open.length && !broken.length && !unreachable.length && html`<${Badge} tone="ok">Healthy<//>`}
   `;
-}
-
-/** @param {Host} host */
-function isLate(host) {
-  return Boolean(host.leaseUntil) && Date.parse(host.leaseUntil ?? "") < now.value;
 }
 
 /**
@@ -138,7 +136,7 @@ function NodeDetails({ node, edges, history, onClose }) {
           node.problem && ["Problem", node.problem],
         ]}
       />
-      ${node.tags.length > 0 && html`<div class="row wrap">${node.tags.map((tag) => html`<span class="tag" key=${tag}>${tag}</span>`)}</div>`}
+      ${node.tags.length > 0 && html`<div class="row wrap">${node.tags.slice(0, MOST_TAGS).map((tag) => html`<span class="tag" key=${tag}>${tag}</span>`)}${node.tags.length > MOST_TAGS && html`<span class="muted small">and ${node.tags.length - MOST_TAGS} more</span>`}</div>`}
       <${EdgeList} title="Called by" edges=${inward} end="from" history=${history} />
       <${EdgeList} title="Calls" edges=${outward} end="to" history=${history} />
       ${node.group === "agent" && html`<div class="row wrap"><a href=${href(["tasks"], { agent: node.label })}>Its tasks</a></div>`}
@@ -228,10 +226,10 @@ function ToolServers({ servers }) {
 /** @type {import("../components/table.js").Column<Host>[]} */
 const HOST_COLUMNS = [
   { key: "id", title: "Host", width: "minmax(110px, 1fr)", cell: (host) => html`<span class="mono">${host.id}</span>` },
-  { key: "state", title: "State", width: "100px", cell: (host) => html`<${Badge} tone=${isLate(host) ? "warn" : "ok"}>${isLate(host) ? "late" : host.state || "serving"}<//>` },
+  { key: "state", title: "State", width: "100px", cell: (host) => html`<${Badge} tone=${isReady(host) ? "ok" : "error"}>${host.state || "ready"}<//>` },
   { key: "address", title: "Address", width: "minmax(110px, 1fr)", from: 560, cell: (host) => html`<span class="mono">${host.address}</span>` },
   { key: "agents", title: "Agents", width: "minmax(110px, 2fr)", from: 760, cell: (host) => (host.agents ?? []).join(", ") || html`<span class="muted">–</span>` },
-  { key: "services", title: "Services", width: "minmax(110px, 2fr)", from: 1000, cell: (host) => (host.services ?? []).join(", ") || html`<span class="muted">–</span>` },
+  { key: "services", title: "Services", width: "minmax(110px, 2fr)", from: 1000, cell: (host) => (host.services ?? []).map((service) => service.split(".").at(-1)).join(", ") || html`<span class="muted">–</span>` },
 ];
 
 /** @param {{hosts: Host[]}} props */

@@ -9,6 +9,7 @@ import { toast } from "../components/toasts.js";
 import { cost, count, hasEnded } from "../format.js";
 import { changeQuery, href } from "../router.js";
 import { asApiError } from "../store/hooks.js";
+import { useMesh } from "../store/mesh.js";
 import { mayCall } from "../store/session.js";
 import { messageText } from "../store/task_events.js";
 import { useTask } from "../store/task.js";
@@ -21,6 +22,8 @@ export default function Task({ params, query }) {
   const id = params.id ?? "";
   const at = Number(query.get("at")) || null;
   const { snapshot, current, lastSequence, entries, version, status, error, stale, reload } = useTask(id, at);
+  const mesh = useMesh();
+  const isWorkflow = mesh?.agents?.some((agent) => agent.name === snapshot?.agent && agent.kind === "workflow") ?? false;
   const tab = query.get("tab") ?? "artifacts";
   const task = snapshot?.task;
 
@@ -58,7 +61,7 @@ export default function Task({ params, query }) {
       after=${html`<${StateBadge} state=${task.status?.state} />`}
     >
       <a class="button plain" href=${href(["tasks", id, "trace"])}>Trace</a>
-      ${!hasEnded(current?.task.status?.state) && html`<${Actions} id=${id} onDone=${reload} />`}
+      ${!hasEnded(current?.task.status?.state) && html`<${Actions} id=${id} canPause=${isWorkflow} onDone=${reload} />`}
     <//>
     ${error && html`<${ErrorState} error=${error} onRetry=${reload} />`}
     ${waiting.length > 0 && !at && tab !== "approvals" &&
@@ -97,7 +100,7 @@ function TaskFacts({ id, snapshot }) {
       ["Conversation", html`<${Id} value=${task.contextId} link=${href(["tasks"], { contextId: task.contextId })} />`],
       parent?.taskId && ["Called by", html`${[...ancestors.slice(0, -1)].map((/** @type {any} */ each) => (each.taskId ? html`<a href=${href(["tasks", each.taskId])}>${each.agent}</a> › ` : `${each.agent} › `))}<a href=${href(["tasks", parent.taskId])}>${parent.agent}</a>`],
       traceId && ["Submitted in trace", html`<${Id} value=${traceId} link=${href(["traces", traceId])} />`],
-      (snapshot.account || snapshot.caller) && ["Caller", [snapshot.caller, snapshot.account].filter(Boolean).join(" of ")],
+      (snapshot.account || snapshot.caller) && ["Caller", [...new Set([snapshot.caller, snapshot.account])].filter(Boolean).join(" of ")],
     ]}
   />`;
 }
@@ -134,8 +137,8 @@ function TimeTravel({ at, last, stale, status }) {
   </div>`;
 }
 
-/** @param {{id: string, onDone: () => void}} props */
-function Actions({ id, onDone }) {
+/** @param {{id: string, canPause: boolean, onDone: () => void}} props canPause: only workflows work in steps. */
+function Actions({ id, canPause, onDone }) {
   const [busy, setBusy] = useState("");
   const [confirming, setConfirming] = useState(false);
   /** @param {"cancel" | "pause" | "resume"} action */
@@ -152,8 +155,8 @@ function Actions({ id, onDone }) {
     setBusy("");
   };
   return html`
-    ${mayCall("PauseTask") && html`<${Button} icon="pause" busy=${busy === "pause"} onClick=${() => run("pause")}>Pause<//>`}
-    ${mayCall("ResumeTask") && html`<${Button} icon="play" busy=${busy === "resume"} onClick=${() => run("resume")}>Resume<//>`}
+    ${canPause && mayCall("PauseTask") && html`<${Button} icon="pause" busy=${busy === "pause"} onClick=${() => run("pause")}>Pause<//>`}
+    ${canPause && mayCall("ResumeTask") && html`<${Button} icon="play" busy=${busy === "resume"} onClick=${() => run("resume")}>Resume<//>`}
     ${mayCall("CancelTask") && html`<${Button} kind="danger" icon="stop" busy=${busy === "cancel"} onClick=${() => setConfirming(true)}>Cancel task<//>`}
     ${confirming &&
     html`<${Dialog}

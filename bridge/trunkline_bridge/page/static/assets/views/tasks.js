@@ -22,14 +22,13 @@ const PERIOD_MS = { "15m": 900_000, "1h": 3_600_000, "24h": 86_400_000, "7d": 60
 
 /** @type {import("../components/table.js").Column<TaskRow>[]} */
 const COLUMNS = [
-  { key: "state", title: "State", width: "132px", cell: (row) => html`<${StateBadge} state=${row.state} />` },
+  { key: "state", title: "State", width: "132px", cell: (row) => html`<${StateBadge} state=${row.state} />${row.outcome === "partial" && html` <span class="tag">partial</span>`}` },
   {
     key: "text",
     title: "Request",
     width: "minmax(120px, 3fr)",
     cell: (row) => html`<a class="row-link" href=${href(["tasks", row.id])} title=${row.text}>${row.text || "No text"}</a>`,
   },
-  { key: "outcome", title: "Outcome", width: "minmax(120px, 2fr)", from: 1200, cell: (row) => html`<span class="muted" title=${row.outcome}>${row.outcome}</span>` },
   { key: "agent", title: "Agent", width: "minmax(90px, 150px)", from: 520, cell: (row) => row.agent },
   { key: "id", title: "Task", width: "110px", from: 760, cell: (row) => html`<span class="id" title=${row.id}>${row.id.slice(-12)}</span>` },
   {

@@ -57,9 +57,9 @@ export default function TraceView({ params, query }) {
         ["Duration", duration(trace.length)],
         ["Started", html`<${Time} value=${trace.startTime} />`],
         ["Spans", count(trace.order.length)],
-        ["Services", trace.services.join(", ")],
+        ["Services", html`<div class="truncate" title=${trace.services.join(", ")}>${trace.services.length > 2 ? `${count(trace.services.length)}: ` : ""}${trace.services.join(", ")}</div>`],
         calls > 0 && ["Model calls", count(calls)],
-        calls > 0 && ["Tokens in, out", `${count(input)}, ${count(output)}`],
+        input + output > 0 && ["Tokens in, out", `${count(input)}, ${count(output)}`],
         costMicros > 0 && ["Cost", cost(costMicros)],
         [traceIds.length === 1 ? "Trace" : "Traces", html`${traceIds.map((id) => html`<${Id} key=${id} value=${id} />`)}`],
       ]}
@@ -73,6 +73,8 @@ export default function TraceView({ params, query }) {
               <${Search} label="Find a span" value=${text} onChange=${(/** @type {string} */ next) => changeQuery({ text: next })} />
               <${Button} pressed=${onlyCritical} onClick=${() => changeQuery({ critical: onlyCritical ? "" : 1 })}>Critical path<//>
               ${trace.errors > 0 && html`<${Button} pressed=${onlyErrors} onClick=${() => changeQuery({ errors: onlyErrors ? "" : 1 })}>Errors<//>`}
+              <span class="grow"></span>
+              <span class="legend muted small"><span class="legend-line"></span>critical path</span>
             </div>
             ${trace.order.length
               ? html`<div class="trace-split ${selected ? "with-details" : ""}">
