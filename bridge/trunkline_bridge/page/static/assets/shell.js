@@ -170,14 +170,15 @@ function Guarded({ children }) {
 /** @param {() => void} onHelp */
 function useShortcuts(onHelp) {
   useEffect(() => {
-    let startedMs = 0;
+    // When `g` was pressed.
+    let startedMs = -Infinity;
     /** @param {KeyboardEvent} event */
     const onKeyDown = (event) => {
       const target = /** @type {HTMLElement} */ (event.target);
       if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
       if (target.matches("input, select, textarea, [contenteditable]") || document.querySelector("dialog[open]")) return;
       if (performance.now() - startedMs < SEQUENCE_MS) {
-        startedMs = 0;
+        startedMs = -Infinity;
         const view = navigation().find((each) => each.key === event.key);
         if (view) {
           event.preventDefault();

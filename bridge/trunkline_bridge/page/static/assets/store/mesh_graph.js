@@ -34,8 +34,6 @@ function makeNode(about) {
 export function buildGraph(mesh) {
   /** @type {Map<string, MeshNode>} */
   const nodes = new Map();
-  const edges = mesh.edges ?? [];
-  const named = new Set(edges.flatMap((edge) => [edge.from, edge.to]));
   for (const agent of mesh.agents ?? []) {
     const tags = [...new Set((agent.skills ?? []).flatMap((skill) => skill.tags ?? []))];
     nodes.set(
@@ -46,9 +44,12 @@ export function buildGraph(mesh) {
       }),
     );
   }
+  /** @type {Map<string, string>} */
+  const toolIds = new Map();
   for (const server of mesh.toolServers ?? []) {
-    // An agent and a tool server may share a name; an edge says which it means.
-    const id = toolNodeId(server.name, nodes, named);
+    // An agent and a tool server may share a name.
+    const id = nodes.has(server.name) ? `tools/${server.name}` : server.name;
+    toolIds.set(server.name, id);
     const description = `Tools: ${(server.tools ?? []).map((tool) => tool.name).join(", ") || "none"}`;
     nodes.set(
       id,
@@ -61,22 +62,16 @@ export function buildGraph(mesh) {
   for (const room of mesh.rooms ?? []) {
     if (!nodes.has(room.name)) nodes.set(room.name, makeNode({ id: room.name, group: "room", kind: "room", description: `Members: ${(room.members ?? []).join(", ")}` }));
   }
+  const edges = (mesh.edges ?? []).map((edge) => {
+    if (edge.kind === "tool") return { ...edge, to: toolIds.get(edge.to) ?? edge.to };
+    if (edge.kind === "model" && nodes.has(edge.to)) return { ...edge, to: `models/${edge.to}` };
+    return edge;
+  });
   for (const edge of edges) {
     if (!nodes.has(edge.from)) nodes.set(edge.from, unknownNode(edge.from, edge));
     if (!nodes.has(edge.to)) nodes.set(edge.to, unknownNode(edge.to, edge));
   }
   return { nodes: [...nodes.values()], edges };
-}
-
-/**
- * @param {string} name
- * @param {Map<string, MeshNode>} nodes
- * @param {Set<string>} named
- */
-function toolNodeId(name, nodes, named) {
-  const candidates = [`tools/${name}`, `tool:${name}`, `${name}/`];
-  const byEdge = candidates.find((each) => named.has(each));
-  return byEdge ?? (nodes.has(name) ? `tools/${name}` : name);
 }
 
 /**

@@ -39,7 +39,7 @@ export default function Mesh({ query }) {
   const mesh = useMesh();
   const status = meshStatus.value;
   const graph = useMemo(() => (mesh ? buildGraph(mesh) : null), [mesh]);
-  const history = useRateHistory(mesh?.edges ?? []);
+  const history = useRateHistory(graph?.edges ?? []);
   const tab = query.get("tab") ?? "graph";
   const selected = query.get("node") ?? "";
   const node = graph?.nodes.find((each) => each.id === selected);
@@ -53,7 +53,7 @@ export default function Mesh({ query }) {
   const agents = mesh.agents ?? [];
   const servers = mesh.toolServers ?? [];
   const hosts = mesh.hosts ?? [];
-  const edges = mesh.edges ?? [];
+  const { edges } = graph;
   const tabs = [
     { id: "graph", label: "Graph" },
     { id: "agents", label: "Agents", count: agents.length },

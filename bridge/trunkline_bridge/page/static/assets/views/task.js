@@ -33,6 +33,7 @@ export default function Task({ params, query }) {
       ${error ? html`<${ErrorState} error=${error} onRetry=${reload} title="The task could not be loaded" />` : html`<${Loading} label="Loading the task" />`}
     </div>`;
   }
+  const isPaused = Boolean(task.metadata?.["trunkline/paused"]) && !hasEnded(task.status?.state);
   const request = messageText(task.history?.[0]) || "Task";
   const artifacts = task.artifacts ?? [];
   const waiting = (snapshot.approvals ?? []).filter((/** @type {any} */ approval) => !approval.answered);
@@ -58,10 +59,10 @@ export default function Task({ params, query }) {
     <${PageHeader}
       title=${request.length > 140 ? `${request.slice(0, 139)}…` : request}
       back=${{ href: href(["tasks"]), label: "Tasks" }}
-      after=${html`<${StateBadge} state=${task.status?.state} />`}
+      after=${html`<${StateBadge} state=${task.status?.state} />${isPaused && html`<${Badge} tone="warn">paused<//>`}`}
     >
       <a class="button plain" href=${href(["tasks", id, "trace"])}>Trace</a>
-      ${!hasEnded(current?.task.status?.state) && html`<${Actions} id=${id} canPause=${isWorkflow} onDone=${reload} />`}
+      ${!hasEnded(current?.task.status?.state) && html`<${Actions} id=${id} canPause=${isWorkflow} isPaused=${isPaused} onDone=${reload} />`}
     <//>
     ${error && html`<${ErrorState} error=${error} onRetry=${reload} />`}
     ${waiting.length > 0 && !at && tab !== "approvals" &&
@@ -137,8 +138,10 @@ function TimeTravel({ at, last, stale, status }) {
   </div>`;
 }
 
-/** @param {{id: string, canPause: boolean, onDone: () => void}} props canPause: only workflows work in steps. */
-function Actions({ id, canPause, onDone }) {
+/**
+ * @param {{id: string, canPause: boolean, isPaused: boolean, onDone: () => void}} props canPause: only workflows work in steps.
+ */
+function Actions({ id, canPause, isPaused, onDone }) {
   const [busy, setBusy] = useState("");
   const [confirming, setConfirming] = useState(false);
   /** @param {"cancel" | "pause" | "resume"} action */
@@ -155,8 +158,8 @@ function Actions({ id, canPause, onDone }) {
     setBusy("");
   };
   return html`
-    ${canPause && mayCall("PauseTask") && html`<${Button} icon="pause" busy=${busy === "pause"} onClick=${() => run("pause")}>Pause<//>`}
-    ${canPause && mayCall("ResumeTask") && html`<${Button} icon="play" busy=${busy === "resume"} onClick=${() => run("resume")}>Resume<//>`}
+    ${canPause && !isPaused && mayCall("PauseTask") && html`<${Button} icon="pause" busy=${busy === "pause"} onClick=${() => run("pause")}>Pause<//>`}
+    ${canPause && isPaused && mayCall("ResumeTask") && html`<${Button} icon="play" busy=${busy === "resume"} onClick=${() => run("resume")}>Resume<//>`}
     ${mayCall("CancelTask") && html`<${Button} kind="danger" icon="stop" busy=${busy === "cancel"} onClick=${() => setConfirming(true)}>Cancel task<//>`}
     ${confirming &&
     html`<${Dialog}

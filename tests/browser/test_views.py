@@ -1,0 +1,185 @@
+"""Views of the page in Chromium: mesh, tasks, traces, sign-in, and a bridge that dies behind it."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from harness.a2a.page_mesh import PageMesh
+from harness.browser import Tab, Theme, open_tab
+from harness.mesh.command_line import run_command
+from harness.mesh.processes import free_address, running_mesh
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SIZES = ((1440, 900), (360, 740))
+MOST_SCRIPT_BYTES = 300_000
+FIRST_CONTENT_MS = 1000.0
+KEY = "key-of-ann"
+OPERATOR = "key-of-operator"
+
+
+async def list_views(tab: Tab) -> list[str]:
+    """Return the paths of the views in the navigation."""
+    # On a small screen they are hidden until the menu opens.
+    links = tab.page.locator(".nav-link")
+    await links.first.wait_for(state="attached")
+    return [str(await link.get_attribute("href"))[2:] for link in await links.all()]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_every_view_is_accessible_and_fits(
+    browser: Browser, mesh: PageMesh, theme: Theme
+) -> None:
+    task = await mesh.ask("teacher", "say hello", "operator")
+    for size in SIZES:
+        async with open_tab(browser, mesh.bridged.url, key=OPERATOR, theme=theme, size=size) as tab:
+            await tab.go("")
+            for path in (*await list_views(tab), f"tasks/{task['id']}"):
+                await tab.go(path)
+                await tab.keep_screenshot(
+                    f"{path.split('/')[0]}-{path.count('/')}-{size[0]}-{theme}"
+                )
+                assert await tab.find_barriers() == [], (path, size)
+                assert not await tab.is_wider_than_the_screen(), (path, size)
+
+
+async def test_a_view_shows_its_first_content_soon_and_loads_little_script(
+    browser: Browser, mesh: PageMesh
+) -> None:
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
+        await tab.go("")
+        views = await list_views(tab)
+    for path in views:
+        async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
+            await tab.go(path)
+            measured = await tab.page.evaluate(
+                """() => ({
+                    script: performance.getEntriesByType("resource")
+                        .filter((each) => each.name.endsWith(".js"))
+                        .reduce((sum, each) => sum + each.decodedBodySize, 0),
+                    paint: performance.getEntriesByName("first-contentful-paint")[0].startTime,
+                })"""
+            )
+            assert measured["script"] < MOST_SCRIPT_BYTES, path
+            assert measured["paint"] < FIRST_CONTENT_MS, path
+
+
+async def test_a_task_appears_live_and_is_shown_as_it_was(browser: Browser, mesh: PageMesh) -> None:
+    async with open_tab(browser, mesh.bridged.url, key=KEY) as tab:
+        page = tab.page
+        await tab.go("tasks")
+        await expect(page.get_by_role("status").get_by_text("Live")).to_be_visible()
+        task = await mesh.ask("teacher", "say something new")
+        row = page.get_by_role("row", name="say something new")
+        await expect(row).to_contain_text("completed")
+        await row.click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("say something new")
+        await expect(page.get_by_role("heading", level=1)).to_be_focused()
+        timeline = page.get_by_role("table", name="Events of the task")
+        await expect(timeline).to_contain_text("Task created for teacher")
+        await expect(timeline).to_contain_text("completed")
+
+        await page.get_by_label("Sequence of the journal").fill("1")
+        await expect(page).to_have_url(re.compile(rf"tasks/{task['id']}\?at=1$"))
+        header = page.locator(".page-header")
+        await expect(header).to_contain_text("submitted")
+        await page.get_by_role("button", name="Back to now").click()
+        await expect(header).to_contain_text("completed")
+
+
+async def test_a_list_is_filtered_and_its_rows_are_reached_by_keyboard(
+    browser: Browser, mesh: PageMesh
+) -> None:
+    await mesh.ask("teacher", "first of the keyboard")
+    await mesh.ask("teacher", "second of the keyboard")
+    async with open_tab(browser, mesh.bridged.url, key=KEY) as tab:
+        page = tab.page
+        await tab.go("mesh")
+        await page.keyboard.press("g")
+        await page.keyboard.press("t")
+        await expect(page.get_by_label("Search text or id")).to_be_visible()
+        await page.keyboard.press("/")
+        await page.keyboard.type("of the keyboard")
+        await expect(page).to_have_url(re.compile("text=of\\+the\\+keyboard"))
+        rows = page.get_by_role("table", name="Tasks").get_by_role("link")
+        await expect(rows).to_have_text(["second of the keyboard", "first of the keyboard"])
+        await rows.first.focus()
+        await page.keyboard.press("j")
+        await expect(rows.last).to_be_focused()
+        await page.get_by_label("State").select_option("failed")
+        await expect(page.get_by_text("No task matches")).to_be_visible()
+
+
+async def test_a_running_task_is_canceled(browser: Browser, mesh: PageMesh) -> None:
+    task = await mesh.ask("gate", "wait for me", now=True)
+    async with open_tab(browser, mesh.bridged.url, key=KEY) as tab:
+        page = tab.page
+        await tab.go(f"tasks/{task['id']}")
+        await page.get_by_role("button", name="Cancel task").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Cancel task").click()
+        await expect(page.locator(".page-header")).to_contain_text("canceled")
+
+
+async def test_people_sign_in_and_wrong_keys_are_refused(browser: Browser, mesh: PageMesh) -> None:
+    async with open_tab(browser, mesh.bridged.url) as tab:
+        page = tab.page
+        await page.goto(f"{tab.url}/ui/#/tasks")
+        field = page.get_by_label("API key")
+        await field.fill("wrong")
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("alert")).to_be_visible()
+        assert await tab.find_barriers() == []
+        await tab.keep_screenshot("sign-in-refused")
+        await field.fill("key-of-reader")
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Tasks")
+        task = await mesh.ask("gate", "wait: not for readers to cancel", now=True)
+        await tab.go(f"tasks/{task['id']}")
+        await expect(page.locator(".page-header")).to_contain_text("submitted")
+        await expect(page.get_by_role("button", name="Cancel task")).to_have_count(0)
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page.get_by_label("API key")).to_be_visible()
+        assert await page.evaluate("sessionStorage.length") == 0
+
+
+async def test_a_real_mesh_is_seen_from_task_to_trace_and_through_a_restart(
+    browser: Browser, tmp_path: Path
+) -> None:
+    address = free_address()
+    flags = ("--http", address)
+    url = f"http://{address}"
+    async with open_tab(browser, url) as tab:
+        page = tab.page
+        async with running_mesh(tmp_path, *flags) as mesh:
+            assert mesh.http_url == url
+            assert (
+                await run_command("ask", "hello, mesh", "--agent", "echo", "--url", url)
+            ).exit == 0
+            await tab.go("mesh")
+            graph = page.get_by_role("group", name="Graph of the mesh")
+            await expect(graph.get_by_role("button", name="echo")).to_be_visible()
+            await tab.go("traces")
+            row = page.get_by_role("row", name="SendStreamingMessage").first
+            await row.click()
+            spans = page.get_by_role("table", name="Spans")
+            await spans.get_by_role("link", name="invoke_agent").first.click()
+            await expect(page.get_by_text("On the critical path")).to_be_visible()
+            await tab.keep_screenshot("trace-of-a-real-mesh")
+            assert await tab.find_barriers() == []
+            await page.locator(".span-details").get_by_role("link").first.click()
+            await expect(page.get_by_role("heading", level=1)).to_have_text("hello, mesh")
+            await page.get_by_role("link", name="Trace", exact=True).click()
+            await expect(spans).to_contain_text("invoke_agent")
+            await tab.go("tasks")
+            await expect(page.get_by_role("status").get_by_text("Live")).to_be_visible()
+            mesh.process.kill()
+            await expect(page.get_by_role("status").get_by_text("Reconnecting")).to_be_visible()
+        async with running_mesh(tmp_path, *flags):
+            await expect(page.get_by_role("status").get_by_text("Live")).to_be_visible()
+            assert (
+                await run_command("ask", "hello again", "--agent", "echo", "--url", url)
+            ).exit == 0
+            await expect(page.get_by_role("row", name="hello again").first).to_be_visible()
+            await expect(page.get_by_role("row", name="hello, mesh").first).to_be_visible()
