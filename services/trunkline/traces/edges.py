@@ -43,7 +43,7 @@ _SENDING: Final = frozenset(
         "tasks/sendSubscribe",
     }
 )
-_INVOKING: Final = frozenset({telemetry.INVOKE_AGENT, "invoke_workflow"})
+_INVOKING: Final = frozenset({telemetry.INVOKE_AGENT, telemetry.INVOKE_WORKFLOW})
 
 _Kind: TypeAlias = trace_service_pb2.EdgeKind.ValueType
 
