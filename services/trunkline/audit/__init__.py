@@ -8,6 +8,13 @@ from trunkline.audit.audit_log import (
     open_audit_log,
     recording,
 )
+from trunkline.audit.audit_query import (
+    AuditPage,
+    AuditQuery,
+    format_since,
+    read_audit_page,
+    read_table,
+)
 from trunkline.audit.record import (
     DENIED,
     OK,
@@ -30,15 +37,20 @@ __all__ = [
     "ActorKind",
     "AuditFile",
     "AuditLog",
+    "AuditPage",
+    "AuditQuery",
     "AuditRecord",
     "ReadRecord",
     "audit_path",
     "command_actor",
     "follow_records",
+    "format_since",
     "open_audit_file",
     "open_audit_log",
     "outcome_of",
     "process_actor",
+    "read_audit_page",
     "read_records",
+    "read_table",
     "recording",
 ]

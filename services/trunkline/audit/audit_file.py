@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from trunkline.private_files import create_private_folder, lock_file, open_private_append
 
@@ -23,6 +23,15 @@ _LOCK_TIMEOUT_S: Final = 2.0
 _FOLLOW_INTERVAL_S: Final = 0.25
 # Longer lines are not ours.
 _LINE_LIMIT_BYTES: Final = 64 * 1024
+_BLOCK_BYTES: Final = 64 * 1024
+
+
+class RecordPosition(NamedTuple):
+    """The position before a line of the log, which rotation does not change."""
+
+    file: int
+    """The inode of the file."""
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +135,27 @@ def read_records(path: Path) -> Iterator[ReadRecord]:
             yield from _read_lines(opened)
 
 
+def read_records_backwards(
+    path: Path, before: RecordPosition | None = None
+) -> Iterator[tuple[ReadRecord, RecordPosition]]:
+    """Yield the lines of all files before a position, the newest first, each with its position.
+
+    Nothing is yielded if the file of the position is deleted.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    for file in reversed(_all_files(path)):
+        with suppress(FileNotFoundError), file.open("rb") as opened:
+            status = os.fstat(opened.fileno())
+            if before is not None and before.file != status.st_ino:
+                continue
+            end = status.st_size if before is None else min(before.offset, status.st_size)
+            before = None
+            for line, offset in _read_lines_backwards(opened, end):
+                yield ReadRecord(_parse(line), line), RecordPosition(status.st_ino, offset)
+
+
 def follow_records(path: Path) -> Iterator[ReadRecord | None]:
     """Yield the lines of all files, then new lines as they are written; None when there is none.
 
@@ -185,6 +215,33 @@ def _read_lines(opened: BinaryIO) -> Iterator[ReadRecord]:
             return
         if line.strip():
             yield ReadRecord(_parse(line), line)
+
+
+def _read_lines_backwards(opened: BinaryIO, end: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the whole lines before the offset `end`, the last first, each with its offset."""
+    # The end of a line whose beginning is before `end`. None: no line end was found yet, because a
+    # process is writing the last line.
+    tail: bytes | None = None
+    while end > 0:
+        start = max(0, end - _BLOCK_BYTES)
+        opened.seek(start)
+        block = opened.read(end - start)
+        end = start
+        if tail is None:
+            last = block.rfind(b"\n")
+            if last < 0:
+                continue
+            block, tail = block[:last], b""
+        first, *whole = (block + tail).split(b"\n")
+        offset = start + len(first) + 1 + sum(len(line) + 1 for line in whole)
+        for line in reversed(whole):
+            offset -= len(line) + 1
+            if line.strip():
+                yield line, offset
+        # A line that is too long is not ours. It must not fill the memory, nor be a record.
+        tail = first if len(first) <= _LINE_LIMIT_BYTES else b"\0"
+    if tail and tail.strip():
+        yield tail, 0
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

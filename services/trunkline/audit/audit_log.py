@@ -66,6 +66,16 @@ class AuditLog:
         # The number of refusals since the last record of an actor and act, and the newest one.
         self._refusals: dict[tuple[Actor, Action], tuple[int, AuditRecord]] = {}
 
+    @property
+    def path(self) -> Path:
+        """The current file. Other processes may write to it, too."""
+        return self._file.path
+
+    @property
+    def process(self) -> str:
+        """The name of this process in its records."""
+        return self._process
+
     def covers(self, action: Action) -> bool:
         """Return True if acts of this kind are recorded."""
         return self.records_reads or action not in READS

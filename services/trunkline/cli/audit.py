@@ -2,20 +2,22 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from trunkline.audit import (
     Action,
+    AuditQuery,
     AuditRecord,
     ReadRecord,
     audit_path,
     command_actor,
     follow_records,
+    format_since,
     open_audit_file,
     read_records,
+    read_table,
 )
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import load_command_settings
@@ -31,40 +33,17 @@ USED_SETTINGS: Final = frozenset(
 """The settings that a command needs for recording an act."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditQuery:
-    """Selects records. Empty values match all."""
+def parse_query(*, since: str, account: str, action: str, task: str, outcome: str) -> AuditQuery:
+    """Return the query of a command's options.
 
-    since: str
-    """RFC 3339 in UTC, as in records."""
-    account: str
-    action: str
-    """A pattern: `*` stands for any text."""
-    task: str
-    outcome: str
-
-    @classmethod
-    def parse(cls, *, since: str, account: str, action: str, task: str, outcome: str) -> Self:
-        """Return the query of a command's options.
-
-        Raises:
-            InvalidArgumentError: `since` is no time, or no action matches.
-        """
-        if action and not any(fnmatchcase(known, action) for known in Action):
-            names = ", ".join(Action)
-            raise InvalidArgumentError("--action", f"no such action; there are: {names}")
-        return cls(_parse_since(since), account, action, task, outcome)
-
-    def matches(self, entry: Mapping[str, Any]) -> bool:
-        """Return True if a record is selected."""
-        actor, objects = _table(entry, "actor"), _table(entry, "object")
-        return (
-            str(entry.get("time", "")) >= self.since
-            and self.account in ("", actor.get("account"))
-            and (not self.action or fnmatchcase(str(entry.get("action")), self.action))
-            and self.task in ("", objects.get("task"))
-            and self.outcome in ("", entry.get("outcome"))
-        )
+    Raises:
+        InvalidArgumentError: `since` is no time, or no action matches.
+    """
+    if action and not any(fnmatchcase(known, action) for known in Action):
+        names = ", ".join(Action)
+        raise InvalidArgumentError("--action", f"no such action; there are: {names}")
+    start = format_since(parse_since(since)) if since else ""
+    return AuditQuery(since=start, account=account, action=action, task=task, outcome=outcome)
 
 
 def show_audit(data: Path | None, query: AuditQuery, *, follow: bool, as_json: bool) -> ExitCode:
@@ -139,7 +118,7 @@ def _render_json(entry: Mapping[str, Any]) -> str:
 
 
 def _render_plain(entry: Mapping[str, Any]) -> str:
-    actor, objects = _table(entry, "actor"), _table(entry, "object")
+    actor, objects = read_table(entry, "actor"), read_table(entry, "object")
     name = "/".join(str(actor[key]) for key in ("account", "name") if actor.get(key))
     who = " ".join(
         text
@@ -159,12 +138,3 @@ def _render_plain(entry: Mapping[str, Any]) -> str:
         f"{entry.get('outcome', ''):<8} {who}  {' '.join(details)}"
     )
     return escape_controls(line.rstrip())
-
-
-def _table(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    table = entry.get(name)
-    return table if isinstance(table, dict) else {}
-
-
-def _parse_since(text: str) -> str:
-    return parse_since(text).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if text else ""

@@ -42,7 +42,7 @@ def audit(
     from trunkline.cli import audit as command
 
     def work() -> int:
-        query = command.AuditQuery.parse(
+        query = command.parse_query(
             since=since, account=account, action=action, task=task, outcome=outcome
         )
         return command.show_audit(data, query, follow=follow, as_json=json)

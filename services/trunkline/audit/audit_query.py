@@ -1,0 +1,103 @@
+"""Selects records of the audit log, and reads pages of them, the newest first."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+from trunkline.audit.audit_file import RecordPosition, read_records_backwards
+from trunkline.errors import InvalidArgumentError
+
+# One page reads no more of the log: a filter that matches nothing would read all of it.
+_SCAN_BYTES: Final = 8 * 1024 * 1024
+# A record is written up to a minute after its time: see `AuditLog.record_refusal`.
+_DISORDER: Final = timedelta(minutes=2)
+_TOKEN: Final = re.compile(r"([0-9]{1,20})\.([0-9]{1,20})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditQuery:
+    """Selects records. Empty values match all."""
+
+    since: str = ""
+    """RFC 3339 in UTC, as in records."""
+    account: str = ""
+    action: str = ""
+    """A pattern: `*` stands for any text."""
+    task: str = ""
+    outcome: str = ""
+
+    def matches(self, entry: Mapping[str, Any]) -> bool:
+        """Return True if a record is selected."""
+        actor, objects = read_table(entry, "actor"), read_table(entry, "object")
+        return (
+            str(entry.get("time", "")) >= self.since
+            and self.account in ("", actor.get("account"))
+            and (not self.action or fnmatchcase(str(entry.get("action")), self.action))
+            and self.task in ("", objects.get("task"))
+            and self.outcome in ("", entry.get("outcome"))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """A page of records."""
+
+    records: Sequence[Mapping[str, Any]]
+    """The newest first."""
+    next_page_token: str
+    """Empty: there are no more. A page may have fewer records than it may, and a token."""
+
+
+def read_audit_page(
+    path: Path, query: AuditQuery, *, page_size: int, page_token: str = ""
+) -> AuditPage:
+    """Return a page of the records that match. It reads files, so call it in a thread.
+
+    Raises:
+        InvalidArgumentError: the token is none.
+        OSError: a file can't be read.
+    """
+    before = None
+    if page_token:
+        match = _TOKEN.fullmatch(page_token)
+        if match is None:
+            raise InvalidArgumentError("pageToken", "is unknown; start from the first page")
+        before = RecordPosition(int(match[1]), int(match[2]))
+    oldest = _subtract(query.since, _DISORDER)
+    records: list[Mapping[str, Any]] = []
+    read_bytes = 0
+    for record, position in read_records_backwards(path, before):
+        read_bytes += len(record.line)
+        entry = record.entry
+        if entry is not None:
+            if str(entry.get("time", "")) < oldest:
+                break
+            if query.matches(entry):
+                records.append(entry)
+        if len(records) == page_size or read_bytes > _SCAN_BYTES:
+            return AuditPage(records, f"{position.file}.{position.offset}")
+    return AuditPage(records, "")
+
+
+def read_table(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a table in a record; an empty one if there is none."""
+    table = entry.get(name)
+    return table if isinstance(table, dict) else {}
+
+
+def format_since(time: datetime) -> str:
+    """Return the `since` of a query."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _subtract(since: str, difference: timedelta) -> str:
+    if not since:
+        return ""
+    try:
+        return format_since(datetime.fromisoformat(since) - difference)
+    except OverflowError:
+        return ""
