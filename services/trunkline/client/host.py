@@ -383,9 +383,16 @@ class HostClient:
         self,
         task_id: str = "",
         state: webhook_service_pb2.WebhookState.ValueType = _ANY_STATE,
+        *,
+        account: str = "",
     ) -> Sequence[webhook_service_pb2.Webhook]:
-        """Return webhooks of one task or of all without their secrets, newest first."""
-        request = webhook_service_pb2.ListWebhooksRequest(task_id=task_id, state=state)
+        """Return webhooks of one task or of all without their secrets, newest first.
+
+        With an account, only those of its tasks.
+        """
+        request = webhook_service_pb2.ListWebhooksRequest(
+            task_id=task_id, state=state, account=account
+        )
         return (await self._call_idempotent(self._list_webhooks, request)).webhooks
 
     async def replay_webhook(

@@ -41,7 +41,9 @@ class WebhookServicer:
     async def ListWebhooks(
         self, request: webhook_service_pb2.ListWebhooksRequest, _context: _Context
     ) -> webhook_service_pb2.ListWebhooksResponse:
-        webhooks = self._outbox.list(task_id=request.task_id, state=request.state)
+        webhooks = self._outbox.list(
+            task_id=request.task_id, state=request.state, account=request.account
+        )
         return webhook_service_pb2.ListWebhooksResponse(webhooks=webhooks)
 
     async def ReplayWebhook(

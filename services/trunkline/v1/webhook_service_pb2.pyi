@@ -305,19 +305,23 @@ class ListWebhooksRequest(_message.Message):
 
     TASK_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    ACCOUNT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Only of this task; empty: of all."""
     state: Global___WebhookState.ValueType
     """Only in this state; unspecified: in all."""
+    account: _builtins.str
+    """Only those of tasks of this account; empty: of all."""
     def __init__(
         self,
         *,
         task_id: _builtins.str = ...,
         state: Global___WebhookState.ValueType = ...,
+        account: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "state", b"state", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

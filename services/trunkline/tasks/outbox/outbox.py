@@ -198,16 +198,22 @@ class Outbox:
         if write is not None:
             await asyncio.shield(write)
 
-    def list(self, *, task_id: str = "", state: WebhookStateValue = ANY) -> list[Webhook]:
-        """Return webhooks of one task or of all, newest first, without their secrets."""
+    def list(
+        self, *, task_id: str = "", state: WebhookStateValue = ANY, account: str = ""
+    ) -> list[Webhook]:
+        """Return webhooks of one task or of all, newest first, without their secrets.
+
+        With an account, only those of its tasks.
+        """
         webhooks: list[Webhook] = []
         for journal in self._journals.values():
             states = (state,) if state in (DEAD, DONE) else LIVE if state else ()
-            # The current state of live webhooks is in memory, so rows are filtered here.
-            limit = None if states == LIVE else _LIST_LIMIT
+            # The current state of live webhooks is in memory, and the account is in the content of
+            # a row, so rows are filtered here.
+            limit = None if states == LIVE or account else _LIST_LIMIT
             for row in journal.webhooks.find(task_id=task_id, states=states, limit=limit):
                 webhook = self._current_view(from_row(row))
-                if not state or webhook.state == state:
+                if account in ("", webhook.account) and (not state or webhook.state == state):
                     webhooks.append(webhook)
         webhooks.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
         return webhooks[:_LIST_LIMIT]
