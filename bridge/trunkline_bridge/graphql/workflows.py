@@ -1,15 +1,13 @@
 """Workflows: their type, queries, mutations, and the subscription to the events of a run."""
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Final
+from collections.abc import AsyncGenerator
+from typing import Final
 
 import strawberry
-from google.protobuf import json_format, struct_pb2
 from strawberry.scalars import JSON
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.v1 import part_pb2
-from trunkline_bridge.errors import FORBIDDEN, WireError, invalid_params
+from trunkline_bridge.errors import FORBIDDEN, WireError
 from trunkline_bridge.graphql.context import DEFAULT_PAGE_SIZE, Info
 from trunkline_bridge.graphql.declarations import field, object_type, subscription
 from trunkline_bridge.graphql.runs import (
@@ -21,6 +19,7 @@ from trunkline_bridge.graphql.runs import (
     parse_cursor,
 )
 from trunkline_bridge.workflows.catalog import PublishedWorkflow
+from trunkline_bridge.workflows.operations import build_input
 
 # Pages of tasks are no larger.
 _MAX_RUNS: Final = 100
@@ -153,7 +152,7 @@ class WorkflowMutations:
             context.mesh.workflows.start(
                 context.caller,
                 name,
-                _build_parts(text, data),
+                build_input(text, data),
                 message_id=request_id,
                 version=version,
             )
@@ -239,18 +238,3 @@ async def _read_runs(
         nodes=[RunNode.build(task) for task in page.tasks],
         end_cursor=page.next_page_token or None,
     )
-
-
-def _build_parts(text: str | None, data: Any) -> Sequence[part_pb2.Part]:  # noqa: ANN401  JSON
-    """Return the input of a workflow. WireError: it is no text, and no object."""
-    if (text is None) == (data is None):
-        raise invalid_params(("data", "give either `text` or `data`"))
-    if text is not None:
-        return [part_pb2.Part(text=text)]
-    if not isinstance(data, dict):
-        raise invalid_params(("data", "must be an object"))
-    try:
-        value = json_format.ParseDict(data, struct_pb2.Value())
-    except (json_format.ParseError, ValueError, TypeError, RecursionError):
-        raise invalid_params(("data", "is no JSON object")) from None
-    return [part_pb2.Part(data=value, media_type="application/json")]

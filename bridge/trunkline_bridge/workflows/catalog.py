@@ -47,6 +47,10 @@ class WorkflowCatalog(Protocol):
         """Return a version as Mermaid text, with the path of a run on it."""
         ...
 
+    def compare(self, name: str, old: int, new: int) -> Sequence[str]:
+        """Return a line for each difference: `+` added, `-` removed, `~` changed."""
+        ...
+
     def roll_back(self, name: str, version: int | None = None) -> int:
         """Let new tasks take a version, by default the one before the current; return it."""
         ...

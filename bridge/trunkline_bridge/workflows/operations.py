@@ -10,10 +10,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
+from google.protobuf import json_format, struct_pb2
+
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.audit import Action, AuditLog
-from trunkline.client import Directory
-from trunkline.errors import AgentNotFoundError, CursorExpiredError, InvalidAgentResponseError
+from trunkline.client import Directory, HostClient
+from trunkline.errors import (
+    AgentNotFoundError,
+    CursorExpiredError,
+    InvalidAgentResponseError,
+    TaskNotFoundError,
+    TrunklineError,
+)
 from trunkline.task_states import WORKFLOW_VERSION_KEY
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.bindings.approval_answers import answer_approval
@@ -23,7 +31,7 @@ from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.stream_expiry import StreamExpiry
-from trunkline_bridge.errors import WireError
+from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.workflows.catalog import PublishedWorkflow, WorkflowCatalog
 
 GET_WORKFLOW: Final = "GetWorkflow"
@@ -34,6 +42,7 @@ WORKFLOW_METHODS: Final = (GET_WORKFLOW, PAUSE_TASK, RESUME_TASK, ROLL_BACK_WORK
 """The methods of permissions that only workflows have."""
 
 _STEPS: Final = ("step_started", "step_finished")
+_PARALLEL_READS: Final = 8
 
 _Result = TypeVar("_Result")
 
@@ -51,6 +60,14 @@ class JournalEvent(NamedTuple):
     cursor: RunCursor
     header: event_pb2.BatchHeader
     event: event_pb2.Event
+
+
+class Run(NamedTuple):
+    """A run in a list."""
+
+    row: snapshot_pb2.TaskSummary
+    version: int | None
+    """None: it has not begun, or is none of a workflow file."""
 
 
 JournalEvents: TypeAlias = AsyncGenerator[Sequence[JournalEvent], None]
@@ -104,6 +121,10 @@ class WorkflowOperations:
     async def list_versions(self, caller: Caller, name: str) -> Sequence[int]:
         """Return the versions of a workflow, oldest first."""
         return await self._read(caller, name, lambda catalog: catalog.list_versions(name))
+
+    async def compare(self, caller: Caller, name: str, old: int, new: int) -> Sequence[str]:
+        """Return the differences of two versions as lines."""
+        return await self._read(caller, name, lambda catalog: catalog.compare(name, old, new))
 
     async def draw(
         self,
@@ -193,6 +214,51 @@ class WorkflowOperations:
         self._operations.authorize(target, "ListTasks")
         page = await self._operations.list_tasks(target, request)
         return a2a_pb2.ListTasksResponse.FromString(page.SerializeToString())
+
+    async def list_run_rows(
+        self, caller: Caller, name: str, *, page_size: int, page_token: str
+    ) -> tuple[Sequence[Run], str]:
+        """Return a page of the runs of a workflow, the latest change first, and the next token.
+
+        Runs that were purged meanwhile are omitted.
+        """
+        self._operations.authorize(caller._replace(agent=name), "ListTasks")
+        client = self._directory.client_for_agent(name)
+        request = task_service_pb2.ListTasksRequest(
+            account=caller.account, agent=name, page_size=page_size, page_token=page_token
+        )
+        with recorded(self._audit, caller, Action.TASK_LIST, agent=name):
+            page = await client.list_tasks(request)
+            versions = await self._read_versions(client, caller, page.tasks)
+        runs = [Run(row, versions[row.task_id]) for row in page.tasks if row.task_id in versions]
+        return runs, page.next_page_token
+
+    async def _read_versions(
+        self, client: HostClient, caller: Caller, rows: Sequence[snapshot_pb2.TaskSummary]
+    ) -> dict[str, int | None]:
+        """Return the versions of runs by id. A row has none: it is in the plan of its task."""
+        versions: dict[str, int | None] = {}
+        failures: list[TrunklineError] = []
+        slots = asyncio.Semaphore(_PARALLEL_READS)
+
+        async def read(task_id: str) -> None:
+            async with slots:
+                try:
+                    snapshot = await client.get_task(task_id, account=caller.account)
+                except TaskNotFoundError:
+                    return
+                except TrunklineError as error:
+                    # If raised here, it would leave the TaskGroup as an ExceptionGroup.
+                    failures.append(error)
+                    return
+            versions[task_id] = find_version(snapshot)
+
+        async with asyncio.TaskGroup() as group:
+            for row in rows:
+                group.create_task(read(row.task_id))
+        if failures:
+            raise failures[0]
+        return versions
 
     async def pause(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
         """Begin no further node of a run until it is resumed; return the run."""
@@ -322,6 +388,32 @@ class WorkflowOperations:
         except WireError:
             record_denial(self._audit, caller._replace(agent=name), method, "")
             raise
+
+
+def find_version(snapshot: snapshot_pb2.TaskSnapshot) -> int | None:
+    """Return the version of a run; None if it has not begun, or is none of a workflow file."""
+    for plan in snapshot.plans:
+        name, _, number = plan.plan_id.rpartition("@")
+        if name == snapshot.agent and number.isdecimal():
+            return int(number)
+    return None
+
+
+def build_input(text: object, data: object) -> Sequence[part_pb2.Part]:
+    """Return the input of a workflow: either a text or an object. WireError: it is neither."""
+    if (text is None) == (data is None):
+        raise invalid_params(("data", "give either `text` or `data`"))
+    if text is not None:
+        if not isinstance(text, str):
+            raise invalid_params(("text", "must be a text"))
+        return [part_pb2.Part(text=text)]
+    if not isinstance(data, dict):
+        raise invalid_params(("data", "must be an object"))
+    try:
+        value = json_format.ParseDict(data, struct_pb2.Value())
+    except (json_format.ParseError, ValueError, TypeError, RecursionError):
+        raise invalid_params(("data", "is no JSON object")) from None
+    return [part_pb2.Part(data=value, media_type="application/json")]
 
 
 def _is_permitted(caller: Caller, name: str) -> bool:
