@@ -48,6 +48,7 @@ from trunkline_bridge.versions.json_values import Json
 
 if TYPE_CHECKING:
     import grpc.aio
+    import httpx2
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class A2AClient:
         query: Mapping[str, str] | None = None,
         channel_security: ChannelSecurity | None = None,
         observer: WireObserver | None = None,
+        transport: "httpx2.AsyncBaseTransport | None" = None,
     ) -> None:
         """Prepare a client; nothing is sent yet.
 
@@ -91,6 +93,7 @@ class A2AClient:
             query: Parameters of every URL over HTTP; they hold credentials.
             channel_security: Trusted certificates for gRPC; the system's if None.
             observer: Receives what is sent and received, for diagnostics.
+            transport: Makes the connections over HTTP; None: by `ssl_context`.
         """
         self.settings = settings
         self.name = f"remote agent {settings.name!r}" if settings.name else settings.url
@@ -104,6 +107,7 @@ class A2AClient:
             max_event_bytes=max_event_bytes,
             query=query,
             observer=observer,
+            transport=transport,
         )
         self._channel_security = channel_security
         self._observer = observer

@@ -106,6 +106,7 @@ class HttpClient:
         max_body_bytes: int = MAX_BODY_BYTES,
         query: Mapping[str, str] | None = None,
         observer: WireObserver | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         """Prepare a client for the peer at `url`.
 
@@ -119,6 +120,7 @@ class HttpClient:
             max_body_bytes: Limit of the body of a response.
             query: Parameters of every URL; they hold credentials.
             observer: Receives what is sent and received.
+            transport: Makes the connections, without a proxy; None: by `ssl_context`.
         """
         self.peer = peer
         self._observer = observer
@@ -135,6 +137,7 @@ class HttpClient:
             limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, keepalive_expiry=_KEEPALIVE_S),
             params=dict(query or {}),
             verify=ssl_context or True,
+            transport=transport,
             follow_redirects=False,
             trust_env=not is_local,
         )

@@ -31,33 +31,13 @@ from trunkline.private_files import read_private_file
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.edge.jwt_tokens import SIGNATURE_ALGORITHMS, parse_key_set
 from trunkline_bridge.protocol import KEYS_PATH
-from trunkline_bridge.versions.card_json import parse_card
+from trunkline_bridge.versions.card_json import REQUIRED_CARD_FIELDS, parse_card
 from trunkline_bridge.versions.json_values import Json, struct_json
 
 logger = logging.getLogger(__name__)
 
 SPECIFIED, PRUNED, AS_SENT = "specified", "pruned", "as sent"
 
-# Fields that A2A requires. The canonical form has them even if they are empty.
-_REQUIRED: Mapping[str, frozenset[str]] = {
-    name: frozenset(fields.split())
-    for name, fields in {
-        "AgentCard": (
-            "name description supported_interfaces version capabilities default_input_modes "
-            "default_output_modes skills"
-        ),
-        "AgentInterface": "url protocol_binding protocol_version",
-        "AgentProvider": "url organization",
-        "AgentSkill": "id name description tags",
-        "APIKeySecurityScheme": "location name",
-        "HTTPAuthSecurityScheme": "scheme",
-        "OAuth2SecurityScheme": "flows",
-        "OpenIdConnectSecurityScheme": "open_id_connect_url",
-        "AuthorizationCodeOAuthFlow": "authorization_url token_url scopes",
-        "ClientCredentialsOAuthFlow": "token_url scopes",
-        "DeviceCodeOAuthFlow": "device_authorization_url token_url scopes",
-    }.items()
-}
 _NONE: frozenset[str] = frozenset()
 # Larger integers are not exact in all JSON parsers.
 _MAX_EXACT_INTEGER = 2**53 - 1
@@ -109,7 +89,7 @@ def _canonical(build: Callable[[], Any]) -> bytes:
 
 
 def _message_fields(message: Message, *, omit: str = "") -> Json:
-    required = _REQUIRED.get(message.DESCRIPTOR.name, _NONE)
+    required = REQUIRED_CARD_FIELDS.get(message.DESCRIPTOR.name, _NONE)
     members: Json = {}
     for field in message.DESCRIPTOR.fields:
         if field.name == omit:

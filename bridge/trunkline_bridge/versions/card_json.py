@@ -1,6 +1,7 @@
 """Agent cards as JSON, with the members of v1.0 and of older versions together."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from google.protobuf import json_format
 
@@ -19,6 +20,28 @@ _TYPES = {
     "openIdConnectSecurityScheme": "openIdConnect",
     "mtlsSecurityScheme": "mutualTLS",
 }
+
+REQUIRED_CARD_FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    name: frozenset(fields.split())
+    for name, fields in {
+        "AgentCard": (
+            "name description supported_interfaces version capabilities default_input_modes "
+            "default_output_modes skills"
+        ),
+        "AgentInterface": "url protocol_binding protocol_version",
+        "AgentProvider": "url organization",
+        "AgentSkill": "id name description tags",
+        "APIKeySecurityScheme": "location name",
+        "HTTPAuthSecurityScheme": "scheme",
+        "OAuth2SecurityScheme": "flows",
+        "OpenIdConnectSecurityScheme": "open_id_connect_url",
+        "AuthorizationCodeOAuthFlow": "authorization_url token_url scopes",
+        "ClientCredentialsOAuthFlow": "token_url scopes",
+        "DeviceCodeOAuthFlow": "device_authorization_url token_url scopes",
+    }.items()
+}
+"""The fields that A2A requires, by message. The canonical form of a card has them even if they are
+empty."""
 
 
 def merged_card_json(card: agent_card_pb2.AgentCard) -> Json:
