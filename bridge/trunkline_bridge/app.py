@@ -144,7 +144,9 @@ class Bridge:
                 authenticator.security,
                 message_operations,
                 workflow_operations,
+                cards,
                 limiter,
+                audit,
             )
             if settings.page.enabled
             else None

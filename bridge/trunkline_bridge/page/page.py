@@ -2,13 +2,17 @@
 
 from starlette.routing import BaseRoute, Route
 
+from trunkline.audit import AuditLog
 from trunkline.client import Directory
 from trunkline_bridge.bindings.json_resource import BuildHandler, json_routes
 from trunkline_bridge.edge.account_limits import AccountLimiter
+from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import CallerFactory, SecurityRequirements
 from trunkline_bridge.edge.pages import Page
 from trunkline_bridge.messaging.operations import MessageOperations
 from trunkline_bridge.page.access import PageAccess
+from trunkline_bridge.page.approvals import PageApprovals
+from trunkline_bridge.page.audit import PageAudit
 from trunkline_bridge.page.binding import (
     API_PATH,
     HEADERS,
@@ -18,10 +22,14 @@ from trunkline_bridge.page.binding import (
     read_parameters,
 )
 from trunkline_bridge.page.files import PageFiles
+from trunkline_bridge.page.inspector import PageInspector
 from trunkline_bridge.page.mesh import PageMesh
 from trunkline_bridge.page.session import PageSession, find_issuer_origin
 from trunkline_bridge.page.tasks import PageTasks
 from trunkline_bridge.page.traces import PageTraces
+from trunkline_bridge.page.webhooks import PageWebhooks
+from trunkline_bridge.page.wire import PageWire
+from trunkline_bridge.page.workflows import PageWorkflows
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.workflows.operations import WorkflowOperations
 
@@ -37,7 +45,9 @@ class PageBinding:
         security: SecurityRequirements,
         messages: MessageOperations,
         workflows: WorkflowOperations,
+        cards: AgentCards,
         limiter: AccountLimiter,
+        audit: AuditLog | None,
     ) -> None:
         """Compose the page. ConfigurationError: a setting of it is wrong."""
         page = settings.page
@@ -54,6 +64,12 @@ class PageBinding:
             PageMesh(directory, messages, access, streams).paths(),
             PageTraces(directory, workflows, access, streams).paths(),
             PageTasks(directory, workflows, streams).paths(),
+            PageWire(directory, settings, cards, audit).paths(),
+            PageWorkflows(workflows, access).paths(),
+            PageWebhooks(directory, access, audit).paths(),
+            PageApprovals(directory, streams).paths(),
+            PageAudit(audit, access).paths(),
+            PageInspector(page.inspect_allow, access, streams, audit).paths(),
         ]
 
     def routes(self, build_handler: BuildHandler) -> list[BaseRoute]:

@@ -66,6 +66,8 @@ class Action(StrEnum):
     """A call that a person approved, or one that was refused."""
     AGENT_REGISTER = "agent.register"
     AGENT_DEREGISTER = "agent.deregister"
+    AGENT_INSPECT = "agent.inspect"
+    """An operator called an agent elsewhere from the page."""
     JOURNAL_RELEASE = "journal.release"
     """A journal got free, whose owner was gone."""
     ROOT_ROTATE = "root.rotate"

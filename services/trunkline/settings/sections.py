@@ -363,6 +363,9 @@ class PageSettings:
     """The accounts that see the whole mesh: hosts, edges, all traces, webhooks and the audit log.
     Others see their own tasks, and the agents that they may call. If the bridge needs no
     credentials, everybody is an operator."""
+    inspect_allow: Texts = ()
+    """Hosts that the inspector may call by http or at a private address, each as HOST or
+    HOST:PORT. It may call public hosts by https."""
     oidc_issuer: str = ""
     """The issuer that people sign in at, by OpenID Connect: an URL. `jwt_issuer` accepts its
     tokens. Empty: people sign in with an API key or a token."""

@@ -45,6 +45,14 @@ class ArtifactIndexes:
         return index
 
 
+def send_params_json(message: message_pb2.Message, *, client_id: str) -> Json:
+    """Build the parameters of tasks/send."""
+    params: Json = {"id": client_id}
+    if message.context_id:
+        params["sessionId"] = message.context_id
+    return {**params, "message": _message(message)}
+
+
 def task_json(task: task_pb2.Task, *, client_id: str) -> Json:
     """Convert a task."""
     result: Json = {

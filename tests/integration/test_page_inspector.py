@@ -1,0 +1,244 @@
+"""The page's inspector: cards, messages and streams of other agents, within its limits."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+import pytest_asyncio
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from harness.a2a.bridged_mesh import Event, Json
+from harness.a2a.grpc_client import open_bridge_grpc
+from harness.a2a.page_accounts import PageMesh, open_page_mesh
+from harness.mesh.small_mesh import PATIENCE_S
+from harness.remote import scripted_agent as remote
+from harness.remote.scripted_agent import ScriptedAgent, scripted_agent
+from trunkline.settings import PageSettings
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEY = {"X-API-Key": "key-of-ann"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageMesh]:
+    """Open a mesh whose page may inspect agents of this machine, such as its own."""
+    folder = tmp_path_factory.mktemp("inspector")
+    key = folder / "card.pem"
+    key.touch(0o600)
+    key.write_bytes(
+        ed25519.Ed25519PrivateKey.generate().private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        )
+    )
+    settings = PageSettings(operators=("operators",), inspect_allow=("127.0.0.1",))
+    async with (
+        open_page_mesh(folder, page=settings, card_key=key) as mesh,
+        open_bridge_grpc(mesh.mesh),
+    ):
+        yield mesh
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def other() -> AsyncIterator[ScriptedAgent]:
+    async with scripted_agent() as scripted:
+        yield scripted
+
+
+async def inspect(page: PageMesh, url: str, action: str = "card", **fields: object) -> list[Event]:
+    """Return the events of an inspection; it has ended with `done`."""
+    body = {"url": url, "action": action, **fields}
+    async with page.at("ops").events("/inspect", body, method="POST") as stream:
+        events = await stream.rest()
+    assert events[-1].kind == "done", events[-1]
+    return events
+
+
+def steps(events: list[Event]) -> dict[str, Json]:
+    """Return the last step of each name."""
+    return {event.response["name"]: event.response for event in events if event.kind == "step"}
+
+
+def frames(events: list[Event]) -> list[Json]:
+    return [event.response for event in events if event.kind == "frame"]
+
+
+async def test_a_card_is_fetched_and_its_signature_verified(page: PageMesh) -> None:
+    events = await inspect(page, f"{page.mesh.url}/agents/echo")
+    found = steps(events)
+    assert list(found) == ["address", "fetch", "card", "signature", "interface"]
+    assert all(step["ok"] for step in found.values()), found
+    assert found["signature"]["detail"].startswith("valid: EdDSA by key ")
+    assert "JSONRPC 1.0" in found["interface"]["detail"]
+    (card,) = frames(events)
+    assert card["json"]["name"] == "echo"
+    assert events[-1].response == {"ok": True}
+
+
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON", "GRPC"])
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+@pytest.mark.parametrize("action", ["send", "stream"])
+async def test_messages_are_sent_over_each_binding_and_version(
+    page: PageMesh, binding: str, version: str, action: str
+) -> None:
+    choice = {"binding": binding, "version": version, "text": "count 3", "headers": KEY}
+    events = await inspect(page, f"{page.mesh.url}/agents/echo", action, **choice)
+    found = steps(events)
+    assert events[-1].response == {"ok": True}, found
+    assert f"{binding} {version}" in found["interface"]["detail"]
+    sent, *received = frames(events)[1:]
+    assert sent["direction"] == "sent"
+    assert "count 3" in json.dumps(sent["json"])
+    text = json.dumps(received)
+    assert all(number in text for number in ("1 ", "2 ", "3 "))
+    assert "completed" in found[action]["detail"].lower()
+    # Headers may hold credentials.
+    assert "key-of-ann" not in json.dumps([event.response for event in events])
+
+
+async def test_each_wrong_field_of_a_card_is_named_with_what_is_right(
+    page: PageMesh, other: ScriptedAgent
+) -> None:
+    other.card["capabilities"]["streaming"] = "yes"
+    other.card["defaultInputModes"] = ["text"]
+    del other.card["version"]
+    other.card["supportedInterfaces"].append({"url": "/rpc", "protocolBinding": "SOAP"})
+    events = await inspect(page, other.url)
+    problems = {
+        event.response["field"]: event.response["expected"]
+        for event in events
+        if event.kind == "step" and event.response["name"] == "card"
+    }
+    assert problems["capabilities.streaming"] == "true or false"
+    assert problems["defaultInputModes[0]"] == '"text/plain"'
+    assert problems["version"].startswith("the agent's own version")
+    assert problems["supportedInterfaces[1].protocolVersion"] == '"1.0"'
+    assert problems["supportedInterfaces[1].url"] == '"https://example.com/a2a"'
+    assert "JSONRPC" in problems["supportedInterfaces[1].protocolBinding"]
+    assert events[-1].response == {"ok": False}
+
+
+async def test_a_wrong_signature_and_a_missing_key_set_are_steps_that_failed(
+    page: PageMesh, other: ScriptedAgent
+) -> None:
+    other.card["signatures"] = [{"protected": "e30", "signature": "AA"}]
+    found = steps(await inspect(page, other.url))
+    assert not found["signature"]["ok"]
+
+
+async def test_streams_that_break_and_refusals_are_steps_that_failed(
+    page: PageMesh, other: ScriptedAgent
+) -> None:
+    other.on("SendStreamingMessage", remote.stream(remote.task(), remote.chunk("half")))
+    events = await inspect(page, other.url, "stream", text="hi")
+    assert "although the turn is not over" in steps(events)["stream"]["detail"]
+    assert not events[-1].response["ok"]
+    other.on("SendMessage", remote.error(-32602, "no such skill"))
+    events = await inspect(page, other.url, "send", text="hi")
+    assert "no such skill" in steps(events)["send"]["detail"]
+    other.on("SendMessage", remote.error(-32602, "unpaired \ud800"))
+    events = await inspect(page, other.url, "send", text="hi")
+    assert "unpaired ?" in steps(events)["send"]["detail"]
+    other.on("SendMessage", remote.result({"task": {"id": float("nan")}}))
+    events = await inspect(page, other.url, "send", text="hi")
+    assert "NaN" in frames(events)[-1]["text"]
+    other.on("card", remote.http("302 Found", more="location: http://10.0.0.1/\r\n"))
+    assert "redirects" in steps(await inspect(page, other.url))["fetch"]["detail"]
+    other.on("card", remote.http("200 OK", "no card"))
+    assert "no JSON" in steps(await inspect(page, other.url))["card"]["detail"]
+
+
+async def test_a_stream_without_end_is_bounded(page: PageMesh, other: ScriptedAgent) -> None:
+    chunks = [remote.chunk("x") for _ in range(1500)]
+    other.on("SendStreamingMessage", remote.stream(remote.task(), *chunks))
+    events = await inspect(page, other.url, "stream", text="hi")
+    assert "the limit of inspections" in steps(events)["stream"]["detail"]
+    assert len(frames(events)) <= 1000
+
+
+async def test_few_inspections_run_at_once_and_end_with_their_reader(
+    page: PageMesh, other: ScriptedAgent
+) -> None:
+    other.on("SendMessage", remote.silence)
+    body = {"url": other.url, "action": "send", "text": "hi"}
+    async with AsyncExitStack() as stack:
+        openings = [page.at("ops").events("/inspect", body, method="POST") for _ in range(4)]
+        streams = [await stack.enter_async_context(opening) for opening in openings]
+        for stream in streams:
+            assert (await anext(stream)).response["name"] == "address"
+        assert await page.at("ops").refusal("POST", "/inspect", body) == "RESOURCE_EXHAUSTED"
+    async with asyncio.timeout(PATIENCE_S):
+        # The bridge sees a moment later that the readers have left.
+        while (  # noqa: ASYNC110
+            await page.at("ops").request("POST", "/inspect", {"url": other.url})
+        ).is_error:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "https://10.0.0.1/",
+        "http://example.com/",
+        "https://[::1]:8443/",
+        "https://localhost:8443/",
+        "https://2130706433/",
+        "ftp://127.0.0.1/",
+        "https://user:secret@example.com/",
+    ],
+)
+async def test_addresses_outside_the_allow_list_are_not_called(page: PageMesh, url: str) -> None:
+    events = await inspect(page, url)
+    found = steps(events)
+    assert list(found) == ["address"]
+    assert not found["address"]["ok"]
+    assert not frames(events)
+
+
+@pytest.mark.parametrize("binding", ["JSONRPC", "GRPC"])
+async def test_a_card_leads_to_no_other_address(
+    page: PageMesh, other: ScriptedAgent, binding: str
+) -> None:
+    url = "http://localhost:1" if binding == "JSONRPC" else "localhost:1"
+    other.card["supportedInterfaces"] = [
+        {"url": url, "protocolBinding": binding, "protocolVersion": "1.0"}
+    ]
+    events = await inspect(page, other.url, "send", text="hi")
+    assert not steps(events)["connect"]["ok"]
+    assert "inspect_allow" in steps(events)["connect"]["detail"]
+
+
+async def test_inspections_are_in_the_audit_log(page: PageMesh, other: ScriptedAgent) -> None:
+    await inspect(page, other.url)
+    path = "/audit?action=agent.inspect&pageSize=1"
+    async with asyncio.timeout(PATIENCE_S):
+        # Records are written some time after the act.
+        while not (records := (await page.at("ops").get(path))["records"]):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert records[0]["object"] == {"host": "127.0.0.1"}
+    assert records[0]["actor"]["account"] == "operators"
+
+
+async def test_the_inspector_is_for_operators_who_may_send(page: PageMesh) -> None:
+    body = {"url": f"{page.mesh.url}/agents/echo"}
+    assert await page.at().refusal("POST", "/inspect", body) == "PERMISSION_DENIED"
+    reader = page.at("reading-ops")
+    async with reader.events("/inspect", body, method="POST") as stream:
+        assert (await stream.rest())[-1].response == {"ok": True}
+    send = {**body, "action": "send", "text": "hi"}
+    assert await reader.refusal("POST", "/inspect", send) == "PERMISSION_DENIED"
+    for wrong in (
+        {"url": ""},
+        {"action": "delete"},
+        {"action": "send"},
+        {"binding": "SOAP"},
+        {"version": "0.1"},
+        {"headers": {"Host": "x"}},
+        {"headers": {"X-Key": "a\nb"}},
+    ):
+        refused = await page.at("ops").refusal("POST", "/inspect", {**body, **wrong})
+        assert refused == "INVALID_PARAMS", wrong
