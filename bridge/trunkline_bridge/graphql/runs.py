@@ -15,7 +15,7 @@ from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.graphql.context import Info, to_time
 from trunkline_bridge.graphql.declarations import field, interface_type, object_type
 from trunkline_bridge.versions.json_values import struct_json, value_json
-from trunkline_bridge.workflows.operations import JournalEvent, RunCursor, find_version
+from trunkline_bridge.workflows.operations import JournalEvent, RunCursor
 
 _STATE: Final = "TASK_STATE_"
 _MAX_CURSOR: Final = 2**63 - 1

@@ -14,7 +14,7 @@ from google.protobuf import json_format, struct_pb2
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.audit import Action, AuditLog
-from trunkline.client import Directory, HostClient
+from trunkline.client import Directory, HostClient, run_paths
 from trunkline.errors import (
     AgentNotFoundError,
     CursorExpiredError,
@@ -251,7 +251,7 @@ class WorkflowOperations:
                     # If raised here, it would leave the TaskGroup as an ExceptionGroup.
                     failures.append(error)
                     return
-            versions[task_id] = find_version(snapshot)
+            versions[task_id] = run_paths.find_version(snapshot)
 
         async with asyncio.TaskGroup() as group:
             for row in rows:
@@ -388,15 +388,6 @@ class WorkflowOperations:
         except WireError:
             record_denial(self._audit, caller._replace(agent=name), method, "")
             raise
-
-
-def find_version(snapshot: snapshot_pb2.TaskSnapshot) -> int | None:
-    """Return the version of a run; None if it has not begun, or is none of a workflow file."""
-    for plan in snapshot.plans:
-        name, _, number = plan.plan_id.rpartition("@")
-        if name == snapshot.agent and number.isdecimal():
-            return int(number)
-    return None
 
 
 def build_input(text: object, data: object) -> Sequence[part_pb2.Part]:
