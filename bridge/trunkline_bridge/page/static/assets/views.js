@@ -18,12 +18,17 @@
 /** @type {View[]} */
 export const VIEWS = [
   { path: "mesh", title: "Mesh", icon: "mesh", key: "m", styles: "mesh", load: () => import("./views/mesh.js") },
+  { path: "chat", title: "Chat", icon: "chat", key: "c", styles: "chat", load: () => import("./views/chat.js") },
   { path: "tasks", title: "Tasks", icon: "tasks", key: "t", styles: "tasks", load: () => import("./views/tasks.js") },
   { path: "tasks/:id", title: "Task", styles: "tasks", load: () => import("./views/task.js") },
   { path: "tasks/:task/trace", title: "Trace of a task", styles: "traces", load: () => import("./views/trace.js") },
   { path: "traces", title: "Traces", icon: "traces", key: "r", styles: "traces", load: () => import("./views/traces.js") },
   { path: "traces/:id", title: "Trace", styles: "traces", load: () => import("./views/trace.js") },
   { path: "traces/:id/with/:other", title: "Traces compared", styles: "traces", load: () => import("./views/trace_compare.js") },
+  { path: "wire", title: "Wire", icon: "wire", key: "i", styles: "wire", load: () => import("./views/wire.js") },
+  { path: "approvals", title: "Approvals", icon: "approvals", key: "a", styles: "operations", load: () => import("./views/approvals.js") },
+  { path: "webhooks", title: "Webhooks", icon: "webhooks", key: "h", styles: "operations", load: () => import("./views/webhooks.js") },
+  { path: "audit", title: "Audit", icon: "audit", key: "u", styles: "operations", isFor: (who) => who.isOperator, load: () => import("./views/audit.js") },
 ];
 
 /** @type {Map<string, Promise<void>>} */

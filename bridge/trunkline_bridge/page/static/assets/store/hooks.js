@@ -85,7 +85,7 @@ export function batchByFrame(onBatch) {
     clearTimeout(timer);
     items = [];
   };
-  return { add, cancel };
+  return { add, cancel, flush };
 }
 
 /**

@@ -1,0 +1,35 @@
+/** Clients of the agents behind this bridge, on the official A2A SDK. */
+
+import { BRIDGE, request } from "../api.js";
+import { ClientFactory, ClientFactoryOptions, DefaultAgentCardResolver, JsonRpcTransportFactory } from "../vendor/a2a.js";
+import "./a2a_bytes.js";
+
+// Exactly one answer for each turn, and a message that is sent again attaches to its task.
+const EXTENSIONS = ["plain", "resume"].map((name) => `https://trunkline.dev/a2a/extensions/${name}/v1`);
+
+/** The options of each request. */
+export const PLAIN = { serviceParameters: { "A2A-Extensions": EXTENSIONS.join(",") } };
+
+/** @type {typeof fetch} */
+const fetchImpl = (url, init = {}) =>
+  request(/** @type {string | URL} */ (url), { ...init, headers: Object.fromEntries(new Headers(init.headers)) });
+
+const cards = new DefaultAgentCardResolver({ fetchImpl });
+const factory = new ClientFactory(
+  ClientFactoryOptions.createFrom(ClientFactoryOptions.default, {
+    transports: [new JsonRpcTransportFactory({ fetchImpl })],
+    cardResolver: cards,
+  }),
+);
+
+/**
+ * Returns a client of an agent.
+ * @param {string} agent
+ */
+export async function openClient(agent) {
+  const url = new URL(`agents/${encodeURIComponent(agent)}/`, BRIDGE).href;
+  const card = await cards.resolve(url);
+  // The card has the public address, which the page's policy may not let it reach. Its own is the same bridge.
+  const supportedInterfaces = [{ url, protocolBinding: "JSONRPC", protocolVersion: "1.0", tenant: "" }];
+  return factory.createFromAgentCard({ ...card, supportedInterfaces });
+}

@@ -1,0 +1,150 @@
+/** Webhooks: what is delivered, what fails, and sending it again. */
+
+import { postJson } from "../api.js";
+import { Badge, Button, Empty, ErrorState, Facts, Id, Loading, PageHeader, Time } from "../components/basics.js";
+import { Dialog } from "../components/dialog.js";
+import { Select } from "../components/fields.js";
+import { Table } from "../components/table.js";
+import { toast } from "../components/toasts.js";
+import { plural } from "../format.js";
+import { changeQuery, href } from "../router.js";
+import { asApiError, useStream } from "../store/hooks.js";
+import { usePages } from "../store/pages.js";
+import { mayCall } from "../store/session.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+
+/**
+ * @typedef {object} Webhook
+ * @property {string} id
+ * @property {string} taskId
+ * @property {string} configId
+ * @property {string} url
+ * @property {string} agent
+ * @property {string} account
+ * @property {string} version
+ * @property {string} state
+ * @property {string} sentEventId
+ * @property {number} attempts
+ * @property {string} lastError
+ * @property {string | null} createdAt
+ * @property {string | null} failingSince
+ * @property {string | null} nextAttemptAt
+ */
+
+/** @type {Record<string, [import("../format.js").Tone, string]>} */
+const STATES = {
+  idle: ["neutral", "Everything is sent; the task may go on."],
+  pending: ["info", "Events are being sent."],
+  waiting: ["warn", "The last attempt failed; the next one is planned."],
+  dead: ["error", "Given up. Send it again when the receiver works."],
+  done: ["ok", "The task has ended and everything is sent."],
+};
+const REFRESH_MS = 1000;
+
+/** @type {import("../components/table.js").Column<Webhook>[]} */
+const COLUMNS = [
+  { key: "state", title: "State", width: "96px", cell: (row) => html`<${State} state=${row.state} />` },
+  { key: "url", title: "Receiver", width: "minmax(120px, 2fr)", cell: (row) => html`<a class="row-link" href=${href(["webhooks"], { ...currentFilter(), webhook: row.id })} title=${row.url}>${row.url}</a>` },
+  { key: "error", title: "Last error", width: "minmax(100px, 2fr)", from: 900, cell: (row) => html`<span class="error-text" title=${row.lastError}>${row.lastError}</span>` },
+  { key: "agent", title: "Agent", width: "minmax(80px, 130px)", from: 560, cell: (row) => row.agent },
+  { key: "task", title: "Task", width: "110px", from: 700, cell: (row) => html`<${Id} value=${row.taskId} link=${href(["tasks", row.taskId])} />` },
+  { key: "attempts", title: "Attempts", width: "70px", from: 620, align: "end", cell: (row) => row.attempts },
+  { key: "created", title: "Created", width: "80px", from: 420, align: "end", cell: (row) => html`<${Time} value=${row.createdAt} />` },
+];
+
+function currentFilter() {
+  const query = new URLSearchParams(location.hash.split("?")[1] ?? "");
+  return { state: query.get("state"), taskId: query.get("taskId") };
+}
+
+/** @param {{state: string}} props */
+function State({ state }) {
+  const [tone, meaning] = STATES[state] ?? ["neutral", ""];
+  return html`<${Badge} tone=${tone} title=${meaning}>${state}<//>`;
+}
+
+/** @param {import("../views.js").ViewProps} props */
+export default function Webhooks({ query }) {
+  const state = query.get("state") ?? "";
+  const taskId = query.get("taskId") ?? "";
+  const list = usePages("webhooks", "webhooks", { state, taskId });
+  /** @type {Webhook[]} */
+  const rows = list.rows;
+  const { next, first, loading, error, loadMore, reload } = list;
+  useReloadWithTasks(reload);
+  const chosen = rows.find((row) => row.id === query.get("webhook"));
+  const close = () => changeQuery({ webhook: "" });
+  return html`<div class="view full">
+    <${PageHeader} title="Webhooks"><${Button} icon="refresh" busy=${loading} onClick=${reload}>Refresh<//><//>
+    <div class="toolbar" role="search" aria-label="Webhooks">
+      <${Select} label="State" all="Any state" value=${state} options=${Object.keys(STATES)} onChange=${(/** @type {string} */ value) => changeQuery({ state: value })} />
+      ${taskId && html`<${Badge}>task ${taskId.slice(-10)}<//><${Button} kind="quiet" icon="close" onClick=${() => changeQuery({ taskId: "" })}>Clear<//>`}
+      <span class="grow"></span>
+      <span class="muted small" role="status">${rows.length ? `${plural(rows.length, "webhook")}${next ? " loaded" : ""}` : ""}</span>
+    </div>
+    ${first?.isIncomplete && html`<p class="notice warn">Some hosts did not answer. Their webhooks are missing here.</p>`}
+    ${error && html`<${ErrorState} error=${error} onRetry=${reload} title="The webhooks could not be loaded" />`}
+    ${rows.length > 0 && html`<${Table} label="Webhooks" columns=${COLUMNS} rows=${rows} rowKey=${(/** @type {Webhook} */ row) => row.id} onEnd=${loadMore} selected=${chosen?.id} />`}
+    ${!rows.length && loading && html`<${Loading} label="Loading webhooks" />`}
+    ${!rows.length && !loading && !error && html`<${Empty} icon="webhooks" title=${state || taskId ? "No webhook matches" : "No webhooks yet"}>A client registers one with its message. Its deliveries appear here.<//>`}
+    ${chosen && html`<${Details} webhook=${chosen} onClose=${close} onReplayed=${reload} />`}
+  </div>`;
+}
+
+/** @param {() => void} reload */
+function useReloadWithTasks(reload) {
+  const timer = useRef(0);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const latest = useRef(reload);
+  latest.current = reload;
+  // What is delivered follows the tasks; there is no stream of deliveries.
+  useStream("tasks:watch", (events) => {
+    if (!events.some((event) => event.type === "task") || timer.current) return;
+    timer.current = window.setTimeout(() => {
+      timer.current = 0;
+      latest.current();
+    }, REFRESH_MS);
+  });
+}
+
+/** @param {{webhook: Webhook, onClose: () => void, onReplayed: () => void}} props */
+function Details({ webhook, onClose, onReplayed }) {
+  const [busy, setBusy] = useState("");
+  const mayReplay = mayCall("CreateTaskPushNotificationConfig");
+  /** @param {boolean} fromStart */
+  const replay = async (fromStart) => {
+    setBusy(String(fromStart));
+    try {
+      await postJson(`webhooks/${encodeURIComponent(webhook.id)}:replay`, { fromStart });
+      toast("It is being sent again.", "ok");
+      onReplayed();
+    } catch (error) {
+      toast(asApiError(error).message, "error");
+    }
+    setBusy("");
+  };
+  const actions = mayReplay
+    ? html`<${Button} busy=${busy === "true"} onClick=${() => replay(true)}>Send all events again<//><${Button} kind="primary" icon="refresh" busy=${busy === "false"} onClick=${() => replay(false)}>Send the rest again<//>`
+    : html`<span class="muted small">Your credentials do not allow sending it again.</span>`;
+  return html`<${Dialog} title="Webhook" onClose=${onClose} actions=${actions} wide>
+    <div class="stack">
+      <div class="row wrap"><${State} state=${webhook.state} /><span class="muted">${STATES[webhook.state]?.[1]}</span></div>
+      ${webhook.lastError && html`<p class="notice error">${webhook.lastError}</p>`}
+      <${Facts}
+        items=${[
+          ["Receiver", webhook.url],
+          ["Agent", webhook.agent],
+          ["Task", html`<${Id} value=${webhook.taskId} link=${href(["tasks", webhook.taskId])} />`],
+          ["Configuration", html`<${Id} value=${webhook.configId} />`],
+          ["Version of A2A", webhook.version],
+          webhook.account && ["Account", webhook.account],
+          ["Sent up to event", webhook.sentEventId || "none"],
+          ["Failed attempts", String(webhook.attempts)],
+          webhook.failingSince && ["Failing since", html`<${Time} value=${webhook.failingSince} />`],
+          webhook.nextAttemptAt && ["Next attempt", new Date(webhook.nextAttemptAt).toLocaleTimeString("en-GB")],
+          ["Created", html`<${Time} value=${webhook.createdAt} />`],
+        ]}
+      />
+    </div>
+  <//>`;
+}
