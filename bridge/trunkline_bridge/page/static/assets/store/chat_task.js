@@ -60,11 +60,19 @@ function appendParts(target, parts) {
     if (kind === "text" && !name) {
       if (last && "text" in last) target[target.length - 1] = { text: last.text + value };
       else if (value) target.push({ text: value });
-    } else if (kind === "data") target.push({ data: value });
+    } else if (kind === "data" && value?.approvalId && value.decision) target.push({ text: describeDecision(value) });
+    else if (kind === "data") target.push({ data: value });
     else if (kind === "text") target.push({ file: { name, mediaType: part.mediaType || "text/plain", content: new TextEncoder().encode(value) } });
     else if (kind === "raw") target.push({ file: { name, mediaType: part.mediaType, content: value } });
     else if (kind === "url") target.push({ file: { name, mediaType: part.mediaType, url: value } });
   }
+}
+
+/** @param {{decision: string, reason?: string, arguments?: unknown}} answer An answer to an approval, as A2A clients send it. */
+function describeDecision({ decision, reason, arguments: changed }) {
+  const word = /^reject/.test(decision) ? "Rejected" : /^edit/.test(decision) ? "Approved with changes" : "Approved";
+  const detail = reason || (/^edit/.test(decision) ? JSON.stringify(changed) : "");
+  return detail ? `${word}: ${detail}` : `${word}.`;
 }
 
 /**

@@ -42,7 +42,7 @@ function Toggle({ isOpen, onClick, label }) {
 /** @param {{taskId: string, isOpen: boolean, onToggle: () => void, isQuiet: boolean}} props isQuiet: nothing is shown before something happens. */
 function Lines({ taskId, isOpen, onToggle, isQuiet }) {
   const { current, entries, error, reload } = useTask(taskId, null);
-  const lines = entries.filter((entry) => SHOWN.has(entry.kind));
+  const lines = selectLines(entries);
   const waiting = (current?.approvals ?? []).filter((/** @type {any} */ approval) => !approval.answered);
   const isOver = hasEnded(current?.task.status?.state);
   const calls = lines.filter((line) => line.kind === "toolStarted").length;
@@ -70,6 +70,21 @@ function Lines({ taskId, isOpen, onToggle, isQuiet }) {
   `;
 }
 
+/**
+ * Returns the lines that say something of their own: not the texts of a plan that has its steps, nor calls of agents twice.
+ * @param {TimelineEntry[]} entries
+ */
+function selectLines(entries) {
+  const plans = new Set(entries.filter((entry) => entry.event.steps?.length).map((entry) => entry.event.planId));
+  const agents = new Set(entries.filter((entry) => entry.kind === "childStarted").map((entry) => entry.event.agent));
+  return entries.filter(({ kind, event }) => {
+    if (kind === "plan") return event.steps?.length || !plans.has(event.planId);
+    if (kind === "toolStarted") return !agents.has(event.tool);
+    if (kind === "toolFinished") return event.isError || !agents.has(event.tool);
+    return SHOWN.has(kind);
+  });
+}
+
 /** @param {{line: TimelineEntry}} props */
 function Line({ line }) {
   const { event, kind } = line;
@@ -82,7 +97,7 @@ function Line({ line }) {
         ${(kind === "childStarted" || kind === "childFinished") && html`<a class="small" href=${href(["tasks", event.taskId])}>Task</a>`}</div>
       ${steps.length > 0
         ? html`<ol class="activity-steps">${steps.map((/** @type {any} */ step) => html`<li key=${step.stepId}>${step.text}${step.agent && html` <span class="tag">${step.agent}</span>`}</li>`)}</ol>`
-        : line.detail && html`<div class="muted small clamp" title=${line.detail.slice(0, 400)}>${line.detail.slice(0, 400)}</div>`}
+        : line.detail && kind !== "childStarted" && html`<div class="muted small clamp" title=${line.detail.slice(0, 400)}>${line.detail.slice(0, 400)}</div>`}
     </div>
   </li>`;
 }

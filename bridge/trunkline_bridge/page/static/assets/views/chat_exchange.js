@@ -27,16 +27,14 @@ const SENTENCES = /** @type {Record<string, string>} */ ({
 export function Exchange({ exchange, conversation }) {
   const { task, sent, reply, error, unsent } = exchange;
   const turns = useMemo(() => (task ? listTurns(task) : []), [task]);
-  const isLast = (/** @type {number} */ index) => index === turns.length - 1;
+  const parts = turns.flatMap((turn, index) => [
+    turn.request && html`<${Request} key=${turn.request.id} message=${turn.request} />`,
+    task && index === turns.length - 1 && html`<${Activity} key="activity" taskId=${task.id} isOver=${isOver(task)} />`,
+    ...turn.artifacts.map((artifact) => html`<${Answer} key=${artifact.id} agent=${conversation.agent} parts=${artifact.parts} />`),
+    ...turn.messages.map((message) => html`<${Answer} key=${message.id} agent=${conversation.agent} parts=${message.parts} />`),
+  ]);
   return html`<article class="exchange" aria-label="Exchange">
-    ${turns.map(
-      (turn, index) => html`
-        ${turn.request && html`<${Request} message=${turn.request} />`}
-        ${task && isLast(index) && html`<${Activity} taskId=${task.id} isOver=${isOver(task)} />`}
-        ${turn.artifacts.map((artifact) => html`<${Answer} key=${artifact.id} agent=${conversation.agent} parts=${artifact.parts} />`)}
-        ${turn.messages.map((message) => html`<${Answer} key=${message.id} agent=${conversation.agent} parts=${message.parts} />`)}
-      `,
-    )}
+    ${parts.filter(Boolean)}
     ${task && html`<${Status} task=${task} isBusy=${Boolean(sent)} />`}
     ${sent && html`<${Request} message=${sent} isUnsent=${Boolean(error)} />`}
     ${sent && !error && html`<p class="muted small" role="status"><span class="spinner inline"></span>Sending</p>`}
