@@ -177,7 +177,8 @@ export class Conversation {
     } catch (error) {
       if (signal.aborted) return;
       if (!isTaken) {
-        forgetPending();
+        // A reload, too, looks like a lost connection; then the message is sent again.
+        if (!(error instanceof ApiError && error.isTransient)) forgetPending();
         this.change(key, { error: /** @type {Error} */ (error).message, unsent: message });
       }
     }

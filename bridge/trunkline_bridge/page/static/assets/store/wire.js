@@ -78,6 +78,7 @@ export function useWire(taskId) {
     };
   }, [loadVersion]);
 
+  const newest = useRef(0);
   const latest = useRef(byVersion);
   latest.current = byVersion;
   /** Loads what follows the last frame of each version. */
@@ -90,11 +91,11 @@ export function useWire(taskId) {
     if (!added.length) return;
     setEvents((now) => [...now, ...added.filter((each) => Number(each.sequence) > Number(now.at(-1)?.sequence ?? 0))]);
     const state = loaders.current;
+    newest.current = Number(added.at(-1)?.sequence);
     if (state.timer) return;
     state.timer = window.setTimeout(() => {
       state.timer = 0;
-      const newest = Number(added.at(-1)?.sequence);
-      if (Object.values(latest.current).some((each) => !each.next && Number(each.frames.at(-1)?.sequence ?? 0) < newest)) loadMore();
+      if (Object.values(latest.current).some((each) => !each.next && Number(each.frames.at(-1)?.sequence ?? 0) < newest.current)) loadMore();
     }, REFRESH_MS);
   });
   const rows = useMemo(() => joinRows(events, byVersion), [events, byVersion]);
