@@ -9,6 +9,7 @@ from trunkline.audit import AuditLog
 from trunkline.client import Directory
 from trunkline.client.safe_fetch.address_guard import AddressGuard
 from trunkline.errors import ConfigurationError
+from trunkline.metrics.prometheus import PrometheusMetrics
 from trunkline.settings import describe_install
 from trunkline_bridge.bindings.files import FileBinding
 from trunkline_bridge.bindings.grpc import GrpcBinding, MessageLimits
@@ -24,7 +25,9 @@ from trunkline_bridge.edge.caller import Authenticator, CallerFactory
 from trunkline_bridge.edge.card_endpoints import CardEndpoints
 from trunkline_bridge.edge.credential_audit import record_refusals
 from trunkline_bridge.edge.host_guard import HostGuard, with_origin_form
+from trunkline_bridge.edge.http import METRICS_PATH
 from trunkline_bridge.edge.in_flight import InFlightRequests
+from trunkline_bridge.edge.metrics_page import MetricsPage
 from trunkline_bridge.edge.pages import REFUSAL_KEY, HealthEndpoints, Page, mount, not_found
 from trunkline_bridge.edge.tracing import http_request_span
 from trunkline_bridge.errors import WireError
@@ -62,10 +65,12 @@ class Bridge:
         authenticator: Authenticator | None = None,
         audit: AuditLog | None = None,
         catalog: WorkflowCatalog | None = None,
+        metrics: PrometheusMetrics | None = None,
     ) -> None:
         """Compose the bridge. Without an authenticator, the settings decide how callers log in.
 
         Without an audit log, nothing is recorded. Without a catalog, no workflow is published here.
+        Without metrics, there is no `/metrics`.
 
         Raises:
             ConfigurationError: a setting is wrong.
@@ -164,6 +169,7 @@ class Bridge:
                 Route(f"{FILES_PATH}{{path:path}}", build_handler(files)),
                 Route("/healthz", Page(health.health)),
                 Route("/readyz", Page(health.readiness)),
+                *_metrics_routes(metrics, callers, settings),
                 *messages.routes(build_handler),
                 WebSocketRoute("/messages/rooms/{room:segment}/socket", rooms),
                 *graphql_routes(),
@@ -196,14 +202,15 @@ class Bridge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request, within a span."""
-        with http_request_span(scope, send) as traced_send:
+        with http_request_span(scope, send) as request:
             router = self._router
             scope = with_origin_form(scope)
             try:
                 scope = self._host_guard.check(scope)
             except WireError as error:
                 router, scope = self._refusal_router, {**scope, REFUSAL_KEY: error}
-            await router(encode_segments(scope), receive, traced_send)
+            request.scope = encode_segments(scope)
+            await router(request.scope, receive, request.send)
 
     async def deliver_webhooks(self) -> None:
         """Deliver webhooks until cancelled; return at once if the settings turn them off."""
@@ -218,6 +225,15 @@ class Bridge:
     def abort_requests(self) -> None:
         """End all HTTP requests in flight with an error that tells the client how to continue."""
         self._in_flight.abort_all()
+
+
+def _metrics_routes(
+    metrics: PrometheusMetrics | None, callers: CallerFactory, settings: BridgeSettings
+) -> list[BaseRoute]:
+    if metrics is None:
+        return []
+    page = MetricsPage(metrics, callers, is_public=settings.metrics_public)
+    return [Route(METRICS_PATH, Page(page.respond))]
 
 
 def _check_graphql_extra() -> None:

@@ -82,6 +82,8 @@ class BridgeSettings:
     """
     anonymous: bool = False
     """Admit anonymous callers beside authenticated ones."""
+    metrics_public: bool = False
+    """Let everybody read `/metrics`, also where callers are authenticated."""
     limits: LimitSettings = field(default_factory=LimitSettings)
     """Limits of accounts. Those of tasks and budgets are checked by the hosts."""
     card_key: Path | None = None

@@ -59,6 +59,8 @@ EVASIONS = re.compile(
 
 # A process sets the SDK and its exporters up once, in these modules. All other code uses the API.
 TELEMETRY_EDGES = (
+    "trunkline/metrics/",
+    "trunkline/otel_environment",
     "trunkline/traces/",
     "trunkline/cli/",
     "trunkline/mesh",

@@ -27,6 +27,8 @@ from trunkline_bridge.versions.json_values import Json
 
 PROBE_PATHS = frozenset({"/healthz", "/readyz"})
 """The paths of health checks."""
+METRICS_PATH = "/metrics"
+"""The path that Prometheus scrapes."""
 
 PAYLOAD_TOO_LARGE = ErrorKind(-32600, "INVALID_REQUEST", 413)
 UNSUPPORTED_MEDIA_TYPE = ErrorKind(-32600, "INVALID_REQUEST", 415)

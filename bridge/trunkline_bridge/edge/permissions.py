@@ -28,6 +28,7 @@ READ_METHODS: Final = frozenset(
         "WatchEnvelopes",
         "ListRooms",
         "GetWorkflow",
+        "GetMetrics",
     }
 )
 METHODS: Final = READ_METHODS | {
@@ -46,10 +47,11 @@ METHODS: Final = READ_METHODS | {
     "ResumeTask",
     "RollBackWorkflow",
 }
-"""The names of A2A v1.0's operations, GetArtifact, the download of a file, those of the contract's
-MessagingService, and those of workflows, which GraphQL has."""
+"""The names of A2A v1.0's operations, GetArtifact, the download of a file, GetMetrics, the page for
+Prometheus, those of the contract's MessagingService, and those of workflows, which GraphQL has."""
 GET_ARTIFACT: Final = "GetArtifact"
 CREATE_PUSH_CONFIG: Final = "CreateTaskPushNotificationConfig"
+GET_METRICS: Final = "GetMetrics"
 GET_EXTENDED_CARD: Final = "GetExtendedAgentCard"
 
 CHALLENGE: Final = 'Bearer realm="trunkline"'

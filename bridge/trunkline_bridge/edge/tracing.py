@@ -1,69 +1,101 @@
-"""Server spans of requests, named after the A2A method. They end with the response."""
+"""Server spans of requests, named after the A2A method, and their durations."""
 
 import logging
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
 from types import TracebackType
+from typing import Protocol
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind
+from starlette.routing import Route
 from starlette.types import Message, Scope, Send
 
 from trunkline import telemetry
+from trunkline.metrics import instruments
 from trunkline.v1 import snapshot_pb2
-from trunkline_bridge.edge.http import PROBE_PATHS
+from trunkline_bridge.edge.http import METRICS_PATH, PROBE_PATHS
 
 logger = logging.getLogger(__name__)
 
 SERVICE_NAME = "bridge"
 
+_UNTRACED = PROBE_PATHS | {METRICS_PATH}
 _PAGE_PATHS = ("/ui/api/", "/ui/assets/")
+# The type of a value in Starlette's templates.
+_CONVERTOR = re.compile(r":[a-z]+(?=\})")
+# The first status of a server's failure.
+_SERVER_ERROR = 500
 _TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})
 
 
-def http_request_span(scope: Scope, send: Send) -> AbstractContextManager[Send]:
-    """Start the span of a request, which continues the caller's trace.
+class TracedRequest(Protocol):
+    """A request, with or without a span."""
 
-    The block gets a `send` that adds the header `traceresponse` (W3C Trace Context level 2).
-    """
-    # Probes come every second: no spans for them.
-    if scope["type"] != "http" or scope["path"] in PROBE_PATHS:
-        return nullcontext(send)
+    scope: Scope
+    """The scope, which the router completes. Replace it if the router gets another one."""
+    send: Send
+    """Adds the header `traceresponse` (W3C Trace Context level 2), if there is a span."""
+
+
+class _UntracedRequest:
+    __slots__ = ("scope", "send")
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.scope = scope
+        self.send = send
+
+
+def http_request_span(scope: Scope, send: Send) -> AbstractContextManager[TracedRequest]:
+    """Start the span of a request, which continues the caller's trace, and measure its time."""
+    # Probes and scrapes come every few seconds: no spans for them.
+    if scope["type"] != "http" or scope["path"] in _UNTRACED:
+        return nullcontext(_UntracedRequest(scope, send))
+    method, path = scope["method"], scope["path"]
     # Traces are about the mesh's work, not about people who look at it.
-    if scope["method"] in ("GET", "HEAD") and scope["path"].startswith(_PAGE_PATHS):
-        return _without_spans(send)
-    return _HttpRequestSpan(scope, send)
+    if method in ("GET", "HEAD") and path.startswith(_PAGE_PATHS):
+        return _MeasuredRequest(scope, send, _without_spans())
+    block = telemetry.span(
+        f"{method} {_span_route(path)}",
+        kind=SpanKind.SERVER,
+        attributes={telemetry.HTTP_REQUEST_METHOD: method},
+        context=_read_context(scope),
+        service=SERVICE_NAME,
+    )
+    return _MeasuredRequest(scope, send, block)
 
 
 @contextmanager
-def _without_spans(send: Send) -> Iterator[Send]:
+def _without_spans() -> Iterator[Span]:
     with telemetry.suppress_spans():
-        yield send
+        yield trace.INVALID_SPAN
 
 
-class _HttpRequestSpan:
+class _MeasuredRequest:
     """A class and no generator, because it lives as long as the request's response."""
 
-    __slots__ = ("_block", "_method", "_path", "_send", "_span", "_started_s")
+    __slots__ = (
+        *("_block", "_method", "_path", "_send", "_span", "_started_s", "_status"),
+        *("scope", "send"),
+    )
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send, block: AbstractContextManager[Span]) -> None:
         self._method: str = scope["method"]
         self._path: str = scope["path"]
         self._send = send
-        self._started_s = time.monotonic()
-        self._block = telemetry.span(
-            f"{self._method} {_span_route(self._path)}",
-            kind=SpanKind.SERVER,
-            attributes={telemetry.HTTP_REQUEST_METHOD: self._method},
-            context=_read_context(scope),
-            service=SERVICE_NAME,
-        )
+        self._status = 0
+        self.scope = scope
+        self.send: Send = self._send_with_trace
+        self._started_s = time.perf_counter()
+        self._block = block
 
-    def __enter__(self) -> Send:
+    def __enter__(self) -> TracedRequest:
         self._span = self._block.__enter__()
-        return self._send_with_trace
+        return self
 
     def __exit__(
         self,
@@ -71,14 +103,24 @@ class _HttpRequestSpan:
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> None:
-        took_s = round(time.monotonic() - self._started_s, 6)
-        fields = {"path": self._path, "duration_s": took_s}
+        took_s = time.perf_counter() - self._started_s
+        fields = {"path": self._path, "duration_s": round(took_s, 6)}
         logger.info("http.served", extra={"http_method": self._method, **fields})
+        instruments.HTTP_SERVER_DURATION.record(
+            took_s,
+            self._method,
+            self.scope.get("scheme", "http"),
+            _route_template(self.scope),
+            # Nothing was sent if the client has left.
+            self._status or "",
+            str(self._status) if self._status >= _SERVER_ERROR else "",
+        )
         self._block.__exit__(exc_type, exc_val, exc_tb)
 
     async def _send_with_trace(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._span.set_attribute(telemetry.HTTP_RESPONSE_STATUS_CODE, message["status"])
+            self._status = message["status"]
+            self._span.set_attribute(telemetry.HTTP_RESPONSE_STATUS_CODE, self._status)
             context = self._span.get_span_context()
             if context.is_valid:
                 value = telemetry.format_traceparent(context).encode("ascii")
@@ -192,3 +234,27 @@ def _span_route(path: str) -> str:
     if path == "/graphql":
         return "graphql"
     return "unknown"
+
+
+def _route_template(scope: Scope) -> str:
+    """Return the path of the route that served a request, with names in braces; else "".
+
+    The names of agents, tenants and tasks are not in it.
+    """
+    route = scope.get("route")
+    if not isinstance(route, Route):
+        return ""
+    root: str = scope.get("root_path", "")
+    segments = root.removeprefix(scope.get("app_root_path", "")).split("/")
+    prefix = []
+    for previous, segment in zip(("", *segments), segments, strict=False):
+        if previous == "agents":
+            prefix.append("{agent}")
+        else:
+            prefix.append(segment if segment in ("", "agents", "v1") else "{tenant}")
+    return _format(f"{'/'.join(prefix)}{route.path}")
+
+
+@lru_cache(maxsize=256)
+def _format(path: str) -> str:
+    return _CONVERTOR.sub("", path)

@@ -19,6 +19,7 @@ from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_back
 from trunkline.client.content_resolver import ContentResolver
 from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline.identity import open_credentials
+from trunkline.metrics.process import export_metrics
 from trunkline.reasoning import ModelChoice
 from trunkline.reasoning.model_results import ModelResults
 from trunkline.registry import Membership
@@ -362,6 +363,7 @@ async def join_mesh(
         directory = Directory(channels, mesh)
         agents = build_agents(directory)
         name = agents[0].card.name
+        metrics = await stack.enter_async_context(export_metrics(settings, name))
         stack.callback(configure_tracing(name, mesh=MeshTarget(mesh, credentials)).shutdown)
         audit = await stack.enter_async_context(open_audit_log(settings, process=name))
         await stack.enter_async_context(channels)
@@ -388,7 +390,7 @@ async def join_mesh(
                 readiness=readiness,
             )
         )
-        ready = [{"agent": agent.card.name, "grpc": address} for agent in agents]
+        ready = [{"agent": agent.card.name, "grpc": address, **metrics} for agent in agents]
         yield ServiceStatus(
             ready,
             joined=membership.registered,

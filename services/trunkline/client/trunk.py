@@ -10,7 +10,7 @@ from typing import Final
 import grpc
 
 from trunkline.client.breaker import Breaker, is_peer_failure
-from trunkline.client.tracing import MethodTracer, end_span
+from trunkline.client.tracing import MethodTracer
 from trunkline.client.trunk_connection import (
     CONNECT_METHOD,
     WINDOW_BYTES,
@@ -86,9 +86,9 @@ class Trunk:
             UnsupportedOperationError: if `is_supported` is False now, repeat it as a plain call.
         """
         connection = self._open()
-        span, carrier = self._tracer(method).start_span()
+        traced = self._tracer(method).start_call()
         call = TrunkUnaryCall(self.peer)
-        request_frame = _start_frame(method, request, carrier, user_statement)
+        request_frame = _start_frame(method, request, traced.carrier, user_statement)
         request_frame.timeout.FromNanoseconds(int(timeout_s * 1e9))
         call_id = connection.start_call(call, request_frame)
         code = "CANCELLED"
@@ -110,7 +110,7 @@ class Trunk:
             raise
         finally:
             connection.remove_call(call_id)
-            end_span(span, code, is_stream=False)
+            traced.end(code, is_stream=False)
 
     @asynccontextmanager
     async def open_stream(
@@ -122,16 +122,16 @@ class Trunk:
         `call_unary` raises.
         """
         connection = self._open()
-        span, carrier = self._tracer(method).start_span()
+        traced = self._tracer(method).start_call()
         call = TrunkStreamCall(connection)
-        request_frame = _start_frame(method, request, carrier, user_statement)
+        request_frame = _start_frame(method, request, traced.carrier, user_statement)
         request_frame.credit_bytes = WINDOW_BYTES
         call.call_id = connection.start_call(call, request_frame)
         try:
             yield await call.read_first(), call
         finally:
             connection.cancel_call(call.call_id)
-            end_span(span, call.code, is_stream=True)
+            traced.end(call.code, is_stream=True)
 
     async def wait_idle(self) -> None:
         """Wait until no call is open."""

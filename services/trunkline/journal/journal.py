@@ -1,7 +1,8 @@
 """The journal of a host: ordered appends, committed in groups and published after the commit."""
 
 import asyncio
-from collections import OrderedDict
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from trunkline.journal.group_commit import (
 )
 from trunkline.journal.listing import build_page, parse_filter, parse_page_size, parse_page_token
 from trunkline.journal.maintenance import Maintenance
+from trunkline.journal.measurements import CommitTimer, count_failed_commit
 from trunkline.journal.retention import Retention
 from trunkline.journal.serial_writer import SerialWriter
 from trunkline.journal.side_tables import AliasTable, WebhookTable
@@ -37,7 +39,9 @@ from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.store import JournalStore, OrphanedChild, TaskPage, TaskRow, WebhookRow
 from trunkline.journal.subscribers import Subscribers
 from trunkline.journal.tail import Tails
-from trunkline.task_states import StateValue
+from trunkline.metrics.instruments import TASKS_OPEN
+from trunkline.metrics.kinds import Reading
+from trunkline.task_states import StateValue, state_name
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 
 __all__ = ["CreateResult", "Journal", "Retention", "TaskRow"]
@@ -89,6 +93,8 @@ class Journal:
         self._store = store
         self._serial_writer = SerialWriter(is_threaded=is_threaded)
         self._pending: list[Pending] = []
+        # When the first of them came.
+        self._pending_since_s = 0.0
         self._is_scheduled = False
         self._is_closed = False
         self._maintenance = Maintenance(
@@ -117,6 +123,7 @@ class Journal:
         self.on_rows_changed: Callable[[Iterable[TaskRow]], None] | None = None
         """Called after each commit with the rows of tasks that it created, or whose state or
         metadata it changed. It must be fast and must not raise."""
+        TASKS_OPEN.watch(self, Journal._count_open)
 
     @classmethod
     def open(
@@ -465,6 +472,8 @@ class Journal:
         if self._is_closed:
             pending.receiver.set_exception(self._closed_error())
             return
+        if not self._pending:
+            self._pending_since_s = time.perf_counter()
         self._pending.append(pending)
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -485,17 +494,23 @@ class Journal:
         for write in pending:
             commit.add(write)
         if not commit.group.is_empty:
+            timer = CommitTimer(self._pending_since_s)
             self._serial_writer.run(
                 lambda: self._store.commit(commit.group),
-                lambda error: self._on_committed(commit, error),
+                lambda error: self._on_committed(commit, error, timer),
             )
         else:
             commit.resolve()
 
-    def _on_committed(self, commit: CommitBuilder, error: BaseException | None) -> None:
+    def _on_committed(
+        self, commit: CommitBuilder, error: BaseException | None, timer: CommitTimer
+    ) -> None:
         if error is None:
+            timer.record_written()
             self._publish(commit)
+            timer.record_published(commit.group)
         else:
+            count_failed_commit(error)
             commit.fail(error)
         self._on_writer_idle()
         if commit.group.created or commit.group.changed or self._store.needs_checkpoint:
@@ -569,6 +584,14 @@ class Journal:
             return stored.epoch if stored else 0
         batches = self._batches(row.task_id, sequence - 1, 0)
         return parse_header(batches[0]).epoch if batches else 0
+
+    def _count_open(self) -> Sequence[Reading]:
+        """Return the number of unfinished tasks by agent and state, for metrics."""
+        if self._is_closed:
+            return ()
+        rows = tuple(self._unfinished.values())
+        counts = Counter((row.agent, row.state) for row in rows)
+        return [((agent, state_name(state)), count) for (agent, state), count in counts.items()]
 
     def _closed_error(self) -> JournalUnavailableError:
         return JournalUnavailableError(self.id, "it is closed; open it again")

@@ -22,6 +22,7 @@ from trunkline.mesh.registry import (
 )
 from trunkline.mesh.tools import add_tool_adapter, load_mcp_config, map_server_agents
 from trunkline.mesh.webhook_secret import load_or_create_secret
+from trunkline.metrics.process import export_metrics
 from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
 from trunkline.server.socket_folder import socket_address
@@ -53,6 +54,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
     plugins = load_plugins()
     config = load_mcp_config(settings, plugins)
     async with AsyncExitStack() as stack:
+        metrics = await stack.enter_async_context(export_metrics(settings, "trunkline"))
         audit = await stack.enter_async_context(open_audit_log(settings, process="trunkline"))
         unix_address = stack.enter_context(socket_address())
         settings = stack.enter_context(reserve_mesh_address(settings))
@@ -94,7 +96,9 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         channels.add_alias(advertised, unix_address)
         await stack.enter_async_context(directory)
         secret = settings.webhook_secret or load_or_create_secret(settings)
-        bridge = open_bridge(directory, settings, webhook_secret=secret, audit=audit)
+        bridge = open_bridge(
+            directory, settings, webhook_secret=secret, audit=audit, service="trunkline"
+        )
         bridge_addresses = await stack.enter_async_context(bridge)
         membership = await stack.enter_async_context(
             open_membership(
@@ -121,6 +125,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
                     "http": bridge_addresses["http"],
                     "mesh": mesh_address,
                     "a2a-grpc": bridge_addresses["a2a-grpc"],
+                    **metrics,
                 }
             ],
             joined=membership.registered,

@@ -9,6 +9,8 @@ from trunkline.client import ChannelPool, Directory, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.identity import open_credentials
 from trunkline.mesh.webhook_secret import load_secret
+from trunkline.metrics.process import export_metrics
+from trunkline.metrics.prometheus import open_prometheus_metrics
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import HostPort, Settings, check_exposure
 from trunkline.span_content import ContentCapture
@@ -37,6 +39,7 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
     check_addresses(settings)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
+        metrics = await stack.enter_async_context(export_metrics(settings, "bridge"))
         credentials = await stack.enter_async_context(open_credentials(settings))
         stack.callback(configure_tracing("bridge", mesh=MeshTarget(mesh, credentials)).shutdown)
         channels = ChannelPool.from_settings(settings, credentials)
@@ -47,8 +50,11 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
             problem = "webhook deliveries are not signed; set webhook_secret"
             logger.warning("webhooks.unsigned", extra={"problem": problem})
         audit = await stack.enter_async_context(open_audit_log(settings, process="bridge"))
-        bridge = open_bridge(directory, settings, webhook_secret=secret, audit=audit)
-        serving = ServiceStatus([await stack.enter_async_context(bridge)])
+        bridge = open_bridge(
+            directory, settings, webhook_secret=secret, audit=audit, service="bridge"
+        )
+        addresses = await stack.enter_async_context(bridge)
+        serving = ServiceStatus([{**addresses, **metrics}])
 
         async def join() -> None:
             await directory.wait_for_change(0)
@@ -77,9 +83,16 @@ def check_addresses(settings: Settings) -> None:
 
 @asynccontextmanager
 async def open_bridge(
-    directory: Directory, settings: Settings, *, webhook_secret: str, audit: AuditLog | None
+    directory: Directory,
+    settings: Settings,
+    *,
+    webhook_secret: str,
+    audit: AuditLog | None,
+    service: str,
 ) -> AsyncIterator[Mapping[str, str]]:
     """Serve A2A for the agents of a directory. Yield the addresses, by `http` and `a2a-grpc`.
+
+    `service` names this process in its metrics at `/metrics`.
 
     With TLS, the addresses start with https:// and grpcs://.
 
@@ -116,6 +129,7 @@ async def open_bridge(
             failed_credentials_per_minute=settings.failed_credentials_per_minute,
             anonymous=settings.anonymous,
             limits=settings.limits,
+            metrics_public=settings.metrics.public,
             graphql=settings.graphql,
             page=settings.page,
             card_key=settings.card_key,
@@ -123,6 +137,7 @@ async def open_bridge(
         ),
         audit=audit,
         catalog=_find_catalog(settings),
+        metrics=open_prometheus_metrics(service),
     )
     limits = ConnectionLimits(
         max_connections=settings.connection_limit, request_timeout_s=settings.request_timeout_s

@@ -21,6 +21,7 @@ from trunkline.messaging.middleware import Middleware, load_middleware
 from trunkline.messaging.modes import open_store
 from trunkline.messaging.store import MessageStore
 from trunkline.messaging.types import TYPES, load_type_plugins
+from trunkline.metrics.process import export_metrics
 from trunkline.private_files import PRIVATE_FOLDER
 from trunkline.registry import Membership
 from trunkline.runtime import ServiceStatus
@@ -46,6 +47,7 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
     advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
+        metrics = await stack.enter_async_context(export_metrics(settings, "messages"))
         audit = await stack.enter_async_context(open_audit_log(settings, process="messages"))
         credentials = await stack.enter_async_context(open_credentials(settings))
         stack.callback(configure_tracing("messages", mesh=MeshTarget(mesh, credentials)).shutdown)
@@ -65,9 +67,8 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
         )
         membership = Membership(RegistryClient(channels.get(mesh)), member)
         await stack.enter_async_context(membership)
-        yield ServiceStatus(
-            [{"service": "messages", "grpc": address}], joined=membership.registered
-        )
+        ready = {"service": "messages", "grpc": address, **metrics}
+        yield ServiceStatus([ready], joined=membership.registered)
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ from trunkline.identity import (
     open_credentials,
     temporary_identity,
 )
+from trunkline.metrics.process import export_metrics
 from trunkline.private_files import PRIVATE_FOLDER, create_private_folder
 from trunkline.registry import RegistryServicer
 from trunkline.runtime import ServiceStatus
@@ -52,7 +53,8 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
         await stack.enter_async_context(add_identity_service(server, settings, credentials))
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
-        serving = ServiceStatus([{"mesh": address}])
+        metrics = await stack.enter_async_context(export_metrics(settings, "registry"))
+        serving = ServiceStatus([{"mesh": address, **metrics}])
         serving.joined.set()
         yield serving
 

@@ -16,6 +16,7 @@ from trunkline.client.artifacts import ArtifactClient
 from trunkline.errors import ConfigurationError
 from trunkline.identity import open_credentials
 from trunkline.mesh.registry import STOP_GRACE_S
+from trunkline.metrics.process import export_metrics
 from trunkline.registry import Membership
 from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
@@ -45,6 +46,7 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
     advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
+        metrics = await stack.enter_async_context(export_metrics(settings, "tools"))
         audit = await stack.enter_async_context(open_audit_log(settings, process="tools"))
         credentials = await stack.enter_async_context(open_credentials(settings))
         stack.callback(configure_tracing("tools", mesh=MeshTarget(mesh, credentials)).shutdown)
@@ -68,7 +70,8 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
         )
         membership = Membership(RegistryClient(channels.get(mesh)), member)
         await stack.enter_async_context(membership)
-        yield ServiceStatus([{"service": "tools", "grpc": address}], joined=membership.registered)
+        ready = {"service": "tools", "grpc": address, **metrics}
+        yield ServiceStatus([ready], joined=membership.registered)
 
 
 def load_mcp_config(

@@ -1,4 +1,4 @@
-"""The span, the error and the log line of every call that this process answers."""
+"""The span, the error, the duration and the log line of every call that this process answers."""
 
 import logging
 import time
@@ -12,6 +12,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from trunkline import telemetry
 from trunkline.errors import InternalError, TrunklineError
+from trunkline.metrics import instruments
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 class ServerCall:
     """A call that is being answered. Run its code inside `activate`, then `succeed` or `fail`."""
 
-    __slots__ = ("_context", "_is_stream", "_span", "_started_s", "method")
+    __slots__ = ("_context", "_is_measured", "_is_stream", "_span", "_started_s", "method")
 
     def __init__(
         self,
@@ -32,10 +33,11 @@ class ServerCall:
         """Start the call's span as a child of the carrier's (W3C Trace Context)."""
         self.method = method
         self._is_stream = is_stream
-        self._started_s = time.monotonic()
+        self._started_s = time.perf_counter()
         self._span: Span = trace.INVALID_SPAN
         self._context = otel_context.get_current()
-        if method.startswith(telemetry.QUIET_METHODS):
+        self._is_measured = not method.startswith(telemetry.QUIET_METHODS)
+        if not self._is_measured:
             return
         attributes: dict[str, str | float] = {
             telemetry.RPC_SYSTEM_NAME: "grpc",
@@ -68,9 +70,10 @@ class ServerCall:
         if isinstance(error, TrunklineError):
             code = error.code.value
         # A reader may cancel a stream at any time, which is no failure.
-        if not (self._is_stream and code == "CANCELLED"):
+        is_error = not (self._is_stream and code == "CANCELLED")
+        if is_error:
             telemetry.mark_error(self._span, error)
-        self._end(code)
+        self._end(code, is_error=is_error)
         return error
 
     def _to_known_error(self, error: BaseException) -> BaseException:
@@ -87,10 +90,17 @@ class ServerCall:
         logger.error("rpc.failed", exc_info=error, extra=extra)
         return InternalError(trace_id)
 
-    def _end(self, code: str) -> None:
+    def _end(self, code: str, *, is_error: bool = False) -> None:
+        took_s = time.perf_counter() - self._started_s
         self._span.set_attribute(telemetry.RPC_STATUS_CODE, code)
         self._span.end()
+        if self._is_measured:
+            # Callers can invent methods.
+            method = self.method if code != "UNIMPLEMENTED" else "_OTHER"
+            error_type = code if is_error else ""
+            instruments.RPC_SERVER_DURATION.record(
+                took_s, "grpc", method, code, error_type, context=self._context
+            )
         if logger.isEnabledFor(logging.INFO):
-            took_ms = (time.monotonic() - self._started_s) * 1000
-            extra = {"method": self.method, "code": code, "took_ms": took_ms}
+            extra = {"method": self.method, "code": code, "took_ms": took_s * 1000}
             logger.info("rpc.answered", extra=extra)

@@ -374,6 +374,22 @@ class PageSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MetricsSettings:
+    """The table `[metrics]`: metrics for Prometheus.
+
+    The bridge serves them at `/metrics` of its own address.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    address: HostPort | None = None
+    """The address where this process serves its own `/metrics`. None: only the bridge does."""
+    public: bool = False
+    """Let everybody read them: at the bridge without credentials, and at `address` although it is
+    not loopback."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MessagingSettings:
     """The table `[messaging]`: messages between agents."""
 

@@ -21,6 +21,7 @@ from trunkline.settings.sections import (
     AgentSettings,
     GraphQLSettings,
     MessagingSettings,
+    MetricsSettings,
     ModelSettings,
     PageSettings,
     ParticipantSettings,
@@ -190,6 +191,9 @@ class Settings:
     messaging: MessagingSettings = field(default_factory=MessagingSettings)
     """Messages between agents: the table `[messaging]`, and variables such as
     TRUNKLINE_MESSAGING_URL."""
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    """Metrics for Prometheus: the table `[metrics]`, and variables such as
+    TRUNKLINE_METRICS_ADDRESS."""
     graphql: GraphQLSettings = field(default_factory=GraphQLSettings)
     """Messages and workflows by GraphQL: the table `[graphql]`, and variables such as
     TRUNKLINE_GRAPHQL_ENABLED."""
@@ -313,6 +317,7 @@ TABLE_VARIABLES: Final = {
         ("graphql", GraphQLSettings),
         ("limits", LimitSettings),
         ("messaging", MessagingSettings),
+        ("metrics", MetricsSettings),
         ("page", PageSettings),
         ("tls", TlsSettings),
         ("tree", TreeSettings),

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,6 +16,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.journal import Journal
+from trunkline.metrics import instruments
 from trunkline.redaction import redact_addresses
 from trunkline.span_content import ContentCapture, find_answer, record_agent, use_capture
 from trunkline.tasks.agent import Agent, WorkflowAgent
@@ -74,20 +76,36 @@ async def run_turn(agent: Agent, task: TurnRuntime, read_answer: ReadAnswer | No
     }
     task.continue_for_user()
     name = f"{operation} {task.agent}"
+    started_s = time.perf_counter()
+    error_type = telemetry.CANCELLED
     with telemetry.span(name, attributes=attributes, service=task.agent) as span:
         try:
-            error = await _run(agent, task)
-        except (FencedError, JournalUnavailableError) as lost:
-            if not task.is_lost:
-                raise
-            # Nothing can be written any more. The next owner of the task ends it.
-            logger.error("task.lost", extra={"task_id": task.id, "reason": lost.reason})
-            error = lost
-        _record_approvals(span, task)
-        if read_answer is not None:
-            record_agent(span, task.text, await read_answer(task.id))
-        if error is not None or task.state == State.TASK_STATE_FAILED:
-            telemetry.mark_error(span, error or "failed")
+            error_type = await _run_in_span(agent, task, span, read_answer)
+        finally:
+            duration_s = time.perf_counter() - started_s
+            instruments.INVOKE_AGENT_DURATION.record(duration_s, task.agent, error_type)
+
+
+async def _run_in_span(
+    agent: Agent, task: TurnRuntime, span: Span, read_answer: ReadAnswer | None
+) -> str:
+    """Run a turn, and describe it in its span. Return the kind of its error, or an empty text."""
+    try:
+        error = await _run(agent, task)
+    except (FencedError, JournalUnavailableError) as lost:
+        if not task.is_lost:
+            raise
+        # Nothing can be written any more. The next owner of the task ends it.
+        logger.error("task.lost", extra={"task_id": task.id, "reason": lost.reason})
+        error = lost
+    _record_approvals(span, task)
+    if read_answer is not None:
+        record_agent(span, task.text, await read_answer(task.id))
+    if error is None and task.state != State.TASK_STATE_FAILED:
+        return ""
+    error_type = telemetry.error_type(error) if error is not None else "failed"
+    telemetry.mark_error(span, error_type)
+    return error_type
 
 
 def _record_approvals(span: Span, task: TurnRuntime) -> None:

@@ -3,10 +3,7 @@
 The exporters are OpenTelemetry's own, selected and configured by the standard `OTEL_*` variables.
 """
 
-import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 from opentelemetry.proto.common.v1 import common_pb2
@@ -26,13 +23,8 @@ from opentelemetry.trace import (
 )
 
 from trunkline import telemetry
-from trunkline.network import is_this_machine
+from trunkline.otel_environment import make_exporters
 
-logger = logging.getLogger(__name__)
-
-_ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_PROTOCOL_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_PROTOCOLS: Final = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 _KINDS: Final = {
     trace_pb2.Span.SPAN_KIND_SERVER: SpanKind.SERVER,
     trace_pb2.Span.SPAN_KIND_CLIENT: SpanKind.CLIENT,
@@ -42,59 +34,9 @@ _KINDS: Final = {
 
 
 def collector_exporters() -> "Iterator[tuple[str, SpanExporter]]":
-    """Yield the exporters that the environment asks for, each with the target it exports to.
-
-    `OTEL_TRACES_EXPORTER` lists them by name; without it there is one for OTLP if
-    `OTEL_EXPORTER_OTLP_ENDPOINT`, or its variant for traces, is set. An exporter that is unknown or
-    can't be made is logged and left out.
-    """
-    endpoint = _first_value(_ENDPOINT_VARIABLES)
-    names = os.environ.get("OTEL_TRACES_EXPORTER") or ("otlp" if endpoint else "none")
-    for name in map(str.strip, names.split(",")):
-        if name not in ("", "none"):
-            exporter = _make_exporter(name, endpoint)
-            if exporter is not None:
-                yield endpoint if name.startswith("otlp") and endpoint else name, exporter
-
-
-def _make_exporter(name: str, endpoint: str) -> SpanExporter | None:
-    if name == "otlp":
-        protocol = _first_value(_PROTOCOL_VARIABLES) or "grpc"
-        if protocol not in _PROTOCOLS:
-            logger.warning("traces.protocol_not_supported", extra={"protocol": protocol})
-            return None
-        name = _PROTOCOLS[protocol]
-    entry_point = next(iter(entry_points(group="opentelemetry_traces_exporter", name=name)), None)
-    if entry_point is None:
-        logger.warning("traces.exporter_not_found", extra={"exporter": name})
-        return None
-    try:
-        exporter: SpanExporter = entry_point.load()(**_local_options(name, endpoint))
-    # Exporters raise any kind of exception for a malformed variable.
-    except Exception as error:
-        extra = {"exporter": name, "error": type(error).__name__}
-        logger.warning("traces.exporter_not_made", exc_info=error, extra=extra)
-        return None
-    return ServiceExporter(exporter)
-
-
-def _local_options(name: str, endpoint: str) -> dict[str, Any]:
-    """Return options that keep the environment's proxy away from an endpoint on this machine."""
-    if not is_this_machine(endpoint):
-        return {}
-    if name == "otlp_proto_grpc":
-        return {"channel_options": (("grpc.enable_http_proxy", 0),)}
-    if name == "otlp_proto_http":
-        import requests
-
-        session = requests.Session()
-        session.trust_env = False
-        return {"session": session}
-    return {}
-
-
-def _first_value(variables: tuple[str, ...]) -> str:
-    return next((value for name in variables if (value := os.environ.get(name))), "")
+    """Yield the exporters of spans that the environment asks for, each with its target."""
+    for target, exporter in make_exporters("traces"):
+        yield target, ServiceExporter(exporter)
 
 
 class ServiceExporter(SpanExporter):

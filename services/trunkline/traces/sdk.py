@@ -3,10 +3,8 @@
 Sampler, limits, resource, batches and exporters follow the standard `OTEL_*` variables.
 """
 
-import logging
 import os
 import time
-from importlib.metadata import version
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
@@ -14,6 +12,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry import trace
 
 from trunkline import telemetry
+from trunkline.otel_environment import is_sdk_disabled, make_resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -79,7 +78,7 @@ def configure_tracing(
     that the program has set before stays.
     """
     provider = _get_provider(service_name)
-    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    if is_sdk_disabled():
         return Tracing(provider, ())
     processors = tuple(_make_processors(service_name, store, mesh))
     _get_processor_set(provider).add(processors)
@@ -121,15 +120,9 @@ def _get_provider(service_name: str) -> "TracerProvider":
 
 def make_provider(service_name: str) -> "TracerProvider":
     """Return a provider as the environment configures it; `service_name` is only the default."""
-    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 
-    defaults = {
-        telemetry.SERVICE_NAME: service_name,
-        telemetry.SERVICE_VERSION: version("trunkline"),
-    }
-    configured = OTELResourceDetector().detect().attributes
-    resource = Resource.create({key: defaults[key] for key in defaults if key not in configured})
+    resource = make_resource(service_name)
     # OpenTelemetry's default is no limit.
     has_limit = "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT" in os.environ
     limits = SpanLimits(max_attribute_length=None if has_limit else telemetry.ATTRIBUTE_LIMIT_CHARS)
@@ -169,6 +162,4 @@ def _make_collectors() -> "list[tuple[str, SpanExporter]]":
         return []
     from trunkline.traces.collector import collector_exporters
 
-    # OpenTelemetry's exporters log every failed attempt; RetryingExporter logs an outage once.
-    logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
     return list(collector_exporters())

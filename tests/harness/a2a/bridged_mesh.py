@@ -14,6 +14,7 @@ import httpx2
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline.audit import AuditLog
 from trunkline.client import run_in_background
+from trunkline.metrics.prometheus import open_prometheus_metrics
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
 from trunkline_bridge.edge.caller import Authenticator
@@ -191,7 +192,12 @@ async def open_bridged_mesh(
     settings = settings or BridgeSettings(default_agent="echo")
     async with open_small_mesh(folder, lease_s=lease_s, audit=audit) as mesh:
         bridge = Bridge(
-            mesh.directory, settings, authenticator=access, audit=audit, catalog=catalog
+            mesh.directory,
+            settings,
+            authenticator=access,
+            audit=audit,
+            catalog=catalog,
+            metrics=open_prometheus_metrics("test"),
         )
         async with (
             serve_http(

@@ -16,6 +16,7 @@ from trunkline.settings import (
     HostPort,
     LimitSettings,
     MessagingSettings,
+    MetricsSettings,
     ModelSettings,
     PageSettings,
     PolicySettings,
@@ -390,8 +391,8 @@ def test_the_ping_limit_defaults_to_three_quarters_of_the_lease() -> None:
 
 def test_every_setting_that_is_no_table_can_be_set_by_a_variable(tmp_path: Path) -> None:
     tables = (
-        GraphQLSettings(), LimitSettings(), MessagingSettings(), PageSettings(), PolicySettings(),
-        TlsSettings(), TreeSettings(),
+        GraphQLSettings(), LimitSettings(), MessagingSettings(), MetricsSettings(), PageSettings(),
+        PolicySettings(), TlsSettings(), TreeSettings(),
     )  # fmt: skip
     for field in fields(Settings):
         default = getattr(Settings(), field.name)

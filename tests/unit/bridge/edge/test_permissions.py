@@ -7,6 +7,7 @@ from trunkline_bridge.bindings import operation_table
 from trunkline_bridge.bindings.operation_table import Operation
 from trunkline_bridge.edge.permissions import (
     GET_ARTIFACT,
+    GET_METRICS,
     METHODS,
     UNRESTRICTED,
     Grant,
@@ -32,7 +33,7 @@ def test_every_operation_has_a_permission() -> None:
     names = {value.name for value in values if isinstance(value, Operation)}
     service = messaging_service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
     names |= {method.name for method in service.methods}
-    assert names | {GET_ARTIFACT, *WORKFLOW_METHODS} == METHODS
+    assert names | {GET_ARTIFACT, GET_METRICS, *WORKFLOW_METHODS} == METHODS
 
 
 def test_without_scopes_everything_is_permitted() -> None:
