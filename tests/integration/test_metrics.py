@@ -31,13 +31,14 @@ async def ask(mesh: MeshProcess, agent: str, text: str) -> dict[str, Any]:
 
 async def test_prometheus_scrapes_a_mesh(tmp_path: Path) -> None:
     async with (
-        running_mesh(tmp_path) as mesh,
+        running_mesh(tmp_path, servers=("math",)) as mesh,
         running_prometheus(tmp_path / "prometheus", {"mesh": mesh.http_url}) as prometheus,
     ):
         async with asyncio.TaskGroup() as group:
             for number in range(5):
                 group.create_task(ask(mesh, "echo", f"say {number}"))
         await ask(mesh, "supervisor", "repeat after me: hello")
+        await ask(mesh, "math", "what is 19 * 23?")
         ended = (
             'trunkline_tasks_ended_total{gen_ai_agent_name="echo",trunkline_task_state="completed"}'
         )
@@ -53,6 +54,21 @@ async def test_prometheus_scrapes_a_mesh(tmp_path: Path) -> None:
         assert 0 < float(quantile["value"][1]) < 10
         types = await prometheus.get("/api/v1/metadata")
         assert types["trunkline_journal_commit_lag_seconds"][0]["unit"] == "seconds"
+        (tool,) = await prometheus.query("mcp_client_operation_duration_seconds_count")
+        assert tool["metric"]["trunkline_tool_server"] == "math"
+        assert (tool["metric"]["network_transport"], tool["value"][1]) == ("pipe", "1")
+        (model,) = await prometheus.query(
+            'gen_ai_client_operation_duration_seconds_count{gen_ai_request_model="rules"}'
+        )
+        assert float(model["value"][1]) >= 1
+        for expression in (
+            "trunkline_hosts == 1",
+            "trunkline_journals_held >= 1",
+            "trunkline_lease_renewals_total >= 1",
+            'trunkline_breakers{trunkline_breaker_state="closed"} >= 1',
+            'gen_ai_client_token_usage_count{gen_ai_token_type="input"} >= 1',
+        ):
+            assert await prometheus.query(expression), expression
         name = "gen_ai_invoke_agent_duration_seconds_bucket"
         exemplars = await prometheus.get(
             "/api/v1/query_exemplars", query=name, start="0", end="9999999999"

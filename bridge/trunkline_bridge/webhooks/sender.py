@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,6 +17,7 @@ from trunkline.client.safe_fetch.address_guard import (
     AddressRefusedError,
     HostUnresolvedError,
 )
+from trunkline.metrics import instruments
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
 from trunkline_bridge.protocol import NOTIFICATION_TOKEN_HEADER, VERSION_HEADER
 from trunkline_bridge.webhooks.attempt import (
@@ -82,10 +84,13 @@ class WebhookSender:
         self, webhook: webhook_service_pb2.Webhook, notification: Notification
     ) -> AttemptResult:
         """Send a notification once, in the trace of its task, and return the result."""
+        started_s = time.perf_counter()
         with attempt_span(webhook) as span:
             result = await self._post(webhook, notification, span)
             if result.failure:
                 telemetry.mark_error(span, result.failure)
+            duration_s = time.perf_counter() - started_s
+            instruments.WEBHOOK_DURATION.record(duration_s, webhook.agent, result.failure)
         return result
 
     async def _post(

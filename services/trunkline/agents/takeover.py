@@ -13,6 +13,7 @@ from trunkline.agents.journals import JournalFolder, OpenJournal
 from trunkline.client import Backoff, Directory
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite import OrphanedJournal
+from trunkline.metrics.instruments import TAKEOVER_TIME, TAKEOVERS
 from trunkline.registry import Membership
 from trunkline.runtime import next_tick
 from trunkline.tasks.host import TaskHost
@@ -135,6 +136,8 @@ class Takeover:
             self._log_failure(orphan, error)
             return
         if journal is not None:
+            TAKEOVERS.add(1, "")
+            TAKEOVER_TIME.record(orphan.lost_for_s)
             if orphan.is_empty:
                 self._empty.add(orphan.journal_id)
             logger.warning(
@@ -154,6 +157,7 @@ class Takeover:
 
     def _log_failure(self, orphan: OrphanedJournal, error: JournalUnavailableError) -> None:
         # Another host was faster, or the journal can't be read.
+        TAKEOVERS.add(1, error.reason)
         count = self._backoff.record_failure(orphan.journal_id)
         level = logging.ERROR if count == _ERROR_AFTER else logging.INFO
         extra = {"path": orphan.path, "problem": error.problem}

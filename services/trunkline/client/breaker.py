@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, Self, TypeAlias
@@ -15,6 +15,8 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
+from trunkline.metrics import instruments
+from trunkline.metrics.kinds import Reading
 from trunkline.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -73,6 +75,7 @@ class Breaker:
         self._retry_at = 0.0
         # While half-open: the time after which a probe without a result no longer blocks the next.
         self._probe_until = -math.inf
+        instruments.BREAKERS.watch(self, Breaker._read_state)
 
     @property
     def state(self) -> BreakerState:
@@ -144,6 +147,7 @@ class Breaker:
         self._state, self._count = "open", 0
         self._retry_at = self._clock() + self._open_s
         self._probe_until = -math.inf
+        instruments.BREAKERS_OPENED.add(1, self.name)
         extra = {"peer": self.name, "open_s": self._open_s}
         logger.log(level, "breaker.opened", extra=extra)
 
@@ -183,6 +187,10 @@ class Breaker:
             self.on_abandon()
             raise
         self.on_success()
+
+    def _read_state(self) -> Sequence[Reading]:
+        """Return the state for metrics."""
+        return [((self.name, self.state), 1)]
 
     def _half_open(self) -> None:
         if self._state == "half-open":

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import grpc
@@ -15,6 +15,8 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
+from trunkline.metrics import instruments
+from trunkline.metrics.kinds import Reading
 from trunkline.trunk_statements import StatementNumbers
 from trunkline.v1 import trunk_service_pb2
 
@@ -217,6 +219,8 @@ class TrunkClientConnection:
         self._connect = connect
         self._on_message = on_message
         self._calls: dict[int, _Call] = {}
+        instruments.TRUNKS.watch(self, TrunkClientConnection._count_open)
+        instruments.TRUNK_CALLS.watch(self, TrunkClientConnection._count_calls)
         self._last_id = 0
         self._task: asyncio.Task[None] | None = None
         # The next message to the peer: new calls by id, credits and cancellations, and a ping.
@@ -232,6 +236,12 @@ class TrunkClientConnection:
         # Checks without an answer since the ping.
         self._checks = 0
         self._timer: asyncio.TimerHandle | None = None
+
+    def _count_open(self) -> Sequence[Reading]:
+        return [(("client",), 1)] if self.failure is None else ()
+
+    def _count_calls(self) -> Sequence[Reading]:
+        return [(("client",), len(self._calls))] if self.failure is None else ()
 
     async def run(self) -> None:
         """Serve the calls until the connection ends; never raises."""

@@ -188,6 +188,11 @@ class Journal:
             keyring=keyring,
         )
 
+    @property
+    def is_closed(self) -> bool:
+        """The journal was closed."""
+        return self._is_closed
+
     def new_task_id(self) -> str:
         """Return a new task id, which begins with the journal's id and cannot be guessed."""
         return new_task_id(self.id)

@@ -28,6 +28,7 @@ from trunkline.messaging.store import (
     StoredEnvelope,
 )
 from trunkline.messaging.types import MessageTypes, SystemMessage
+from trunkline.metrics import instruments
 from trunkline.server.policy import Policy
 from trunkline.v1 import registry_service_pb2
 
@@ -109,7 +110,10 @@ class MessageBroker:
             )
             for index, envelope in enumerate(envelopes)
         ]
-        return await self.store.accept(messages)
+        stored = await self.store.accept(messages)
+        for message in messages:
+            instruments.MESSAGES_SENT.add(1, telemetry.TRUNKLINE, message.envelope.type)
+        return stored
 
     async def replay(
         self, sender: Sender, envelopes: Sequence[Envelope], *, recipient: str = ""

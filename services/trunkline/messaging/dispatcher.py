@@ -42,6 +42,7 @@ from trunkline.messaging.delivery_calls import DeliveryCalls
 from trunkline.messaging.middleware import Middleware, receive
 from trunkline.messaging.scheduler import Scheduler
 from trunkline.messaging.store import DeliveryState, Envelope, NewMessage, QueuedDelivery
+from trunkline.metrics import instruments
 from trunkline.redaction import redact_addresses
 from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.tasks.lifecycle import State
@@ -53,6 +54,8 @@ _HANDLED: Final = envelope_pb2.DELIVERY_STATE_HANDLED
 _DEAD: Final = envelope_pb2.DELIVERY_STATE_DEAD
 _EXPIRED: Final = envelope_pb2.DELIVERY_STATE_EXPIRED
 _CANCELED: Final = envelope_pb2.DELIVERY_STATE_CANCELED
+# The names of these states in metrics.
+_STATES: Final = {_HANDLED: "handled", _DEAD: "dead", _EXPIRED: "expired", _CANCELED: "canceled"}
 _UNWANTED_TEXT: Final = "its recipient came back without a handler for notices"
 _EXPIRED_TEXT: Final = "it expired before it was handled"
 # A delivery gives its place to others when its host is unreachable for longer than a takeover.
@@ -268,6 +271,7 @@ class Dispatcher:
     async def _postpone(
         self, delivery: QueuedDelivery, problem: str, *, is_failure: bool = True
     ) -> QueuedDelivery:
+        instruments.DELIVERIES_RETRIED.add(1, delivery.key.recipient)
         # A recipient without time is not asked more often than one that fails first.
         doublings = min(30, max(0, delivery.attempt_count - 1)) if is_failure else 0
         backoff_s = min(self._options.max_backoff_s, self._options.first_backoff_s * 2**doublings)
@@ -309,6 +313,7 @@ class Dispatcher:
             # Somebody used the id of a reply before.
             problem = problem or _note_dropped(delivery, error)
             await self._persist(lambda: self._store.end(delivery, state, problem=problem))
+        instruments.DELIVERIES_ENDED.add(1, delivery.key.recipient, _STATES[state])
         if state == _DEAD:
             extra = {
                 "envelope": delivery.key.envelope_id,

@@ -8,12 +8,14 @@ overtaken for longer than its allowance. A conversation is as urgent as its most
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, NamedTuple
 
 from trunkline.messaging.store import DeliveryKey, QueuedDelivery
+from trunkline.metrics import instruments
+from trunkline.metrics.kinds import Reading
 from trunkline.v1 import envelope_pb2
 
 ALLOWANCE_S: Final = {
@@ -63,6 +65,8 @@ class Scheduler:
         self._running: dict[str, int] = defaultdict(int)
         self._running_total = 0
         self._numbers = count()
+        instruments.DELIVERIES_WAITING.watch(self, Scheduler._count_waiting)
+        instruments.DELIVERIES_RUNNING.watch(self, Scheduler._count_running)
 
     @property
     def running(self) -> int:
@@ -72,8 +76,15 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         """The number of deliveries that wait."""
-        conversations = self._conversations.values()
+        # A copy, because metrics are read in another thread.
+        conversations = tuple(self._conversations.values())
         return sum(len(each.waiting) - each.is_running for each in conversations)
+
+    def _count_waiting(self) -> Sequence[Reading]:
+        return [((), self.waiting)]
+
+    def _count_running(self) -> Sequence[Reading]:
+        return [((), self._running_total)]
 
     def add(self, deliveries: Iterable[QueuedDelivery]) -> None:
         """Add deliveries. Those of a conversation are made in the order of their positions."""

@@ -136,6 +136,205 @@ COMMITS_FAILED: Final = Counter(
     [_ERROR_TYPE],
 )
 
+# Models.
+_OPERATION: Final = Attribute(
+    telemetry.GEN_AI_OPERATION_NAME, "the operation: `chat`", other=_OTHER
+)
+_PROVIDER: Final = Attribute(
+    telemetry.GEN_AI_PROVIDER_NAME, "the provider of the model, or the built-in model"
+)
+_MODEL: Final = Attribute(telemetry.GEN_AI_REQUEST_MODEL, "the model")
+
+MODEL_DURATION: Final = Histogram(
+    "gen_ai.client.operation.duration",
+    "s",
+    "Calls of models, from the request to the last piece of the reply.",
+    [_OPERATION, _PROVIDER, _MODEL, _ERROR_TYPE],
+    buckets=_MODEL_S,
+)
+MODEL_FIRST_CHUNK: Final = Histogram(
+    "gen_ai.client.operation.time_to_first_chunk",
+    "s",
+    "The time from a request to a model to the first piece of its reply.",
+    [_OPERATION, _PROVIDER, _MODEL],
+    buckets=_MODEL_S,
+)
+MODEL_TOKENS: Final = Histogram(
+    "gen_ai.client.token.usage",
+    "{token}",
+    "Tokens that the model of one call read and wrote; estimated if its provider does not say.",
+    [
+        _OPERATION,
+        _PROVIDER,
+        _MODEL,
+        Attribute("gen_ai.token.type", "`input` or `output`", frozenset({"input", "output"})),
+    ],
+    buckets=_TOKENS,
+)
+MODEL_COST: Final = Counter(
+    "trunkline.model.cost",
+    "USD",
+    "The price of the tokens of models that have one in the settings.",
+    [Attribute("trunkline.model", "the model, as `provider:name`")],
+)
+
+# MCP servers.
+_TRANSPORT: Final = Attribute(
+    "network.transport", "`pipe` for stdio, `tcp` for HTTP", frozenset({"pipe", "tcp"})
+)
+MCP_OPERATION_DURATION: Final = Histogram(
+    "mcp.client.operation.duration",
+    "s",
+    "Calls of tools of MCP servers. A call that becomes a task of the server counts when it ends.",
+    [
+        Attribute("mcp.method.name", "the method: `tools/call`", other=_OTHER),
+        Attribute(telemetry.GEN_AI_TOOL_NAME, "the tool", limit=200),
+        Attribute(telemetry.TOOL_SERVER, "the server"),
+        _TRANSPORT,
+        _ERROR_TYPE,
+    ],
+    buckets=_MCP_S,
+)
+MCP_SESSION_DURATION: Final = Histogram(
+    "mcp.client.session.duration",
+    "s",
+    "Sessions with MCP servers, counted when they end.",
+    [Attribute(telemetry.TOOL_SERVER, "the server"), _TRANSPORT, _ERROR_TYPE],
+    buckets=_MCP_S,
+)
+
+# Admission, and peers.
+TURNS_RUNNING: Final = Gauge(
+    "trunkline.admission.running", "{turn}", "Turns that run now.", [_AGENT]
+)
+TURNS_WAITING: Final = Gauge(
+    "trunkline.admission.waiting",
+    "{turn}",
+    "Accepted turns that wait for an agent at its limit.",
+    [_AGENT],
+)
+TURNS_REFUSED: Final = Counter(
+    "trunkline.admission.refused",
+    "{turn}",
+    "Messages that were refused because an agent, a host or an account had no room.",
+    [_AGENT, _ERROR_TYPE],
+)
+_PEER: Final = Attribute("trunkline.peer", "the address, the agent or the server")
+BREAKERS: Final = Gauge(
+    "trunkline.breakers",
+    "{breaker}",
+    "Circuit breakers of peers, by their state.",
+    [
+        _PEER,
+        Attribute(
+            "trunkline.breaker.state", "the state", frozenset({"closed", "open", "half-open"})
+        ),
+    ],
+)
+BREAKERS_OPENED: Final = Counter(
+    "trunkline.breakers.opened", "{breaker}", "Openings of circuit breakers.", [_PEER]
+)
+_ROLE: Final = Attribute(
+    "trunkline.trunk.role", "`client` or `server`", frozenset({"client", "server"})
+)
+TRUNKS: Final = Gauge(
+    "trunkline.trunks", "{connection}", "Trunks to and from other processes.", [_ROLE]
+)
+TRUNK_CALLS: Final = Gauge(
+    "trunkline.trunk.calls", "{call}", "Open calls and streams on trunks.", [_ROLE]
+)
+
+# Webhooks.
+WEBHOOK_DURATION: Final = Histogram(
+    "trunkline.webhook.attempt.duration",
+    "s",
+    "Attempts to deliver a notification to a webhook.",
+    [_AGENT, _ERROR_TYPE],
+    buckets=_CALL_S,
+)
+WEBHOOKS_PENDING: Final = Gauge(
+    "trunkline.webhooks.pending",
+    "{webhook}",
+    "Webhooks of the journals of this process whose task has not ended, or with events to send.",
+)
+
+# Messages between agents.
+_RECIPIENT: Final = Attribute(telemetry.MESSAGING_DESTINATION_NAME, "the recipient", limit=200)
+MESSAGES_SENT: Final = Counter(
+    "messaging.client.sent.messages",
+    "{message}",
+    "Messages that the service accepted.",
+    [
+        Attribute(telemetry.MESSAGING_SYSTEM, "always `trunkline`", frozenset({"trunkline"})),
+        Attribute(telemetry.MESSAGE_TYPE, "the type of the message", limit=200),
+    ],
+)
+DELIVERIES_ENDED: Final = Counter(
+    "trunkline.message.deliveries",
+    "{delivery}",
+    "Deliveries that have ended. Those of the state `dead` are dead letters.",
+    [
+        _RECIPIENT,
+        Attribute(
+            "trunkline.delivery.state",
+            "how it ended",
+            frozenset({"handled", "dead", "expired", "canceled"}),
+        ),
+    ],
+)
+DELIVERIES_RETRIED: Final = Counter(
+    "trunkline.message.retries",
+    "{attempt}",
+    "Attempts after which a delivery was postponed.",
+    [_RECIPIENT],
+)
+DELIVERIES_WAITING: Final = Gauge(
+    "trunkline.messages.waiting", "{delivery}", "Deliveries that wait for their turn."
+)
+DELIVERIES_RUNNING: Final = Gauge(
+    "trunkline.messages.running", "{delivery}", "Deliveries whose handler runs."
+)
+
+# Workflows.
+NODE_DURATION: Final = Histogram(
+    "trunkline.workflow.node.duration",
+    "s",
+    "Runs of the nodes of workflows.",
+    [
+        Attribute(telemetry.WORKFLOW_NAME, "the workflow"),
+        Attribute("trunkline.workflow.node", "the node", limit=300),
+        _ERROR_TYPE,
+    ],
+    buckets=_AGENT_S,
+)
+
+# Journals and hosts.
+JOURNALS_HELD: Final = Gauge(
+    "trunkline.journals.held", "{journal}", "Journals that this process serves."
+)
+LEASE_RENEWALS: Final = Counter(
+    "trunkline.lease.renewals",
+    "{renewal}",
+    "Renewals of leases on journals, with the reason of those that failed.",
+    [_ERROR_TYPE],
+)
+LEASES_LOST: Final = Counter(
+    "trunkline.leases.lost", "{lease}", "Leases that another host took, or that were given back."
+)
+TAKEOVERS: Final = Counter(
+    "trunkline.takeovers",
+    "{journal}",
+    "Journals of dead hosts that this process took over, with the reason of tries that failed.",
+    [_ERROR_TYPE],
+)
+TAKEOVER_TIME: Final = Histogram(
+    "trunkline.takeover.time",
+    "s",
+    "The time for which a journal had no host, until this process took it over.",
+    buckets=_TASK_S,
+)
+HOSTS: Final = Gauge("trunkline.hosts", "{host}", "Processes that the registry has on the mesh.")
+
 INSTRUMENTS: Final[tuple[Instrument, ...]] = tuple(
     value for value in tuple(globals().values()) if isinstance(value, Instrument)
 )

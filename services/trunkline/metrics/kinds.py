@@ -13,9 +13,12 @@ import threading
 import time
 import weakref
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
+
+from trunkline import telemetry
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -196,6 +199,22 @@ class Histogram(Instrument):
         """Record a value. The exemplar is the span of `context`, or the current span."""
         if self._record is not None:
             self._record(value, self.label(values), context)
+
+    @contextmanager
+    def measure(self, *values: Value) -> Iterator[None]:
+        """Record the time of a block, in seconds.
+
+        `values` lacks that of the last attribute, which is the kind of the error of the block.
+        """
+        started_s = time.perf_counter()
+        error_type = ""
+        try:
+            yield
+        except BaseException as error:
+            error_type = telemetry.error_type(error)
+            raise
+        finally:
+            self.record(time.perf_counter() - started_s, *values, error_type)
 
     def connect(self, meter: "Meter") -> None:
         """Pass all further values to an SDK."""

@@ -33,7 +33,7 @@ from trunkline.otel_environment import is_sdk_disabled
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import HistogramDataPoint, Metric, MetricsData
 
-_UNITS: Final = {"s": "seconds", "By": "bytes"}
+_UNITS: Final = {"s": "seconds", "By": "bytes", "USD": "usd"}
 _INVALID: Final = re.compile(r"[^a-zA-Z0-9_]")
 
 

@@ -1,9 +1,11 @@
 """The table of hosts and their leases. It makes no calls and starts no tasks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trunkline.errors import AgentNameTakenError, HostNotFoundError, InvalidArgumentError
+from trunkline.metrics import instruments
+from trunkline.metrics.kinds import Reading
 from trunkline.settings import HostPort
 from trunkline.v1 import registry_service_pb2
 
@@ -25,6 +27,7 @@ class LeaseTable:
         self.revision: int = 1
         self._clock = clock
         self._leases: dict[str, _Lease] = {}
+        instruments.HOSTS.watch(self, LeaseTable._count_hosts)
 
     def register(self, host: registry_service_pb2.Host) -> None:
         """Register a host, or replace its registration.
@@ -111,6 +114,9 @@ class LeaseTable:
         self.expire()
         now = self._clock()
         return [(lease.host, lease.expires_at_s - now) for lease in self._leases.values()]
+
+    def _count_hosts(self) -> Sequence[Reading]:
+        return [((), len(self._leases))]
 
     def _check_names(self, host: registry_service_pb2.Host, replaced: list[str]) -> None:
         names = {agent.card.name for agent in host.agents}

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import contextvars
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -20,6 +20,8 @@ from trunkline.errors import (
     UnauthenticatedError,
     UnsupportedOperationError,
 )
+from trunkline.metrics import instruments
+from trunkline.metrics.kinds import Reading
 from trunkline.server.authorization import MeshAuthorizer, caller
 from trunkline.server.calls import ServerCall
 from trunkline.server.handlers import (
@@ -112,6 +114,9 @@ class TrunkServerConnection:
         self._context = context
         self._group = group
         self._calls: dict[int, asyncio.Task[None] | _Stream] = {}
+        self._is_open = True
+        instruments.TRUNKS.watch(self, TrunkServerConnection._count_open)
+        instruments.TRUNK_CALLS.watch(self, TrunkServerConnection._count_calls)
         self._statements = NumberedStatements()
         # Streams that may have batches, in the order of their turns.
         self._ready: dict[_Stream, None] = {}
@@ -133,6 +138,7 @@ class TrunkServerConnection:
             with contextlib.suppress(grpc.aio.BaseError):
                 await self._send()
         finally:
+            self._is_open = False
             reader.cancel()
 
     def drain(self) -> None:
@@ -152,6 +158,12 @@ class TrunkServerConnection:
         """Cancel all calls."""
         for call_id in tuple(self._calls):
             self._cancel(call_id)
+
+    def _count_open(self) -> Sequence[Reading]:
+        return [(("server",), 1)] if self._is_open else ()
+
+    def _count_calls(self) -> Sequence[Reading]:
+        return [(("server",), len(self._calls))] if self._is_open else ()
 
     async def _read(self) -> None:
         with contextlib.suppress(grpc.aio.BaseError):

@@ -9,6 +9,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from trunkline.errors import LimitExceededError, OverloadedError
+from trunkline.metrics import instruments
+from trunkline.metrics.kinds import Reading
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.fair_queue import AccountCounts, FairQueue, has_room
 from trunkline.tasks.settings import TaskSettings
@@ -57,6 +59,8 @@ class AgentQueue:
         self._pending = AccountCounts()
         self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
         self._completions = CompletionRate()
+        instruments.TURNS_RUNNING.watch(self, AgentQueue._count_running)
+        instruments.TURNS_WAITING.watch(self, AgentQueue._count_waiting)
 
     def check(self, account: str) -> None:
         """Check that the queue has room for one more turn of an account.
@@ -94,6 +98,13 @@ class AgentQueue:
             yield
         finally:
             self._admit_next()
+
+    def _count_running(self) -> Sequence[Reading]:
+        return [((self._agent,), self._running)] if self._accepted else ()
+
+    def _count_waiting(self) -> Sequence[Reading]:
+        waiting = self._accepted - self._running
+        return [((self._agent,), waiting)] if waiting > 0 else ()
 
     async def _wait(self, account: str, priority: int) -> None:
         waiter = asyncio.get_running_loop().create_future()
@@ -172,13 +183,14 @@ class AdmissionControl:
             OverloadedError: no room; `retry_after_s` estimates when there is some.
             LimitExceededError: the account has as many tasks here as it may.
         """
-        if not is_child:
-            self._check_account(account)
-            own = self._turns.get(account)
-            if not has_room(used=self._accepted, limit=self._limit, own=own):
-                wait_s = self._completions.estimate_wait_s(self._accepted - self._limit + 1)
-                raise OverloadedError(agent, str(wait_s))
-        self._queues[agent].check(account)
+        try:
+            if not is_child:
+                self._check_account(account)
+                self._check_host(agent, account)
+            self._queues[agent].check(account)
+        except (OverloadedError, LimitExceededError) as error:
+            instruments.TURNS_REFUSED.add(1, agent, error.reason)
+            raise
 
     def accept(self, agent: str, account: str) -> Admission:
         """Count a turn as accepted; the caller must call `release` for it."""
@@ -194,6 +206,13 @@ class AdmissionControl:
         self._accepted -= 1
         self._turns.subtract(admission.account)
         self._completions.record()
+
+    def _check_host(self, agent: str, account: str) -> None:
+        """Check the limit of turns of this host."""
+        own = self._turns.get(account)
+        if not has_room(used=self._accepted, limit=self._limit, own=own):
+            wait_s = self._completions.estimate_wait_s(self._accepted - self._limit + 1)
+            raise OverloadedError(agent, str(wait_s))
 
     def _check_account(self, account: str) -> None:
         """Check the limit of tasks of an account."""

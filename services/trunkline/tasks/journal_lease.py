@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from trunkline.errors import FencedError, JournalUnavailableError, PeerUnavailableError
 from trunkline.journal.journal import Journal
+from trunkline.metrics import instruments
+from trunkline.metrics.kinds import Reading
 from trunkline.runtime import sleep_until_tick
 
 logger = logging.getLogger(__name__)
@@ -21,6 +23,7 @@ class JournalLease:
         self._journal = journal
         self._lease_s = lease_s
         self._on_lost = on_lost
+        instruments.JOURNALS_HELD.watch(self, JournalLease._count_held)
 
     def check(self) -> None:
         """Raise PeerUnavailableError if the lease is lost or released."""
@@ -34,12 +37,14 @@ class JournalLease:
         while not self.lost.is_set():
             try:
                 self._journal.renew_lease(self._lease_s)
+                instruments.LEASE_RENEWALS.add(1, "")
                 self._log_gap(loop.time() - until_s)
                 was_renewed, until_s = True, loop.time() + self._lease_s
             except FencedError:
                 self.mark_lost()
                 return
             except JournalUnavailableError as error:
+                instruments.LEASE_RENEWALS.add(1, error.reason)
                 # A full disk may have room again before the lease expires.
                 if was_renewed:
                     logger.error("host.lease_not_renewed", extra={"problem": error.problem})
@@ -64,7 +69,12 @@ class JournalLease:
             logger.warning("journal.given_back", extra={"journal": self._journal.id})
             self._end()
 
+    def _count_held(self) -> Sequence[Reading]:
+        is_held = not self.lost.is_set() and not self._journal.is_closed
+        return [((), 1)] if is_held else ()
+
     def _end(self) -> None:
+        instruments.LEASES_LOST.add(1)
         self.lost.set()
         self._on_lost()
 

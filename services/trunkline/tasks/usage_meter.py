@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trunkline.errors import InvalidArgumentError
+from trunkline.metrics import instruments
 from trunkline.settings import ModelSettings
 from trunkline.tasks.budgets import Budgets, ModelUsage
 from trunkline.tasks.task_tree import TaskTree
@@ -75,6 +76,8 @@ class UsageMeter:
             # Rounded up, so that many small replies are not free.
             cost_micros = -(-usage.nano_cost // _NANO_PER_MICRO)
             self.tree.add_model_call(tokens=usage.tokens, cost_micros=cost_micros)
+        if usage.nano_cost:
+            instruments.MODEL_COST.add(usage.nano_cost / 1e9, model)
         if self.budgets is not None:
             self.budgets.record(self.account, self.caller, model, usage)
 

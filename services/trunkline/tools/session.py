@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from trunkline import telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import PeerProtocolError, ToolServerUnavailableError
+from trunkline.metrics.instruments import MCP_OPERATION_DURATION, MCP_SESSION_DURATION
 from trunkline.runtime import run_with_late_cancel
 from trunkline.tools.config import ServerOverlay
 from trunkline.tools.connection import (
@@ -74,6 +75,7 @@ class McpSession:
         self, connection: ServerConnection, client: Client, *, checker: ResultChecker
     ) -> None:
         self._name = connection.name
+        self._transport = _transport_name(connection)
         self._connection = connection
         self._client = client
         self._checker = checker
@@ -148,6 +150,18 @@ class McpSession:
             CallNotDeliveredError: the server ended before the call, or dropped the session.
             PeerProtocolError: the answer is not a valid result, or violates the output schema.
         """
+        with MCP_OPERATION_DURATION.measure("tools/call", tool, self._name, self._transport):
+            return await self._call_checked(tool, arguments, on_progress, continuation, on_task)
+
+    async def _call_checked(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        on_progress: ProgressFnT,
+        continuation: tool_service_pb2.ToolContinuation,
+        on_task: OnTaskCreated,
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool; raises what `call_tool` raises."""
         outcome = RequestOutcome()
         token = request_outcome.set(outcome)
         try:
@@ -366,7 +380,9 @@ async def open_session(
             if connection.has_ended.is_set() or not connection.transport_error:
                 raise
             raise ToolServerUnavailableError(connection.name, connection.transport_error) from error
-        yield McpSession(connection, client, checker=checker)
+        session = McpSession(connection, client, checker=checker)
+        with MCP_SESSION_DURATION.measure(connection.name, _transport_name(connection)):
+            yield session
 
 
 async def _accept_result(name: str, result: mcp_types.CallToolResult) -> None:
@@ -419,6 +435,10 @@ async def _without_early_elicitation(transport: Transport) -> AsyncIterator[Any]
 
 def _is_public(uri: str) -> bool:
     return uri.startswith(("http://", "https://"))
+
+
+def _transport_name(connection: ServerConnection) -> str:
+    return "pipe" if isinstance(connection, ServerProcess) else "tcp"
 
 
 def _transport(connection: ServerConnection) -> Transport:

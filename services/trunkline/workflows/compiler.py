@@ -5,6 +5,7 @@ parallel node are separate graphs, so that each runs at its own pace, and waits 
 of the graph before the join, which is not in the workflow, waits for all of them.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence, Set
 from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeAlias, TypedDict
 
@@ -16,6 +17,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from trunkline.errors import WorkflowFailedError
+from trunkline.metrics import instruments
 from trunkline.workflows.definition import Edge, EndNode, Node, ParallelNode, StartNode, Workflow
 from trunkline.workflows.nodes import NodeFailure, NodeRun, Result
 from trunkline.workflows.routing import (
@@ -265,6 +267,7 @@ def _build_function(
             problem = f"it took {steps} steps without an end; raise limits.steps if that is right"
             raise WorkflowFailedError(workflow.name, node.id, problem)
         await context.start_step(node.id)
+        started_s = time.perf_counter()
         try:
             result = await context.run_node(node, _read_variables(state, steps))
         except NodeFailure as failure:
@@ -272,6 +275,10 @@ def _build_function(
         except GraphBubbleUp:
             await context.finish_step(node.id, WAITING)
             raise
+        # A wait is no run that has ended.
+        error_type = "failed" if result.label == FAILED else ""
+        duration_s = time.perf_counter() - started_s
+        instruments.NODE_DURATION.record(duration_s, workflow.name, node.id, error_type)
         await context.finish_step(
             node.id, result.label, is_error=result.label == FAILED, text=result.text
         )

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from opentelemetry.trace import Span, SpanKind
 
 from trunkline import runtime, telemetry
+from trunkline.metrics import instruments
 from trunkline.reasoning.models.model_errors import ModelCallError, classify_error
 from trunkline.reasoning.models.providers import Provider
 from trunkline.reasoning.models.replies import (
@@ -92,7 +94,10 @@ class ModelClient:
             telemetry.MODEL_PURPOSE: purpose,
         }
         name = f"{telemetry.CHAT} {model}"
+        labels = (telemetry.CHAT, attributes[telemetry.GEN_AI_PROVIDER_NAME], model)
         failure: ModelCallError | None = None
+        error_type = telemetry.CANCELLED
+        started_s = time.perf_counter()
         chunks: list[AIMessageChunk] = []
         with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
             try:
@@ -100,22 +105,28 @@ class ModelClient:
                 bound = chat.bind_tools(tools, tool_choice=tool_choice) if tools else chat
                 if provider is not None and provider.takes_headers and self._sends_traceparent:
                     bound = bound.bind(extra_headers=telemetry.inject_span(span))
-                await self._stream(bound, messages, chunks, on_text, on_chunk)
+                await self._stream(bound, messages, chunks, on_text, on_chunk, labels)
                 reply = join_chunks(chunks)
                 _describe(span, reply)
                 if current_capture() is not None:
                     record_chat(span, [_spoken(message) for message in messages], _shown(reply))
                 if provider is not None:
                     check_reply(reply, max_tokens=self.options.max_tokens)
+                error_type = ""
             except ModelCallError as error:
                 # Raised after the span, which would record the exception's class instead of its
                 # kind.
                 telemetry.mark_error(span, error.kind)
-                failure = error
+                failure, error_type = error, error.kind
             finally:
-                if meter is not None and chunks:
+                duration_s = time.perf_counter() - started_s
+                instruments.MODEL_DURATION.record(duration_s, *labels, error_type)
+                if chunks:
                     read, written = measure_tokens(messages, chunks)
-                    meter.record(self.name, input_tokens=read, output_tokens=written)
+                    instruments.MODEL_TOKENS.record(read, *labels, "input")
+                    instruments.MODEL_TOKENS.record(written, *labels, "output")
+                    if meter is not None:
+                        meter.record(self.name, input_tokens=read, output_tokens=written)
         if failure is not None:
             raise failure
         return reply
@@ -127,19 +138,24 @@ class ModelClient:
         chunks: "list[AIMessageChunk]",
         on_text: OnText | None,
         on_chunk: "OnChunk | None",
+        labels: tuple[str, str, str],
     ) -> None:
-        """Append the pieces of the reply to `chunks`."""
+        """Append the pieces of the reply to `chunks`, and measure the first one's time."""
         from langchain_core.messages import AIMessageChunk
 
         loop = asyncio.get_running_loop()
         end = loop.time() + (self.options.timeout_s or math.inf)
         is_answer = True
+        started_s = time.perf_counter()
         # astream() returns a generator. Closing it closes the connection.
         stream = cast("AsyncGenerator[BaseMessage]", model.astream(list(messages)))
         async with aclosing(stream):
             while (chunk := await self._next(stream, end)) is not None:
                 if not isinstance(chunk, AIMessageChunk):
                     continue
+                if not chunks:
+                    waited_s = time.perf_counter() - started_s
+                    instruments.MODEL_FIRST_CHUNK.record(waited_s, *labels)
                 chunks.append(chunk)
                 if on_chunk is not None:
                     await on_chunk(chunk)

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -22,6 +22,8 @@ from trunkline.errors import (
 from trunkline.journal.events import parse_journal_id
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import WebhookKey
+from trunkline.metrics import instruments
+from trunkline.metrics.kinds import Reading
 from trunkline.tasks.journal_lease import journal_moved_error
 from trunkline.tasks.outbox.delivery import (
     DeliveryClaim,
@@ -73,6 +75,7 @@ class Outbox:
         self._counter = itertools.count()
         self._changed = asyncio.Event()
         self._is_draining = False
+        instruments.WEBHOOKS_PENDING.watch(self, Outbox._count_pending)
 
     def open(self, journal: Journal) -> None:
         """Load the webhooks of a journal.
@@ -101,6 +104,9 @@ class Outbox:
         ]:
             self._deactivate(key)
         self._notify_claimants()
+
+    def _count_pending(self) -> Sequence[Reading]:
+        return [((), len(self._deliveries))]
 
     def drain(self) -> None:
         """End the waits in `claim`. Webhooks that are ready can still be claimed."""
