@@ -4,11 +4,17 @@ import json
 import logging
 import re
 import sys
+from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
+
+from opentelemetry import trace
 
 from trunkline import telemetry
 from trunkline.printable import escape_controls, escape_json_controls
+
+current_task_id: Final[ContextVar[str]] = ContextVar("current_task_id", default="")
+"""The task whose turn the current code works for, which records are logged with."""
 
 # Attributes of every record. All others are fields of the event.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -43,10 +49,8 @@ class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as text."""
         time = _record_time(record).strftime("%H:%M:%S")
-        fields = "".join(
-            f" {name}={_quote(value)}" for name, value in _event_fields(record).items()
-        )
-        message = _message(record)
+        fields = "".join(f" {name}={_quote(value)}" for name, value in _own_fields(record).items())
+        message = message_text(record)
         if _MARKS_OF_FIELDS.search(message):
             message = json.dumps(message, ensure_ascii=False)
         line = f"{time} {record.levelname.lower()} {record.name} {message}{fields}"
@@ -70,10 +74,10 @@ class JsonFormatter(logging.Formatter):
             "time": _record_time(record).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": _message(record),
+            "event": message_text(record),
         }
         # An event can't replace these, which come first.
-        entry |= _event_fields(record) | entry
+        entry |= event_fields(record) | entry
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
@@ -81,7 +85,8 @@ class JsonFormatter(logging.Formatter):
         return escape_json_controls(json.dumps(entry, ensure_ascii=False, default=str))
 
 
-def _message(record: logging.LogRecord) -> str:
+def message_text(record: logging.LogRecord) -> str:
+    """Return the event of a record, or the message of a library."""
     try:
         return record.getMessage()
     except Exception:  # noqa: BLE001  logging would print the arguments without escaping them
@@ -97,8 +102,23 @@ def _record_time(record: logging.LogRecord) -> datetime:
     return datetime.fromtimestamp(record.created, UTC)
 
 
-def _event_fields(record: logging.LogRecord) -> dict[str, Any]:
+def _own_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the fields of a record, and the trace that it was logged in."""
     fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     if trace_id := telemetry.current_trace_id():
         fields.setdefault("trace_id", trace_id)
+    return fields
+
+
+def event_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the fields of a record, and the trace, the span and the task it was logged in.
+
+    Call it while the record is handled.
+    """
+    fields = _own_fields(record)
+    span = trace.get_current_span().get_span_context()
+    if span.is_valid:
+        fields.setdefault("span_id", trace.format_span_id(span.span_id))
+    if task_id := current_task_id.get():
+        fields.setdefault("task_id", task_id)
     return fields

@@ -59,6 +59,7 @@ EVASIONS = re.compile(
 
 # A process sets the SDK and its exporters up once, in these modules. All other code uses the API.
 TELEMETRY_EDGES = (
+    "trunkline/log_export",
     "trunkline/metrics/",
     "trunkline/otel_environment",
     "trunkline/traces/",

@@ -1,6 +1,7 @@
 """Metrics of real meshes: a real Prometheus scrapes them, and a collector gets them over OTLP."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from harness.remote.prometheus_server import running_prometheus
 from harness.remote.token_issuer import write_api_keys
 from trunkline.errors import ConfigurationError
 from trunkline.metrics.instruments import INSTRUMENTS
-from trunkline.metrics.process import check_metrics_address, export_metrics
 from trunkline.settings import HostPort, MetricsSettings, Settings
+from trunkline.signal_exports import check_metrics_address, export_signals
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.settings import BridgeSettings
@@ -112,6 +113,40 @@ async def test_a_collector_gets_metrics(tmp_path: Path) -> None:
     }
 
 
+async def test_a_collector_gets_the_log(tmp_path: Path) -> None:
+    async with open_collector() as collector:
+        environment = {
+            "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": collector.address,
+            "OTEL_BLRP_SCHEDULE_DELAY": "100",
+            "TRUNKLINE_LOG_LEVEL": "info",
+            "TRUNKLINE_LOG_FORMAT": "json",
+        }
+        log = tmp_path / "stderr.jsonl"
+        with log.open("wb") as stderr:
+            async with running_mesh(tmp_path, environment=environment, stderr=stderr) as mesh:
+                task = await ask(mesh, "echo", "a secret of mine")
+    assert not collector.traces
+    assert not collector.metrics
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    served = [line for line in lines if line["event"] == "http.served"]
+    assert {"trace_id", "span_id"} <= served[0].keys()
+    of_task = [line for line in lines if line.get("task_id") == task["id"]]
+    assert of_task
+    records = list(collector.records())
+    exported = [record for record in records if record.body.string_value == "http.served"]
+    assert exported[0].trace_id.hex() == served[0]["trace_id"]
+    assert exported[0].span_id.hex() == served[0]["span_id"]
+    assert exported[0].severity_text == "INFO"
+    ids = {
+        one.value.string_value
+        for record in records
+        for one in record.attributes
+        if one.key == "task_id"
+    }
+    assert task["id"] in ids
+    assert "a secret of mine" not in str(records)
+
+
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
     """A bridge that knows two keys: one for everything, and one for an agent alone."""
@@ -154,7 +189,7 @@ async def test_public_metrics_need_no_credential(tmp_path: Path) -> None:
 async def test_a_process_serves_its_metrics_at_its_own_address() -> None:
     settings = Settings(metrics=MetricsSettings(address=HostPort("127.0.0.1", 0)))
     async with (
-        export_metrics(settings, "worker") as served,
+        export_signals(settings, "worker") as served,
         httpx2.AsyncClient(trust_env=False) as client,
     ):
         url = served["metrics"]
@@ -165,7 +200,7 @@ async def test_a_process_serves_its_metrics_at_its_own_address() -> None:
         assert (await client.get(url.removesuffix("/metrics"))).status_code == 404
         taken = HostPort.parse(url.removeprefix("http://").removesuffix("/metrics"))
         with pytest.raises(ConfigurationError, match="can't be listened on"):
-            async with export_metrics(Settings(metrics=MetricsSettings(address=taken)), "worker"):
+            async with export_signals(Settings(metrics=MetricsSettings(address=taken)), "worker"):
                 pass
     with pytest.raises(httpx2.ConnectError):
         async with httpx2.AsyncClient(trust_env=False) as client:

@@ -19,7 +19,6 @@ from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_back
 from trunkline.client.content_resolver import ContentResolver
 from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline.identity import open_credentials
-from trunkline.metrics.process import export_metrics
 from trunkline.reasoning import ModelChoice
 from trunkline.reasoning.model_results import ModelResults
 from trunkline.registry import Membership
@@ -31,6 +30,7 @@ from trunkline.settings import (
     advertised_address,
     dial_address,
 )
+from trunkline.signal_exports import export_signals
 from trunkline.span_content import ContentCapture
 from trunkline.tasks.agent import Agent, MessageHandlingAgent, OutsideAgent
 from trunkline.tasks.budgets import Budgets
@@ -363,7 +363,7 @@ async def join_mesh(
         directory = Directory(channels, mesh)
         agents = build_agents(directory)
         name = agents[0].card.name
-        metrics = await stack.enter_async_context(export_metrics(settings, name))
+        metrics = await stack.enter_async_context(export_signals(settings, name))
         stack.callback(configure_tracing(name, mesh=MeshTarget(mesh, credentials)).shutdown)
         audit = await stack.enter_async_context(open_audit_log(settings, process=name))
         await stack.enter_async_context(channels)

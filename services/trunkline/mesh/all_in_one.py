@@ -22,11 +22,11 @@ from trunkline.mesh.registry import (
 )
 from trunkline.mesh.tools import add_tool_adapter, load_mcp_config, map_server_agents
 from trunkline.mesh.webhook_secret import load_or_create_secret
-from trunkline.metrics.process import export_metrics
 from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
 from trunkline.server.socket_folder import socket_address
 from trunkline.settings import Settings, advertised_address, dial_address
+from trunkline.signal_exports import export_signals
 from trunkline.supervisor import Supervisor
 from trunkline.tasks.agent import Agent, PausableAgent
 from trunkline.tools.adapter import ToolAdapter
@@ -54,7 +54,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
     plugins = load_plugins()
     config = load_mcp_config(settings, plugins)
     async with AsyncExitStack() as stack:
-        metrics = await stack.enter_async_context(export_metrics(settings, "trunkline"))
+        metrics = await stack.enter_async_context(export_signals(settings, "trunkline"))
         audit = await stack.enter_async_context(open_audit_log(settings, process="trunkline"))
         unix_address = stack.enter_context(socket_address())
         settings = stack.enter_context(reserve_mesh_address(settings))

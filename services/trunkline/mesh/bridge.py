@@ -9,10 +9,10 @@ from trunkline.client import ChannelPool, Directory, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.identity import open_credentials
 from trunkline.mesh.webhook_secret import load_secret
-from trunkline.metrics.process import export_metrics
 from trunkline.metrics.prometheus import open_prometheus_metrics
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import HostPort, Settings, check_exposure
+from trunkline.signal_exports import export_signals
 from trunkline.span_content import ContentCapture
 from trunkline.traces import MeshTarget, configure_tracing
 from trunkline_bridge.app import Bridge
@@ -39,7 +39,7 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
     check_addresses(settings)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
-        metrics = await stack.enter_async_context(export_metrics(settings, "bridge"))
+        metrics = await stack.enter_async_context(export_signals(settings, "bridge"))
         credentials = await stack.enter_async_context(open_credentials(settings))
         stack.callback(configure_tracing("bridge", mesh=MeshTarget(mesh, credentials)).shutdown)
         channels = ChannelPool.from_settings(settings, credentials)

@@ -21,13 +21,13 @@ from trunkline.messaging.middleware import Middleware, load_middleware
 from trunkline.messaging.modes import open_store
 from trunkline.messaging.store import MessageStore
 from trunkline.messaging.types import TYPES, load_type_plugins
-from trunkline.metrics.process import export_metrics
 from trunkline.private_files import PRIVATE_FOLDER
 from trunkline.registry import Membership
 from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
 from trunkline.server.policy import Policy
 from trunkline.settings import Settings, advertised_address
+from trunkline.signal_exports import export_signals
 from trunkline.traces import MeshTarget, configure_tracing
 from trunkline.v1 import messaging_service_pb2_grpc, registry_service_pb2
 
@@ -47,7 +47,7 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
     advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
-        metrics = await stack.enter_async_context(export_metrics(settings, "messages"))
+        metrics = await stack.enter_async_context(export_signals(settings, "messages"))
         audit = await stack.enter_async_context(open_audit_log(settings, process="messages"))
         credentials = await stack.enter_async_context(open_credentials(settings))
         stack.callback(configure_tracing("messages", mesh=MeshTarget(mesh, credentials)).shutdown)

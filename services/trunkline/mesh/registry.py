@@ -19,7 +19,6 @@ from trunkline.identity import (
     open_credentials,
     temporary_identity,
 )
-from trunkline.metrics.process import export_metrics
 from trunkline.private_files import PRIVATE_FOLDER, create_private_folder
 from trunkline.registry import RegistryServicer
 from trunkline.runtime import ServiceStatus
@@ -27,6 +26,7 @@ from trunkline.server import MeshServer
 from trunkline.server.identity_servicer import IdentityServicer
 from trunkline.server.join_server import serve_join
 from trunkline.settings import HostPort, Settings
+from trunkline.signal_exports import export_signals
 from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure_tracing
 from trunkline.v1 import identity_service_pb2_grpc, trace_service_pb2_grpc
 
@@ -53,7 +53,7 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
         await stack.enter_async_context(add_identity_service(server, settings, credentials))
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
-        metrics = await stack.enter_async_context(export_metrics(settings, "registry"))
+        metrics = await stack.enter_async_context(export_signals(settings, "registry"))
         serving = ServiceStatus([{"mesh": address, **metrics}])
         serving.joined.set()
         yield serving

@@ -16,7 +16,6 @@ from trunkline.client.artifacts import ArtifactClient
 from trunkline.errors import ConfigurationError
 from trunkline.identity import open_credentials
 from trunkline.mesh.registry import STOP_GRACE_S
-from trunkline.metrics.process import export_metrics
 from trunkline.registry import Membership
 from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
@@ -25,6 +24,7 @@ from trunkline.settings import (
     advertised_address,
     load_plugin_settings,
 )
+from trunkline.signal_exports import export_signals
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, agents_from_config, load_config
@@ -46,7 +46,7 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
     advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
-        metrics = await stack.enter_async_context(export_metrics(settings, "tools"))
+        metrics = await stack.enter_async_context(export_signals(settings, "tools"))
         audit = await stack.enter_async_context(open_audit_log(settings, process="tools"))
         credentials = await stack.enter_async_context(open_credentials(settings))
         stack.callback(configure_tracing("tools", mesh=MeshTarget(mesh, credentials)).shutdown)

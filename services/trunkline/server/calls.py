@@ -103,4 +103,5 @@ class ServerCall:
             )
         if logger.isEnabledFor(logging.INFO):
             extra = {"method": self.method, "code": code, "took_ms": took_s * 1000}
-            logger.info("rpc.answered", extra=extra)
+            with telemetry.use_context(self._context):
+                logger.info("rpc.answered", extra=extra)

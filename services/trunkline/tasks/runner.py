@@ -16,6 +16,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.journal import Journal
+from trunkline.logs import current_task_id
 from trunkline.metrics import instruments
 from trunkline.redaction import redact_addresses
 from trunkline.span_content import ContentCapture, find_answer, record_agent, use_capture
@@ -78,12 +79,17 @@ async def run_turn(agent: Agent, task: TurnRuntime, read_answer: ReadAnswer | No
     name = f"{operation} {task.agent}"
     started_s = time.perf_counter()
     error_type = telemetry.CANCELLED
+    # The turn runs in an asyncio task of its own.
+    current_task_id.set(task.id)
     with telemetry.span(name, attributes=attributes, service=task.agent) as span:
         try:
             error_type = await _run_in_span(agent, task, span, read_answer)
         finally:
             duration_s = time.perf_counter() - started_s
             instruments.INVOKE_AGENT_DURATION.record(duration_s, task.agent, error_type)
+            if logger.isEnabledFor(logging.INFO):
+                fields = {"task_id": task.id, "agent": task.agent, "took_ms": duration_s * 1000}
+                logger.info("turn.ended", extra=fields | {"error_type": error_type})
 
 
 async def _run_in_span(

@@ -1,16 +1,19 @@
-"""Starts the exports of the metrics of a process."""
+"""Starts the exports of the metrics and the log of a process."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from trunkline.errors import ConfigurationError
+from trunkline.log_export import configure_log_export
 from trunkline.metrics.sdk import configure_metrics
 from trunkline.settings import MetricsSettings, Settings
 
 
 @asynccontextmanager
-async def export_metrics(settings: Settings, service: str) -> AsyncIterator[Mapping[str, str]]:
-    """Export the metrics of this process in a block: to a collector, and at `[metrics] address`.
+async def export_signals(settings: Settings, service: str) -> AsyncIterator[Mapping[str, str]]:
+    """Export the metrics and the log of this process in a block.
+
+    Both go to a collector that the environment names, and metrics also to `[metrics] address`.
 
     Yield the URL of its `/metrics` by `metrics`, if it serves one.
 
@@ -18,6 +21,7 @@ async def export_metrics(settings: Settings, service: str) -> AsyncIterator[Mapp
         ConfigurationError: the address can't be listened on, or is exposed without `public`.
     """
     check_metrics_address(settings.metrics)
+    end_log_export = configure_log_export(service)
     exports = configure_metrics(service)
     try:
         if settings.metrics.address is None:
@@ -33,6 +37,7 @@ async def export_metrics(settings: Settings, service: str) -> AsyncIterator[Mapp
                 yield {"metrics": url}
     finally:
         exports.shutdown()
+        end_log_export()
 
 
 def check_metrics_address(settings: MetricsSettings) -> None:
