@@ -1,11 +1,11 @@
 """The journal of a host: ordered appends, committed in groups and published after the commit."""
 
 import asyncio
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Final, Literal, Self, TypeAlias
 
 from trunkline.encryption import Keyring
@@ -31,7 +31,7 @@ from trunkline.journal.group_commit import (
 )
 from trunkline.journal.listing import build_page, parse_filter, parse_page_size, parse_page_token
 from trunkline.journal.maintenance import Maintenance
-from trunkline.journal.measurements import CommitTimer, count_failed_commit
+from trunkline.journal.measurements import count_failed_commit, record_commit
 from trunkline.journal.retention import Retention
 from trunkline.journal.serial_writer import SerialWriter
 from trunkline.journal.side_tables import AliasTable, WebhookTable
@@ -478,7 +478,7 @@ class Journal:
             pending.receiver.set_exception(self._closed_error())
             return
         if not self._pending:
-            self._pending_since_s = time.perf_counter()
+            self._pending_since_s = perf_counter()
         self._pending.append(pending)
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -499,21 +499,21 @@ class Journal:
         for write in pending:
             commit.add(write)
         if not commit.group.is_empty:
-            timer = CommitTimer(self._pending_since_s)
+            since_s, started_s = self._pending_since_s, perf_counter()
             self._serial_writer.run(
                 lambda: self._store.commit(commit.group),
-                lambda error: self._on_committed(commit, error, timer),
+                lambda error: self._on_committed(commit, error, since_s, started_s),
             )
         else:
             commit.resolve()
 
     def _on_committed(
-        self, commit: CommitBuilder, error: BaseException | None, timer: CommitTimer
+        self, commit: CommitBuilder, error: BaseException | None, since_s: float, started_s: float
     ) -> None:
         if error is None:
-            timer.record_written()
+            written_s = perf_counter()
             self._publish(commit)
-            timer.record_published(commit.group)
+            record_commit(commit.group, since_s=since_s, started_s=started_s, written_s=written_s)
         else:
             count_failed_commit(error)
             commit.fail(error)
