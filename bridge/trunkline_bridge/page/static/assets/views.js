@@ -25,6 +25,17 @@ export const VIEWS = [
   { path: "traces", title: "Traces", icon: "traces", key: "r", styles: "traces", load: () => import("./views/traces.js") },
   { path: "traces/:id", title: "Trace", styles: "traces", load: () => import("./views/trace.js") },
   { path: "traces/:id/with/:other", title: "Traces compared", styles: "traces", load: () => import("./views/trace_compare.js") },
+  {
+    ...{ path: "workflows", title: "Workflows", icon: "workflows", key: "w", styles: "workflows", isFor: (session) => session.features.workflows },
+    load: () => import("./views/workflows.js"),
+  },
+  { path: "workflows/:name", title: "Workflow", styles: "workflows", load: () => import("./views/workflow.js") },
+  { path: "workflows/:name/runs/:id", title: "Run of a workflow", styles: "workflows", load: () => import("./views/workflow_run.js") },
+  {
+    ...{ path: "messages", title: "Messages", icon: "messages", key: "e", styles: "messages", isFor: (session) => session.features.messages },
+    load: () => import("./views/messages.js"),
+  },
+  { path: "messages/:id", title: "Conversation", styles: "messages", load: () => import("./views/conversation.js") },
   { path: "wire", title: "Wire", icon: "wire", key: "i", styles: "wire", load: () => import("./views/wire.js") },
   { path: "approvals", title: "Approvals", icon: "approvals", key: "a", styles: "operations", load: () => import("./views/approvals.js") },
   { path: "webhooks", title: "Webhooks", icon: "webhooks", key: "h", styles: "operations", load: () => import("./views/webhooks.js") },
