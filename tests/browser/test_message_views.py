@@ -1,0 +1,122 @@
+"""The page's views of messages: rooms, conversations as sequence diagrams, and dead letters."""
+
+import re
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from harness.a2a.bridged_mesh import Json
+from harness.a2a.page_mesh import PageMesh
+from harness.browser import open_tab
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+KEY = "key-of-ann"
+
+
+async def send(mesh: PageMesh, path: str = "", **body: Json | str) -> Json:
+    url = f"{mesh.bridged.url}/messages{path}"
+    answer = await mesh.bridged.client.post(url, json=body, headers={"X-API-Key": KEY})
+    assert answer.status_code == 200, answer.text
+    answered: Json = answer.json()
+    return answered
+
+
+async def test_a_room_is_joined_and_its_conversation_is_drawn_as_it_goes(
+    browser: Browser, mesh: PageMesh
+) -> None:
+    async with open_tab(browser, mesh.bridged.url, key=KEY) as tab:
+        page = tab.page
+        await tab.go("messages?tab=rooms")
+        await page.get_by_label("Name of a room to join").fill("drafts")
+        await page.get_by_role("button", name="Join").click()
+        await expect(page.get_by_role("heading", name="Room drafts")).to_be_visible()
+        await page.get_by_label("Agent to add").fill("teacher")
+        await page.get_by_role("button", name="Add").click()
+        await expect(page.get_by_role("button", name="Remove teacher")).to_be_visible()
+
+        await page.get_by_role("button", name="Send to the room").click()
+        dialog = page.get_by_role("dialog", name="Send a message")
+        await expect(dialog.get_by_label("Recipient")).to_have_value("room:drafts")
+        await dialog.get_by_label("Type").fill("evaluation_request")
+        await dialog.get_by_role("button", name="Fields").click()
+        await dialog.get_by_label("Fields of the type").fill("{")
+        await dialog.get_by_role("button", name="Send", exact=True).click()
+        await expect(dialog.get_by_role("alert")).to_contain_text("JSON")
+        await dialog.get_by_label("Fields of the type").fill('{"proposal": "A bold plan"}')
+        assert await tab.find_barriers() == []
+        await dialog.get_by_role("button", name="Send", exact=True).click()
+        history = page.get_by_role("list", name=re.compile("Messages of drafts"))
+        sent = history.get_by_role("listitem").filter(has_text="evaluation_request")
+        await expect(sent).to_contain_text("handled")
+        await tab.keep_screenshot("messages-room-1440")
+
+        await sent.get_by_role("link").click()
+        request = page.get_by_role("button", name="to teacher handled")
+        await expect(request).to_contain_text("evaluation_request · room:drafts")
+        answer = page.get_by_role("button", name="evaluation_result from teacher to user:ann")
+        await expect(answer).to_be_visible()
+        await request.focus()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="evaluation_request")).to_be_visible()
+        await expect(page.locator(".message-details")).to_contain_text("1 attempt")
+        assert await tab.find_barriers() == []
+        await tab.keep_screenshot("messages-conversation-1440")
+
+        identifier = page.url.split("#/messages/")[1].split("?")[0]
+        await send(mesh, recipient="teacher", type="quiet", text="later", correlationId=identifier)
+        await expect(page.get_by_role("button", name=re.compile("quiet from"))).to_be_visible()
+        await page.get_by_role("tab", name="Table").click()
+        table = page.get_by_role("table", name="Messages of the conversation")
+        await expect(table.get_by_role("link")).to_have_text(
+            ["evaluation_request", "evaluation_result", "quiet"]
+        )
+
+
+async def test_dead_letters_say_why_and_are_redriven_and_replayed(
+    browser: Browser, mesh: PageMesh
+) -> None:
+    async with open_tab(browser, mesh.bridged.url, key=KEY, size=(360, 740), theme="dark") as tab:
+        page = tab.page
+        await tab.go("messages?tab=dead")
+        await expect(page.get_by_role("status").get_by_text("Live")).to_be_visible()
+        broken = {"proposal": "p", "context": "fail"}
+        await send(mesh, recipient="teacher", type="evaluation_request", data=broken)
+        table = page.get_by_role("table", name="Dead letters")
+        await table.get_by_role("link", name="evaluation_request").first.click()
+        details = page.locator(".message-details")
+        await expect(details).to_contain_text("2 attempts")
+        await expect(details).to_contain_text("agent 'teacher' failed")
+        assert await tab.find_barriers() == []
+        assert not await tab.is_wider_than_the_screen()
+        await tab.keep_screenshot("messages-dead-360-dark")
+        await details.get_by_role("button", name="Redrive").click()
+        toasts = page.locator(".toasts")
+        await expect(toasts).to_contain_text("Delivers 1 dead letter again.")
+        # It fails again, and comes back.
+        await expect(details).to_contain_text("2 attempts")
+        await details.get_by_role("button", name="Replay").click()
+        dialog = page.get_by_role("dialog", name="Replay")
+        await dialog.get_by_label("Recipient").fill("nobody-of-this-name")
+        await dialog.get_by_role("button", name="Replay").click()
+        await expect(dialog.get_by_role("alert")).to_be_visible()
+        await dialog.get_by_label("Recipient").fill("")
+        await dialog.get_by_role("button", name="Replay").click()
+        await expect(toasts).to_contain_text("Sent 1 message again.")
+        await expect(table.get_by_role("link")).to_have_count(2)
+
+
+async def test_readers_see_messages_and_are_told_what_they_may_not_do(
+    browser: Browser, mesh: PageMesh
+) -> None:
+    await send(mesh, recipient="teacher", type="quiet", text="for readers")
+    async with open_tab(browser, mesh.bridged.url, key="key-of-reader") as tab:
+        page = tab.page
+        await tab.go("messages")
+        await page.get_by_role("row", name="for readers").click()
+        await expect(page.locator(".message-details")).to_contain_text("do not permit sending")
+        await expect(page.get_by_role("button", name="Replay")).to_have_count(0)
+        await tab.go("messages")
+        await expect(page.get_by_text("do not permit sending")).to_be_visible()
+        await tab.go("messages?tab=rooms")
+        await expect(page.get_by_label("Name of a room to join")).to_have_count(0)
