@@ -58,6 +58,7 @@ async def test_a_run_is_started_paused_and_followed_to_its_end(
             await expect(page.get_by_role("button", name="end, end, visited")).to_be_visible()
         finally:
             mesh.gate.is_open.clear()
+        await expect(page.get_by_role("link", name="flow, version 2")).to_be_visible()
         await expect(page.locator(".flow-edge.followed")).to_have_count(2)
         await tab.keep_screenshot("workflow-run-1440")
         await page.get_by_role("link", name="Runs of flow").click()

@@ -20,6 +20,7 @@ import { useStream } from "./hooks.js";
  * @property {Step[]} steps In the order in which they began.
  * @property {string} state Of the task; empty: not known yet.
  * @property {boolean} isPaused
+ * @property {number} version Of the workflow; 0: not known yet.
  * @property {number} last The sequence of the last event.
  */
 
@@ -28,7 +29,7 @@ const PAUSED = "trunkline/paused";
 const WAITING = "waiting";
 
 /** @returns {Run} */
-export const emptyRun = () => ({ steps: [], state: "", isPaused: false, last: 0 });
+export const emptyRun = () => ({ steps: [], state: "", isPaused: false, version: 0, last: 0 });
 
 /**
  * Adds events of a task to its run, and returns the run with them.
@@ -48,6 +49,8 @@ export function addToRun(run, events) {
       const paused = event.status.metadata?.[PAUSED];
       if (paused !== undefined) next.isPaused = Boolean(paused);
     }
+    // The plan of a run is its workflow, as `NAME@VERSION`.
+    if (event.plan) next.version = Number(event.plan.planId.split("@").at(-1)) || 0;
     if (event.stepStarted) {
       next.steps.push({ sequence: next.last, node: event.stepStarted.stepId, startedAt: time, endedAt: "", label: "", isError: false, summary: "" });
     }

@@ -59,9 +59,9 @@ export function useRuns(name) {
     "tasks:watch",
     (events) => {
       const changes = new Map(events.filter((event) => event.type === "task").map((event) => [event.data.id, event.data]));
-      const isMissing = events.some((event) => event.type === "reset") || [...changes.keys()].some((id) => !state.rows.some((row) => row.id === id));
+      const isMissing = events.some((event) => event.type === "reset") || [...changes.keys()].some((id) => !state.rows.some((row) => row.id === id && row.workflowVersion));
       setState((now) => ({ ...now, rows: now.rows.map((row) => (changes.has(row.id) ? { ...row, ...changes.get(row.id) } : row)) }));
-      // The version of a new run is in the list only.
+      // The version of a new run is in the list only, once its task works.
       if (isMissing) void load("");
     },
     { query: { agent: name } },

@@ -31,11 +31,8 @@ export default function WorkflowRun({ params, query }) {
   const id = params.id ?? "";
   const { run, status } = useRun(id);
   const task = useJson(`tasks/${encodeURIComponent(id)}`);
-  const listed = useJson(`workflows/${encodeURIComponent(name)}/runs`, { pageSize: 100 });
-  /** @type {{id: string, workflowVersion?: number} | undefined} */
-  const row = listed.data?.tasks.find((/** @type {{id: string}} */ each) => each.id === id);
-  const version = row?.workflowVersion ?? "";
-  const workflow = useJson(listed.data || listed.error ? `workflows/${encodeURIComponent(name)}` : null, { version });
+  const version = run.version || "";
+  const workflow = useJson(`workflows/${encodeURIComponent(name)}`, { version });
   const snapshot = task.data?.task;
   const state = run.state || snapshot?.task.status?.state;
   // The status's message and the answer are in the snapshot.
