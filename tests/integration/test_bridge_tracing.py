@@ -343,6 +343,24 @@ async def test_cards_are_traced_and_health_is_not(
     assert [span.name for span in await of_bridge(spans, 2)] == ["GET agent-card", "GET unknown"]
 
 
+async def test_reads_of_the_page_are_traced_if_their_caller_has_a_trace(
+    bridged: BridgedMesh, spans: InMemorySpanExporter
+) -> None:
+    for path in ("/ui", "/ui/", "/ui/assets/app.js", "/ui/api/session", "/ui/api/tasks"):
+        assert (await bridged.client.get(bridged.url + path)).status_code < 400, path
+    await bridged.client.get(f"{bridged.url}/ui/api/tasks", headers={"traceparent": "nonsense"})
+    answer = await bridged.client.get(
+        f"{bridged.url}/ui/api/tasks", headers={"traceparent": PARENT}
+    )
+    await bridged.client.post(f"{bridged.url}/ui/api/tasks/none:cancel", json={})
+    read, change = await of_bridge(spans, 2)
+    assert (read.name, change.name) == ("page.list", "page.cancel")
+    assert TRACE in answer.headers["traceresponse"]
+    # What the mesh does for an untraced read is not traced either.
+    traces = {span.context.trace_id for span in (read, change) if span.context}
+    assert {span.context.trace_id for span in spans.get_finished_spans() if span.context} == traces
+
+
 @pytest.mark.parametrize(
     ("method", "path", "name"),
     [

@@ -73,6 +73,12 @@ async def test_files_need_no_credentials_and_have_strict_headers(page: PageMesh)
     index = await client.get(f"{url}/ui/")
     assert index.headers["content-type"] == "text/html; charset=utf-8"
     etag = index.headers["etag"]
+    assert (index.headers["content-encoding"], index.headers["vary"]) == ("gzip", "accept-encoding")
+    for refusal in ("identity", "gzip;q=0", "br, gzip;q=0.0"):
+        plain = await client.get(f"{url}/ui/", headers={"Accept-Encoding": refusal})
+        assert "content-encoding" not in plain.headers, refusal
+        assert (plain.content, plain.headers["vary"]) == (index.content, "accept-encoding")
+        assert plain.headers["etag"] != etag
     again = await client.get(f"{url}/ui/", headers={"If-None-Match": f'"x", W/{etag}'})
     assert (again.status_code, again.content) == (304, b"")
     missing = await client.get(f"{url}/ui/assets/../../page.py")

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 SERVICE_NAME = "bridge"
 
 _UNTRACED = PROBE_PATHS | {METRICS_PATH}
-_PAGE_PATHS = ("/ui/api/", "/ui/assets/")
+_PAGE_PATH = "/ui"
 # The type of a value in Starlette's templates.
 _CONVERTOR = re.compile(r":[a-z]+(?=\})")
 # The first status of a server's failure.
@@ -56,8 +56,8 @@ def http_request_span(scope: Scope, send: Send) -> AbstractContextManager[Traced
     if scope["type"] != "http" or scope["path"] in _UNTRACED:
         return nullcontext(_UntracedRequest(scope, send))
     method, path = scope["method"], scope["path"]
-    # Traces are about the mesh's work, not about people who look at it.
-    if method in ("GET", "HEAD") and path.startswith(_PAGE_PATHS):
+    # Traces are about the mesh's work, not about people who look at it, unless these ask for one.
+    if method in ("GET", "HEAD") and _is_page(path) and not _has_trace(scope):
         return _MeasuredRequest(scope, send, _without_spans())
     block = telemetry.span(
         f"{method} {_span_route(path)}",
@@ -67,6 +67,14 @@ def http_request_span(scope: Scope, send: Send) -> AbstractContextManager[Traced
         service=SERVICE_NAME,
     )
     return _MeasuredRequest(scope, send, block)
+
+
+def _is_page(path: str) -> bool:
+    return path == _PAGE_PATH or path.startswith(f"{_PAGE_PATH}/")
+
+
+def _has_trace(scope: Scope) -> bool:
+    return trace.get_current_span(_read_context(scope)).get_span_context().is_valid
 
 
 @contextmanager
@@ -233,6 +241,8 @@ def _span_route(path: str) -> str:
         return "messages"
     if path == "/graphql":
         return "graphql"
+    if _is_page(path):
+        return "page"
     return "unknown"
 
 

@@ -1,6 +1,8 @@
 """The files of the page, out of this package: `/ui/` and all below `/ui/assets`."""
 
+import gzip
 import hashlib
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -28,12 +30,19 @@ _TYPES: Final = {
     "webmanifest": "application/manifest+json",
     "woff2": "font/woff2",
 }
+_COMPRESSED: Final = ("css", "html", "js", "json", "map", "md", "mjs", "svg", "txt", "webmanifest")
+# `gzip;q=0` and its variants refuse it.
+_ACCEPTS_GZIP: Final = re.compile(
+    r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))|,|$)", re.I
+)
 
 
 class PageFile(NamedTuple):
     """A file with its headers."""
 
     content: bytes
+    compressed: bytes
+    """By gzip; empty: it would be no smaller."""
     content_type: str
     etag: str
 
@@ -63,11 +72,19 @@ class PageFiles:
         if found is None:
             text = "the page has no such file; load it again"
             return error_response(WireError(ROUTE_NOT_FOUND, text), headers=self._headers)
-        headers = {**self._headers, "etag": found.etag}
+        content, etag, headers = found.content, found.etag, dict(self._headers)
+        if found.compressed:
+            headers["vary"] = "accept-encoding"
+            if _ACCEPTS_GZIP.search(request.headers.get("accept-encoding", "")):
+                # Another representation has another entity tag (RFC 9110, 8.8.3.3).
+                content, etag = found.compressed, f'{etag[:-1]}-gzip"'
+                headers["content-encoding"] = "gzip"
+        headers["etag"] = etag
         known = request.headers.get("if-none-match", "").replace("W/", "").split(",")
-        if found.etag in map(str.strip, known):
+        if etag in map(str.strip, known):
+            headers.pop("content-encoding", None)
             return Response(status_code=304, headers=headers)
-        return Response(found.content, headers=headers, media_type=found.content_type)
+        return Response(content, headers=headers, media_type=found.content_type)
 
 
 def _read_files(folder: Traversable, prefix: str) -> "list[tuple[str, PageFile]]":
@@ -77,9 +94,13 @@ def _read_files(folder: Traversable, prefix: str) -> "list[tuple[str, PageFile]]
         if entry.is_dir():
             found += _read_files(entry, f"{name}/")
             continue
-        content_type = _TYPES.get(entry.name.rpartition(".")[2])
+        suffix = entry.name.rpartition(".")[2]
+        content_type = _TYPES.get(suffix)
         if content_type is not None:
             content = entry.read_bytes()
             etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-            found.append((name, PageFile(content, content_type, etag)))
+            compressed = gzip.compress(content, mtime=0) if suffix in _COMPRESSED else b""
+            if len(compressed) >= len(content):
+                compressed = b""
+            found.append((name, PageFile(content, compressed, content_type, etag)))
     return found
