@@ -112,10 +112,14 @@ export function useTaskRows(filter) {
     if (changes.length) setState((now) => ({ ...now, rows: mergeRows(now.rows, changes, filter) }));
   });
 
-  const { next, error } = state;
+  const { next, error, rows } = state;
   const loadMore = useCallback(() => {
     if (next && !error && !loadingPage.current) void load(next);
   }, [next, error, load]);
+  // A search reads a part of the tasks at a time, which may have no match.
+  useEffect(() => {
+    if (!rows.length) loadMore();
+  }, [rows.length, loadMore]);
   const retry = useCallback(() => load(next), [next, load]);
   return { ...state, status, loadMore, retry };
 }

@@ -88,8 +88,8 @@ export default function Tasks({ query }) {
           onEnd=${loadMore}
           footer=${loading && html`<${Loading} label="Loading more" />`}
         />`
-      : loading
-        ? html`<${Loading} label="Loading tasks" />`
+      : loading || (next && !error)
+        ? html`<${Loading} label=${isFiltered ? "Searching the tasks" : "Loading tasks"} />`
         : !error &&
           html`<${Empty} icon="tasks" title=${isFiltered ? "No task matches" : "No tasks yet"}>
             ${isFiltered ? html`<button type="button" class="link" onClick=${clear}>Clear the filters</button>` : "Ask an agent, and its task appears here."}
