@@ -5,6 +5,7 @@ the first content within a second. CI's size asserts what is shown.
 """
 
 import asyncio
+import json
 import os
 import re
 import time
@@ -13,7 +14,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import pytest
 import pytest_asyncio
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
@@ -37,25 +37,22 @@ MOST_NODES: Final = 20_000
 SENDERS: Final = 40
 TRACE: Final = b"5" * 16
 WORD: Final = "rarely"
-PROBE_MS: Final = 60
-MEASURE: Final = f"""() => new Promise((resolve) => {{
-    const before = performance.now();
+PROBE_MS: Final = 1000
+# Time of a processor, because a busy machine makes any task long by the clock.
+PROFILE: Final = ("disabled-by-default-devtools.timeline",)
+PROBE: Final = f"""() => new Promise((resolve) => setTimeout(() => {{
+    const start = performance.now();
+    while (performance.now() < start + {PROBE_MS});
+    setTimeout(resolve, 0);
+}}, 0))"""
+MEASURE: Final = """() => new Promise((resolve) => {
     const found = [];
-    new PerformanceObserver((list) => {{
-        found.push(...list.getEntries());
-        const probe = found.find((each) => each.startTime + each.duration > before + {PROBE_MS});
-        if (!probe) return;
-        resolve({{
-            probeMs: probe.duration,
-            longTasks: found.filter((each) => each !== probe).map((each) => each.duration),
-            paint: performance.getEntriesByName("first-contentful-paint")[0].startTime,
-        }});
-    }}).observe({{type: "longtask", buffered: true}});
-    setTimeout(() => {{
-        const start = performance.now();
-        while (performance.now() < start + {PROBE_MS});
-    }}, 50);
-}})"""
+    new PerformanceObserver((list) => found.push(...list.getEntries())).observe({
+        type: "longtask", buffered: true,
+    });
+    const paint = performance.getEntriesByName("first-contentful-paint")[0].startTime;
+    setTimeout(() => resolve({longTasks: found.map((each) => each.duration), paint}), 200);
+})"""
 
 
 class Load(NamedTuple):
@@ -71,7 +68,10 @@ class Load(NamedTuple):
 class Measured(NamedTuple):
     """What the browser measured in a tab."""
 
+    longest_task_ms: float
+    """Of a processor's time."""
     long_tasks_ms: list[float]
+    """By the clock."""
     first_content_ms: float
     heap_bytes: int
     nodes: int
@@ -144,38 +144,65 @@ def make_trace(count: int, agents: int) -> otlp.ExportTraceServiceRequest:
     return request
 
 
-async def measure(tab: Tab) -> Measured:
+@asynccontextmanager
+async def profiled_tab(browser: Browser, url: str) -> AsyncIterator[Tab]:
+    """Open a tab under the browser's profiler."""
+    async with open_tab(browser, url) as tab:
+        await browser.start_tracing(page=tab.page, categories=list(PROFILE))
+        yield tab
+
+
+def longest_task_ms(profile: bytes) -> float:
+    """Return the longest task of a main thread of a page, in milliseconds of a processor."""
+    events = json.loads(profile)["traceEvents"]
+    pages = {
+        (event["pid"], event["tid"])
+        for event in events
+        if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
+    }
+    times = [
+        event["tdur"] / 1000
+        for event in events
+        if event["name"] == "RunTask" and "tdur" in event and (event["pid"], event["tid"]) in pages
+    ]
+    assert times
+    return max(times)
+
+
+async def measure(browser: Browser, tab: Tab) -> Measured:
     """Return what the browser has measured since the tab was opened."""
+    longest = longest_task_ms(await browser.stop_tracing())
     times: dict[str, Any] = await tab.page.evaluate(MEASURE)
-    # One of the test's own shows that the browser reports them.
-    assert times["probeMs"] >= PROBE_MS
     session = await tab.page.context.new_cdp_session(tab.page)
     await session.send("Performance.enable")
     await session.send("HeapProfiler.collectGarbage")
     metrics = (await session.send("Performance.getMetrics"))["metrics"]
     values = {metric["name"]: metric["value"] for metric in metrics}
     return Measured(
-        times["longTasks"], times["paint"], int(values["JSHeapUsedSize"]), int(values["Nodes"])
+        longest,
+        times["longTasks"],
+        times["paint"],
+        int(values["JSHeapUsedSize"]),
+        int(values["Nodes"]),
     )
 
 
-async def check(tab: Tab, view: str, scale: PromiseScale) -> list[str]:
+async def check(browser: Browser, tab: Tab, view: str, scale: PromiseScale) -> list[str]:
     """Report what a tab measured; return the limits that it exceeds."""
-    measured = await measure(tab)
-    longest = max(measured.long_tasks_ms, default=0.0)
+    measured = await measure(browser, tab)
     scale.report(
         view=view,
-        long_tasks=len(measured.long_tasks_ms),
-        longest_ms=f"{longest:.0f}",
+        longest_ms=f"{measured.longest_task_ms:.0f}",
+        by_the_clock_ms=f"{max(measured.long_tasks_ms, default=0.0):.0f}",
         first_content_ms=f"{measured.first_content_ms:.0f}",
         heap_mb=f"{measured.heap_bytes / 1e6:.1f}",
         nodes=measured.nodes,
     )
-    is_fluid = longest <= MOST_LONG_TASK_MS and measured.first_content_ms <= FIRST_CONTENT_MS
     limits = {
+        "tasks": measured.longest_task_ms <= MOST_LONG_TASK_MS,
+        "first content": measured.first_content_ms <= FIRST_CONTENT_MS or not scale.is_proof,
         "memory": measured.heap_bytes < MOST_HEAP_BYTES,
         "nodes": measured.nodes < MOST_NODES,
-        "time": is_fluid or not scale.is_proof,
     }
     return [f"{view}: {name}" for name, is_kept in limits.items() if not is_kept]
 
@@ -277,16 +304,21 @@ async def test_views_stay_fluid_under_load(
         answer = await stub.Export(make_trace(load.spans, load.agents - 1), timeout=60)
         assert not answer.HasField("partial_success")
         exceeded: list[str] = []
-        async with open_tab(browser, mesh.http_url) as tab:
+        async with profiled_tab(browser, mesh.http_url) as tab:
+            await tab.go("tasks")
+            await tab.page.evaluate(PROBE)
+            # The profile tells of a long task, if there is one.
+            assert longest_task_ms(await browser.stop_tracing()) > MOST_LONG_TASK_MS
+        async with profiled_tab(browser, mesh.http_url) as tab:
             await watch_mesh(tab, load)
-            exceeded += await check(tab, "mesh", scale)
-        async with open_tab(browser, mesh.http_url) as tab:
+            exceeded += await check(browser, tab, "mesh", scale)
+        async with profiled_tab(browser, mesh.http_url) as tab:
             await watch_trace(tab, load)
-            exceeded += await check(tab, "trace", scale)
-        async with open_tab(browser, mesh.http_url) as tab:
+            exceeded += await check(browser, tab, "trace", scale)
+        async with profiled_tab(browser, mesh.http_url) as tab:
             await watch_tasks(tab, load)
-            exceeded += await check(tab, "tasks", scale)
-        async with open_tab(browser, mesh.http_url) as tab:
+            exceeded += await check(browser, tab, "tasks", scale)
+        async with profiled_tab(browser, mesh.http_url) as tab:
             await watch_stream(tab, client, load)
-            exceeded += await check(tab, "task", scale)
+            exceeded += await check(browser, tab, "task", scale)
         assert exceeded == []

@@ -198,6 +198,8 @@ export async function followStream(path, { onEvent, onState = () => {}, query, l
     const connection = new AbortController();
     const stop = () => connection.abort();
     signal.addEventListener("abort", stop, { once: true });
+    // Without a network, an open connection is only silent.
+    window.addEventListener("offline", stop);
     let silence = 0;
     const heard = () => {
       clearTimeout(silence);
@@ -232,6 +234,7 @@ export async function followStream(path, { onEvent, onState = () => {}, query, l
     } finally {
       clearTimeout(silence);
       signal.removeEventListener("abort", stop);
+      window.removeEventListener("offline", stop);
     }
     if (signal.aborted) return;
     onState("retrying", problem);

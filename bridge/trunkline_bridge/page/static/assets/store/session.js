@@ -49,7 +49,8 @@ export async function openSession() {
   } catch (error) {
     const problem = asApiError(error);
     if (problem.status === 401 || problem.status === 403) {
-      await askForCredential(hasCredential() ? problem : null);
+      // Without a credential, the reason is that of a sign-in that failed before.
+      await askForCredential(hasCredential() ? problem : sessionError.peek());
     } else {
       sessionError.value = problem;
       phase.value = "error";
