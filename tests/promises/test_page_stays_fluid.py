@@ -160,7 +160,7 @@ def longest_task_ms(profile: bytes) -> float:
         for event in events
         if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
     }
-    times = [
+    times: list[float] = [
         event["tdur"] / 1000
         for event in events
         if event["name"] == "RunTask" and "tdur" in event and (event["pid"], event["tid"]) in pages

@@ -1,6 +1,7 @@
 /** Sign-in by OpenID Connect: the authorization code flow with PKCE, all in the browser. */
 
 import { ApiError } from "./api.js";
+import { navigate } from "./router.js";
 import { setCredential } from "./store/credentials.js";
 import { sessionError } from "./store/session.js";
 
@@ -77,7 +78,8 @@ export async function finishOidcSignIn() {
   sessionStorage.removeItem(KEY);
   /** @type {PendingSignIn} */
   const pending = JSON.parse(stored);
-  history.replaceState(null, "", `${location.pathname}${pending.fragment}`);
+  history.replaceState(null, "", location.pathname);
+  if (pending.fragment) navigate(pending.fragment, { replace: true });
   try {
     if (query.get("state") !== pending.state) throw new ApiError("The answer belongs to another sign-in. Try again.");
     const code = query.get("code");
