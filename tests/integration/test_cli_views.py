@@ -3,11 +3,13 @@
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 
@@ -15,7 +17,7 @@ from harness.a2a.sse_client import sse, user_message
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.terminal import terminal
 from trunkline.accounts import ANONYMOUS_ACCOUNT
-from trunkline.cli import task_events, task_list, task_view, top, trace
+from trunkline.cli import all_events, task_events, task_list, task_view, top, trace
 from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.ask import build_report, send_turn
 from trunkline.cli.exits import ExitCode
@@ -219,16 +221,46 @@ async def counting(mesh: MeshProcess) -> AsyncIterator[str]:
         await client.cancel_task(task_id)
 
 
-async def test_top_shows_running_tasks_and_their_rate(
+async def test_top_shows_what_the_page_shows(
     mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with counting(mesh) as task_id:
-        await top.show_top(mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=True)
-    shown = json.loads(capsys.readouterr().out)
-    (count,) = (agent for agent in shown["agents"] if agent["agent"] == "count")
-    assert count["working"] == 1
-    assert count["tokens_per_s"] > 0
-    assert task_id in {task["task_id"] for task in shown["tasks"]}
+    await ask(mesh, "hello")
+    # The spans of a call arrive in batches.
+    async with asyncio.timeout(LIMIT_S), counting(mesh) as task_id:
+        shown: dict[str, Any] = {"edges": []}
+        while not any(edge["to"] == "echo" for edge in shown["edges"]):
+            await top.show_top(
+                mesh.mesh_address, account=ANONYMOUS_ACCOUNT, once=True, as_json=True
+            )
+            shown = json.loads(capsys.readouterr().out)
+        await top.show_top(mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False)
+    agents = {agent.pop("agent"): agent for agent in shown["agents"]}
+    assert agents["count"].pop("tokens_per_s") > 0
+    assert agents["count"] == {"kind": "agent", "breaker": "closed", "working": 1, "waiting": 0}
+    assert agents["supervisor"]["kind"] == "supervisor"
+    assert {task["task_id"]: task["state"] for task in shown["tasks"]} == {task_id: "working"}
+    assert {host["state"] for host in shown["hosts"]} == {"ready"}
+    page = await read_page_mesh(mesh)
+    edges = {(edge["from"], edge["to"], edge["kind"]) for edge in shown["edges"]}
+    assert edges == {(edge["from"], edge["to"], edge["kind"]) for edge in page["edges"]}
+    for field in ("name", "kind"):
+        names = {agent[field] for agent in page["agents"]}
+        assert names == (set(agents) if field == "name" else {a["kind"] for a in agents.values()})
+    assert [host["id"] for host in page["hosts"]] == [host["host"] for host in shown["hosts"]]
+    # To a pipe: the same as tables.
+    tables = capsys.readouterr().out
+    assert "AGENT" in tables
+    assert re.search(r"^client +echo +call +closed +[0-9.]+/s +0% +[0-9.]+ .?s", tables, re.M)
+
+
+async def read_page_mesh(mesh: MeshProcess) -> dict[str, Any]:
+    """Return the first state of the mesh with edges that the page gets."""
+    path = f"{mesh.http_url}/ui/api/mesh:watch"
+    async with httpx.AsyncClient(timeout=LIMIT_S) as client, client.stream("GET", path) as response:
+        async for line in response.aiter_lines():
+            if line.startswith("data: ") and (state := json.loads(line[6:]))["edges"]:
+                return dict(state)
+    raise AssertionError("the stream has ended")
 
 
 async def test_top_is_live_on_a_terminal(
@@ -245,6 +277,49 @@ async def test_top_is_live_on_a_terminal(
                     output += await asyncio.to_thread(os.read, reader, 10_000)
             showing.cancel()
     assert task_id.encode() in output
+
+
+async def test_the_events_of_all_tasks_are_shown_as_they_happen(
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(
+            all_events.follow_events(mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=True)
+        )
+        seen = ""
+        async with asyncio.timeout(LIMIT_S):
+            while not seen:
+                # Earlier ones may have ended before the command began.
+                await ask(mesh, "hello")
+                seen += capsys.readouterr().out
+            # The supervisor passes on the events of a child.
+            reports = [await ask(mesh, "a"), await ask(mesh, "@echo b", agent="supervisor")]
+            while any(f'"{report["task_id"]}"' not in ended(seen) for report in reports):
+                await asyncio.sleep(0.05)
+                seen += capsys.readouterr().out
+        following.cancel()
+    lines = [json.loads(line) for line in seen.splitlines()]
+    keys = [(line["task_id"], line["sequence"]) for line in lines]
+    assert len(set(keys)) == len(keys)
+    for report in reports:
+        own = [line for line in lines if line["task_id"] == report["task_id"]]
+        assert "created" in own[0]
+        assert "status" in own[-1]
+    assert not any("origin" in line for line in lines)
+    created = {line["created"]["agent"] for line in lines if "created" in line}
+    assert {"echo", "supervisor"} <= created
+
+
+def ended(output: str) -> str:
+    """Return the lines of events that end a task."""
+    return "\n".join(line for line in output.splitlines() if "TASK_STATE_COMPLETED" in line)
+
+
+async def test_the_wire_is_that_of_one_task(mesh: MeshProcess) -> None:
+    with pytest.raises(InvalidArgumentError, match="is for one task; give its id"):
+        await all_events.follow_events(
+            mesh.mesh_address, account=ANONYMOUS_ACCOUNT, wire="v1", as_json=False
+        )
 
 
 async def test_watching_ends_with_the_task(

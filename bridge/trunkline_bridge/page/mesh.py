@@ -1,14 +1,22 @@
 """The mesh as the page draws it: hosts, agents, tool servers, rooms, and who calls whom."""
 
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
-from trunkline.client import Backoff, Directory, ToolClient, TraceClient, run_in_background
-from trunkline.errors import PeerError, TrunklineError
+from trunkline.client import Directory, ToolClient, TraceClient, run_in_background
+from trunkline.client.mesh_words import (
+    TOOL_SERVICE,
+    TRACE_SERVICE,
+    agent_kind,
+    edge_kind,
+    error_ratio,
+    follow_updates,
+    host_state,
+    tool_server_state,
+)
 from trunkline.v1 import (
     messaging_service_pb2,
     registry_service_pb2,
@@ -26,28 +34,11 @@ from trunkline_bridge.page.binding import (
     Paths,
     single_events,
 )
-from trunkline_bridge.page.traces import SERVICE as TRACE_SERVICE
 from trunkline_bridge.versions.json_values import Json
 
-logger = logging.getLogger(__name__)
-
-_TOOL_SERVICE: Final = "trunkline.v1.ToolService"
 _INTERVAL_S: Final = 1.0
 # Words are enough for a graph; the whole texts are in agent cards and in lists of tools.
 _TEXT_CHARS: Final = 200
-_EDGE_KINDS: Final[Mapping[int, str]] = {
-    trace_service_pb2.EDGE_KIND_CALL: "call",
-    trace_service_pb2.EDGE_KIND_TOOL: "tool",
-    trace_service_pb2.EDGE_KIND_MODEL: "model",
-    trace_service_pb2.EDGE_KIND_MESSAGE: "message",
-}
-_TOOL_STATES: Final[Mapping[int, str]] = {
-    tool_service_pb2.TOOL_SERVER_STATE_STARTING: "starting",
-    tool_service_pb2.TOOL_SERVER_STATE_READY: "ready",
-    tool_service_pb2.TOOL_SERVER_STATE_FAILED: "failed",
-}
-
-_Update = TypeVar("_Update")
 
 
 @dataclass(slots=True)
@@ -116,16 +107,16 @@ class PageMesh:
         directory = self._directory
 
         def watch_tools() -> AsyncGenerator[tool_service_pb2.WatchToolsResponse, None]:
-            return ToolClient(directory.channel_for_service(_TOOL_SERVICE)).watch_tools()
+            return ToolClient(directory.channel_for_service(TOOL_SERVICE)).watch_tools()
 
         def watch_edges() -> AsyncGenerator[trace_service_pb2.WatchEdgesResponse, None]:
             return TraceClient(directory.channel_for_service(TRACE_SERVICE)).watch_edges()
 
         if self._access.is_operator(caller):
-            yield _follow(watch_tools, sources.set_tools)
-            yield _follow(watch_edges, sources.set_edges)
+            yield follow_updates(watch_tools, sources.set_tools)
+            yield follow_updates(watch_edges, sources.set_edges)
         if may_use(caller, ALL, "ListRooms"):
-            yield _follow(lambda: self._messages.watch_rooms(caller), sources.set_rooms)
+            yield follow_updates(lambda: self._messages.watch_rooms(caller), sources.set_rooms)
 
     def _build(self, caller: Caller, sources: _Sources) -> Json:
         directory, is_operator = self._directory, self._access.is_operator(caller)
@@ -146,27 +137,6 @@ class PageMesh:
         }
 
 
-async def _follow(
-    watch: Callable[[], AsyncGenerator[_Update, None]], apply: Callable[[_Update], None]
-) -> None:
-    """Apply the updates of a service; begin again when its watch ends."""
-    backoff = Backoff()
-    while True:
-        try:
-            async with aclosing(watch()) as updates:
-                async for update in updates:
-                    backoff.reset()
-                    apply(update)
-        except PeerError as error:
-            # No host serves it, or it restarts.
-            logger.debug("page.watch_ended", extra={"problem": str(error)})
-        except TrunklineError as error:
-            # A bridge that joined the mesh by a token reads neither traces nor tools.
-            logger.info("page.watch_refused", extra={"problem": str(error)})
-            return
-        await backoff.pause()
-
-
 def _render_host(host: registry_service_pb2.Host, reached: Mapping[str, str]) -> Json:
     breaker = reached.get(host.address, "closed")
     return {
@@ -175,7 +145,7 @@ def _render_host(host: registry_service_pb2.Host, reached: Mapping[str, str]) ->
         "agents": [agent.card.name for agent in host.agents],
         "services": list(host.services),
         "leaseUntil": host.lease_expire_time.ToJsonString(),
-        "state": "ready" if breaker == "closed" else "unreachable",
+        "state": host_state(breaker),
     }
 
 
@@ -188,7 +158,7 @@ def _render_agent(
         "description": card.description[:_TEXT_CHARS],
         "skills": [{"name": skill.name, "tags": list(skill.tags)} for skill in card.skills],
         "host": host_id,
-        "kind": agent.kind or "agent",
+        "kind": agent_kind(agent),
         # That of an agent outside the mesh says more than that of its host.
         "breaker": agent.breaker or breakers.get(card.name, ""),
     }
@@ -198,7 +168,7 @@ def _render_tools(listing: tool_service_pb2.WatchToolsResponse) -> Iterator[Json
     for server in listing.servers:
         yield {
             "name": server.name,
-            "state": _TOOL_STATES.get(server.state, ""),
+            "state": tool_server_state(server),
             "error": server.error,
             "agents": list(server.agents),
             "tools": [
@@ -218,10 +188,10 @@ def _render_edge(edge: trace_service_pb2.Edge, breakers: Mapping[str, str]) -> J
     return {
         "from": edge.source,
         "to": edge.target,
-        "kind": _EDGE_KINDS.get(edge.kind, ""),
+        "kind": edge_kind(edge),
         "count": edge.count,
         "ratePerS": edge.rate_per_s,
-        "errorRatio": edge.error_count / edge.count if edge.count else 0.0,
+        "errorRatio": error_ratio(edge),
         "p50Ms": edge.p50_ms,
         "p95Ms": edge.p95_ms,
         "breaker": breakers.get(edge.target, ""),

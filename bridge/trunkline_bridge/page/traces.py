@@ -7,6 +7,7 @@ from typing import Final
 
 from trunkline import telemetry
 from trunkline.client import Directory, TraceClient
+from trunkline.client.mesh_words import TRACE_SERVICE
 from trunkline.errors import TaskNotFoundError, TraceNotFoundError
 from trunkline.v1 import trace_service_pb2
 from trunkline_bridge.bindings.http_handler import EventStreamResponse
@@ -25,7 +26,6 @@ from trunkline_bridge.page.binding import (
 from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.workflows.operations import WorkflowOperations
 
-SERVICE: Final = "trunkline.v1.TraceService"
 _GET_TASK: Final = "GetTask"
 _TASK_KEYS: Final = (telemetry.TASK_ID, telemetry.A2A_TASK_ID)
 # A page of a caller that sees few traces reads no more pages of all traces.
@@ -151,7 +151,7 @@ class PageTraces:
         return agent
 
     def _client(self) -> TraceClient:
-        return TraceClient(self._directory.channel_for_service(SERVICE))
+        return TraceClient(self._directory.channel_for_service(TRACE_SERVICE))
 
 
 def _find_tasks(span: trace_service_pb2.Span) -> Iterable[str]:

@@ -65,12 +65,13 @@ def finish(work: Callable[[], int]) -> None:
         sys.stdout.flush()
     except (KeyboardInterrupt, asyncio.CancelledError):
         code = ExitCode.CANCELED
-    except BrokenPipeError:
-        discard_stdout()
-        code = ExitCode.FAILED
     # An unexpected error is also one line. The log has its traceback.
     except Exception as error:  # noqa: BLE001
-        code = print_error(error)
+        if isinstance(_find_cause(error), BrokenPipeError):
+            discard_stdout()
+            code = ExitCode.FAILED
+        else:
+            code = print_error(error)
     raise typer.Exit(code)
 
 

@@ -7,6 +7,7 @@ from google.protobuf import json_format
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.terminal import print_json, print_table
+from trunkline.client.mesh_words import tool_server_state
 from trunkline.v1 import registry_service_pb2, tool_service_pb2
 
 # The wait for MCP servers that are starting.
@@ -81,5 +82,4 @@ def server_state(server: tool_service_pb2.ToolServer) -> str:
     """Return the state of a server, or that of its circuit breaker unless it is closed."""
     if server.breaker not in ("", "closed"):
         return server.breaker
-    name = tool_service_pb2.ToolServerState.Name(server.state)
-    return name.removeprefix("TOOL_SERVER_STATE_").lower()
+    return tool_server_state(server)

@@ -1,6 +1,7 @@
 """Connects commands to a mesh and its hosts over gRPC."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -11,7 +12,14 @@ import grpc
 from trunkline import telemetry
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import resolve_mesh_settings
-from trunkline.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
+from trunkline.client import (
+    ChannelPool,
+    Directory,
+    HostClient,
+    RegistryClient,
+    ToolClient,
+    TraceClient,
+)
 from trunkline.errors import (
     PeerError,
     PeerHandshakeError,
@@ -28,6 +36,7 @@ T = TypeVar("T")
 
 _NO_MESH: Final = "no mesh answers there; start one with `trunkline up`, or give --mesh"
 _CONNECT_TIMEOUT_S: Final = 2.0
+_DIRECTORY_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,21 @@ class MeshView:
         hosts = await self.registry_client().list_agents()
         self._channels.expect(hosts, registry_address=self._address)
         return replace(self, hosts=hosts)
+
+    @asynccontextmanager
+    async def open_directory(self) -> AsyncGenerator[Directory]:
+        """Yield a directory of the mesh, which follows its changes while the block runs.
+
+        Raises:
+            PeerUnavailableError, PeerTimeoutError: the mesh does not answer.
+        """
+        # Without a handler, Python would print the warnings of the directory to stderr.
+        logging.getLogger("trunkline").addHandler(logging.NullHandler())
+        async with Directory(self._channels, self._address) as directory:
+            await directory.wait_until(
+                lambda current: current.revision > 0, timeout_s=_DIRECTORY_TIMEOUT_S
+            )
+            yield directory
 
     def registry_client(self) -> RegistryClient:
         """Return a client of the registry."""

@@ -3,16 +3,17 @@
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 from google.protobuf import json_format, struct_pb2
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.table_layout import cut_text
 from trunkline.cli.task_view import excerpt, excerpt_parts
 from trunkline.cli.terminal import paint_state, print_json, write
+from trunkline.client import TaskStream
 from trunkline.errors import CursorExpiredError, InvalidArgumentError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import event_count
@@ -55,7 +56,7 @@ async def show_events(
     if wire:
         show = _build_wire_printer(wire, task_id)
     elif as_json:
-        show = _print_json_events
+        show = print_json_events
     else:
         show = _EventPrinter().show
     batches = _read_batches(task_id, mesh, account=account, follows=follows)
@@ -73,7 +74,7 @@ async def watch_task(task_id: str, mesh: str | None, *, account: str, as_json: b
         TaskNotFoundError: no running host has the task, or it is another account's.
     """
     printer = _EventPrinter()
-    show = _print_json_events if as_json else printer.show
+    show = print_json_events if as_json else printer.show
     state, outcome = task_pb2.TASK_STATE_UNSPECIFIED, None
     batches = _read_batches(task_id, mesh, account=account, follows=True)
     async with aclosing(batches):
@@ -91,17 +92,10 @@ async def watch_task(task_id: str, mesh: str | None, *, account: str, as_json: b
 async def _read_batches(
     task_id: str, mesh: str | None, *, account: str, follows: bool
 ) -> AsyncGenerator[event_pb2.EventBatch]:
+    """Yield the events of a task. With `follows`, a stream that is cut goes on where it was."""
     async with open_mesh_view(mesh) as view:
-        client = view.task_host_client(task_id)
         try:
-            async with client.watch_task(
-                task_id,
-                account=account,
-                after=0,
-                with_snapshot=False,
-                until_head=not follows,
-                until_turn_ends=follows,
-            ) as stream:
+            async with _open_stream(view, task_id, account=account, follows=follows) as stream:
                 async for sealed_batches in stream:
                     for sealed in sealed_batches:
                         yield parse_batch(sealed)
@@ -109,6 +103,26 @@ async def _read_batches(
             problem = "its single events are gone (`compact_after_s`)"
             advice = f"{problem}; `trunkline task {task_id}` shows its state"
             raise InvalidArgumentError(f"task {task_id}", advice) from None
+
+
+@asynccontextmanager
+async def _open_stream(
+    view: MeshView, task_id: str, *, account: str, follows: bool
+) -> AsyncGenerator[TaskStream]:
+    """Open the events of a task from its first one: up to the last one, or until the turn ends."""
+    if not follows:
+        client = view.task_host_client(task_id)
+        watch = client.watch_task(
+            task_id, account=account, after=0, with_snapshot=False, until_head=True
+        )
+        async with watch as stream:
+            yield stream
+        return
+    async with (
+        view.open_directory() as directory,
+        directory.watch(task_id, account=account, after=0, until_turn_ends=True) as resuming,
+    ):
+        yield resuming
 
 
 class _EventPrinter:
@@ -130,12 +144,12 @@ class _EventPrinter:
             agent = header.origin.agent or self._agent
             offset = f"+{(now_ns - self._start_ns) / 1e9:.3f}s"
             line = f"{sequence:>4} {offset:>8}  {agent:<10}  {describe_event(event)}"
-            lines.append(f"{_fit_terminal(line, event)}\n")
+            lines.append(f"{fit_terminal(line, event)}\n")
             sequence += event_count(event)
         write("".join(lines))
 
 
-def _fit_terminal(line: str, event: event_pb2.Event) -> str:
+def fit_terminal(line: str, event: event_pb2.Event) -> str:
     """Return the line of an event as a terminal shows it: cut to its width, states in colour.
 
     A terminal that would show only its beginning shows all of it, on several lines.
@@ -260,13 +274,14 @@ def _arguments(arguments: struct_pb2.Struct) -> str:
     return excerpt(str(json_format.MessageToJson(arguments, indent=None)))
 
 
-def _print_json_events(batch: event_pb2.EventBatch) -> None:
+def print_json_events(batch: event_pb2.EventBatch, task_id: str = "") -> None:
     """Print each event as a line of JSON, with its sequence and the header of its batch."""
     sequence = batch.header.first_sequence
     header = json_format.MessageToDict(batch.header, preserving_proto_field_name=True)
     for event in batch.events:
         content = json_format.MessageToDict(event, preserving_proto_field_name=True)
         line = {
+            "task_id": task_id or None,
             "sequence": sequence,
             "epoch": batch.header.epoch,
             "time": header.get("time", ""),

@@ -1,11 +1,10 @@
 """`trunkline tasks`: lists the latest tasks, and follows how they change."""
 
-import asyncio
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from trunkline.cli.exits import ExitCode
@@ -13,12 +12,14 @@ from trunkline.cli.mesh_view import MeshView, open_mesh_view, query_hosts
 from trunkline.cli.terminal import paint_state, print_json, print_table
 from trunkline.cli.times import parse_since, time_cell
 from trunkline.client import HostClient
+from trunkline.client.mesh_tasks import watch_mesh_tasks
 from trunkline.errors import InvalidArgumentError
 from trunkline.task_states import TaskState, state_name
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 
 _PAGE_SIZE: Final = 100
-_FOLLOW_INTERVAL_S: Final = 1.0
+# The tasks whose latest status is remembered, so that none is printed twice.
+_MAX_SEEN: Final = 10_000
 _TITLES: Final = ("TASK", "AGENT", "STATE", "SINCE", "PARENT")
 
 
@@ -38,6 +39,15 @@ class TaskQuery:
     def has_filters(self) -> bool:
         """True if it leaves out tasks of the account."""
         return bool(self.agent or self.context_id or self.state or self.since)
+
+    def matches(self, task: snapshot_pb2.TaskSummary) -> bool:
+        """Return whether a task is selected."""
+        return (
+            self.agent in ("", task.agent)
+            and self.context_id in ("", task.context_id)
+            and self.state in (task_pb2.TASK_STATE_UNSPECIFIED, task.status.state)
+            and (self.since is None or task.status.timestamp.ToDatetime(UTC) >= self.since)
+        )
 
     def build_request(self) -> task_service_pb2.ListTasksRequest:
         """Return the request to a host, without the size of a page."""
@@ -80,41 +90,44 @@ async def list_tasks(
     is printed to stderr and sets the exit code.
     """
     async with open_mesh_view(mesh) as view:
-        tasks, code = await _fetch(view, query)
         if not follows:
+            tasks, code = await _fetch(view, query)
             empty = (
                 "no tasks match" if query.has_filters else "no tasks yet; `trunkline ask` makes one"
             )
             _print_tasks(tasks, empty=empty, as_json=as_json)
             return code
-        async with aclosing(_follow(view, query, tasks)) as changes:
+        async with aclosing(_follow(view, query)) as changes:
             async for changed in changes:
                 for task in changed:
                     _print_change(task, as_json=as_json)
-    return code
+    return ExitCode.OK
 
 
 async def _follow(
-    view: MeshView, query: TaskQuery, tasks: Sequence[snapshot_pb2.TaskSummary]
+    view: MeshView, query: TaskQuery
 ) -> AsyncGenerator[list[snapshot_pb2.TaskSummary]]:
-    """Yield the tasks, and then those with a new status, oldest first."""
-    seen: set[tuple[str, int]] = set()
-    request = query.build_request()
-    current = list(tasks)
-    while True:
-        keyed = {(task.task_id, _time_ns(task)): task for task in current}
-        fresh = [task for key, task in keyed.items() if key not in seen]
-        fresh.sort(key=_time_ns)
-        if fresh:
-            yield fresh
-            # The next listing begins at the newest status, and shows those of that time again.
-            newest = _time_ns(fresh[-1])
-            request.status_after.CopyFrom(fresh[-1].status.timestamp)
-            seen = {key for key in {*seen, *keyed} if key[1] >= newest}
-        await asyncio.sleep(_FOLLOW_INTERVAL_S)
-        current, _ = await query_hosts(
-            view, lambda host: _fetch_from_host(host, request, limit=query.limit)
-        )
+    """Yield the latest tasks, and then those with a new status, oldest first."""
+    seen: dict[str, int] = {}
+    async with (
+        view.open_directory() as directory,
+        watch_mesh_tasks(directory, query.account) as watch,
+    ):
+        current, _ = await _fetch(view, query)
+        while True:
+            fresh = [task for task in current if seen.get(task.task_id, -1) < _time_ns(task)]
+            fresh.sort(key=_time_ns)
+            seen.update((task.task_id, _time_ns(task)) for task in fresh)
+            while len(seen) > _MAX_SEEN:
+                del seen[next(iter(seen))]
+            if fresh:
+                yield fresh
+            tasks, is_incomplete = await watch.take()
+            current = [task for task in tasks if query.matches(task)]
+            if is_incomplete:
+                view = await view.refresh()
+                latest, _ = await _fetch(view, query)
+                current += latest
 
 
 async def _fetch(

@@ -34,6 +34,23 @@ def render_duration(seconds: float) -> str:
     return f"{minutes} min {rest} s"
 
 
+def render_latency(milliseconds: float) -> str:
+    """Return how long a call took, such as `840 µs`, `12.4 ms` or `3.21 s`, as the page does."""
+    if 0 < milliseconds < 0.9995:
+        return f"{milliseconds * 1000:.0f} µs"
+    if milliseconds < 999.5:
+        return f"{_three_digits(milliseconds)} ms"
+    if milliseconds < 59_950:
+        return f"{_three_digits(milliseconds / 1000)} s"
+    return render_duration(milliseconds / 1000)
+
+
+def _three_digits(value: float) -> str:
+    if value == 0:
+        return "0"
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
 def time_cell(time: timestamp_pb2.Timestamp) -> str:
     """Return a time as a cell of a table: its age on a terminal, else RFC 3339 in UTC."""
     if not time.ToNanoseconds():

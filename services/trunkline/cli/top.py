@@ -1,174 +1,210 @@
-"""`trunkline top`: agents, running tasks, and the text that they stream, live."""
+"""`trunkline top`: the mesh as the page shows it: agents, who calls whom, tasks and hosts, live."""
 
 import asyncio
 import sys
-import time
-from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from google.protobuf import timestamp_pb2
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import MeshView, open_mesh_view, query_hosts
+from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.table_layout import join_cells, lay_out_record, lay_out_table
-from trunkline.cli.terminal import is_interactive, print_json, print_table
-from trunkline.cli.times import time_cell
-from trunkline.client import HostClient
-from trunkline.errors import TrunklineError
-from trunkline.journal.batches import parse_batch
+from trunkline.cli.terminal import is_interactive, print_json, print_stderr, print_table
+from trunkline.cli.times import render_latency, time_cell
+from trunkline.cli.top_sources import TopSources
+from trunkline.client import run_in_background
+from trunkline.client.mesh_tasks import watch_mesh_tasks
+from trunkline.client.mesh_words import (
+    agent_kind,
+    edge_kind,
+    error_ratio,
+    host_state,
+    tool_server_state,
+)
 from trunkline.task_states import state_name
-from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
 _INTERVAL_S: Final = 1.0
-# Tasks whose streams are read at once; further ones are listed without their rate.
-_WATCH_LIMIT: Final = 50
-_PAGE_SIZE: Final = 100
-_AGENT_TITLES: Final = ("AGENT", "WORKING", "WAITING", "TOKENS/S")
-_TASK_TITLES: Final = ("TASK", "AGENT", "STATE", "SINCE")
-_WORKING: Final = (task_pb2.TASK_STATE_SUBMITTED, task_pb2.TASK_STATE_WORKING)
-_WAITING: Final = (task_pb2.TASK_STATE_INPUT_REQUIRED, task_pb2.TASK_STATE_AUTH_REQUIRED)
+_INCOMPLETE: Final = "a host does not answer; its tasks are missing (`trunkline tasks` names it)"
+
+_Cell: TypeAlias = str | int | float | list[str]
+_Rows: TypeAlias = list[dict[str, _Cell]]
+# The tables in their order: the key of their rows in JSON, and the title of each column by its key.
+_TABLES: Final[Mapping[str, Mapping[str, str]]] = {
+    "agents": {
+        "agent": "AGENT",
+        "kind": "KIND",
+        "breaker": "BREAKER",
+        "working": "WORKING",
+        "waiting": "WAITING",
+        "tokens_per_s": "TOKENS/S",
+    },
+    "edges": {
+        "from": "FROM",
+        "to": "TO",
+        "kind": "KIND",
+        "breaker": "BREAKER",
+        "rate_per_s": "RATE",
+        "error_ratio": "ERRORS",
+        "p50_ms": "P50",
+        "p95_ms": "P95",
+    },
+    "tasks": {"task_id": "TASK", "agent": "AGENT", "state": "STATE", "since": "SINCE"},
+    "tool_servers": {"server": "SERVER", "state": "STATE", "breaker": "BREAKER", "tools": "TOOLS"},
+    "hosts": {"host": "HOST", "state": "STATE", "address": "ADDRESS", "agents": "AGENTS"},
+}
+_EMPTY: Final = {
+    "agents": "no agents",
+    "edges": "no calls in the last minute",
+    "tasks": "no tasks run or wait",
+    "tool_servers": "no tool servers",
+    "hosts": "no hosts",
+}
 
 
-async def show_top(mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
-    """Show agents and tasks until Ctrl-C; to a pipe, once.
+async def show_top(
+    mesh: str | None, *, account: str, once: bool = False, as_json: bool
+) -> ExitCode:
+    """Show the mesh until Ctrl-C; with `once`, or to a pipe, once. JSON is a line for each change.
 
     Tokens are pieces of text, as models stream them. An agent's rate leaves out what it passes on
     from other agents.
     """
-    async with open_mesh_view(mesh) as view, asyncio.TaskGroup() as group:
-        meter = _TokenMeter(group, account)
-        try:
-            if as_json or not is_interactive(sys.stdout):
-                code = await _show_once(view, meter, as_json=as_json)
-            else:
-                code = await _show_live(view, meter)
-        finally:
-            meter.stop()
-    return code
+    once = once or not (as_json or is_interactive(sys.stdout))
+    async with _open_sources(mesh, account) as sources:
+        if once:
+            # The rate of tokens is that of the time since the last sample.
+            await asyncio.sleep(_INTERVAL_S)
+            _print(build_state(sources), as_json=as_json)
+            if sources.is_incomplete:
+                print_stderr(f"error: {_INCOMPLETE}")
+                return ExitCode.UNREACHABLE
+            return ExitCode.OK
+        if as_json:
+            await _print_changes(sources)
+        await _show_live(sources)
+    return ExitCode.OK
 
 
-@dataclass(slots=True)
-class _Sample:
-    """The state of a mesh at one time."""
-
-    agents: Sequence[str]
-    tasks: Sequence[snapshot_pb2.TaskSummary]
-    """Tasks that work or wait, newest status first."""
-    tokens_per_s: Counter[str] = field(default_factory=Counter)
-    """By agent."""
-
-    def agent_rows(self) -> list[tuple[str, str, str, str]]:
-        working = Counter(task.agent for task in self.tasks if task.status.state in _WORKING)
-        waiting = Counter(task.agent for task in self.tasks if task.status.state in _WAITING)
-        return [
-            (name, str(working[name]), str(waiting[name]), str(self.tokens_per_s[name]))
-            for name in self.agents
-        ]
-
-    def task_rows(self) -> list[tuple[str, str, str, str]]:
-        return [
-            (
-                task.task_id,
-                task.agent,
-                state_name(task.status.state),
-                time_cell(task.status.timestamp),
-            )
-            for task in self.tasks
-        ]
+@asynccontextmanager
+async def _open_sources(mesh: str | None, account: str) -> AsyncGenerator[TopSources]:
+    async with AsyncExitStack() as stack:
+        view = await stack.enter_async_context(open_mesh_view(mesh))
+        directory = await stack.enter_async_context(view.open_directory())
+        watch = await stack.enter_async_context(watch_mesh_tasks(directory, account))
+        sources = TopSources(directory, account)
+        await sources.list_tasks()
+        await stack.enter_async_context(run_in_background(sources.follow(watch)))
+        yield sources
 
 
-class _TokenMeter:
-    """Counts the texts that running tasks stream, by agent."""
-
-    def __init__(self, group: asyncio.TaskGroup, account: str) -> None:
-        self._group = group
-        self.account = account
-        self._watches: dict[str, asyncio.Task[None]] = {}
-        self._counts: Counter[str] = Counter()
-        self._since = time.monotonic()
-
-    def follow(self, view: MeshView, tasks: Sequence[snapshot_pb2.TaskSummary]) -> None:
-        """Read the streams of the tasks that work."""
-        for task_id, watch in list(self._watches.items()):
-            if watch.done():
-                del self._watches[task_id]
-        for task in tasks:
-            is_new = task.task_id not in self._watches and task.status.state in _WORKING
-            if is_new and len(self._watches) < _WATCH_LIMIT:
-                work = self._watch(view, task.task_id, task.agent)
-                self._watches[task.task_id] = self._group.create_task(work)
-
-    def take_rates(self) -> Counter[str]:
-        """Return the texts a second since the last call, by agent."""
-        now = time.monotonic()
-        elapsed_s, self._since = max(now - self._since, 0.001), now
-        counts, self._counts = self._counts, Counter()
-        return Counter({name: round(count / elapsed_s) for name, count in counts.items()})
-
-    def stop(self) -> None:
-        """Stop reading streams."""
-        for watch in self._watches.values():
-            watch.cancel()
-
-    async def _watch(self, view: MeshView, task_id: str, agent: str) -> None:
-        # The list of tasks shows that a task or its host is gone.
-        with suppress(TrunklineError):
-            client = view.task_host_client(task_id)
-            stream = client.watch_task(task_id, account=self.account, with_snapshot=False)
-            async with stream as batches:
-                async for sealed_batches in batches:
-                    for batch in map(parse_batch, sealed_batches):
-                        if not batch.header.HasField("origin"):
-                            self._counts[agent] += sum(
-                                len(event.delta.texts) for event in batch.events
-                            )
-
-
-async def _take_sample(view: MeshView, meter: _TokenMeter) -> tuple[_Sample, ExitCode]:
-    view = await view.refresh()
-
-    async def fetch(host: HostClient) -> list[snapshot_pb2.TaskSummary]:
-        tasks: list[snapshot_pb2.TaskSummary] = []
-        for state in (*_WORKING, *_WAITING):
-            request = task_service_pb2.ListTasksRequest(
-                account=meter.account, state=state, page_size=_PAGE_SIZE
-            )
-            tasks += (await host.list_tasks(request)).tasks
-        return tasks
-
-    tasks, code = await query_hosts(view, fetch)
-    tasks.sort(key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
-    meter.follow(view, tasks)
-    agents = sorted({agent.card.name for host in view.hosts for agent in host.agents})
-    return _Sample(agents, tasks, meter.take_rates()), code
+def build_state(sources: TopSources) -> dict[str, _Rows]:
+    """Return the rows of all tables, by the names of the tables and of the columns in JSON."""
+    directory, tokens = sources.directory, sources.take_token_rates()
+    breakers, reached = directory.agent_breaker_states(), directory.breaker_states()
+    return {
+        "agents": [
+            {
+                "agent": name,
+                "kind": agent_kind(agent),
+                # That of an agent outside the mesh says more than that of its host.
+                "breaker": agent.breaker or breakers.get(name, "closed"),
+                "working": sources.count_working(name),
+                "waiting": sources.count_waiting(name),
+                "tokens_per_s": tokens[name],
+            }
+            for name, agent in directory.list_agents().items()
+        ],
+        "edges": [
+            {
+                "from": edge.source,
+                "to": edge.target,
+                "kind": edge_kind(edge),
+                "breaker": breakers.get(edge.target, "closed"),
+                "rate_per_s": edge.rate_per_s,
+                "error_ratio": error_ratio(edge),
+                "p50_ms": edge.p50_ms,
+                "p95_ms": edge.p95_ms,
+            }
+            for edge in sorted(sources.edges, key=lambda edge: -edge.rate_per_s)
+        ],
+        "tasks": [
+            {
+                "task_id": task.task_id,
+                "agent": task.agent,
+                "state": state_name(task.status.state),
+                "since": task.status.timestamp.ToJsonString(),
+            }
+            for task in sources.list_current_tasks()
+        ],
+        "tool_servers": [
+            {
+                "server": server.name,
+                "state": tool_server_state(server),
+                "breaker": server.breaker or "closed",
+                "tools": sum(tool.server == server.name for tool in sources.tools.tools),
+            }
+            for server in sources.tools.servers
+        ],
+        "hosts": [
+            {
+                "host": host.host_id,
+                "state": host_state(reached.get(host.address, "")),
+                "address": host.address,
+                "agents": [agent.card.name for agent in host.agents],
+            }
+            for host in directory.hosts
+        ],
+    }
 
 
-async def _show_once(view: MeshView, meter: _TokenMeter, *, as_json: bool) -> ExitCode:
-    await _take_sample(view, meter)
-    # The rate is that of the time between two samples.
-    await asyncio.sleep(_INTERVAL_S)
-    sample, code = await _take_sample(view, meter)
+def _render_cell(key: str, value: _Cell) -> str:
+    match key, value:
+        case "rate_per_s", float():
+            return f"{value:.0f}/s" if value >= 100 else f"{value:.2f}/s"
+        case "error_ratio", float():
+            percent = value * 100
+            return f"{percent:.0f}%" if not percent or percent >= 9.95 else f"{percent:.1f}%"
+        case "p50_ms" | "p95_ms", float():
+            return render_latency(value)
+        case "since", str():
+            since = timestamp_pb2.Timestamp()
+            since.FromJsonString(value)
+            return time_cell(since)
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def _table_rows(name: str, state: Mapping[str, _Rows]) -> list[list[str]]:
+    return [[_render_cell(key, row[key]) for key in _TABLES[name]] for row in state[name]]
+
+
+def _print(state: Mapping[str, _Rows], *, as_json: bool) -> None:
     if as_json:
-        counts = ("working", "waiting", "tokens_per_s")
-        agents = [
-            {"agent": name, **{key: int(text) for key, text in zip(counts, texts, strict=True)}}
-            for name, *texts in sample.agent_rows()
-        ]
-        keys = ("task_id", "agent", "state", "since")
-        tasks = [dict(zip(keys, row, strict=True)) for row in sample.task_rows()]
-        print_json({"agents": agents, "tasks": tasks})
-    else:
-        print_table(_AGENT_TITLES, sample.agent_rows())
-        print()
-        print_table(_TASK_TITLES, sample.task_rows(), empty="no tasks run or wait")
-    return code
+        print_json(state)
+        return
+    for number, (name, columns) in enumerate(_TABLES.items()):
+        if number:
+            print()
+        print_table([*columns.values()], _table_rows(name, state), empty=_EMPTY[name])
 
 
-async def _show_live(view: MeshView, meter: _TokenMeter) -> ExitCode:
+async def _print_changes(sources: TopSources) -> None:
+    last: Mapping[str, _Rows] = {}
+    while True:
+        state = build_state(sources)
+        if state != last:
+            print_json(state)
+            last = state
+        await asyncio.sleep(_INTERVAL_S)
+
+
+async def _show_live(sources: TopSources) -> None:
+    """Draw what the streams have brought, once a second: ages and rates change without a notice."""
     from rich.live import Live
 
     from trunkline.cli.rich_console import open_console
@@ -183,28 +219,35 @@ async def _show_live(view: MeshView, meter: _TokenMeter) -> ExitCode:
     )
     with live:
         while True:
-            sample, _ = await _take_sample(view, meter)
-            live.update(_render(sample, console.width, console.height), refresh=True)
+            state = build_state(sources)
+            hint = "Ctrl-C leaves"
+            if sources.is_incomplete:
+                hint += f"; {_INCOMPLETE}"
+            live.update(_render(state, hint, console.width, console.height), refresh=True)
             await asyncio.sleep(_INTERVAL_S)
 
 
-def _render(sample: _Sample, width: int, height: int) -> "RenderableType":
+def _render(state: Mapping[str, _Rows], hint: str, width: int, height: int) -> "RenderableType":
     from rich.text import Text
 
     from trunkline.cli.rich_console import Harmless
 
     text = Text(no_wrap=True)
-    for titles, rows in (
-        (_AGENT_TITLES, sample.agent_rows()),
-        (_TASK_TITLES, sample.task_rows()),
-    ):
-        table = lay_out_table(titles, rows, width=width)
-        if table is None:
-            for row in rows:
-                text.append("\n".join(lay_out_record(titles, row)) + "\n\n")
-            continue
-        text.append(join_cells(table[0]) + "\n", style="bold")
-        text.append("".join(f"{join_cells(cells)}\n" for cells in table[1:]) + "\n")
-    hint = "Ctrl-C leaves"
+    for name, columns in _TABLES.items():
+        rows = _table_rows(name, state)
+        if rows:
+            _append_table(text, [*columns.values()], rows, width)
     lines = text.split("\n")[: height - 1]
     return Harmless(Text("\n").join([*lines, Text(hint, style="dim")]))
+
+
+def _append_table(
+    text: "Text", titles: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> None:
+    table = lay_out_table(titles, rows, width=width)
+    if table is None:
+        for row in rows:
+            text.append("\n".join(lay_out_record(titles, row)) + "\n\n")
+        return
+    text.append(join_cells(table[0]) + "\n", style="bold")
+    text.append("".join(f"{join_cells(cells)}\n" for cells in table[1:]) + "\n")

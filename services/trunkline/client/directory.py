@@ -167,9 +167,12 @@ class Directory:
         epoch: int = 0,
         with_snapshot: bool = False,
         with_timeline: bool = False,
+        until_turn_ends: bool = False,
         patience_s: float = PATIENCE_S,
     ) -> ResumingStream:
         """Watch a task's events after a cursor, or from the head, until the task has ended.
+
+        `until_turn_ends` also ends it where the task asks for input.
 
         Enter the stream to open it. A stream that is cut is reopened after the last event read, on
         the host that then serves the task. After `patience_s` seconds without a new event it
@@ -184,6 +187,7 @@ class Directory:
             epoch=epoch,
             with_snapshot=with_snapshot,
             with_timeline=with_timeline,
+            until_turn_ends=until_turn_ends,
         )
 
     def submit(

@@ -90,8 +90,11 @@ class ResumingStream(TaskStream):
     no cuts, for example CursorExpiredError, are raised at once.
     """
 
-    _end_states: ClassVar[frozenset[task_pb2.TaskState.ValueType]] = TERMINAL
+    _end_states: frozenset[task_pb2.TaskState.ValueType] = TERMINAL
     """The states that end the stream."""
+
+    _cut_states: ClassVar[frozenset[task_pb2.TaskState.ValueType]] = TERMINAL
+    """Those behind which a stream that was cut is not opened again."""
 
     def __init__(
         self, directory: TaskDirectory, task_id: str, account: str, patience_s: float
@@ -184,7 +187,7 @@ class ResumingStream(TaskStream):
             except CUT_ERRORS as error:
                 problem = error
             self._update_cursor()
-            if self._state in self._end_states:
+            if self._state in self._cut_states:
                 return
             if time.monotonic() - self._opened_at_s >= _STABLE_S:
                 self._note_progress()
@@ -289,7 +292,10 @@ class ResumingStream(TaskStream):
 
 
 class WatchStream(ResumingStream):
-    """Watches a task until it has ended: first as requested, then after the cursor."""
+    """Watches a task until it has ended: first as requested, then after the cursor.
+
+    Also until its turn ends, if so requested. Earlier turns, which a cut may follow, don't end it.
+    """
 
     def __init__(  # noqa: PLR0913  see `Directory.watch`
         self,
@@ -302,8 +308,11 @@ class WatchStream(ResumingStream):
         epoch: int,
         with_snapshot: bool,
         with_timeline: bool,
+        until_turn_ends: bool,
     ) -> None:
         super().__init__(directory, task_id, account, patience_s)
+        if until_turn_ends:
+            self._end_states = TURN_END
         self._start_sequence = after
         if after is not None:
             self._epoch, self._sequence = epoch, after
@@ -311,6 +320,7 @@ class WatchStream(ResumingStream):
         # Without a cursor the snapshot tells where the stream starts.
         self._with_snapshot = with_snapshot or after is None
         self._with_timeline = with_timeline
+        self._until_turn_ends = until_turn_ends
 
     async def _next_request(self) -> StreamRequest:
         return self._watch(
@@ -318,13 +328,14 @@ class WatchStream(ResumingStream):
             epoch=self._start_epoch,
             with_snapshot=self._with_snapshot,
             with_timeline=self._with_timeline,
+            until_turn_ends=self._until_turn_ends,
         )
 
 
 class SubmitStream(ResumingStream):
     """Submits a message once and then watches the turn that it starts."""
 
-    _end_states = TURN_END
+    _end_states = _cut_states = TURN_END
 
     def __init__(
         self,

@@ -94,7 +94,9 @@ def watch(
 
 
 def events(
-    task_id: TaskIdArgument,
+    task_id: Annotated[
+        str, typer.Argument(metavar="TASK", help="Its id. [all tasks]", show_default=False)
+    ] = "",
     mesh: MeshOption = None,
     *,
     wire: Annotated[
@@ -112,12 +114,21 @@ def events(
     account: AccountOption = ANONYMOUS_ACCOUNT,
     json: JsonOption = False,
 ) -> None:
-    """Show the journal of a task, event by event. With --json, a line of JSON for each."""
-    from trunkline.cli import task_events as command
+    """Show the journal of a task, event by event. With --json, a line of JSON for each.
 
-    run(
-        command.show_events(task_id, mesh, account=account, wire=wire, follows=follow, as_json=json)
-    )
+    Without a TASK, show the events of all tasks as they happen, until Ctrl-C.
+    """
+    if task_id:
+        from trunkline.cli import task_events as command
+
+        run(
+            command.show_events(
+                task_id, mesh, account=account, wire=wire, follows=follow, as_json=json
+            )
+        )
+    from trunkline.cli import all_events
+
+    run(all_events.follow_events(mesh, account=account, wire=wire, as_json=json))
 
 
 def cancel(
@@ -136,10 +147,14 @@ def cancel(
 def top(
     mesh: MeshOption = None,
     *,
+    once: Annotated[bool, typer.Option("--once", help="Show it once, as to a pipe.")] = False,
     account: AccountOption = ANONYMOUS_ACCOUNT,
     json: JsonOption = False,
 ) -> None:
-    """Show agents, running tasks and tokens a second, live. To a pipe, show them once."""
+    """Show agents, who calls whom, running tasks and hosts, live.
+
+    With --json, a line for each change, until Ctrl-C.
+    """
     from trunkline.cli import top as command
 
-    run(command.show_top(mesh, account=account, as_json=json))
+    run(command.show_top(mesh, account=account, once=once, as_json=json))

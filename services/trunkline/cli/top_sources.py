@@ -1,0 +1,142 @@
+"""What `trunkline top` shows, as the streams of the mesh bring it."""
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import suppress
+from typing import Final
+
+from trunkline.client import Directory, ToolClient, TraceClient
+from trunkline.client.mesh_tasks import MeshTaskWatch, list_mesh_tasks
+from trunkline.client.mesh_words import TOOL_SERVICE, TRACE_SERVICE, follow_updates
+from trunkline.errors import PeerError, TrunklineError
+from trunkline.journal.batches import parse_batch
+from trunkline.task_states import INTERRUPTED
+from trunkline.v1 import (
+    snapshot_pb2,
+    task_pb2,
+    task_service_pb2,
+    tool_service_pb2,
+    trace_service_pb2,
+)
+
+# Tasks whose streams are read at once; further ones are listed without their rate.
+_WATCH_LIMIT: Final = 50
+_PAGE_SIZE: Final = 100
+_WORKING: Final = (task_pb2.TASK_STATE_SUBMITTED, task_pb2.TASK_STATE_WORKING)
+_CURRENT: Final = (*_WORKING, *sorted(INTERRUPTED))
+
+
+class TopSources:
+    """The latest updates of the mesh, and the tasks of an account that work or wait."""
+
+    def __init__(self, directory: Directory, account: str) -> None:
+        self.directory = directory
+        self.tools: tool_service_pb2.WatchToolsResponse = tool_service_pb2.WatchToolsResponse()
+        self.edges: tuple[trace_service_pb2.Edge, ...] = ()
+        self.is_incomplete: bool = False
+        """True if the tasks of a host are missing, because it does not answer."""
+        self._account = account
+        self._tasks: dict[str, snapshot_pb2.TaskSummary] = {}
+        self._meters: dict[str, asyncio.Task[None]] = {}
+        self._tokens: Counter[str] = Counter()
+        self._since_s = time.monotonic()
+
+    def list_current_tasks(self) -> list[snapshot_pb2.TaskSummary]:
+        """Return the tasks that work or wait, newest status first."""
+        return sorted(self._tasks.values(), key=lambda task: -task.status.timestamp.ToNanoseconds())
+
+    def count_working(self, agent: str) -> int:
+        """Return how many tasks an agent works on."""
+        return sum(
+            task.agent == agent and task.status.state in _WORKING for task in self._tasks.values()
+        )
+
+    def count_waiting(self, agent: str) -> int:
+        """Return how many tasks of an agent wait for input."""
+        return sum(
+            task.agent == agent and task.status.state in INTERRUPTED
+            for task in self._tasks.values()
+        )
+
+    def take_token_rates(self) -> Counter[str]:
+        """Return the pieces of text a second since the last call, by agent."""
+        now_s = time.monotonic()
+        elapsed_s, self._since_s = max(now_s - self._since_s, 0.001), now_s
+        tokens, self._tokens = self._tokens, Counter()
+        return Counter({name: round(count / elapsed_s) for name, count in tokens.items()})
+
+    async def list_tasks(self) -> None:
+        """Read which tasks work or wait, all anew.
+
+        Raises:
+            PeerError: no host answers.
+        """
+        tasks: dict[str, snapshot_pb2.TaskSummary] = {}
+        is_incomplete = False
+        for state in _CURRENT:
+            request = task_service_pb2.ListTasksRequest(
+                account=self._account, state=state, page_size=_PAGE_SIZE
+            )
+            page = await list_mesh_tasks(self.directory, request)
+            is_incomplete |= page.is_incomplete
+            tasks.update((task.task_id, task) for task in page.tasks)
+        self._tasks, self.is_incomplete = tasks, is_incomplete
+
+    async def follow(self, watch: MeshTaskWatch) -> None:
+        """Keep the updates of all streams, until canceled."""
+        directory = self.directory
+        async with asyncio.TaskGroup() as group:
+            group.create_task(
+                follow_updates(
+                    lambda: ToolClient(directory.channel_for_service(TOOL_SERVICE)).watch_tools(),
+                    self._set_tools,
+                )
+            )
+            group.create_task(
+                follow_updates(
+                    lambda: TraceClient(directory.channel_for_service(TRACE_SERVICE)).watch_edges(),
+                    self._set_edges,
+                )
+            )
+            self._meter_tasks(group)
+            while True:
+                tasks, is_incomplete = await watch.take()
+                if is_incomplete:
+                    try:
+                        await self.list_tasks()
+                    except PeerError:
+                        # The watch reports the next change of the hosts.
+                        self.is_incomplete = True
+                for task in tasks:
+                    self._tasks.pop(task.task_id, None)
+                    if task.status.state in _CURRENT:
+                        self._tasks[task.task_id] = task
+                self._meter_tasks(group)
+
+    def _set_tools(self, update: tool_service_pb2.WatchToolsResponse) -> None:
+        self.tools = update
+
+    def _set_edges(self, update: trace_service_pb2.WatchEdgesResponse) -> None:
+        self.edges = tuple(update.edges)
+
+    def _meter_tasks(self, group: asyncio.TaskGroup) -> None:
+        """Read the streams of the tasks that work, to count what they write."""
+        self._meters = {key: meter for key, meter in self._meters.items() if not meter.done()}
+        for task in self._tasks.values():
+            is_new = task.task_id not in self._meters and task.status.state in _WORKING
+            if is_new and len(self._meters) < _WATCH_LIMIT:
+                work = self._meter(task.task_id, task.agent)
+                self._meters[task.task_id] = group.create_task(work)
+
+    async def _meter(self, task_id: str, agent: str) -> None:
+        # The watch of all tasks shows that a task or its host is gone.
+        with suppress(TrunklineError):
+            watch = self.directory.watch(task_id, account=self._account, until_turn_ends=True)
+            async with watch as stream:
+                async for sealed_batches in stream:
+                    for batch in map(parse_batch, sealed_batches):
+                        if not batch.header.HasField("origin"):
+                            self._tokens[agent] += sum(
+                                len(event.delta.texts) for event in batch.events
+                            )
