@@ -30,6 +30,7 @@ SCREENS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("trace",), 10),
     (("trace", "TASK"), 14),
     (("agents",), 10),
+    (("top", "--once"), 32),
     (("tools",), 12),
     (("config", "show", "--set"), 20),
     (("logs", "-n", "5"), 8),

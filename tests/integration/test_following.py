@@ -186,6 +186,28 @@ async def test_a_submitted_turn_ends_at_its_question_after_a_cut(
     assert steps.calls == 2
 
 
+async def test_a_followed_turn_ends_at_its_end_alone_after_a_cut(
+    mesh: SmallMesh, joined: JoinedHost, steps: Steps
+) -> None:
+    task_id = await mesh.begin("ask", agent="tested")
+    steps.write(1, 0)
+    await joined.host.wait_turn(task_id)
+    question = await head_of(mesh, task_id)
+    watch = mesh.directory.watch(task_id, account="", after=0, until_turn_ends=True)
+    async with watch as stream:
+        assert await read(stream) == list(range(1, question + 1))
+    answer = mesh.message("no", task_id=task_id)
+    async with mesh.directory.submit("tested", message=answer, submission=NOTHING):
+        watch = mesh.directory.watch(task_id, account="", after=0, until_turn_ends=True)
+        async with watch as stream:
+            sequences = await read(stream, until=question)
+            await joined.cut()
+            steps.write(2, 0)
+            await joined.serve_again()
+            sequences += await read(stream)
+    assert sequences == list(range(1, await head_of(mesh, task_id) + 1))
+
+
 async def test_a_message_for_an_unreachable_host_arrives_after_its_return(
     mesh: SmallMesh, joined: JoinedHost, steps: Steps
 ) -> None:
