@@ -241,8 +241,14 @@ async def test_top_shows_what_the_page_shows(
     assert {task["task_id"]: task["state"] for task in shown["tasks"]} == {task_id: "working"}
     assert {host["state"] for host in shown["hosts"]} == {"ready"}
     page = await read_page_mesh(mesh)
-    edges = {(edge["from"], edge["to"], edge["kind"]) for edge in shown["edges"]}
-    assert edges == {(edge["from"], edge["to"], edge["kind"]) for edge in page["edges"]}
+    # Of other calls, spans may have arrived or got old meanwhile.
+    (edge,) = (edge for edge in shown["edges"] if (edge["from"], edge["to"]) == ("client", "echo"))
+    assert (edge["kind"], edge["error_ratio"]) == ("call", 0)
+    assert edge["rate_per_s"] > 0
+    assert 0 < edge["p50_ms"] <= edge["p95_ms"]
+    assert ("client", "echo", "call") in {
+        (edge["from"], edge["to"], edge["kind"]) for edge in page["edges"]
+    }
     for field in ("name", "kind"):
         names = {agent[field] for agent in page["agents"]}
         assert names == (set(agents) if field == "name" else {a["kind"] for a in agents.values()})
