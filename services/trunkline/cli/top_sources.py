@@ -1,4 +1,4 @@
-"""What `trunkline top` shows, as the streams of the mesh bring it."""
+"""The sources of `trunkline top`: the latest updates of the mesh, from its streams."""
 
 import asyncio
 import time
