@@ -1,0 +1,102 @@
+"""The rules and alerts of `deploy/prometheus`: promtool checks and tests them."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from harness.remote.prometheus_server import PROGRAMS
+from trunkline.metrics.instruments import INSTRUMENTS
+from trunkline.metrics.kinds import Counter, Gauge
+from trunkline.metrics.prometheus import family_name, to_name
+
+ROOT: Final = Path(__file__).parents[2]
+FOLDER: Final = ROOT / "deploy/prometheus"
+# Functions, operators and modifiers are followed by a bracket, or are these words.
+WORDS: Final = frozenset({"by", "or", "unless", "offset"})
+
+
+def read_rules(name: str) -> list[dict[str, Any]]:
+    groups = yaml.safe_load((FOLDER / "rules" / name).read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+ALERTS: Final = read_rules("alerts.yml")
+RECORDINGS: Final = read_rules("recording.yml")
+TESTS: Final = yaml.safe_load((FOLDER / "alerts_test.yml").read_text(encoding="utf-8"))["tests"]
+
+
+def promtool(*arguments: str) -> None:
+    command = [str(PROGRAMS / "promtool"), *arguments]
+    done = subprocess.run(
+        command, cwd=FOLDER, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_accepts_the_files_and_the_tests_of_the_alerts_pass() -> None:
+    promtool("check", "config", "prometheus.yml")
+    promtool("check", "rules", "--lint-fatal", "rules/recording.yml", "rules/alerts.yml")
+    promtool("test", "rules", "alerts_test.yml")
+
+
+def test_each_alert_is_tested_to_fire_and_to_stay_silent() -> None:
+    tested = [
+        (case["alertname"], bool(case["exp_alerts"]))
+        for test in TESTS
+        for case in test["alert_rule_test"]
+    ]
+    wanted = [(alert["alert"], fires) for alert in ALERTS for fires in (True, False)]
+    assert sorted(tested) == sorted(wanted)
+
+
+def test_each_alert_has_its_page() -> None:
+    pages = [alert["annotations"]["runbook_url"] for alert in ALERTS]
+    for alert, page in zip(ALERTS, pages, strict=True):
+        assert (ROOT / page).read_text(encoding="utf-8").startswith(f"# {alert['alert']}\n")
+    others = {"docs/runbooks/index.md"}
+    found = {str(path.relative_to(ROOT)) for path in (ROOT / "docs/runbooks").glob("*.md")}
+    assert found == {*pages, *others}
+
+
+def test_expressions_have_only_names_that_exist() -> None:
+    metrics, labels = known_names()
+    for rule in [*RECORDINGS, *ALERTS]:
+        used_metrics, used_labels = names_in(rule["expr"])
+        assert used_metrics, rule
+        assert used_metrics <= metrics, rule
+        assert used_labels <= labels, rule
+    # The series of the tests, too: else an alert could be tested with what nobody measures.
+    for series in (one["series"] for test in TESTS for one in test["input_series"]):
+        used_metrics, used_labels = names_in(series)
+        assert used_metrics <= metrics, series
+        assert used_labels <= labels, series
+
+
+def known_names() -> tuple[set[str], set[str]]:
+    """Return the metrics and the labels that a Prometheus has of a mesh."""
+    metrics = {"up", *(rule["record"] for rule in RECORDINGS)}
+    labels = {"instance", "job", "le"}
+    for instrument in INSTRUMENTS:
+        name = family_name(instrument.name, instrument.unit)
+        if isinstance(instrument, Counter):
+            metrics.add(f"{name}_total")
+        elif isinstance(instrument, Gauge):
+            metrics.add(name)
+        else:
+            metrics.update(f"{name}_{part}" for part in ("bucket", "count", "sum"))
+        labels.update(to_name(attribute.name) for attribute in instrument.attributes)
+    return metrics, labels
+
+
+def names_in(expression: str) -> tuple[set[str], set[str]]:
+    """Return the metrics and the labels of an expression."""
+    bare = re.sub(r"#.*", "", expression)
+    labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"", bare))
+    for group in re.findall(r"\bby \(([^)]*)\)", bare):
+        labels.update(re.findall(r"\w+", group))
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\bby \([^)]*\)|\boffset \w+", "", bare)
+    metrics = set(re.findall(r"\b[a-z_][\w:]*\b(?!\s*\()", bare)) - WORDS
+    return metrics, labels
