@@ -20,6 +20,7 @@ from harness.mesh.messages import Attempts, MessageMesh, open_message_mesh, serv
 from harness.mesh.other_identities import issue
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
+from harness.remote.measurements import measuring
 from harness.valkey import ValkeyServer, running_valkey
 from trunkline import TaskContext, agent
 from trunkline.agents.hosting import describe_host
@@ -278,26 +279,33 @@ async def test_poison_becomes_a_dead_letter_and_is_delivered_again(
 ) -> None:
     worker = Attempts()
     worker.failures = {"flaky": 2, "poison": 3}
-    async with open_message_mesh(tmp_path, worker.agent, attempts=3, **place) as mesh:
-        client = mesh.client()
-        await client.send(
-            [
-                build_envelope("flaky", type="job", recipient="worker", id="f"),
-                build_envelope("poison", type="job", recipient="worker", id="p"),
-            ]
-        )
-        (flaky,) = (await mesh.ended("f")).deliveries
-        assert (flaky.state, flaky.attempt_count) == (pb2.DELIVERY_STATE_HANDLED, 3)
-        (poison,) = (await mesh.ended("p")).deliveries
-        assert (poison.state, poison.attempt_count) == (pb2.DELIVERY_STATE_DEAD, 3)
-        assert len(poison.attempts) == 3
-        assert all("failed" in each.problem and each.task_id for each in poison.attempts)
-        (dead,) = await mesh.listing(states=[pb2.DELIVERY_STATE_DEAD])
-        assert dead.envelope.envelope_id == "p"
-        assert await client.redrive(EnvelopeFilter(envelope_id="p")) == 1
-        (redriven,) = (await mesh.ended("p")).deliveries
-        assert (redriven.state, redriven.attempt_count) == (pb2.DELIVERY_STATE_HANDLED, 1)
-        assert worker.handled == ["flaky", "poison"]
+    with measuring() as measured:
+        async with open_message_mesh(tmp_path, worker.agent, attempts=3, **place) as mesh:
+            client = mesh.client()
+            await client.send(
+                [
+                    build_envelope("flaky", type="job", recipient="worker", id="f"),
+                    build_envelope("poison", type="job", recipient="worker", id="p"),
+                ]
+            )
+            (flaky,) = (await mesh.ended("f")).deliveries
+            assert (flaky.state, flaky.attempt_count) == (pb2.DELIVERY_STATE_HANDLED, 3)
+            (poison,) = (await mesh.ended("p")).deliveries
+            assert (poison.state, poison.attempt_count) == (pb2.DELIVERY_STATE_DEAD, 3)
+            assert len(poison.attempts) == 3
+            assert all("failed" in each.problem and each.task_id for each in poison.attempts)
+            (dead,) = await mesh.listing(states=[pb2.DELIVERY_STATE_DEAD])
+            assert dead.envelope.envelope_id == "p"
+            assert await client.redrive(EnvelopeFilter(envelope_id="p")) == 1
+            (redriven,) = (await mesh.ended("p")).deliveries
+            assert (redriven.state, redriven.attempt_count) == (pb2.DELIVERY_STATE_HANDLED, 1)
+            assert worker.handled == ["flaky", "poison"]
+        assert measured.of("messaging.client.sent.messages")[("trunkline", "job")] == 2
+        assert measured.of("trunkline.message.retries") == {("worker",): 4}
+        assert measured.of("trunkline.message.deliveries") == {
+            ("worker", "handled"): 2,
+            ("worker", "dead"): 1,
+        }
 
 
 async def test_a_request_ends_at_once_when_it_was_handled_without_a_reply(

@@ -12,6 +12,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from harness.a2a.bridged_mesh import Event, Stream, open_bridged_mesh
 from harness.a2a.page_mesh import KEYS, PageMesh, open_page_mesh
+from harness.remote.measurements import measuring
 from trunkline import telemetry
 from trunkline.audit import open_audit_log
 from trunkline.errors import ConfigurationError
@@ -64,6 +65,16 @@ def add_trace(page: PageMesh, number: int, *task_ids: str) -> str:
             span.attributes.add(key=key).value.string_value = value
     page.spans.add(read_records([resource]))
     return number.to_bytes(16, "big").hex()
+
+
+async def test_requests_of_the_page_are_measured_and_make_no_spans(page: PageMesh) -> None:
+    with measuring() as measured:
+        answer = await page.bridged.client.get(f"{page.bridged.url}/ui/api/sign-in")
+        assert measured.of("http.server.request.duration") == {
+            ("GET", "http", "/ui/api/sign-in", "200"): 1
+        }
+    assert answer.status_code == 200
+    assert "traceresponse" not in answer.headers
 
 
 async def test_files_need_no_credentials_and_have_strict_headers(page: PageMesh) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import aclosing, closing
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from harness.mcp.bundled_servers import only_servers
@@ -66,7 +67,8 @@ async def test_services_may_start_in_any_order(tmp_path: Path) -> None:
 async def test_tasks_of_a_killed_host_are_ended_by_another_host_and_stay_readable(
     tmp_path: Path,
 ) -> None:
-    async with hosts(tmp_path, "echo", "math") as (services, caller):
+    environment = QUICK | {"TRUNKLINE_METRICS_ADDRESS": "127.0.0.1:0"}
+    async with hosts(tmp_path, "echo", "math", environment=environment) as (services, caller):
         task_id = await caller.begin_streaming()
         await services.kill("echo")
         ended = await caller.until(task_id, has_ended)
@@ -83,6 +85,10 @@ async def test_tasks_of_a_killed_host_are_ended_by_another_host_and_stay_readabl
         assert again.partition("-")[0] != task_id.partition("-")[0]
         assert text_of(await caller.until(again, has_ended)) == "hello"
         assert await caller.until(task_id, has_ended) == ended
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            measured = (await client.get(services.metrics_urls["math"])).text.splitlines()
+        for line in ("trunkline_takeovers_total 1.0", "trunkline_takeover_time_seconds_count 1.0"):
+            assert line in measured
 
 
 async def test_a_host_with_the_same_agents_repeats_the_tasks_of_a_dead_host(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
+from harness.remote.measurements import measuring
 from harness.workflows.building import action_node, agent_node, build
 from harness.workflows.messages import serve_messages
 from trunkline import TaskContext, TaskState, agent, from_workflow
@@ -235,7 +236,16 @@ async def test_failures_are_retried_then_follow_their_edge_and_limits_end_a_run(
             slow > shout: failed
             shout > end""",
     )
-    handled_run = await run(mesh, handled)
+    with measuring() as measured:
+        handled_run = await run(mesh, handled)
+        assert measured.of("trunkline.workflow.node.duration") == {
+            ("handled", "start"): 1,
+            ("handled", "act", "failed"): 1,
+            ("handled", "wrong", "failed"): 1,
+            ("handled", "slow", "failed"): 1,
+            ("handled", "shout"): 1,
+            ("handled", "end"): 1,
+        }
     assert data(handled_run)["all"] == [
         "fail: LookupError: no such thing",
         "return_a_set: its result is not JSON: Object of type set is not JSON serializable",

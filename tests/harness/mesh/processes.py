@@ -138,6 +138,7 @@ class Services:
         self._host = host
         self.mesh_address = ""
         self.http_url = ""
+        self.metrics_urls: dict[str, str] = {}
         self.processes: dict[str, asyncio.subprocess.Process] = {}
         self._stack = stack
         self._folder = folder
@@ -173,6 +174,7 @@ class Services:
     async def ready(self, name: str, *, state: str = "ready") -> None:
         """Wait until a service that was launched is ready, or on standby."""
         values = await read_line(self.processes[name], f"{state} ")
+        self.metrics_urls[name] = values.get("metrics", "")
         match values:
             case {"mesh": address}:
                 self._addresses[name] = self.mesh_address = address

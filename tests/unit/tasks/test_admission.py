@@ -10,6 +10,7 @@ import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, message
 from harness.journal.host_death import wait_until_slots_free
+from harness.remote.measurements import measuring
 from trunkline.errors import OverloadedError
 from trunkline.tasks.admission import CompletionRate
 from trunkline.tasks.context import TaskContext
@@ -98,8 +99,11 @@ async def test_a_host_limits_its_turns_but_accepts_children(
         await release.wait()
 
     host = await open_host(define(wait), settings=TaskSettings(task_limit=3))
-    accepted, refused = await flood(host, 5)
-    assert (len(accepted), len(refused)) == (3, 2)
+    with measuring() as measured:
+        accepted, refused = await flood(host, 5)
+        assert (len(accepted), len(refused)) == (3, 2)
+        assert measured.of("trunkline.admission.refused") == {("tested", "OVERLOADED"): 2}
+        assert measured.of("trunkline.admission.running") == {("tested",): 3}
     child = message_service_pb2.Submission(parent=event_pb2.ParentTask(task_id="p"))
     assert isinstance(await host.submit("tested", message(), child), SubmitResult)
     release.set()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from harness.remote.certificates import self_signed
+from harness.remote.measurements import measuring
 from harness.remote.webhook_receiver import (
     OK,
     Answer,
@@ -132,8 +133,10 @@ async def test_other_statuses_are_failures_with_the_status(code: int) -> None:
     async def decide(_received: ReceivedPost) -> Answer:
         return status(code)
 
-    async with open_receiver(decide) as receiver:
-        result = await post_once(receiver)
+    with measuring() as measured:
+        async with open_receiver(decide) as receiver:
+            result = await post_once(receiver)
+        assert measured.of("trunkline.webhook.attempt.duration") == {("echo", str(code)): 1}
     assert result == AttemptResult(f"it answered {code}", str(code))
 
 

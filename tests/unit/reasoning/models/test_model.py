@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from harness.mesh.recorded_spans import spans_in
+from harness.remote.measurements import measuring
 from harness.remote.model_server import Call, ModelServer, Pause, Reply, model_server, refuse, say
 from trunkline import telemetry
 from trunkline.errors import ModelUnavailableError, TreeLimitError
@@ -445,7 +446,10 @@ async def test_the_tokens_of_a_reply_count_for_the_request_and_end_at_its_limit(
     model = open_test_model(server, "openai:priced")
     server.script(say("hello"))
 
-    await model.ask(QUESTION, meter=meter)
+    with measuring() as measured:
+        await model.ask(QUESTION, meter=meter)
+        assert measured.of("trunkline.model.cost") == {("openai:priced",): 50 / 1e6}
+        assert set(measured.of("gen_ai.client.token.usage").values()) == {1}
 
     assert (tree.usage.tokens, tree.usage.cost_micros) == (18, 11 * 2 + 7 * 4)
     with pytest.raises(TreeLimitError, match="tested is over the limit of tokens"):

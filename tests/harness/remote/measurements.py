@@ -1,0 +1,58 @@
+"""What this process measures while a test does something."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
+
+from trunkline.metrics.instruments import INSTRUMENTS
+
+_NOTHING: Final = 0.0
+
+
+class Measurements:
+    """The numbers of all instruments, less those of before. The count of a histogram is one."""
+
+    def __init__(self) -> None:
+        self._reader = InMemoryMetricReader()
+        self._provider = MeterProvider([self._reader], shutdown_on_exit=False)
+        meter = self._provider.get_meter("test")
+        for instrument in INSTRUMENTS:
+            instrument.connect(meter)
+        self._before = self._read()
+
+    def of(self, name: str) -> dict[tuple[str, ...], float]:
+        """Return an instrument's numbers that changed, by the values of its attributes."""
+        return {
+            values: round(number - self._before.get((found, values), _NOTHING), 9)
+            for (found, values), number in self._read().items()
+            if found == name and number != self._before.get((found, values), _NOTHING)
+        }
+
+    def close(self) -> None:
+        """Drop what is measured from now on."""
+        self._provider.shutdown()
+
+    def _read(self) -> dict[tuple[str, tuple[str, ...]], float]:
+        data = self._reader.get_metrics_data()
+        if data is None:
+            return {}
+        return {
+            (metric.name, tuple(str(value) for value in (point.attributes or {}).values())): (
+                point.value if isinstance(point, NumberDataPoint) else point.count
+            )
+            for metric in data.resource_metrics[0].scope_metrics[0].metrics
+            for point in metric.data.data_points
+        }
+
+
+@contextmanager
+def measuring() -> Iterator[Measurements]:
+    """Measure within a block, and read at any time in it."""
+    measurements = Measurements()
+    try:
+        yield measurements
+    finally:
+        measurements.close()
