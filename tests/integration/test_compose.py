@@ -1,0 +1,151 @@
+"""The services of `deploy/compose.yaml`, as processes: no container engine is needed."""
+
+import asyncio
+import base64
+import itertools
+import json
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import httpx2
+import yaml
+
+from harness.a2a.bridged_mesh import Caller
+from harness.deploy.composition import Composition, read_services
+from harness.deploy.dashboards import read_queries
+from harness.mesh.command_line import COMMAND
+from harness.mesh.processes import running_process
+from harness.remote.otlp_collector import Collected, open_collector
+from harness.remote.prometheus_server import PROGRAMS, Prometheus
+
+PATIENCE_S: Final = 120.0
+POLL_S: Final = 0.2
+SECRET: Final = f"whsec_{base64.b64encode(b'of the compose file, really').decode()}"
+QUICK: Final = {"OTEL_BSP_SCHEDULE_DELAY": "200"}
+# Panels that have data after one question, whatever it was.
+ALWAYS: Final = frozenset(
+    {
+        "Processes on the mesh",
+        "Targets down",
+        "Open tasks",
+        "Ended, by state",
+        "Events",
+        "CPU",
+        "Trunks",
+    }
+)
+
+
+async def wait_until(is_met: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again and again, as an engine runs its probes."""
+    async with asyncio.timeout(PATIENCE_S):
+        for pause_s in itertools.repeat(POLL_S):
+            if await is_met():
+                return
+            await asyncio.sleep(pause_s)
+
+
+async def succeeds(command: Sequence[str]) -> bool:
+    """Run a probe; return whether it passes."""
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+    return await process.wait() == 0
+
+
+async def set_by(environment: dict[str, str], folder: Path) -> set[str]:
+    """Return the variables that settings come from."""
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, "config", "show", "--set", "--json",
+        cwd=folder, env={**os.environ, **environment}, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    output, _ = await process.communicate()
+    return {setting["source"] for setting in json.loads(output)}
+
+
+def services_of(collected: Collected) -> set[str]:
+    """Return the services that have sent spans."""
+    return {
+        attribute.value.string_value
+        for export in collected.traces
+        for spans in export.resource_spans
+        for attribute in spans.resource.attributes
+        if attribute.key == "service.name"
+    }
+
+
+async def start_prometheus(mesh: Composition, stack: AsyncExitStack) -> Prometheus:
+    """Run the Prometheus of the compose file, which only scrapes more often."""
+    mesh.copy_mounts("prometheus")
+    file = mesh.mount("prometheus", "/etc/prometheus") / "prometheus.yml"
+    configuration = yaml.safe_load(file.read_text())
+    configuration["global"] = {"scrape_interval": "300ms", "evaluation_interval": "300ms"}
+    file.write_text(yaml.safe_dump(configuration))
+    words = (mesh.translate("prometheus", word) for word in mesh.services["prometheus"]["command"])
+    await stack.enter_async_context(
+        running_process(str(PROGRAMS / "prometheus"), *words, cwd=mesh.folder)
+    )
+    mesh.copy_mounts("grafana")
+    provisioning = mesh.mount("grafana", "/etc/grafana/provisioning")
+    datasources = yaml.safe_load((provisioning / "datasources/trunkline.yaml").read_text())
+    (url,) = (one["url"] for one in datasources["datasources"] if one["type"] == "prometheus")
+    client = await stack.enter_async_context(httpx2.AsyncClient(base_url=url, trust_env=False))
+
+    async def is_ready() -> bool:
+        try:
+            return (await client.get("/-/ready")).status_code == httpx2.codes.OK
+        except httpx2.TransportError:
+            return False
+
+    await wait_until(is_ready)
+    return Prometheus(client)
+
+
+async def test_the_composed_services_work_as_processes(tmp_path: Path) -> None:
+    services = read_services({"TRUNKLINE_WEBHOOK_SECRET": SECRET})
+    mesh = Composition(tmp_path, services)
+    async with AsyncExitStack() as stack:
+        collector = await stack.enter_async_context(open_collector())
+        mesh.set_address("collector", 4317, collector.address)
+        probes = {name: mesh.probe(name) for name in mesh.ours}
+        assert not any([await succeeds(probe) for probe in probes.values()])
+        await stack.enter_async_context(mesh.running(QUICK))
+        prometheus = await start_prometheus(mesh, stack)
+
+        environment = mesh.environment("bridge")
+        sources = await set_by(environment, mesh.current_folder("bridge"))
+        assert {name for name in environment if name.startswith("TRUNKLINE_")} <= sources
+
+        for name, probe in probes.items():
+            await wait_until(lambda probe=probe: succeeds(probe))  # type: ignore[misc]
+            assert mesh.services[name]["read_only"]
+
+        url = f"http://{mesh.published('bridge', 8000)}"
+        client = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, timeout=60))
+        task = await Caller(client, url).send("what is 15% of 240, and convert 36 USD to EUR")
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
+        assert "36" in json.dumps(task["artifacts"])
+
+        agents = {"bridge", "supervisor", "math", "currency", "tools"}
+        await collector.wait_until(lambda got: agents <= services_of(got))
+        # Prometheus scrapes them instead.
+        assert not collector.metrics
+
+        scraped = await prometheus.wait_for(
+            'up{job="trunkline"} == 1', lambda series: len(series) == len(mesh.ours)
+        )
+        assert len(scraped) == len(mesh.ours)
+        await prometheus.wait_for(
+            'sum(trunkline_tasks_ended_total{trunkline_task_state="completed"}) >= 3'
+        )
+        for query in read_queries():
+            if query.panel in ALWAYS:
+                await prometheus.wait_for(query.filled())
+            else:
+                await prometheus.query(query.filled())
+    # The root file system is read-only: all files are in the volume.
+    assert not [path for name in mesh.ours for path in mesh.current_folder(name).iterdir()]
+    assert {path.name for path in (tmp_path / "volumes/data").iterdir()} == {"identity", "mesh"}
