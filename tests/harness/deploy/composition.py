@@ -161,7 +161,7 @@ class Composition:
 
     def _source(self, service: str, inside: str) -> Path | None:
         for line in self.services[service]["volumes"]:
-            source, target, *_ = line.split(":")
+            source, target, *_ = str(line).split(":")
             if target == inside and source.startswith("."):
                 return COMPOSE.parent / source
         return None
