@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 ROOT: Final = Path(__file__).resolve().parents[2]
 PARTNERS: Final = ROOT / ".venv-partners/page/node_modules"
 SCREENSHOTS: Final = ROOT / "build/screenshots"
-CHROMIUM: Final = "/usr/bin/chromium"
+# None: the one that Playwright downloaded.
+CHROMIUM: Final = shutil.which("chromium")
 # Tests run as root in containers, without a display, and use no network.
 FLAGS: Final = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
