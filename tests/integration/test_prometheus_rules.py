@@ -28,16 +28,17 @@ RECORDINGS: Final = read_rules("recording.yml")
 TESTS: Final = yaml.safe_load((FOLDER / "alerts_test.yml").read_text(encoding="utf-8"))["tests"]
 
 
-def promtool(*arguments: str) -> None:
+def promtool(*arguments: str) -> str:
     command = [str(PROGRAMS / "promtool"), *arguments]
     done = subprocess.run(
         command, cwd=FOLDER, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_promtool_accepts_the_files_and_the_tests_of_the_alerts_pass() -> None:
-    promtool("check", "config", "prometheus.yml")
+    assert "2 rule files found" in promtool("check", "config", "prometheus.yml")
     promtool("check", "rules", "--lint-fatal", "rules/recording.yml", "rules/alerts.yml")
     promtool("test", "rules", "alerts_test.yml")
 
