@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
-from trunkline.metrics.instruments import INSTRUMENTS
+from trunkline.metrics.sdk import get_provider
 
 _NOTHING: Final = 0.0
 
@@ -17,10 +16,9 @@ class Measurements:
 
     def __init__(self) -> None:
         self._reader = InMemoryMetricReader()
-        self._provider = MeterProvider([self._reader], shutdown_on_exit=False)
-        meter = self._provider.get_meter("test")
-        for instrument in INSTRUMENTS:
-            instrument.connect(meter)
+        # The instruments stay connected to the provider of the process, for the tests after this.
+        self._provider = get_provider("test")
+        self._provider.add_metric_reader(self._reader)
         self._before = self._read()
 
     def of(self, name: str) -> dict[tuple[str, ...], float]:
@@ -32,8 +30,8 @@ class Measurements:
         }
 
     def close(self) -> None:
-        """Drop what is measured from now on."""
-        self._provider.shutdown()
+        """Stop to measure."""
+        self._provider.remove_metric_reader(self._reader)
 
     def _read(self) -> dict[tuple[str, tuple[str, ...]], float]:
         data = self._reader.get_metrics_data()
