@@ -15,7 +15,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SIZES = ((1440, 900), (360, 740))
 MOST_SCRIPT_BYTES = 300_000
-FIRST_CONTENT_MS = 1000.0
 KEY = "key-of-ann"
 OPERATOR = "key-of-operator"
 
@@ -43,19 +42,6 @@ async def test_every_view_is_accessible_and_fits(
                 )
                 assert await tab.find_barriers() == [], (path, size)
                 assert not await tab.is_wider_than_the_screen(), (path, size)
-
-
-async def test_views_show_their_first_content_soon(browser: Browser, mesh: PageMesh) -> None:
-    async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
-        await tab.go("")
-        views = await list_views(tab)
-    for path in views:
-        async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
-            await tab.go(path)
-            paint = await tab.page.evaluate(
-                """() => performance.getEntriesByName("first-contentful-paint")[0].startTime"""
-            )
-            assert paint < FIRST_CONTENT_MS, path
 
 
 async def test_the_scripts_of_all_views_are_little_to_transfer(mesh: PageMesh) -> None:
