@@ -19,7 +19,7 @@ from harness.valkey import ValkeyServer, running_valkey
 from trunkline import MeshMessage, TaskContext, agent
 from trunkline.agents.hosting import describe_host
 from trunkline.client import run_in_background
-from trunkline.errors import PeerError, PeerUnavailableError
+from trunkline.errors import ConfigurationError, PeerError, PeerUnavailableError
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.redis_records import RedisOptions
@@ -234,3 +234,16 @@ async def test_an_end_that_a_failover_lost_is_made_again(tmp_path: Path) -> None
                 # The same task, which has its outcome, long before the lease ends.
                 assert (again.key, again.task_id) == (delivery.key, "task-1")
                 await store.end(again, HANDLED)
+
+
+async def test_auto_is_not_local_beside_a_distributed_process(tmp_path: Path) -> None:
+    with running_valkey(tmp_path / "valkey") as valkey:
+        async with (
+            open_small_mesh(tmp_path) as mesh,
+            serve_messages_on(mesh, tmp_path, mode="auto", url=valkey.url),
+        ):
+            other = serve_messages_on(mesh, tmp_path / "b", mode="auto", url="redis://127.0.0.1:1")
+            with pytest.raises(ConfigurationError, match="other processes of this mesh use Redis"):
+                async with other:
+                    raise AssertionError
+            assert mesh.directory.messaging_mode() == "distributed"

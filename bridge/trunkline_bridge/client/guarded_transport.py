@@ -1,4 +1,4 @@
-"""HTTP connections of the client to hosts that somebody names: the guard checks each address."""
+"""HTTP connections of the client to hosts that a user names. A guard checks each address."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager

@@ -52,7 +52,7 @@ class InspectRequest(NamedTuple):
 
 
 class _Stopped(Exception):  # noqa: N818  it ends an inspection whose problem is reported
-    """The inspection can't go on. Its last step says why."""
+    """The inspection has ended early. Its last step says why."""
 
 
 class Report:
@@ -62,6 +62,7 @@ class Report:
     """
 
     def __init__(self) -> None:
+        # Bounded by the limits of frames and of a card's problems: observers can't wait.
         self.events: asyncio.Queue[PageEvent | None] = asyncio.Queue()
         self.has_failed = False
         self._frames = 0

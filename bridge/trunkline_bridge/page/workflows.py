@@ -1,7 +1,7 @@
 """The page's view of workflows: their versions as graphs, their differences and their runs."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.page.access import PageAccess
@@ -15,7 +15,6 @@ from trunkline_bridge.page.binding import (
 )
 from trunkline_bridge.page.tasks import render_row
 from trunkline_bridge.versions.json_values import Json
-from trunkline_bridge.workflows.catalog import PublishedWorkflow
 from trunkline_bridge.workflows.operations import (
     WorkflowOperations,
     build_input,
@@ -91,13 +90,12 @@ class PageWorkflows:
             versions = await self._operations.list_versions(caller, name)
             before = max((found for found in versions if found < new.version), default=new.version)
         old = await self._operations.get_workflow(caller, name, before)
-        lines = await self._operations.compare(caller, name, old.version, new.version)
+        found = await self._operations.compare(caller, name, old.version, new.version)
         return {
             "from": old.version,
             "to": new.version,
-            "text": "\n".join(lines),
-            "nodes": _compare(_index_nodes(old), _index_nodes(new)),
-            "edges": _compare(_index_edges(old), _index_edges(new)),
+            "text": "\n".join(found.lines),
+            **found.graph,
         }
 
     async def _start(self, caller: Caller, params: Json, path: Mapping[str, str]) -> Json:
@@ -132,34 +130,3 @@ class PageWorkflows:
         )
         tasks = [{**render_row(run.row), "workflowVersion": run.version} for run in runs]
         return {"tasks": tasks, "nextPageToken": next_page_token}
-
-
-def _index_nodes(workflow: PublishedWorkflow) -> dict[str, Json]:
-    return {node["id"]: node for node in workflow.definition["nodes"]}
-
-
-def _index_edges(workflow: PublishedWorkflow) -> dict[str, Json]:
-    """Return edges by a text. Several of one text are numbered."""
-    edges: dict[str, Json] = {}
-    for edge in workflow.definition.get("edges", ()):
-        label = f" when {edge['condition']}" if edge.get("condition") else ""
-        name = text = f"{edge['from']} -> {edge['to']}{label}"
-        number = 1
-        while name in edges:
-            number += 1
-            name = f"{text} ({number})"
-        edges[name] = edge
-    return edges
-
-
-def _compare(old: Mapping[str, Json], new: Mapping[str, Json]) -> dict[str, Sequence[Any]]:
-    """Return the items that were added, removed and changed."""
-    return {
-        "added": [item for name, item in new.items() if name not in old],
-        "removed": [item for name, item in old.items() if name not in new],
-        "changed": [
-            {"id": name, "before": old[name], "after": item}
-            for name, item in new.items()
-            if name in old and old[name] != item
-        ],
-    }

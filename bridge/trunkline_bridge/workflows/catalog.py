@@ -22,6 +22,16 @@ class PublishedWorkflow:
         return str(self.definition.get("description", ""))
 
 
+@dataclass(frozen=True, slots=True)
+class VersionDifferences:
+    """The differences of two versions of a workflow."""
+
+    lines: Sequence[str]
+    """A line for each: `+` added, `-` removed, `~` changed."""
+    graph: Mapping[str, Mapping[str, Sequence[Any]]]
+    """The `nodes` and `edges` that were `added`, `removed` and `changed`, as JSON."""
+
+
 class WorkflowCatalog(Protocol):
     """The published workflows. The calls read files, so make them in a thread.
 
@@ -47,8 +57,8 @@ class WorkflowCatalog(Protocol):
         """Return a version as Mermaid text, with the path of a run on it."""
         ...
 
-    def compare(self, name: str, old: int, new: int) -> Sequence[str]:
-        """Return a line for each difference: `+` added, `-` removed, `~` changed."""
+    def compare(self, name: str, old: int, new: int) -> VersionDifferences:
+        """Return the differences of two versions."""
         ...
 
     def roll_back(self, name: str, version: int | None = None) -> int:

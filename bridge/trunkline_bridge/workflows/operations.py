@@ -32,7 +32,11 @@ from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.stream_expiry import StreamExpiry
 from trunkline_bridge.errors import WireError, invalid_params
-from trunkline_bridge.workflows.catalog import PublishedWorkflow, WorkflowCatalog
+from trunkline_bridge.workflows.catalog import (
+    PublishedWorkflow,
+    VersionDifferences,
+    WorkflowCatalog,
+)
 
 GET_WORKFLOW: Final = "GetWorkflow"
 PAUSE_TASK: Final = "PauseTask"
@@ -122,8 +126,8 @@ class WorkflowOperations:
         """Return the versions of a workflow, oldest first."""
         return await self._read(caller, name, lambda catalog: catalog.list_versions(name))
 
-    async def compare(self, caller: Caller, name: str, old: int, new: int) -> Sequence[str]:
-        """Return the differences of two versions as lines."""
+    async def compare(self, caller: Caller, name: str, old: int, new: int) -> VersionDifferences:
+        """Return the differences of two versions."""
         return await self._read(caller, name, lambda catalog: catalog.compare(name, old, new))
 
     async def draw(

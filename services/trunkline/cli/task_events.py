@@ -92,7 +92,7 @@ async def watch_task(task_id: str, mesh: str | None, *, account: str, as_json: b
 async def _read_batches(
     task_id: str, mesh: str | None, *, account: str, follows: bool
 ) -> AsyncGenerator[event_pb2.EventBatch]:
-    """Yield the events of a task. With `follows`, a stream that is cut goes on where it was."""
+    """Yield the events of a task. With `follows`, a cut stream resumes after the last event."""
     async with open_mesh_view(mesh) as view:
         try:
             async with _open_stream(view, task_id, account=account, follows=follows) as stream:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 
@@ -34,6 +34,7 @@ from trunkline.v1 import messaging_service_pb2_grpc, registry_service_pb2
 logger = logging.getLogger(__name__)
 
 _REMOVAL_INTERVAL_S = 3600.0
+_REGISTRY_TIMEOUT_S = 5.0
 
 
 @asynccontextmanager
@@ -54,11 +55,14 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
         channels = ChannelPool.from_settings(settings, credentials)
         await stack.enter_async_context(channels)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
-        directory = Directory(channels, mesh)
+        directory = await stack.enter_async_context(Directory(channels, mesh))
+        # The mode of other processes is known then. Without the registry, nothing is.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_REGISTRY_TIMEOUT_S):
+                await directory.wait_for_change(0)
         mode = await stack.enter_async_context(add_messages(server, settings, directory))
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, STOP_GRACE_S)
-        await stack.enter_async_context(directory)
         member = registry_service_pb2.Host(
             host_id=f"messages@{advertised.with_bound_port(address)}",
             address=advertised.with_bound_port(address),
@@ -89,7 +93,10 @@ async def add_messages(
     async with AsyncExitStack() as stack:
         path = settings.data_dir / PRIVATE_FOLDER / "messages.db"
         keyring = open_if_encrypting(settings)
-        store = await stack.enter_async_context(open_store(table, path=path, keyring=keyring))
+        opening = open_store(
+            table, path=path, keyring=keyring, mesh_mode=directory.messaging_mode()
+        )
+        store = await stack.enter_async_context(opening)
         open_broker = partial(
             MessageBroker,
             directory=directory,

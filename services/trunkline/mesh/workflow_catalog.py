@@ -6,10 +6,10 @@ from pathlib import Path
 from trunkline.errors import AgentNotFoundError, ConfigurationError, InvalidArgumentError
 from trunkline.workflows.builders import workflow_to_dict
 from trunkline.workflows.definition import Workflow
-from trunkline.workflows.differences import list_differences
+from trunkline.workflows.differences import compare_graphs, list_differences
 from trunkline.workflows.drawing import RunPath, draw_mermaid
 from trunkline.workflows.versions import WorkflowVersions
-from trunkline_bridge.workflows.catalog import PublishedWorkflow
+from trunkline_bridge.workflows.catalog import PublishedWorkflow, VersionDifferences
 
 
 class DataFolderCatalog:
@@ -47,9 +47,10 @@ class DataFolderCatalog:
         """Return a version as Mermaid text, with the path of a run on it."""
         return draw_mermaid(self._load(name, version), RunPath(visited, failed))
 
-    def compare(self, name: str, old: int, new: int) -> Sequence[str]:
-        """Return a line for each difference: `+` added, `-` removed, `~` changed."""
-        return list_differences(self._load(name, old), self._load(name, new))
+    def compare(self, name: str, old: int, new: int) -> VersionDifferences:
+        """Return the differences of two versions."""
+        before, after = self._load(name, old), self._load(name, new)
+        return VersionDifferences(list_differences(before, after), compare_graphs(before, after))
 
     def roll_back(self, name: str, version: int | None = None) -> int:
         """Let new tasks take a version, by default the one before the current; return it."""

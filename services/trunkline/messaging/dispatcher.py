@@ -310,7 +310,7 @@ class Dispatcher:
                 lambda: self._store.end(delivery, state, problem=problem, replies=prepared)
             )
         except InvalidArgumentError as error:
-            # Somebody used the id of a reply before.
+            # The id of a reply belongs to another message.
             problem = problem or _note_dropped(delivery, error)
             await self._persist(lambda: self._store.end(delivery, state, problem=problem))
         instruments.DELIVERIES_ENDED.add(1, delivery.key.recipient, _STATES[state])

@@ -24,11 +24,12 @@ _ANSWER_S: Final = 5.0
 
 @asynccontextmanager
 async def open_store(
-    table: MessagingSettings, *, path: Path, keyring: Keyring | None
+    table: MessagingSettings, *, path: Path, keyring: Keyring | None, mesh_mode: str = ""
 ) -> AsyncIterator[MessageStore]:
     """Open the store that the settings choose. The choice is logged, and holds while it is open.
 
-    Its `mode` is what was chosen.
+    Its `mode` is what was chosen. `mesh_mode` is the mode of the mesh's other processes, if known:
+    beside distributed ones, `auto` does not choose the local mode, which would split conversations.
 
     Raises:
         ConfigurationError: the distributed mode has no URL, or its server does not answer.
@@ -47,6 +48,11 @@ async def open_store(
         except PeerUnavailableError as error:
             if table.mode == "distributed":
                 raise ConfigurationError("messaging.url", f"is no use: {error.problem}") from None
+            if mesh_mode == "distributed":
+                problem = (
+                    f"{error.problem}, and other processes of this mesh use Redis; start again"
+                )
+                raise ConfigurationError("messaging.url", f"is no use: {problem}") from None
             yield await _open_local(stack, table, path, keyring, str(error))
             return
         logger.info("messages.mode", extra={"mode": store.mode, "configured": table.mode})

@@ -12,6 +12,7 @@ takes the first values, up to a limit; all further ones count as one value, "oth
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,7 +48,7 @@ class Attribute:
     """Stands for all values beyond these."""
 
 
-class Instrument:
+class Instrument(ABC):
     """An instrument of the process: a name, a unit, a description, and attributes."""
 
     kind: ClassVar[str]
@@ -66,9 +67,9 @@ class Instrument:
         )
         self._known: dict[tuple[Value, ...], Mapping[str, Value]] = {}
 
+    @abstractmethod
     def connect(self, meter: "Meter") -> None:
         """Make the instrument of an SDK that measures this one."""
-        raise NotImplementedError
 
     def label(self, values: tuple[Value, ...]) -> Mapping[str, Value]:
         """Return the attributes with these values, bounded, in the order of `attributes`."""

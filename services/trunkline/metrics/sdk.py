@@ -76,7 +76,7 @@ def get_provider(service_name: str) -> "MeterProvider":
 
     provider = metrics.get_meter_provider()
     if not isinstance(provider, MeterProvider):
-        # Whoever adds a reader shuts it down.
+        # The caller that adds a reader shuts it down.
         provider = MeterProvider(resource=make_resource(service_name), shutdown_on_exit=False)
         metrics.set_meter_provider(provider)
     _connect(provider)

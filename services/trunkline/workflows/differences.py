@@ -1,4 +1,4 @@
-"""The differences of two versions of a workflow, as lines that people read."""
+"""The differences of two versions of a workflow: as lines that people read, and of their graphs."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,6 +18,27 @@ def list_differences(old: Workflow, new: Workflow) -> list[str]:
     lines += _compare_items("node", _index_nodes(before), _index_nodes(after))
     lines += _compare_items("edge", _index_edges(before), _index_edges(after))
     return lines
+
+
+def compare_graphs(old: Workflow, new: Workflow) -> dict[str, dict[str, list[Any]]]:
+    """Return the `nodes` and `edges` that were `added`, `removed` and `changed`, as JSON."""
+    before, after = workflow_to_dict(old), workflow_to_dict(new)
+    return {
+        "nodes": _group_items(_index_nodes(before), _index_nodes(after)),
+        "edges": _group_items(_index_edges(before), _index_edges(after)),
+    }
+
+
+def _group_items(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {
+        "added": [item for name, item in new.items() if name not in old],
+        "removed": [item for name, item in old.items() if name not in new],
+        "changed": [
+            {"id": name, "before": old[name], "after": item}
+            for name, item in new.items()
+            if name in old and old[name] != item
+        ],
+    }
 
 
 def _without_graph(value: Mapping[str, Any]) -> dict[str, Any]:
