@@ -1,9 +1,9 @@
 /** Messages between agents, from the bridge's public routes: pages of the list, and what changes as it changes. */
 
-import { getJson } from "../api.js";
 import { enumName } from "../format.js";
-import { useCallback, useEffect, useRef, useState } from "../vendor/preact.js";
-import { asApiError, useStream } from "./hooks.js";
+import { useEffect, useRef } from "../vendor/preact.js";
+import { useStream } from "./hooks.js";
+import { usePages } from "./pages.js";
 
 /** The path of the routes, as seen from the page's API. */
 export const MESSAGES = "../../messages";
@@ -68,70 +68,40 @@ function mergeMessages(rows, changes) {
 }
 
 /**
+ * @param {import("./pages.js").LoadedRows<StoredEnvelope>} now
+ * @param {import("./pages.js").Page<StoredEnvelope>} page
+ */
+function mergePage(now, page) {
+  if (!page.isFirst) return { rows: mergeMessages(now.rows, page.rows), next: page.next };
+  // Messages in the range of the first page that it no longer has were redriven or deleted.
+  const oldest = Number(page.rows.at(-1)?.position ?? 0);
+  const older = now.rows.filter((row) => page.next && Number(row.position) < oldest);
+  return { rows: mergeMessages(older, page.rows), next: older.length ? now.next : page.next };
+}
+
+/**
  * Loads the messages that match a filter page by page, newest first, and keeps them current.
  * @param {import("../api.js").Query | null} filter Conditions of the routes; null: nothing is loaded.
  * @param {{deadOnly?: boolean}} [options] deadOnly: with a delivery that is a dead letter.
  */
 export function useMessages(filter, { deadOnly = false } = {}) {
-  const key = JSON.stringify(filter);
-  const [state, setState] = useState({
-    rows: /** @type {StoredEnvelope[]} */ ([]),
-    next: "",
-    loading: filter !== null,
-    error: /** @type {import("../api.js").ApiError | null} */ (null),
-  });
-  const abort = useRef(new AbortController());
-  const busy = useRef(false);
+  const query = { ...filter, ...(deadOnly ? { states: "dead" } : {}), pageSize: PAGE_SIZE };
+  const list = usePages(filter && MESSAGES, query, { member: "envelopes", merge: mergePage, clearsRows: true });
+  const { rows, next, loading, error, loadMore, reload, changeRows } = list;
   const mustList = useRef(true);
-
-  const load = useCallback(
-    async (/** @type {string} */ pageToken) => {
-      const { signal } = abort.current;
-      busy.current = true;
-      setState((now) => ({ ...now, loading: true, error: null }));
-      try {
-        const query = { ...JSON.parse(key), ...(deadOnly ? { states: "dead" } : {}), pageSize: PAGE_SIZE, pageToken };
-        const page = await getJson(MESSAGES, { query, signal });
-        /** @type {StoredEnvelope[]} */
-        const found = page.envelopes ?? [];
-        setState((now) => {
-          // What the first page no longer has within its range was redriven or deleted.
-          const oldest = Number(found.at(-1)?.position ?? 0);
-          const kept = pageToken ? now.rows : now.rows.filter((row) => page.nextPageToken && Number(row.position) < oldest);
-          const next = pageToken || !kept.length ? (page.nextPageToken ?? "") : now.next;
-          return { rows: mergeMessages(kept, found), next, loading: false, error: null };
-        });
-      } catch (error) {
-        if (!signal.aborted) setState((now) => ({ ...now, loading: false, error: asApiError(error) }));
-      } finally {
-        if (!signal.aborted) busy.current = false;
-      }
-    },
-    [key, deadOnly],
-  );
-
-  useEffect(() => {
-    if (filter === null) return undefined;
-    abort.current = new AbortController();
-    const { current } = abort;
-    setState({ rows: [], next: "", loading: true, error: null });
-    void load("");
-    return () => current.abort();
-  }, [load]);
-
   const status = useStream(
     filter && `${MESSAGES}:watch`,
     (events) => {
       // A watch that begins again reports new messages since, but not the deliveries that ended meanwhile.
       if (mustList.current) {
         mustList.current = false;
-        void load("");
+        void reload();
       }
       /** @type {StoredEnvelope[]} */
       const changes = events.filter((event) => event.type === "message").map((event) => event.data);
-      setState((now) => {
-        const rows = mergeMessages(now.rows, changes);
-        return { ...now, rows: deadOnly ? rows.filter(isDead) : rows };
+      changeRows((now) => {
+        const merged = mergeMessages(now, changes);
+        return deadOnly ? merged.filter(isDead) : merged;
       });
     },
     { query: { ...filter, withDeliveries: true } },
@@ -139,10 +109,5 @@ export function useMessages(filter, { deadOnly = false } = {}) {
   useEffect(() => {
     if (status.state !== "live") mustList.current = true;
   }, [status.state]);
-
-  const { next, error } = state;
-  const loadMore = useCallback(() => {
-    if (next && !error && !busy.current) void load(next);
-  }, [next, error, load]);
-  return { ...state, status, loadMore, reload: () => load("") };
+  return { rows, next, loading, error, status, loadMore, reload };
 }

@@ -1,9 +1,9 @@
 /** Rows of tasks: pages of the list, with the changes that the stream reports. */
 
-import { getJson } from "../api.js";
 import { stateName } from "../format.js";
-import { useCallback, useEffect, useRef, useState } from "../vendor/preact.js";
-import { asApiError, useStream } from "./hooks.js";
+import { useEffect } from "../vendor/preact.js";
+import { useStream } from "./hooks.js";
+import { usePages } from "./pages.js";
 
 /**
  * @typedef {object} TaskRow
@@ -61,65 +61,32 @@ export function mergeRows(rows, changes, filter) {
 }
 
 /**
+ * Appends a page without the tasks that the list has. A first page replaces them.
+ * @param {import("./pages.js").LoadedRows<TaskRow>} now
+ * @param {import("./pages.js").Page<TaskRow>} page
+ */
+function mergePage(now, page) {
+  if (page.isFirst) return { rows: page.rows, next: page.next };
+  const known = new Set(now.rows.map((row) => row.id));
+  return { rows: [...now.rows, ...page.rows.filter((row) => !known.has(row.id))], next: page.next };
+}
+
+/**
  * Loads tasks page by page, and keeps those that are shown current.
  * @param {TaskFilter} filter
  */
 export function useTaskRows(filter) {
-  const key = JSON.stringify(filter);
-  const [state, setState] = useState({
-    rows: /** @type {TaskRow[]} */ ([]),
-    next: "",
-    loading: true,
-    error: /** @type {import("../api.js").ApiError | null} */ (null),
-  });
-  const abort = useRef(new AbortController());
-  const loadingPage = useRef(false);
-
-  const load = useCallback(
-    async (/** @type {string} */ pageToken) => {
-      const { signal } = abort.current;
-      loadingPage.current = true;
-      setState((now) => ({ ...now, loading: true, error: null }));
-      try {
-        const query = { ...JSON.parse(key), pageSize: PAGE_SIZE, pageToken };
-        const page = await getJson("tasks", { query, signal });
-        setState((now) => {
-          if (!pageToken) return { rows: page.tasks, next: page.nextPageToken ?? "", loading: false, error: null };
-          const known = new Set(now.rows.map((row) => row.id));
-          const rows = [...now.rows, ...page.tasks.filter((/** @type {TaskRow} */ row) => !known.has(row.id))];
-          return { rows, next: page.nextPageToken ?? "", loading: false, error: null };
-        });
-      } catch (error) {
-        if (!signal.aborted) setState((now) => ({ ...now, loading: false, error: asApiError(error) }));
-      } finally {
-        if (!signal.aborted) loadingPage.current = false;
-      }
-    },
-    [key],
-  );
-
-  useEffect(() => {
-    abort.current = new AbortController();
-    const { current } = abort;
-    void load("");
-    return () => current.abort();
-  }, [load]);
-
+  const list = usePages("tasks", { ...filter, pageSize: PAGE_SIZE }, { member: "tasks", merge: mergePage });
+  const { rows, next, loading, error, loadMore, retry, reload, changeRows } = list;
   const status = useStream("tasks:watch", (events) => {
     const changes = events.filter((event) => event.type === "task").map((event) => event.data);
     // The watch has missed changes.
-    if (events.some((event) => event.type === "reset")) void load("");
-    if (changes.length) setState((now) => ({ ...now, rows: mergeRows(now.rows, changes, filter) }));
+    if (events.some((event) => event.type === "reset")) void reload();
+    if (changes.length) changeRows((now) => mergeRows(now, changes, filter));
   });
-
-  const { next, error, rows } = state;
-  const loadMore = useCallback(() => {
-    if (next && !error && !loadingPage.current) void load(next);
-  }, [next, error, load]);
   // A search reads a part of the tasks at a time, which may have no match.
   useEffect(() => {
     if (!rows.length) loadMore();
   }, [rows.length, loadMore]);
-  const retry = useCallback(() => load(next), [next, load]);
-  return { ...state, status, loadMore, retry };
+  return { rows, next, loading, error, status, loadMore, retry };
 }

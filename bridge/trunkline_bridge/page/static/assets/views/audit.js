@@ -48,7 +48,7 @@ function Log({ query }) {
   const since = useMemo(() => (PERIOD_MS[period] ? new Date(Date.now() - PERIOD_MS[period]).toISOString() : ""), [period]);
   const text = (/** @type {string} */ name) => query.get(name) ?? "";
   const filter = { account: text("account"), action: text("action"), outcome: text("outcome"), task: text("task") };
-  const list = usePages("audit", "records", { ...filter, since, pageSize: PAGE_SIZE });
+  const list = usePages("audit", { ...filter, since, pageSize: PAGE_SIZE }, { member: "records", abortsOlder: true });
   /** @type {AuditRecord[]} */
   const rows = list.rows;
   const { next, loading, error, loadMore, reload } = list;

@@ -67,7 +67,7 @@ function State({ state }) {
 export default function Webhooks({ query }) {
   const state = query.get("state") ?? "";
   const taskId = query.get("taskId") ?? "";
-  const list = usePages("webhooks", "webhooks", { state, taskId });
+  const list = usePages("webhooks", { state, taskId }, { member: "webhooks", abortsOlder: true });
   /** @type {Webhook[]} */
   const rows = list.rows;
   const { next, first, loading, error, loadMore, reload } = list;
