@@ -19,7 +19,7 @@ import { hasEnded } from "../format.js";
  * @property {string} id
  * @property {string} contextId
  * @property {string} state
- * @property {string} time When it got this state.
+ * @property {string} time The timestamp of its status.
  * @property {ChatMessage | null} notice The message of the status.
  * @property {ChatMessage[]} history
  * @property {ChatArtifact[]} artifacts

@@ -1,4 +1,4 @@
-/** A conversation with one agent over A2A: it sends, follows the tasks, and finds its place again after a reload. */
+/** A conversation with one agent over A2A: it sends messages, follows their tasks, and resumes after a reload. */
 
 import { ApiError } from "../api.js";
 import { signal } from "../vendor/preact.js";
@@ -17,7 +17,7 @@ import { forgetPending, keepPending, readPending } from "./pending_message.js";
  * @property {ChatTask | null} task
  * @property {ChatMessage | null} reply
  * @property {string} error
- * @property {any} [unsent] The message that was not taken.
+ * @property {any} [unsent] The message that the bridge did not accept.
  */
 
 const USER = 1;
@@ -51,7 +51,7 @@ export class Conversation {
   constructor(agent, onTask) {
     this.agent = agent;
     this.onTask = onTask;
-    /** What is shown, oldest first. */
+    /** The exchanges that the view shows, oldest first. */
     this.exchanges = signal(/** @type {Exchange[]} */ ([]));
     this.contextId = "";
     /** True until an opened conversation is there. */
@@ -66,7 +66,7 @@ export class Conversation {
     this.streams = new Map();
   }
 
-  /** Ends all streams; the tasks go on. */
+  /** Ends all streams; the tasks continue. */
   close() {
     this.abort.abort();
   }
@@ -92,7 +92,7 @@ export class Conversation {
   }
 
   /**
-   * Loads the conversation of a task, goes on with what has not ended, and sends a message whose sending a reload cut.
+   * Loads the conversation of a task, follows its open tasks, and sends a message whose sending a reload cut.
    * @param {string} taskId Empty: a new conversation.
    */
   async open(taskId) {
@@ -186,7 +186,7 @@ export class Conversation {
   }
 
   /**
-   * Applies a stream, once a frame. Returns true if it must begin anew, because somebody else answered the task.
+   * Applies a stream, once a frame. Returns true if another client answered the task: a new stream must begin.
    * @param {string} key
    * @param {AbortSignal} signal
    * @param {AsyncIterable<any>} stream
@@ -200,7 +200,7 @@ export class Conversation {
       for await (const { payload } of stream) {
         if (signal.aborted) return false;
         const status = payload?.value?.status;
-        // Somebody has answered. The message is in the stored task only, with which the next stream begins.
+        // Another client has answered. Only the stored task has its message, and the next stream begins with that task.
         if (isWaiting && status && !isWaitingState(status.state)) return true;
         if (status) isWaiting = isWaitingState(status.state);
         if (isFirst) {

@@ -80,7 +80,7 @@ function disconnect() {
   connection = null;
 }
 
-// What one caller saw is not shown to the next.
+// The state that one caller may see is not shown to the next.
 effect(() => {
   if (phase.value !== "ready" || !session.value) {
     disconnect();

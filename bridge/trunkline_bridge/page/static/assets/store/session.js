@@ -1,4 +1,4 @@
-/** Who the caller is and what the bridge offers, from `session` and `sign-in`. */
+/** The caller's identity and permissions, and the ways to sign in, from `session` and `sign-in`. */
 
 import { ApiError, getJson, onSignInNeeded } from "../api.js";
 import { signal } from "../vendor/preact.js";
@@ -14,7 +14,7 @@ import { asApiError } from "./hooks.js";
  * @property {string} account
  * @property {string} user
  * @property {boolean} isOperator Sees the whole mesh.
- * @property {string[]} methods What the caller may do, by the names of the mesh's methods.
+ * @property {string[]} methods Names of the mesh's methods that the caller may call.
  * @property {string} defaultAgent
  * @property {string} version
  * @property {{messages: boolean, workflows: boolean, inspector: boolean}} features
@@ -29,11 +29,11 @@ import { asApiError } from "./hooks.js";
 
 /** The session; null: nobody is signed in, or it is not known yet. */
 export const session = signal(/** @type {Session | null} */ (null));
-/** What the shell shows. */
+/** The screen that the page shows: `ready` is the views. */
 export const phase = signal(/** @type {"loading" | "sign-in" | "ready" | "error"} */ ("loading"));
 /** The last error of signing in. */
 export const sessionError = signal(/** @type {ApiError | null} */ (null));
-/** How the bridge lets callers sign in. */
+/** The ways to sign in that the bridge permits. */
 export const signInWays = signal(/** @type {SignInWays | null} */ (null));
 
 onSignInNeeded(() => {
@@ -58,7 +58,7 @@ export async function openSession() {
   }
 }
 
-/** @param {ApiError | null} problem Why the last credential is not enough. */
+/** @param {ApiError | null} problem The reason why the last credential was refused. */
 async function askForCredential(problem) {
   setCredential("");
   session.value = null;

@@ -7,7 +7,7 @@ import { bytes, enumName, plural, shortCount } from "../format.js";
  * @property {number | string} sequence That it ends at: each text of a run has one.
  * @property {number | string} [epoch]
  * @property {string} time
- * @property {{agent?: string, taskId?: string, path?: string[]}} [origin] Where a forwarded event was written.
+ * @property {{agent?: string, taskId?: string, path?: string[]}} [origin] The agent and task that wrote a forwarded event.
  * @property {Record<string, any>} event
  *
  * @typedef {object} TimelineEntry
@@ -19,9 +19,9 @@ import { bytes, enumName, plural, shortCount } from "../format.js";
  * @property {string} detail
  * @property {string} icon
  * @property {import("../format.js").Tone} tone
- * @property {string} agent Who wrote it, if it was forwarded.
+ * @property {string} agent The agent that wrote a forwarded event.
  * @property {any} event The first event.
- * @property {string} [run] What later events of the same run share.
+ * @property {string} [run] The key that all events of a run share.
  * @property {number} [characters] Of a run of texts.
  */
 

@@ -26,7 +26,7 @@ import { timeNs } from "../format.js";
  * @property {SpanNode[]} children By start.
  * @property {SpanNode | null} parent
  * @property {boolean} isOrphan Its parent is not in the trace.
- * @property {number} below How many spans are below it.
+ * @property {number} below The number of spans below it.
  * @property {{from: number, to: number}[]} critical Its parts of the critical path.
  *
  * @typedef {object} Trace

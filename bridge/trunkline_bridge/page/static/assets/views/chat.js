@@ -1,4 +1,4 @@
-/** Chat: asks an agent over A2A, shows what happens meanwhile, and goes on after a reload. */
+/** Chat: asks an agent over A2A, shows the progress of its task, and continues after a reload. */
 
 import { getJson } from "../api.js";
 import { Badge, Button, Empty, ErrorState, Id, Loading, PageHeader } from "../components/basics.js";
@@ -100,7 +100,7 @@ function Thread({ conversation, taskId }) {
     const onScroll = () => {
       isAtEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END_PX;
     };
-    // What is written at the end stays in sight, unless the reader has scrolled up.
+    // New text at the end stays in sight, unless the reader has scrolled up.
     const observer = new ResizeObserver(() => {
       if (isAtEnd.current) element.scrollTop = element.scrollHeight;
     });

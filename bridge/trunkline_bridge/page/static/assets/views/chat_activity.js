@@ -1,4 +1,4 @@
-/** What a task did, as it happens: plan, routing with its reasons, tool calls, other agents, approvals. */
+/** The activity of a task as it happens: plan, routing with its reasons, tool calls, other agents, approvals. */
 
 import { Badge } from "../components/basics.js";
 import { Icon } from "../components/icons.js";
