@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from harness.a2a.bridged_mesh import open_bridged_mesh
+from harness.a2a.caller_keys import write_keys
 from harness.a2a.graphql_client import PROTOCOL, GraphQLClient, GraphQLSocket, Json
 from harness.a2a.graphql_mesh import (
     EVENTS,
@@ -25,7 +26,6 @@ from harness.a2a.graphql_mesh import (
     GraphQLMesh,
     open_graphql_mesh,
     read_to_end,
-    write_keys,
 )
 from harness.agents.teacher import teacher
 from harness.mesh.messaging import join_messages
@@ -328,7 +328,7 @@ async def test_streams_end_with_their_credential_and_with_the_bridge(
         await socket.start(WATCH, room="expiry")
         await socket.frame()
         await anext(stream)
-        write_keys(outside.keys, *(name for name in KEYS if name != "leaving"))
+        write_keys(outside.keys, {name: KEYS[name] for name in KEYS if name != "leaving"})
         (last,) = await read_to_end(stream)
         assert last["errors"][0]["extensions"]["reason"] == "UNAUTHENTICATED"
         assert await close_code(socket) == 1008

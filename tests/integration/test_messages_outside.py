@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Close
 
 from harness.a2a.bridged_mesh import BridgedMesh, Event, Stream, open_bridged_mesh
+from harness.a2a.caller_keys import key_headers, write_keys
 from harness.agents.teacher import teacher
 from harness.mesh.messaging import join_messages
 from harness.mesh.recorded_spans import spans_in
@@ -41,7 +42,6 @@ from trunkline.errors import (
 )
 from trunkline.settings import Settings
 from trunkline_bridge.edge import api_keys
-from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -71,10 +71,12 @@ class Outside:
     async def post(
         self, path: str, body: object, key: str = "ann", **extra: str
     ) -> httpx2.Response:
-        return await self.mesh.client.post(self.url + path, json=body, headers=headers(key) | extra)
+        return await self.mesh.client.post(
+            self.url + path, json=body, headers=key_headers(key) | extra
+        )
 
     async def get(self, path: str, key: str = "ann") -> httpx2.Response:
-        return await self.mesh.client.get(self.url + path, headers=headers(key))
+        return await self.mesh.client.get(self.url + path, headers=key_headers(key))
 
     async def send(self, recipient: str, text: str, **fields: str) -> Json:
         """Send a text to somebody; return the accepted message."""
@@ -98,7 +100,7 @@ class Outside:
     async def watch(self, path: str, key: str = "ann", last: str = "") -> AsyncIterator[Stream]:
         resumed = {"Last-Event-ID": last} if last else {}
         async with self.mesh.client.stream(
-            "GET", self.url + path, headers=headers(key) | resumed
+            "GET", self.url + path, headers=key_headers(key) | resumed
         ) as response:
             assert response.status_code == 200, await response.aread()
             yield Stream(response)
@@ -109,7 +111,7 @@ class Outside:
     ) -> AsyncIterator[ClientConnection]:
         """Connect to a room."""
         url = f"{self.url.replace('http', 'ws', 1)}/messages/rooms/{room}/socket{query}"
-        options = {"additional_headers": headers(key), "proxy": None, **options}
+        options = {"additional_headers": key_headers(key), "proxy": None, **options}
         async with connect(url, **options) as connection:
             yield connection
 
@@ -117,24 +119,6 @@ class Outside:
     async def client(self, key: str = "ann", url: str = "") -> AsyncIterator[Client]:
         async with Client(url or self.url, key=f"key-of-{key}") as client:
             yield client
-
-
-def headers(key: str) -> dict[str, str]:
-    return {"X-API-Key": f"key-of-{key}"}
-
-
-def write_keys(file: Path, *names: str) -> None:
-    entries = [
-        ApiKey(
-            name,
-            KEYS[name].get("account", "acme"),
-            hash_key(f"key-of-{name}"),
-            agents=KEYS[name].get("agents", ()),
-            methods=KEYS[name].get("methods", ()),
-        )
-        for name in names
-    ]
-    save_keys(file, entries)
 
 
 async def frame(connection: ClientConnection) -> Json:
@@ -175,7 +159,7 @@ async def status_of(attempt: Any) -> int:
 async def outside(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Outside]:
     folder = tmp_path_factory.mktemp("outside")
     keys = folder / "keys"
-    write_keys(keys, *KEYS)
+    write_keys(keys, KEYS)
     settings = BridgeSettings(default_agent="teacher", api_keys_file=keys)
     async with open_bridged_mesh(folder, settings) as mesh:
         await mesh.mesh.join(teacher)
@@ -343,7 +327,7 @@ async def test_rooms_have_members_and_a_history(outside: Outside) -> None:
 
 async def test_joins_and_leaves_are_audited_with_their_caller(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    write_keys(keys, "ann")
+    write_keys(keys, {"ann": {}})
     settings = BridgeSettings(default_agent="teacher", api_keys_file=keys)
     audited = Settings(data_dir=tmp_path)
     async with (
@@ -403,7 +387,7 @@ async def test_frames_of_a_room_continue_traces(
 ) -> None:
     of_the_connection, of_the_message = "a" * 32, "c" * 32
     parent = f"00-{of_the_connection}-{'b' * 16}-01"
-    extra = headers("ann") | {"traceparent": parent}
+    extra = key_headers("ann") | {"traceparent": parent}
     with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
         async with outside.socket("traced", additional_headers=extra) as ann:
             await frame(ann)
@@ -495,11 +479,11 @@ async def test_a_websocket_elsewhere_or_with_wrong_parameters_is_refused(outside
         ("/agents/teacher", 404),
         ("/messages", 404),
     ):
-        attempt = connect(base + path, additional_headers=headers("ann"), proxy=None)
+        attempt = connect(base + path, additional_headers=key_headers("ann"), proxy=None)
         assert await status_of(attempt) == status, path
     foreign = connect(
         f"{base}/messages/rooms/x/socket",
-        additional_headers=headers("ann") | {"Host": "evil.example"},
+        additional_headers=key_headers("ann") | {"Host": "evil.example"},
         proxy=None,
     )
     assert await status_of(foreign) in (400, 421)
@@ -524,7 +508,7 @@ async def test_streams_end_when_their_credential_is_refused(
     ):
         await frame(reader)
         await anext(events)
-        write_keys(outside.keys, *(name for name in KEYS if name != "leaving"))
+        write_keys(outside.keys, {name: KEYS[name] for name in KEYS if name != "leaving"})
         last = [event async for event in events][-1]
         assert (last.kind, last.response["error"]["code"]) == ("error", 401)
         close = await closing_of(reader)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.a2a.bridged_mesh import BridgedMesh, Stream, open_bridged_mesh
+from harness.a2a.caller_keys import key_headers, write_keys
 from harness.a2a.graphql_client import GraphQLClient, Json
 from harness.agents.teacher import teacher
 from harness.mesh.messaging import join_messages
@@ -17,7 +18,6 @@ from trunkline.mesh.workflow_catalog import DataFolderCatalog
 from trunkline.settings import GraphQLSettings, LimitSettings
 from trunkline.settings.limits import AccountLimitSettings
 from trunkline.workflows.definition import Workflow
-from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.settings import BridgeSettings
 
 KEYS: dict[str, Json] = {
@@ -62,8 +62,7 @@ class GraphQLMesh:
     keys: Path
 
     def at(self, key: str = "ann") -> GraphQLClient:
-        headers = {"X-API-Key": f"key-of-{key}"} if key else {}
-        return GraphQLClient(self.mesh.client, self.mesh.url, headers)
+        return GraphQLClient(self.mesh.client, self.mesh.url, key_headers(key))
 
     async def send(self, recipient: str, text: str, key: str = "ann", **fields: Any) -> Json:
         message = {"recipient": recipient, "type": "quiet", "text": text, **fields}
@@ -125,25 +124,11 @@ def flow(version: int) -> Workflow:
     )
 
 
-def write_keys(file: Path, *names: str) -> None:
-    entries = [
-        ApiKey(
-            name,
-            KEYS[name].get("account", "acme"),
-            hash_key(f"key-of-{name}"),
-            agents=KEYS[name].get("agents", ()),
-            methods=KEYS[name].get("methods", ()),
-        )
-        for name in names
-    ]
-    save_keys(file, entries)
-
-
 @asynccontextmanager
 async def open_graphql_mesh(folder: Path) -> AsyncIterator[GraphQLMesh]:
     """Open a mesh with agents, a workflow in two versions, and callers with API keys."""
     keys = folder / "keys"
-    write_keys(keys, *KEYS)
+    write_keys(keys, KEYS)
     accounts = {
         "slow": AccountLimitSettings(rate=0.001, burst=3),
         "single": AccountLimitSettings(streams=1),
