@@ -2,10 +2,9 @@
 
 import asyncio
 import base64
-import itertools
 import json
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -18,11 +17,10 @@ from harness.deploy.composition import Composition, read_services
 from harness.deploy.dashboards import read_queries
 from harness.mesh.command_line import COMMAND
 from harness.mesh.processes import running_process
+from harness.polling import poll
 from harness.remote.otlp_collector import Collected, open_collector
 from harness.remote.prometheus_server import PROGRAMS, Prometheus
 
-PATIENCE_S: Final = 120.0
-POLL_S: Final = 0.2
 SECRET: Final = f"whsec_{base64.b64encode(b'of the compose file, really').decode()}"
 QUICK: Final = {"OTEL_BSP_SCHEDULE_DELAY": "200"}
 # Panels that have data after one question, whatever it was.
@@ -37,15 +35,6 @@ ALWAYS: Final = frozenset(
         "Trunks",
     }
 )
-
-
-async def wait_until(is_met: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again and again, as an engine runs its probes."""
-    async with asyncio.timeout(PATIENCE_S):
-        for pause_s in itertools.repeat(POLL_S):
-            if await is_met():
-                return
-            await asyncio.sleep(pause_s)
 
 
 async def succeeds(command: Sequence[str]) -> bool:
@@ -100,7 +89,7 @@ async def start_prometheus(mesh: Composition, stack: AsyncExitStack) -> Promethe
         except httpx2.TransportError:
             return False
 
-    await wait_until(is_ready)
+    await poll(is_ready)
     return Prometheus(client)
 
 
@@ -120,7 +109,7 @@ async def test_the_composed_services_work_as_processes(tmp_path: Path) -> None:
         assert {name for name in environment if name.startswith("TRUNKLINE_")} <= sources
 
         for name, probe in probes.items():
-            await wait_until(lambda probe=probe: succeeds(probe))  # type: ignore[misc]
+            await poll(lambda probe=probe: succeeds(probe))  # type: ignore[misc]
             assert mesh.services[name]["read_only"]
 
         url = f"http://{mesh.published('bridge', 8000)}"

@@ -10,7 +10,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from harness.mcp.scripted_servers import AWKWARD
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.nonsense_host import nonsense_host
 from harness.mesh.processes import Services, open_services, running_mesh
+from harness.polling import poll
 from harness.promise_scale import PromiseScale, percentiles
 from harness.remote.token_issuer import write_api_keys
 from trunkline.client import ChannelPool, ToolClient, run_in_background
@@ -66,13 +67,6 @@ async def follow(url: str, text: str) -> tuple[str, str]:
                     pieces = []
                 pieces += parts
     return state, "".join(pieces)
-
-
-async def until(predicate: Callable[[], Awaitable[bool]]) -> None:
-    """Poll until the predicate is true."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not await predicate():  # noqa: ASYNC110  other processes have no event to wait for
-            await asyncio.sleep(0.05)
 
 
 # The MCP hop.
@@ -127,7 +121,7 @@ async def test_a_tool_server_that_fails_harms_no_other(tmp_path: Path) -> None:
 
         for name in ("frail", "stuck", "noisy"):
             # One after the other, because a breaker is half-open while its probe runs.
-            await until(partial(has_breaker, name, "open", is_ready=False))
+            await poll(partial(has_breaker, name, "open", is_ready=False))
         shown = await tool_servers(mesh.mesh_address)
         assert {shown[name]["state"] for name in ("frail", "stuck", "noisy")} == {
             "TOOL_SERVER_STATE_FAILED"
@@ -145,7 +139,7 @@ async def test_a_tool_server_that_fails_harms_no_other(tmp_path: Path) -> None:
         assert "tool server 'stuck' is down: it kept failing" in error
 
         sign.unlink()
-        await until(partial(has_breaker, "frail", "half-open", is_ready=True))
+        await poll(partial(has_breaker, "frail", "half-open", is_ready=True))
         assert (await tool_servers(mesh.mesh_address))["frail"]["breaker"] == "half-open"
         assert await ask(mesh.http_url, "@frail repeat hello") == ("COMPLETED", "hello")
         shown = await tool_servers(mesh.mesh_address)
@@ -171,7 +165,7 @@ async def running_trouble(folder: Path) -> AsyncIterator[Services]:
         for name in ("bridge", "supervisor", "echo", "hanger", "flapper"):
             await services.ready(name)
         async with nonsense_host(services.mesh_address, "garbler"):
-            await until(partial(are_listed, services, "garbler", "flapper"))
+            await poll(partial(are_listed, services, "garbler", "flapper"))
             yield services
 
 
@@ -251,7 +245,7 @@ async def test_the_breaker_of_a_host_goes_through_its_states(tmp_path: Path) -> 
         await services.start("registry", "registry")
         await services.start("echo", "agents", "echo")
         await services.start("bridge", "bridge", "--default", "echo")
-        await until(partial(are_listed, services, "echo"))
+        await poll(partial(are_listed, services, "echo"))
         url = services.http_url
 
         async def has_breaker(state: str) -> bool:
@@ -271,8 +265,8 @@ async def test_the_breaker_of_a_host_goes_through_its_states(tmp_path: Path) -> 
         assert await ask(url, "hello") == ("COMPLETED", "hello")
         assert await has_breaker("closed")
         await services.kill("echo")
-        await until(partial(ask_reaches, "open"))
-        await until(partial(has_breaker, "half-open"))
+        await poll(partial(ask_reaches, "open"))
+        await poll(partial(has_breaker, "half-open"))
         await services.restart("echo")
-        await until(partial(ask_reaches, "closed"))
+        await poll(partial(ask_reaches, "closed"))
         assert await ask(url, "hello again") == ("COMPLETED", "hello again")

@@ -1,9 +1,7 @@
 """A real Prometheus of `.venv-partners`, which tests start, and its query API."""
 
-import asyncio
-import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -13,10 +11,9 @@ import yaml
 
 from harness.a2a.sdk_processes import make_environment
 from harness.mesh.processes import free_address, running_process
+from harness.polling import poll
 
 PROGRAMS: Final = Path(__file__).parents[3] / ".venv-partners/bin"
-PATIENCE_S: Final = 120.0
-_POLL_S: Final = 0.1
 
 
 class Prometheus:
@@ -33,14 +30,7 @@ class Prometheus:
         self, expression: str, is_wanted: Callable[[list[dict[str, Any]]], bool] = bool
     ) -> list[dict[str, Any]]:
         """Return the series of an expression, once they are as wanted."""
-        series: list[dict[str, Any]] = []
-
-        async def has_series() -> bool:
-            series[:] = await self.query(expression)
-            return is_wanted(series)
-
-        await _wait_until(has_series)
-        return series
+        return await poll(lambda: self.query(expression), is_wanted)
 
     async def get(self, path: str, **parameters: str) -> Any:
         """Return the data of a response of the API."""
@@ -77,17 +67,8 @@ async def running_prometheus(
             except httpx2.TransportError:
                 return False
 
-        await _wait_until(is_ready)
+        await poll(is_ready)
         yield Prometheus(client)
-
-
-async def _wait_until(is_met: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again and again: Prometheus tells nobody of what it scrapes."""
-    async with asyncio.timeout(PATIENCE_S):
-        for pause_s in itertools.repeat(_POLL_S):
-            if await is_met():
-                return
-            await asyncio.sleep(pause_s)
 
 
 def _write_configuration(
