@@ -1,6 +1,5 @@
 """The page's inspector: cards, messages and streams of other agents, within its limits."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -12,15 +11,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from harness.a2a.bridged_mesh import Event, Json
 from harness.a2a.grpc_client import open_bridge_grpc
-from harness.a2a.page_accounts import PageMesh, open_page_mesh
-from harness.mesh.small_mesh import PATIENCE_S
+from harness.a2a.page_client import reason
+from harness.a2a.page_mesh import PageMesh, open_page_mesh
+from harness.polling import poll
 from harness.remote import scripted_agent as remote
 from harness.remote.scripted_agent import ScriptedAgent, scripted_agent
-from trunkline.settings import PageSettings
+from trunkline_agents.echo.agent import echo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-KEY = {"X-API-Key": "key-of-ann"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -34,10 +32,10 @@ async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageMe
             Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
         )
     )
-    settings = PageSettings(operators=("operators",), inspect_allow=("127.0.0.1",))
+    settings = {"inspect_allow": ("127.0.0.1",)}
     async with (
-        open_page_mesh(folder, page=settings, card_key=key) as mesh,
-        open_bridge_grpc(mesh.mesh),
+        open_page_mesh(folder, echo, default_agent="echo", page=settings, card_key=key) as mesh,
+        open_bridge_grpc(mesh.bridged),
     ):
         yield mesh
 
@@ -51,7 +49,7 @@ async def other() -> AsyncIterator[ScriptedAgent]:
 async def inspect(page: PageMesh, url: str, action: str = "card", **fields: object) -> list[Event]:
     """Return the events of an inspection; it has ended with `done`."""
     body = {"url": url, "action": action, **fields}
-    async with page.at("ops").events("/inspect", body, method="POST") as stream:
+    async with page.at("operator").post_stream("/inspect", **body) as stream:
         events = await stream.rest()
     assert events[-1].kind == "done", events[-1]
     return events
@@ -67,7 +65,7 @@ def frames(events: list[Event]) -> list[Json]:
 
 
 async def test_a_card_is_fetched_and_its_signature_verified(page: PageMesh) -> None:
-    events = await inspect(page, f"{page.mesh.url}/agents/echo")
+    events = await inspect(page, f"{page.bridged.url}/agents/echo")
     found = steps(events)
     assert list(found) == ["address", "fetch", "card", "signature", "interface"]
     assert all(step["ok"] for step in found.values()), found
@@ -84,8 +82,13 @@ async def test_a_card_is_fetched_and_its_signature_verified(page: PageMesh) -> N
 async def test_messages_are_sent_over_each_binding_and_version(
     page: PageMesh, binding: str, version: str, action: str
 ) -> None:
-    choice = {"binding": binding, "version": version, "text": "count 3", "headers": KEY}
-    events = await inspect(page, f"{page.mesh.url}/agents/echo", action, **choice)
+    choice = {
+        "binding": binding,
+        "version": version,
+        "text": "count 3",
+        "headers": page.at().headers,
+    }
+    events = await inspect(page, f"{page.bridged.url}/agents/echo", action, **choice)
     found = steps(events)
     assert events[-1].response == {"ok": True}, found
     assert f"{binding} {version}" in found["interface"]["detail"]
@@ -165,17 +168,17 @@ async def test_few_inspections_run_at_once_and_end_with_their_reader(
     other.on("SendMessage", remote.silence)
     body = {"url": other.url, "action": "send", "text": "hi"}
     async with AsyncExitStack() as stack:
-        openings = [page.at("ops").events("/inspect", body, method="POST") for _ in range(4)]
+        openings = [page.at("operator").post_stream("/inspect", **body) for _ in range(4)]
         streams = [await stack.enter_async_context(opening) for opening in openings]
         for stream in streams:
             assert (await anext(stream)).response["name"] == "address"
-        assert await page.at("ops").refusal("POST", "/inspect", body) == "RESOURCE_EXHAUSTED"
-    async with asyncio.timeout(PATIENCE_S):
-        # The bridge sees a moment later that the readers have left.
-        while (  # noqa: ASYNC110
-            await page.at("ops").request("POST", "/inspect", {"url": other.url})
-        ).is_error:
-            await asyncio.sleep(0.05)
+        refused = await page.at("operator").post("/inspect", **body)
+        assert reason(refused) == "RESOURCE_EXHAUSTED"
+    # The bridge sees a moment later that the readers have left.
+    await poll(
+        lambda: page.at("operator").post("/inspect", url=other.url),
+        lambda response: response.is_success,
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,23 +217,24 @@ async def test_a_card_leads_to_no_other_address(
 
 async def test_inspections_are_in_the_audit_log(page: PageMesh, other: ScriptedAgent) -> None:
     await inspect(page, other.url)
-    path = "/audit?action=agent.inspect&pageSize=1"
-    async with asyncio.timeout(PATIENCE_S):
-        # Records are written some time after the act.
-        while not (records := (await page.at("ops").get(path))["records"]):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    query = {"action": "agent.inspect", "pageSize": 1}
+    # Records are written some time after the act.
+    found = await poll(
+        lambda: page.at("operator").read("/audit", **query), lambda found: found["records"]
+    )
+    records = found["records"]
     assert records[0]["object"] == {"host": "127.0.0.1"}
-    assert records[0]["actor"]["account"] == "operators"
+    assert records[0]["actor"]["account"] == "ops"
 
 
 async def test_the_inspector_is_for_operators_who_may_send(page: PageMesh) -> None:
-    body = {"url": f"{page.mesh.url}/agents/echo"}
-    assert await page.at().refusal("POST", "/inspect", body) == "PERMISSION_DENIED"
-    reader = page.at("reading-ops")
-    async with reader.events("/inspect", body, method="POST") as stream:
+    body = {"url": f"{page.bridged.url}/agents/echo"}
+    assert reason(await page.at().post("/inspect", **body)) == "PERMISSION_DENIED"
+    reader = page.at("reading-operator")
+    async with reader.post_stream("/inspect", **body) as stream:
         assert (await stream.rest())[-1].response == {"ok": True}
     send = {**body, "action": "send", "text": "hi"}
-    assert await reader.refusal("POST", "/inspect", send) == "PERMISSION_DENIED"
+    assert reason(await reader.post("/inspect", **send)) == "PERMISSION_DENIED"
     for wrong in (
         {"url": ""},
         {"action": "delete"},
@@ -240,5 +244,5 @@ async def test_the_inspector_is_for_operators_who_may_send(page: PageMesh) -> No
         {"headers": {"Host": "x"}},
         {"headers": {"X-Key": "a\nb"}},
     ):
-        refused = await page.at("ops").refusal("POST", "/inspect", {**body, **wrong})
-        assert refused == "INVALID_PARAMS", wrong
+        refused = await page.at("operator").post("/inspect", **{**body, **wrong})
+        assert reason(refused) == "INVALID_PARAMS", wrong

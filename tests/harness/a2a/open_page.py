@@ -1,18 +1,15 @@
-"""A mesh whose page needs no credentials, so that everybody is an operator, with an audit log."""
+"""A mesh whose page needs no credentials, so that every caller is an operator."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
-from harness.agents.shop import Orders, shop
+from harness.a2a.bridged_mesh import BridgedMesh
+from harness.a2a.page_mesh import open_page_mesh
+from harness.agents.shop import Orders
 from harness.agents.stepped_agent import SteppedAgent
-from trunkline.audit import open_audit_log
-from trunkline.settings import PageSettings, Settings
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 _LOCAL = ("127.0.0.1",)
 
@@ -28,13 +25,15 @@ class OpenPage:
 
 @asynccontextmanager
 async def serve_open_page(folder: Path) -> AsyncIterator[OpenPage]:
-    """Open a mesh with the agents `echo`, `apples` and `tested`, which may call local addresses."""
-    page: dict[str, Any] = {"inspect_allow": _LOCAL}
-    settings = BridgeSettings(default_agent="echo", allow_webhook=_LOCAL, page=PageSettings(**page))
-    stepped, orders = SteppedAgent(), Orders()
-    async with (
-        open_audit_log(Settings(data_dir=folder / "data"), process="test") as audit,
-        open_bridged_mesh(folder, settings, audit=audit) as bridged,
-    ):
-        await bridged.mesh.join(echo, shop("apples", orders), stepped.agent())
-        yield OpenPage(bridged, stepped, orders)
+    """Open a page mesh with the agents `echo` and `tested`, which may call local addresses."""
+    stepped = SteppedAgent()
+    async with open_page_mesh(
+        folder,
+        echo,
+        stepped.agent(),
+        default_agent="echo",
+        api_keys_file=None,
+        allow_webhook=_LOCAL,
+        page={"inspect_allow": _LOCAL},
+    ) as page:
+        yield OpenPage(page.bridged, stepped, page.orders)
