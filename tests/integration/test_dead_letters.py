@@ -1,42 +1,15 @@
-"""Dead letters tell the agents that sent them, and replies that can't be sent harm nobody."""
+"""The mesh notifies the sender of a dead letter, and drops replies that it can't send."""
 
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
 
-import pytest
-
-from harness.mesh.messages import Attempts, open_message_mesh
+from harness.mesh.messages import Attempts, Place, open_message_mesh, plain
 from harness.mesh.small_mesh import PATIENCE_S
-from harness.valkey import ValkeyServer, running_valkey
 from trunkline import TaskContext, agent
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.store import EnvelopeFilter
 from trunkline.messaging.types import SystemMessage
 from trunkline.tasks.messages import MeshMessage
 from trunkline.v1 import envelope_pb2 as pb2
-
-Place: TypeAlias = dict[str, Any]
-"""A place where messages are stored, as settings of `[messaging]`."""
-
-
-@agent(name="plain", description="Has no handlers.")
-async def plain(task: TaskContext) -> str:
-    return f"plain heard {task.text!r}"
-
-
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
-    with running_valkey(tmp_path_factory.mktemp("valkey")) as server:
-        yield server
-
-
-@pytest.fixture(params=["local", "distributed"])
-def place(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Place:
-    """The settings of both modes: each promise holds in both."""
-    stream = f"messages-{uuid.uuid4().hex}"
-    return {"mode": request.param, "url": valkey.url, "stream": stream, "lease_s": 1}
 
 
 class Boss:
@@ -74,8 +47,8 @@ async def test_a_dead_letter_tells_the_agent_that_sent_it_once(
     ) as mesh:
         client = mesh.client()
         await client.send([build_envelope("poison", type="start", recipient="boss", id="s")])
-        told = await mesh.until(lambda each: bool(each.deliveries), type="system")
-        await mesh.ended(told.envelope.envelope_id)
+        notification = await mesh.until(lambda each: bool(each.deliveries), type="system")
+        await mesh.ended(notification.envelope.envelope_id)
         ((notice, incoming),) = boss.notices
         (job,) = await mesh.listing(type="job")
         problem = job.deliveries[0].attempts[-1].problem
@@ -83,7 +56,7 @@ async def test_a_dead_letter_tells_the_agent_that_sent_it_once(
         assert (incoming.causation_id, incoming.correlation_id) == (job.envelope.envelope_id, "s")
         assert incoming.sender == "system:mesh"
 
-        # Its own dead letter is told to nobody.
+        # The dead letter of a notice makes no further notice.
         boss.fails = True
         assert await client.redrive(EnvelopeFilter(type="job")) == 1
         await mesh.until(
@@ -118,10 +91,10 @@ async def test_an_agent_that_comes_back_without_a_handler_gets_no_notice(tmp_pat
             lambda known: "boss" not in known.list_agents(), timeout_s=PATIENCE_S
         )
         worker.gate.set()
-        told = await mesh.until(lambda each: bool(each.deliveries), type="system")
-        assert told.deliveries[0].state == pb2.DELIVERY_STATE_PENDING
+        notification = await mesh.until(lambda each: bool(each.deliveries), type="system")
+        assert notification.deliveries[0].state == pb2.DELIVERY_STATE_PENDING
         await mesh.mesh.join(silent)
-        (ended,) = (await mesh.ended(told.envelope.envelope_id)).deliveries
+        (ended,) = (await mesh.ended(notification.envelope.envelope_id)).deliveries
         assert ended.state == pb2.DELIVERY_STATE_CANCELED
 
 

@@ -2,13 +2,11 @@
 
 import asyncio
 import json
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -16,12 +14,19 @@ from opentelemetry.trace import SpanKind
 from pydantic import BaseModel
 
 from harness.mesh.identity import mesh_credentials
-from harness.mesh.messages import Attempts, MessageMesh, open_message_mesh, serve_messages_on, texts
+from harness.mesh.messages import (
+    Attempts,
+    MessageMesh,
+    Place,
+    open_message_mesh,
+    plain,
+    serve_messages_on,
+    texts,
+)
 from harness.mesh.other_identities import issue
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.remote.measurements import measuring
-from harness.valkey import ValkeyServer, running_valkey
 from trunkline import TaskContext, agent
 from trunkline.agents.hosting import describe_host
 from trunkline.audit import audit_path, open_audit_log
@@ -44,9 +49,6 @@ from trunkline.tasks.messages import MeshMessage, Reply
 from trunkline.users import User, current_user
 from trunkline.v1 import envelope_pb2 as pb2
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
-
-Place: TypeAlias = dict[str, Any]
-"""A place where messages are stored, as settings of `[messaging]`."""
 
 
 @message_type("count", version=2)
@@ -85,28 +87,10 @@ async def relay(task: TaskContext, message: MeshMessage) -> Reply:
     return Reply(f"relayed: {answer.text}", type="answer", priority="high")
 
 
-@agent(name="plain", description="Has no handlers.")
-async def plain(task: TaskContext) -> str:
-    return f"plain heard {task.text!r}"
-
-
 @pytest.fixture
 async def mesh(tmp_path: Path) -> AsyncIterator[MessageMesh]:
     async with open_message_mesh(tmp_path, teacher, plain) as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
-    with running_valkey(tmp_path_factory.mktemp("valkey")) as server:
-        yield server
-
-
-@pytest.fixture(params=["local", "distributed"])
-def place(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Place:
-    """The settings of both modes: each promise holds in both."""
-    stream = f"messages-{uuid.uuid4().hex}"
-    return {"mode": request.param, "url": valkey.url, "stream": stream, "lease_s": 1}
 
 
 async def test_a_request_gets_the_typed_reply_of_a_handler(mesh: MessageMesh) -> None:

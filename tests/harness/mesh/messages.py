@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
@@ -28,6 +28,14 @@ ENDED = frozenset(
         envelope_pb2.DELIVERY_STATE_CANCELED,
     }
 )
+
+Place: TypeAlias = dict[str, Any]
+"""A place where messages are stored, as settings of `[messaging]`."""
+
+
+@agent(name="plain", description="Has no handlers.")
+async def plain(task: TaskContext) -> str:
+    return f"plain heard {task.text!r}"
 
 
 class MessageMesh:
