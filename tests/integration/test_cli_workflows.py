@@ -16,21 +16,10 @@ from harness.a2a.sse_client import call, user_message
 from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import CompletedCommand, run_command, run_in_process
 from harness.mesh.processes import MeshProcess, running_mesh
+from harness.workflows.parrot import PARROT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PARROT = """
-name: parrot
-description: Repeats a sentence in a loud voice.
-tags: [parrot]
-nodes:
-  - {id: start, type: start}
-  - {id: ask, type: agent, agent: echo, message: "polly says ${input.text}"}
-  - {id: end, type: end, output: "${nodes.ask.text}"}
-edges:
-  - {from: start, to: ask}
-  - {from: ask, to: end}
-"""
 CALLER = """
 name: caller
 nodes:

@@ -23,6 +23,7 @@ from harness.mcp.http_server import HttpTools, http_tools
 from harness.mesh.command_line import COMMAND
 from harness.mesh.processes import MeshProcess, read_line, running_mesh, running_process
 from harness.remote.webhook_receiver import Answer, ReceivedPost, open_receiver, status
+from harness.workflows.parrot import PARROT
 
 PATIENCE_S: Final = 120.0
 _HOLD = {
@@ -33,16 +34,6 @@ _HOLD = {
         "agent": {"description": "Holds on.", "tags": ["hold"]},
     },
 }
-_WORKFLOW = """
-name: parrot
-nodes:
-  - {id: start, type: start}
-  - {id: ask, type: agent, agent: echo, message: "polly says ${input.text}"}
-  - {id: end, type: end, output: "${nodes.ask.text}"}
-edges:
-  - {from: start, to: ask}
-  - {from: ask, to: end}
-"""
 _TESTS: Final = Path(__file__).parents[2]
 
 
@@ -337,7 +328,7 @@ class MixedRuns:
 async def open_mixed_runs(folder: Path, rng: random.Random) -> AsyncIterator[MixedRuns]:
     """Run the mesh for the length of a block."""
     flow = folder / "parrot.yaml"
-    flow.write_text(_WORKFLOW)
+    flow.write_text(PARROT)
     refused: set[str] = set()
 
     async def refuse_once(received: ReceivedPost) -> Answer:
