@@ -1,4 +1,4 @@
-"""Chat in Chromium: it goes on after reloads, and says what its caller may not do."""
+"""Chat in Chromium: answers continue after reloads, and callers see what they may not do."""
 
 import re
 
@@ -44,7 +44,7 @@ async def test_a_reload_in_the_middle_of_a_stream_loses_and_doubles_nothing(
         await expect(answers).to_have_text("one two")
         stepped.write("three ")
         await expect(answers).to_have_text("one two three")
-        # A stream that is cut goes on without a reload, too.
+        # A cut stream continues without a reload, too.
         await page.context.set_offline(True)
         stepped.write("four ")
         await page.context.set_offline(False)

@@ -172,7 +172,7 @@ def test_mounted_files_exist() -> None:
 
 
 def texts_of(service: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a service is told: its command, its variables and its mounted files."""
+    """Yield the configuration of a service: its command, its variables and its mounted files."""
     yield from service.get("command", ())
     yield from service.get("environment", {}).values()
     for line in service.get("volumes", ()):

@@ -56,7 +56,7 @@ MEASURE: Final = """() => new Promise((resolve) => {
 
 
 class Load(NamedTuple):
-    """How much the mesh has."""
+    """The contents of the mesh, and the rate of its events."""
 
     tasks: int
     spans: int
@@ -66,7 +66,7 @@ class Load(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What the browser measured in a tab."""
+    """The measurements of the browser in a tab."""
 
     longest_task_ms: float
     """Of a processor's time."""

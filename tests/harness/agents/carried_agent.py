@@ -1,4 +1,4 @@
-"""Agents that call others: `carried` an agent before it counts, `caller` the tool it is told."""
+"""Agents that call: `carried` asks an agent before it counts, `caller` calls a given tool."""
 
 import asyncio
 

@@ -14,7 +14,7 @@ CONTAINERFILE: Final = ROOT / "deploy/Containerfile"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """What the last stage of a container file says about the processes of its containers."""
+    """The settings of a container's processes, from the last stage of a container file."""
 
     entrypoint: Sequence[str]
     command: Sequence[str]

@@ -1,4 +1,4 @@
-"""What is right of a trace: the parents of its spans, and the names of their attributes."""
+"""Rules of a correct trace: the parents of its spans, and the names of their attributes."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""What this process measures while a test does something."""
+"""The measurements of this process in a block of a test."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -21,7 +21,7 @@ PATIENCE_S: Final = 120.0
 
 @dataclass
 class Collected:
-    """What a collector has received."""
+    """The exports that a collector has received."""
 
     address: str = ""
     metrics: list[metrics_pb.ExportMetricsServiceRequest] = field(default_factory=list)

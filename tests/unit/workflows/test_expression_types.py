@@ -1,4 +1,4 @@
-"""What validation calls right about types does not fail by its types when it runs."""
+"""An expression whose types validation accepts does not fail by its types when it runs."""
 
 import random
 
