@@ -89,7 +89,8 @@ async def wait_for(predicate: Callable[[], bool]) -> None:
 def is_alive(pid: int) -> bool:
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
+        # It ended before the file was opened, or before it was read.
         return False
     # A zombie has ended, even if no process has reaped it.
     return status.rpartition(")")[2].split()[0] != "Z"
