@@ -17,6 +17,7 @@ import pytest
 from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
+from harness.polling import poll
 from harness.promise_scale import PromiseScale
 from harness.workflows.host import INNER, JOURNEY
 from harness.workflows.kill_points import POINTS, TURN_POINTS, kill_file
@@ -167,6 +168,14 @@ class Journey:
             signal.SIGKILL if death.point == KILLED else signal.SIGTERM,
         )
 
+    async def wait_until_doubled(self, text: str) -> None:
+        """Wait for a message of the run: it may be delivered after the run's end."""
+
+        async def read() -> list[str]:
+            return self.doubled
+
+        await poll(read, lambda doubled: text in doubled)
+
     async def say(self, task_id: str) -> None:
         """Send the message that the run waits for."""
         context_id = (await self.mesh.get_task(task_id)).task.context_id
@@ -242,6 +251,7 @@ async def test_a_killed_run_goes_on_behind_its_last_checkpoint(
         run = await journey.run(death)
 
         assert run.texts == ["42 4 6 heard"], death
+        await journey.wait_until_doubled("5")
         assert Counter(journey.doubled) == Counter(["21", "1", "2", "3", "5"]), death
         # A person is asked once.
         assert run.requests == {"shop/order": 1, "sure": 1}, death
