@@ -203,6 +203,7 @@ class Operations:
         Raises:
             WireError: the caller may not use the method at this agent (PERMISSION_DENIED).
             AgentNotFoundError: the mesh has neither the agent nor a host of the task.
+            PeerUnavailableError: the same, but not all hosts are known yet.
         """
         try:
             caller.permissions.check(caller.agent, method)
@@ -211,7 +212,7 @@ class Operations:
             raise
         try:
             self._directory.get_agent(caller.agent)
-        except AgentNotFoundError:
+        except (AgentNotFoundError, PeerUnavailableError):
             if not self._directory.knows_task_host(task_id):
                 raise
 

@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 _HOST_LEFT = (
     "the task's host has left the mesh, and no host has its journal; try again when it is back"
 )
+_HOSTS_MISSING = (
+    "it was restarted a moment ago, and not all hosts have registered again; try again in a moment"
+)
 # Journals of hosts that left, to distinguish their tasks from tasks that never existed.
 _MAX_JOURNALS = 1000
 
@@ -59,6 +62,8 @@ class Directory:
         self._problem: TrunklineError | None = None
         self._change_event = asyncio.Event()
         self._exit_stack = AsyncExitStack()
+        # After a restart of the registry, an agent or a task that no host has may still exist.
+        self._has_missing_hosts = False
         self.hosts: tuple[registry_service_pb2.Host, ...] = ()
         self.revision: int = 0
         """The number of updates so far; 0 before the first."""
@@ -84,7 +89,8 @@ class Directory:
 
         Raises:
             AgentNotFoundError: no live host has it.
-            PeerUnavailableError: the registry has not answered yet.
+            PeerUnavailableError: the registry has not answered yet, or was restarted, so that the
+                agent's host may not have registered again.
         """
         return self._find_agent(name)[1]
 
@@ -97,7 +103,8 @@ class Directory:
 
         Raises:
             TaskNotFoundError: no host seen so far serves such a journal.
-            PeerUnavailableError: the host is gone, or the registry has not answered yet.
+            PeerUnavailableError: the host is gone, the registry has not answered yet, or was
+                restarted, so that the host may not have registered again.
         """
         self._check_ready()
         journal_id = parse_journal_id(task_id)
@@ -106,6 +113,7 @@ class Directory:
                 return host
         if journal_id in self._journals:
             raise PeerUnavailableError(self._journals[journal_id], _HOST_LEFT)
+        self._check_complete()
         raise TaskNotFoundError(task_id)
 
     def knows_task_host(self, task_id: str) -> bool:
@@ -237,6 +245,7 @@ class Directory:
         self._check_ready()
         entry = self._agents.get(name)
         if entry is None:
+            self._check_complete()
             raise AgentNotFoundError(name)
         return entry
 
@@ -250,6 +259,10 @@ class Directory:
         # Before the first update, a missing agent or task may still exist.
         if self.revision == 0:
             raise self._build_error()
+
+    def _check_complete(self) -> None:
+        if self._has_missing_hosts:
+            raise PeerUnavailableError(self._registry_name, _HOSTS_MISSING)
 
     def _build_error(self) -> PeerUnavailableError:
         problem = self._problem
@@ -268,6 +281,7 @@ class Directory:
                         backoff.reset()
                         missing = _find_missing_hosts(missing, update)
                         self._channels.revoke(update.revoked_instances)
+                        self._has_missing_hosts = update.has_missing_journals
                         self._apply((*update.hosts, *missing))
                 problem: TrunklineError = PeerUnavailableError(
                     self._registry_name, "it is going away"

@@ -46,6 +46,10 @@ class OwnerTable:
         # Subjects by journal, the oldest first.
         self._owners: dict[str, str] = {} if file is None else _load(file)
 
+    def list_journals(self) -> frozenset[str]:
+        """Return the ids of the journals that have an owner."""
+        return frozenset(self._owners)
+
     def check(
         self,
         host: registry_service_pb2.Host,

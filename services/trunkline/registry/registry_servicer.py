@@ -56,6 +56,8 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         # Until then, the list is partial: hosts may not have registered again after a restart.
         self._complete_at = time.monotonic() + lease_s
         self._is_partial = True
+        # Recorded journals that no host has registered since this start.
+        self._missing_journals = self._owners.list_journals()
         self._checked_at = time.monotonic()
         self._list_revoked = list_revoked
         self._revoked: frozenset[str] = frozenset()
@@ -90,6 +92,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
             host.identity = str(identity)
             self._leases.register(host)
             await self._owners.record(host.journal_ids, identity)
+        self._missing_journals -= set(host.journal_ids)
         self._notify()
         fields = {"host_id": host.host_id, "address": host.address}
         logger.info("host.registered", extra=fields)
@@ -143,6 +146,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                     revision=sent,
                     hosts=hosts,
                     is_partial=self._is_partial,
+                    has_missing_journals=self._is_partial and bool(self._missing_journals),
                     revoked_instances=sorted(self._revoked),
                 )
             else:

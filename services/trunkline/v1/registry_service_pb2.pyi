@@ -385,11 +385,16 @@ class WatchAgentsResponse(_message.Message):
     HOSTS_FIELD_NUMBER: _builtins.int
     IS_PARTIAL_FIELD_NUMBER: _builtins.int
     REVOKED_INSTANCES_FIELD_NUMBER: _builtins.int
+    HAS_MISSING_JOURNALS_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Counts up with every change."""
     is_partial: _builtins.bool
     """The registry was started less than a lease ago: hosts that a reader knows from before may not
     have registered again yet.
+    """
+    has_missing_journals: _builtins.bool
+    """The registry was started less than a lease ago, and a journal that it recorded before has no
+    host yet: an agent or a task that no host has may exist.
     """
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Host]:
@@ -406,10 +411,11 @@ class WatchAgentsResponse(_message.Message):
         hosts: _abc.Iterable[Global___Host] | None = ...,
         is_partial: _builtins.bool = ...,
         revoked_instances: _abc.Iterable[_builtins.str] | None = ...,
+        has_missing_journals: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "is_partial", b"is_partial", "revision", b"revision", "revoked_instances", b"revoked_instances"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_missing_journals", b"has_missing_journals", "hosts", b"hosts", "is_partial", b"is_partial", "revision", b"revision", "revoked_instances", b"revoked_instances"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
