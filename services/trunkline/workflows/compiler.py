@@ -26,6 +26,7 @@ from trunkline.workflows.routing import (
     branch_end,
     find_branches,
     find_edge,
+    find_joins,
     group_edges,
 )
 
@@ -111,11 +112,9 @@ class _Compiler:
     def __init__(self, workflow: Workflow, start: str, ends: Set[str] = frozenset()) -> None:
         self._workflow = workflow
         self._ends = ends
-        self._scopes = find_branches(workflow, start).scopes
         self._outgoing = group_edges(workflow)
-        self._joins = {
-            node.id: node.join for node in workflow.nodes if isinstance(node, ParallelNode)
-        }
+        self._joins = find_joins(workflow.nodes)
+        self._scopes = find_branches(start, self._outgoing, self._joins).scopes
 
     def compile_branches(self, start: str) -> list[Branch]:
         """Compile what runs at the same time behind the start."""

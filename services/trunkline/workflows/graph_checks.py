@@ -15,7 +15,14 @@ from trunkline.workflows.definition import (
 )
 from trunkline.workflows.documents import Keys
 from trunkline.workflows.reader import WorkflowSource, suggest
-from trunkline.workflows.routing import FAILED, OK, Scope, find_edge
+from trunkline.workflows.routing import (
+    FAILED,
+    OK,
+    Scope,
+    find_branches,
+    find_edge,
+    find_joins,
+)
 
 # Words of CEL, in which expressions read `nodes.ID`.
 _CEL_WORDS: Final = frozenset(
@@ -183,11 +190,7 @@ class GraphChecks:
                 self._document.add(self.keys_of(node_id), problem)
 
     def _check_parallel(self, starts: Sequence[str]) -> None:
-        joins = {
-            node_id: node.join
-            for node_id, node in self.nodes.items()
-            if isinstance(node, ParallelNode)
-        }
+        joins = find_joins(self.nodes.values())
         is_complete = bool(starts)
         for node_id, join in joins.items():
             keys: Keys = (*self.keys_of(node_id), "join")
@@ -212,30 +215,20 @@ class GraphChecks:
             self._check_branches(starts[0], joins)
 
     def _check_branches(self, start: str, joins: Mapping[str, str]) -> None:
-        scopes: dict[str, Scope] = {start: ()}
-        pending = [start]
-        while pending:
-            node_id = pending.pop()
-            for number, (index, edge) in enumerate(self._outgoing[node_id]):
-                if edge.target not in self.nodes:
-                    continue
-                scope = scopes[node_id]
-                if node_id in joins:
-                    scope = (*scope, (node_id, number))
-                while scope and edge.target == joins[scope[-1][0]]:
-                    scope = scope[:-1]
-                known = scopes.get(edge.target)
-                if known is None:
-                    scopes[edge.target] = scope
-                    pending.append(edge.target)
-                elif known != scope:
-                    problem = (
-                        f"leads to {edge.target!r}, which is {_describe(known)}, from "
-                        f"{_describe(scope)}; branches meet only at their join"
-                    )
-                    self._document.add(("edges", index, "to"), problem)
+        outgoing = {
+            node_id: [edge for _, edge in edges] for node_id, edges in self._outgoing.items()
+        }
+        scopes, conflicts = find_branches(start, outgoing, joins)
+        for source, number, scope, other in conflicts:
+            index, edge = self._outgoing[source][number]
+            if edge.target in self.nodes:
+                problem = (
+                    f"leads to {edge.target!r}, which is {_describe(other)}, from "
+                    f"{_describe(scope)}; branches meet only at their join"
+                )
+                self._document.add(("edges", index, "to"), problem)
         for node_id, scope in scopes.items():
-            if scope and isinstance(self.nodes[node_id], EndNode):
+            if scope and isinstance(self.nodes.get(node_id), EndNode):
                 join = joins[scope[-1][0]]
                 problem = f"is an end inside a branch; lead to the join {join!r} instead"
                 self._document.add(self.keys_of(node_id), problem)

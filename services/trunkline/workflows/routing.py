@@ -1,10 +1,9 @@
 """The ways through a workflow: which edges a label opens, and the branches of parallel nodes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
-from trunkline.workflows.definition import Edge, ParallelNode, Workflow
+from trunkline.workflows.definition import Edge, Node, ParallelNode, Workflow
 
 OK: Final = "ok"
 """The label of a node that has no other one."""
@@ -25,14 +24,25 @@ def find_edge(edges: Sequence[Edge], label: str) -> Edge | None:
     return max(fitting, key=lambda edge: edge.priority, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Branches:
+class ScopeConflict(NamedTuple):
+    """An edge that leads into another branch than the one that it comes from."""
+
+    source: str
+    """The node that the edge leads out of."""
+    number: int
+    """The position of the edge among those out of this node."""
+    scope: Scope
+    """The scope that the edge arrives with."""
+    other: Scope
+    """The scope of its target, from another edge."""
+
+
+class Branches(NamedTuple):
     """The branches of a workflow's parallel nodes."""
 
     scopes: Mapping[str, Scope]
     """The branches that each reachable node is in."""
-    conflicts: Sequence[str] = field(default_factory=tuple)
-    """Nodes that are reached from within a branch and from elsewhere."""
+    conflicts: Sequence[ScopeConflict]
 
 
 def branch_end(parallel: str, number: int) -> str:
@@ -40,12 +50,15 @@ def branch_end(parallel: str, number: int) -> str:
     return f"{parallel}.{number}"
 
 
-def find_branches(workflow: Workflow, start: str) -> Branches:
-    """Follow all edges from the start, and return in which branches the nodes are."""
-    joins = {node.id: node.join for node in workflow.nodes if isinstance(node, ParallelNode)}
-    outgoing = group_edges(workflow)
+def find_branches(
+    start: str, outgoing: Mapping[str, Sequence[Edge]], joins: Mapping[str, str]
+) -> Branches:
+    """Follow all edges from the start, and return in which branches the nodes are.
+
+    `outgoing` has the edges out of each node, `joins` the join of each parallel node.
+    """
     scopes: dict[str, Scope] = {start: ()}
-    conflicts: dict[str, None] = {}
+    conflicts: list[ScopeConflict] = []
     pending = [start]
     while pending:
         node = pending.pop()
@@ -61,8 +74,13 @@ def find_branches(workflow: Workflow, start: str) -> Branches:
                 scopes[edge.target] = scope
                 pending.append(edge.target)
             elif known != scope:
-                conflicts[edge.target] = None
-    return Branches(scopes, tuple(conflicts))
+                conflicts.append(ScopeConflict(node, number, scope, known))
+    return Branches(scopes, conflicts)
+
+
+def find_joins(nodes: Iterable[Node | None]) -> dict[str, str]:
+    """Return the join of each parallel node."""
+    return {node.id: node.join for node in nodes if isinstance(node, ParallelNode)}
 
 
 def group_edges(workflow: Workflow) -> dict[str, list[Edge]]:
