@@ -4,7 +4,7 @@ import asyncio
 import random
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from harness.a2a.sse_client import (
     user_message,
 )
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
+from harness.polling import wait_for
 from trunkline.tasks.lifecycle import State
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.app import Bridge
@@ -63,7 +64,7 @@ async def whole(url: str, text: str) -> list[WireEvent]:
 
 async def wait_until_all_answered(mesh: BridgedMesh) -> None:
     """Wait until the bridge answers no more requests."""
-    await wait_until(lambda: not mesh.bridge.in_flight_count)
+    await wait_for(lambda: not mesh.bridge.in_flight_count)
 
 
 async def test_a_thousand_events_cut_anywhere_are_the_uncut_ones(bridged: BridgedMesh) -> None:
@@ -214,7 +215,7 @@ async def test_a_stalled_reader_is_waited_for_and_catches_up(bridged: BridgedMes
     )
     for _ in range(20):
         assert len(await whole(bridged.url, "count 20")) > 20
-    await wait_until(lambda: bridged.bridge.in_flight_count == 1)
+    await wait_for(lambda: bridged.bridge.in_flight_count == 1)
     size = 0
     while data := await reader.read(1 << 16):
         size += data.count(b"\ndata: ")
@@ -246,7 +247,7 @@ async def test_the_streams_of_a_stopping_bridge_resume_at_another(tmp_path: Path
                 )
                 first_event = await first(answer)
                 waiting = group.create_task(send(url, ECHO, "SendMessage", wait))
-                await wait_until(lambda: bridge.in_flight_count == 2)
+                await wait_for(lambda: bridge.in_flight_count == 2)
             events_before = [first_event, *await read(answer)]
         error = events_before[-1].response["error"]
         assert (error["code"], error["data"][0]["reason"]) == (-32000, "UNAVAILABLE")
@@ -273,13 +274,6 @@ async def the_only_task(bridged: BridgedMesh) -> str:
             listed = (await call(bridged.url, ECHO, "ListTasks", {}))["result"]["tasks"]
             if listed:
                 return str(listed[0]["id"])
-
-
-async def wait_until(predicate: Callable[[], bool]) -> None:
-    """Poll a condition for which the bridge has no event."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not predicate():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 def reset(writer: asyncio.StreamWriter) -> None:

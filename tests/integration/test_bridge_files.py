@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -13,6 +14,7 @@ import pytest_asyncio
 from harness.a2a.bridged_mesh import BridgedMesh, Json, open_bridged_mesh
 from harness.agents import file_agent
 from harness.mesh.small_mesh import PATIENCE_S
+from harness.polling import poll
 from trunkline import agent
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import part_pb2
@@ -265,8 +267,10 @@ async def test_a_file_whose_host_died_ends_early_and_is_resumed_later(
 
         await host.serve_again()
         # The bridge's timeout is short here, and its channel may be in its reconnect backoff.
-        while (answer := await _get(bridged, url, range=f"bytes={len(read)}-")).status_code == 503:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        answer = await poll(
+            partial(_get, bridged, url, range=f"bytes={len(read)}-"),
+            lambda answer: answer.status_code != 503,
+        )
         assert answer.status_code == 206
         assert bytes(read) + answer.content == expected
 

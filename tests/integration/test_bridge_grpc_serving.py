@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from harness.a2a.grpc_client import (
 )
 from harness.mesh.processes import MeshProcess, free_address, running_mesh
 from harness.mesh.small_mesh import PATIENCE_S
+from harness.polling import poll
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort
 from trunkline_agents.echo.agent import echo
@@ -144,8 +146,7 @@ async def test_stalled_clients_cost_bounded_memory(tmp_path: Path) -> None:
 async def wait_until_all_ended(stub: Any, count: int) -> None:
     """Wait until so many tasks are completed; a list is cheaper for the mesh than the tasks."""
     query = a2a_pb2.ListTasksRequest(tenant="echo", status=a2a_pb2.TASK_STATE_COMPLETED)
-    while (await stub.ListTasks(query)).total_size < count:  # noqa: ASYNC110  no event to wait for
-        await asyncio.sleep(0.05)
+    await poll(partial(stub.ListTasks, query), lambda listed: listed.total_size >= count)
 
 
 def rss_bytes(mesh: MeshProcess) -> int:

@@ -1,6 +1,5 @@
 """One server span for each A2A request, named by its method and in the caller's trace."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
 from harness.a2a.grpc_client import open_bridge_grpc, refusal, send_request
 from harness.a2a.rest_client import RestCaller, user_message
 from harness.mesh.recorded_spans import spans_in
-from harness.mesh.small_mesh import PATIENCE_S
+from harness.polling import wait_for
 from harness.remote.webhook_receiver import (
     Answer,
     ReceivedPost,
@@ -83,15 +82,8 @@ async def wait_for_spans(
     def ended_spans() -> list[ReadableSpan]:
         return [span for span in spans.get_finished_spans() if is_wanted(span)]
 
-    await wait_until(lambda: len(ended_spans()) >= count)
+    await wait_for(lambda: len(ended_spans()) >= count)
     return sorted(ended_spans(), key=lambda span: span.start_time or 0)
-
-
-async def wait_until(predicate: Callable[[], bool]) -> None:
-    """Poll a condition that has no event."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not predicate():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 def orphans(spans: InMemorySpanExporter) -> list[str]:
@@ -302,7 +294,7 @@ async def test_posts_to_webhooks_are_in_the_trace_of_their_task_and_propagate_it
             telemetry.GEN_AI_AGENT_NAME: "echo",
         }
     await of_bridge(spans, 1)
-    await wait_until(lambda: not orphans(spans))
+    await wait_for(lambda: not orphans(spans))
     ended_spans = spans.get_finished_spans()
     # The reads and records of the delivery are maintenance.
     traces = {trace.format_trace_id(span.context.trace_id) for span in ended_spans if span.context}

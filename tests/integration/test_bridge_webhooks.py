@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,7 +12,7 @@ import pytest_asyncio
 
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
 from harness.agents.stepped_agent import SteppedAgent
-from harness.mesh.small_mesh import PATIENCE_S
+from harness.polling import poll
 from harness.remote.webhook_receiver import (
     OK,
     Answer,
@@ -512,10 +513,10 @@ async def until(
 ) -> None:
     """Wait until the webhooks of a task are in a state."""
     client = mesh.mesh.directory.client_for_task(task_id)
-    async with asyncio.timeout(PATIENCE_S):
-        # The host has no event for it.
-        while any(webhook.state != state for webhook in await client.list_webhooks(task_id)):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await poll(
+        partial(client.list_webhooks, task_id),
+        lambda webhooks: all(webhook.state == state for webhook in webhooks),
+    )
 
 
 async def test_a_big_file_is_posted_as_a_url(caller: Caller, receiver: WebhookReceiver) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from harness.a2a.sse_client import SseResponse, sse, user_message
 from harness.journal.protected import new_key
-from harness.mcp.scripted_servers import wait_for
+from harness.polling import wait_for
 from harness.remote.webhook_receiver import open_receiver
 from trunkline import TaskContext, agent
 from trunkline.cli.storage import back_up_data

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import running_mesh
+from harness.polling import wait_for
 from trunkline.client import ChannelPool, ToolClient
 
 LIMIT_BYTES = 250 * 1000 * 1000
@@ -44,7 +45,6 @@ async def test_an_idle_mesh_with_all_its_processes_stays_under_250_mb(tmp_path: 
         tools = await client.wait_for_tools(timeout_s=LIMIT_S)
         assert {tool.server for tool in tools.tools} == {"currency", "math", "research"}
         # The mesh started the servers to list their tools; without calls they stop again.
-        while len(tree(mesh.process.pid)) > 1:  # noqa: ASYNC110 - no event to wait for
-            await asyncio.sleep(0.05)
+        await wait_for(lambda: len(tree(mesh.process.pid)) == 1)
         sizes = {process.name: resident_bytes(process) for process in tree(mesh.process.pid)}
     assert sum(sizes.values()) < LIMIT_BYTES, sizes

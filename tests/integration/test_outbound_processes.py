@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -13,6 +14,7 @@ import httpx2
 from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.processes import free_address, read_line, running_mesh, running_process
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
+from harness.polling import poll
 from harness.remote.scripted_agent import (
     artifact,
     chunk,
@@ -85,9 +87,9 @@ async def test_a_remote_agent_unreachable_at_the_start_joins_later(tmp_path: Pat
         async with scripted_agent(port=int(address.rpartition(":")[2])) as agent:
             agent.on(STREAM, stream(task(), chunk("one"), status("COMPLETED")))
             card_url = f"{url}/.well-known/agent-card.json"
-            # Other processes have no event to wait for.
-            while (found := await client.get(card_url)).status_code == 404:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+            found = await poll(
+                partial(client.get, card_url), lambda found: found.status_code != 404
+            )
             card = found.json()
             assert (card["name"], card["description"]) == ("far", "Answers by a script.")
             message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}

@@ -14,6 +14,7 @@ from typing import Any
 from harness.mcp.scripted_servers import AWKWARD
 from harness.mesh.bundled_cards import load_spec
 from harness.mesh.identity import mesh_credentials
+from harness.polling import wait_for
 from trunkline.agents.tool_skills import follow_tools
 from trunkline.calls.tool_source import MeshTools
 from trunkline.client import ChannelPool, Directory, RegistryClient
@@ -300,9 +301,9 @@ async def test_canceling_the_task_cancels_the_tool(tmp_path: Path) -> None:
     async with mesh(tmp_path, awkward=awkward(hang=hang), **ONE_SERVER_ONLY) as running:
         task_id = await running.begin("awkward", "hang")
         await running.until(task_id, lambda now: bool(now.tool_calls))
-        await becomes((tmp_path / "began").exists)
+        await wait_for((tmp_path / "began").exists)
         end = await running.host.cancel(task_id, account="anonymous")
-        await becomes((tmp_path / "canceled").exists)
+        await wait_for((tmp_path / "canceled").exists)
     assert state_of(end) == State.TASK_STATE_CANCELED
     assert end.tool_calls[0].finished.is_error
 
@@ -320,7 +321,7 @@ async def test_the_tasks_deadline_ends_the_tool(tmp_path: Path) -> None:
             assert state_of(end) == State.TASK_STATE_FAILED
             # On a slow machine the deadline may pass before the tool begins.
             given_s *= 2
-        await becomes((tmp_path / "canceled").exists)
+        await wait_for((tmp_path / "canceled").exists)
 
 
 async def test_for_an_empty_message_the_agent_asks_for_a_question(tmp_path: Path) -> None:
@@ -335,13 +336,6 @@ async def test_tasks_that_run_at_once_do_not_mix(tmp_path: Path) -> None:
     async with opening as running, asyncio.TaskGroup() as group:
         calls = [group.create_task(running.ask("awkward", f"repeat text {n}")) for n in range(40)]
     assert [answer_of(call.result()) for call in calls] == [f"text {n}" for n in range(40)]
-
-
-async def becomes(is_so: Callable[[], bool]) -> None:
-    """Poll a condition that another process fulfils."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def test_a_card_has_the_skills_of_its_tools_also_before_their_server_has_started(

@@ -28,6 +28,7 @@ from harness.mesh.host_processes import (
 )
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import open_services, running_mesh
+from harness.polling import wait_for
 from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.errors import AgentNotFoundError, PeerError, PeerUnavailableError
 from trunkline.v1 import task_pb2
@@ -191,8 +192,7 @@ async def test_hosts_return_to_a_restarted_registry_without_a_gap(tmp_path: Path
             ended = await caller.until(task_id, has_ended)
             await caller.begin("hello", agent="echo")
             await wait_until_settled(RegistryClient(channels.get(services.mesh_address)))
-            while not pictures:  # noqa: ASYNC110 - the task is its own watcher
-                await asyncio.sleep(POLL_S)
+            await wait_for(lambda: bool(pictures))
             looking.cancel()
         assert text_of(ended) == WHOLE
         assert pictures

@@ -20,10 +20,10 @@ import pytest_asyncio
 
 from harness.a2a.sdk_processes import make_environment
 from harness.mcp.bundled_servers import only_servers
-from harness.mcp.scripted_servers import wait_for
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address, running_mesh, running_process
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh
+from harness.polling import wait_for
 from trunkline.client import ChannelPool
 from trunkline.client.artifacts import ArtifactClient, parse_reference
 from trunkline.client.services import ToolClient

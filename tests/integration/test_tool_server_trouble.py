@@ -17,10 +17,10 @@ from harness.mcp.scripted_servers import (
     call,
     running,
     script,
-    wait_for,
     wait_for_file,
     wait_until,
 )
+from harness.polling import wait_for
 from trunkline.client import BreakerSettings
 from trunkline.errors import (
     PeerProtocolError,

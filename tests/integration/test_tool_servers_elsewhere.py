@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.mcp.http_server import HttpTools, http_tools, serving
-from harness.mcp.scripted_servers import QUICK, READY_TIMEOUT_S, call, running, wait_for, wait_until
+from harness.mcp.scripted_servers import QUICK, READY_TIMEOUT_S, call, running, wait_until
 from harness.mesh.processes import free_address
+from harness.polling import wait_for
 from harness.remote.certificates import self_signed
 from harness.remote.socket_server import Serve, listening
 from trunkline.errors import ToolNotFoundError, ToolServerUnavailableError

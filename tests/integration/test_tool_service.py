@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from harness.mcp.scripted_servers import awkward
 from harness.mesh.identity import mesh_credentials
+from harness.polling import wait_for
 from trunkline import telemetry
 from trunkline.client import ChannelPool, ToolClient
 from trunkline.errors import (
@@ -75,13 +76,6 @@ async def call(
     request.arguments.update(arguments)
     async with asyncio.timeout(TIMEOUT_S), client.call_tool(request) as responses:
         return [response async for response in responses]
-
-
-async def becomes(is_so: Callable[[], bool]) -> None:
-    """Poll a condition that another process fulfils."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -174,9 +168,9 @@ async def test_closing_a_call_cancels_the_tool(tmp_path: Path) -> None:
     async with client_of(awkward=AWKWARD) as client:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(call(client, "hang", marks=str(tmp_path)))
-            await becomes((tmp_path / "began").exists)
+            await wait_for((tmp_path / "began").exists)
             task.cancel()
-        await becomes((tmp_path / "canceled").exists)
+        await wait_for((tmp_path / "canceled").exists)
         (response,) = await call(client, "repeat", text="still here")
     assert response.result.content[0].text == "still here"
 
@@ -194,7 +188,7 @@ async def test_the_deadline_in_the_request_ends_the_call(tmp_path: Path) -> None
         with pytest.raises(PeerTimeoutError):
             async with client.call_tool(request) as responses:
                 await anext(responses)
-        await becomes((tmp_path / "canceled").exists)
+        await wait_for((tmp_path / "canceled").exists)
 
 
 async def test_a_call_is_one_trace_into_the_server_and_maintenance_has_none(

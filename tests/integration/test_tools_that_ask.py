@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.mcp import asking_server
-from harness.mcp.scripted_servers import QUICK, asking_over_http, wait_for
+from harness.mcp.scripted_servers import QUICK, asking_over_http
+from harness.polling import wait_for
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
 from trunkline.v1 import tool_service_pb2

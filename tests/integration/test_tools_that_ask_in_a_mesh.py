@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from harness.mcp.bundled_servers import only_servers
-from harness.mcp.scripted_servers import asking_over_http, wait_for
+from harness.mcp.scripted_servers import asking_over_http
 from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_command, start_command
 from harness.mesh.processes import MeshProcess, running_mesh
+from harness.polling import wait_for
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.tasks.lifecycle import TERMINAL, State

@@ -23,11 +23,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from harness.mcp.scripted_servers import wait_for
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import issue
 from harness.mesh.processes import free_address
 from harness.mesh.recorded_spans import forget_provider
+from harness.polling import wait_for
 from trunkline import telemetry
 from trunkline.client import ChannelPool, TraceClient
 from trunkline.errors import InvalidArgumentError, OverloadedError, TraceNotFoundError

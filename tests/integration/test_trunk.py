@@ -17,11 +17,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from harness.agents.inline_agents import NOTHING, define, message, texts
-from harness.mcp.scripted_servers import wait_for
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.nonsense_host import serving_nonsense
 from harness.mesh.processes import free_address
 from harness.mesh.recorded_spans import spans_in
+from harness.polling import wait_for
 from trunkline import telemetry
 from trunkline.client import BreakerSettings, ChannelPool, HostClient, MeshChannel
 from trunkline.client.trunk import REQUEST_BYTES

@@ -22,6 +22,7 @@ from harness.hostile.http_requests import Hostile
 from harness.hostile.valid_grpc_calls import V1
 from harness.hostile.valid_http_calls import Targets
 from harness.mesh.processes import MeshProcess, running_mesh
+from harness.polling import wait_for
 from harness.promise_scale import PromiseScale, percentiles
 
 MIB = 1024 * 1024
@@ -53,9 +54,7 @@ def measure(mesh: MeshProcess) -> ProcessResources:
 
 async def released(mesh: MeshProcess, before: ProcessResources, *, spare: int = 10) -> None:
     """Wait until the number of open files is back to that of `before`, plus a few spare ones."""
-    async with asyncio.timeout(PATIENCE_S):
-        while measure(mesh).files > before.files + spare:  # noqa: ASYNC110  no event to wait for
-            await asyncio.sleep(0.05)
+    await wait_for(lambda: measure(mesh).files <= before.files + spare)
 
 
 async def new_targets(mesh: MeshProcess) -> Targets:

@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from redis.asyncio import Redis
 from harness.mesh.host_processes import QUICK
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import Services, open_services
+from harness.polling import poll
 from harness.promise_scale import PromiseScale
 from harness.valkey import ValkeyServer, running_valkey
 from trunkline.client import ChannelPool, Directory
@@ -260,8 +262,7 @@ async def test_a_delivery_at_a_host_that_died_without_tasks_is_made_at_the_next_
         services.stop("worker-a")
         job = build_envelope("0 1", type="job", recipient="worker-a", correlation_id="c", id="m")
         await client.send([job])
-        while not (await client.get("m")).deliveries[0].attempts:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        await poll(partial(client.get, "m"), lambda stored: stored.deliveries[0].attempts)
         await services.kill("worker-a")
         # The other worker, which has another agent, takes the journal.
         await directory.wait_until(

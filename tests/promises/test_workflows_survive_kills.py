@@ -17,7 +17,7 @@ import pytest
 from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
-from harness.polling import poll
+from harness.polling import wait_for
 from harness.promise_scale import PromiseScale
 from harness.workflows.host import INNER, JOURNEY
 from harness.workflows.kill_points import POINTS, TURN_POINTS, kill_file
@@ -99,9 +99,7 @@ class Journey:
         except TimeoutError:
             raise AssertionError((death, task_id, self.lines("hosts")[hosts:])) from None
         # A host may also die behind the end of a run.
-        async with asyncio.timeout(_PATIENCE_S):
-            while len(self.lines("hosts")) == hosts:  # noqa: ASYNC110  a file of a process
-                await asyncio.sleep(0.02)
+        await wait_for(lambda: len(self.lines("hosts")) > hosts)
         assert len(self.lines("hosts")) == hosts + 1, death
         ended, events = await self.read(task_id)
         assert ended.task.status.state == State.TASK_STATE_COMPLETED, (death, status_texts(ended))
@@ -167,14 +165,6 @@ class Journey:
             int(self.lines("hosts")[-1]),
             signal.SIGKILL if death.point == KILLED else signal.SIGTERM,
         )
-
-    async def wait_until_doubled(self, text: str) -> None:
-        """Wait for a message of the run: it may be delivered after the run's end."""
-
-        async def read() -> list[str]:
-            return self.doubled
-
-        await poll(read, lambda doubled: text in doubled)
 
     async def say(self, task_id: str) -> None:
         """Send the message that the run waits for."""
@@ -251,7 +241,8 @@ async def test_a_killed_run_goes_on_behind_its_last_checkpoint(
         run = await journey.run(death)
 
         assert run.texts == ["42 4 6 heard"], death
-        await journey.wait_until_doubled("5")
+        # The message of a run may be delivered after its end.
+        await wait_for(lambda: "5" in journey.doubled)
         assert Counter(journey.doubled) == Counter(["21", "1", "2", "3", "5"]), death
         # A person is asked once.
         assert run.requests == {"shop/order": 1, "sure": 1}, death

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.mcp import asking_server
 from harness.mesh.processes import free_address, running_process
+from harness.polling import wait_for
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig
 from trunkline.v1 import tool_service_pb2
@@ -77,13 +78,6 @@ async def wait_for_file(path: Path) -> None:
 
 async def wait_for_exit(pid: int) -> None:
     await wait_for(lambda: not is_alive(pid))
-
-
-async def wait_for(predicate: Callable[[], bool]) -> None:
-    """Poll a condition that another process fulfils."""
-    async with asyncio.timeout(READY_TIMEOUT_S):
-        while not predicate():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:

@@ -15,8 +15,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, MessagesState, StateGraph
 
 from harness.mcp import asking_server
-from harness.mcp.scripted_servers import asking_over_http, wait_for
+from harness.mcp.scripted_servers import asking_over_http
 from harness.mesh.processes import free_address
+from harness.polling import wait_for
 from trunkline import TaskContext, TaskState, agent, from_langgraph
 from trunkline.testing import Mesh, mesh
 from trunkline.v1 import part_pb2

@@ -1,13 +1,13 @@
 """Children that can't be reached at the end of their parent are canceled later."""
 
 import asyncio
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from harness.agents.inline_agents import OpenHost, define, message
 from harness.journal.host_death import kill_host, wait_until_slots_free
+from harness.polling import wait_for
 from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
@@ -62,13 +62,6 @@ async def call_child(task: TaskContext) -> None:
 
 
 PARENT = define(call_child)
-
-
-async def wait_for(condition: Callable[[], bool]) -> None:
-    """Poll until the condition is true."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():  # noqa: ASYNC110  the journal is polled
-            await asyncio.sleep(0.01)
 
 
 async def start_task(host: TaskHost, text: str) -> str:

@@ -9,8 +9,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, message, status_texts, texts
 from harness.journal.host_death import kill_host
-from harness.mcp.scripted_servers import wait_for
 from harness.mesh.recorded_spans import spans_in
+from harness.polling import wait_for
 from trunkline import telemetry
 from trunkline.agents import FunctionAgent
 from trunkline.errors import TaskNotFoundError
