@@ -1,19 +1,27 @@
 """Reads the answer of a child: its artifacts, and its text while it is written."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, TypeAlias
+from typing import Final
 
+from trunkline.calls.given_text import GivenText
 from trunkline.calls.outcome import Outcome
 from trunkline.journal.fold import Fold
 from trunkline.task_states import TaskState
 from trunkline.tasks.calls import AgentAnswer
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 
-Pieces: TypeAlias = asyncio.Queue[str | None]
 _DRAFT: Final = event_pb2.ARTIFACT_KIND_DRAFT
 _SYNTHESIS: Final = event_pb2.ARTIFACT_KIND_SYNTHESIS
+
+
+class Pieces(asyncio.Queue[str | None]):
+    """The text of a child while it is written, for one reader. None is its end."""
+
+    def __init__(self, max_pieces: int) -> None:
+        super().__init__(max_pieces)
+        self.given = GivenText()
 
 
 class AnswerReader:
@@ -46,6 +54,11 @@ class AnswerReader:
         self._fold = Fold(self._child_id, snapshot)
         self._turn_start = 0 if snapshot is None else snapshot.sequence
         self._is_turn = snapshot is not None
+        if self._pieces is not None and snapshot is not None:
+            for artifact in snapshot.task.artifacts:
+                self._pieces.given.skip(
+                    artifact.artifact_id, [part.text for part in artifact.parts]
+                )
 
     def has_all(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
         """Return True if the child has not written anything."""
@@ -59,13 +72,13 @@ class AnswerReader:
     def take_now(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
         """Take a batch of text."""
         self._apply(batch)
-        if self._pieces is not None and (text := self._collect_text(batch)):
+        if self._pieces is not None and (text := self._collect_text(batch, self._pieces.given)):
             self._pieces.put_nowait(text)
 
     async def take(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
         """Take a batch."""
         self._apply(batch)
-        if self._pieces is None or not (text := self._collect_text(batch)):
+        if self._pieces is None or not (text := self._collect_text(batch, self._pieces.given)):
             return
         if self._pieces.full() and self._waiting is not None:
             with self._waiting():
@@ -120,16 +133,24 @@ class AnswerReader:
                 self._drafts.add(event.delta.artifact_id)
         self._fold.apply(batch)
 
-    def _collect_text(self, batch: event_pb2.EventBatch) -> str:
-        """Return the text that the child itself wrote in a batch; drafts are written again."""
-        if not self._is_turn or batch.header.origin.task_id:
+    def _collect_text(self, batch: event_pb2.EventBatch, given: GivenText) -> str:
+        """Return the text that the reader gets of what the child itself wrote in a batch."""
+        if batch.header.origin.task_id:
             return ""
-        return "".join(
-            text
-            for event in batch.events
-            if event.HasField("delta") and event.delta.artifact_id not in self._drafts
-            for text in (*event.delta.texts, event.delta.part.text)
-        )
+        return "".join(self._list_texts(batch, given))
+
+    def _list_texts(self, batch: event_pb2.EventBatch, given: GivenText) -> Iterator[str]:
+        for event in batch.events:
+            if event.HasField("rewound"):
+                remains = event.rewound.remains
+                given.cut(remains.artifact_id, "".join(part.text for part in remains.parts))
+            # Drafts are written again.
+            elif event.HasField("delta") and event.delta.artifact_id not in self._drafts:
+                texts = (*event.delta.texts, event.delta.part.text)
+                if self._is_turn:
+                    yield given.add(event.delta.artifact_id, texts)
+                else:
+                    given.skip(event.delta.artifact_id, texts)
 
 
 def _is_synthesis(info: snapshot_pb2.ArtifactInfo) -> bool:

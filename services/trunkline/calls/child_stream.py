@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
 from trunkline.calls.answer_reader import Pieces
-from trunkline.errors import UnsupportedOperationError
+from trunkline.errors import AgentCallError, UnsupportedOperationError
 from trunkline.task_states import TaskState
 from trunkline.tasks.calls import AgentAnswer
 
@@ -19,7 +19,7 @@ class ChildStream:
     def __init__(self, ask: Callable[[Pieces], Coroutine[Any, Any, AgentAnswer]]) -> None:
         """`ask` makes the call and puts the text to a queue."""
         self._ask = ask
-        self._pieces: Pieces = asyncio.Queue(_MAX_PIECES)
+        self._pieces = Pieces(_MAX_PIECES)
         self._call: asyncio.Task[None] | None = None
         self._answer: AgentAnswer | None = None
         self._failure: BaseException | None = None
@@ -42,6 +42,7 @@ class ChildStream:
             yield piece
         if self._failure is not None:
             raise self._failure
+        self._check_given()
         # The text of a direct reply or of a status, or one that another agent wrote.
         if is_empty and self._answer is not None and self._answer.state is TaskState.COMPLETED:
             yield self._answer.text
@@ -51,6 +52,21 @@ class ChildStream:
         if self._call is not None:
             self._call.cancel()
             await asyncio.wait([self._call])
+
+    def _check_given(self) -> None:
+        """Raise an error if the text that was given is not that of the answer."""
+        answer = self._answer
+        if (
+            answer is None
+            or answer.state is not TaskState.COMPLETED
+            or not self._pieces.given.is_stale
+        ):
+            return
+        text = (
+            f"agent {answer.agent!r} ran again and wrote something else than it had streamed; "
+            "the answer of the stream has all of it"
+        )
+        raise AgentCallError(answer.agent, answer.state, text, answer.task_id)
 
     async def _run(self) -> None:
         try:

@@ -62,7 +62,12 @@ class AgentStream(Protocol):
     """The text of an agent while it is written. Can be iterated once."""
 
     def __aiter__(self) -> AsyncIterator[str]:
-        """Yield the text in pieces. At the end raises what `TaskContext.ask` raises."""
+        """Yield the text in pieces. At the end raises what `TaskContext.ask` raises.
+
+        Text that the agent writes again, because its host died, is not yielded again. If it writes
+        something else then, nothing more is yielded, and AgentCallError is raised at the end;
+        `answer` has the whole text.
+        """
 
     @property
     def answer(self) -> AgentAnswer:
