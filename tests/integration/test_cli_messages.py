@@ -21,6 +21,12 @@ async def teacher(task):
     return "hello"
 
 
+@agent(description="Answers a part.")
+async def half(task):
+    await task.mark_partial()
+    return "the first half"
+
+
 @teacher.on(EvaluationRequest)
 async def evaluate(task, request):
     if request.context == "fail":
@@ -37,7 +43,9 @@ async def test_messages_and_rooms_from_a_shell(
     monkeypatch.setattr(commands, "run", work.append)
     command = typer.main.get_command(app)
     (tmp_path / "school.py").write_text(AGENT)
-    async with running_mesh(tmp_path, "--agent", "school:teacher") as mesh:
+    async with running_mesh(
+        tmp_path, "--agent", "school:teacher", "--agent", "school:half"
+    ) as mesh:
 
         async def run(*words: str, expected: ExitCode = ExitCode.OK) -> str:
             """Run a command in the loop of the test; return its output."""
@@ -50,6 +58,11 @@ async def test_messages_and_rooms_from_a_shell(
         request = ("--type", "evaluation_request")
         reply = json.loads(await run("messages", "request", "teacher", draft, *request))
         assert reply["approved"] is True
+        part = await run("messages", "request", "half", "go", expected=ExitCode.PARTIAL)
+        assert part == "the first half\n"
+        words = ("messages", "request", "half", "go", "--json")
+        part_json = json.loads(await run(*words, expected=ExitCode.PARTIAL))
+        assert part_json["metadata"] == {"trunkline/outcome": "partial"}
         assert await run("rooms", "join", "class", "teacher") == "class: teacher\n"
         sent = await run("messages", "send", "room:class", "hi", "--type", "note", "--json")
         message_id = json.loads(sent)["envelope"]["envelope_id"]

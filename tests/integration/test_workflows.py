@@ -16,7 +16,7 @@ from trunkline import TaskContext, TaskState, agent, from_workflow
 from trunkline.errors import ConfigurationError, UnsupportedOperationError
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.store import EnvelopeFilter
-from trunkline.task_states import PAUSED_KEY
+from trunkline.task_states import PAUSED_KEY, find_outcome
 from trunkline.tasks.content import to_json
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.testing import mesh as open_mesh
@@ -574,6 +574,42 @@ async def test_a_workflow_runs_another_one_of_a_version(mesh: SmallMesh, helpers
 
     assert data(ended) == {"n": 42}, status_texts(ended)
     assert [child.started.agent for child in ended.children] == ["inner", "inner"]
+
+
+async def test_a_run_is_partial_if_the_last_answer_of_a_node_is(mesh: SmallMesh) -> None:
+    @agent(name="half", description="Answers a part at first.")
+    async def half(task: TaskContext) -> str:
+        if task.text != "again":
+            await task.mark_partial()
+        return "again"
+
+    await mesh.join(half)
+    edges = "start > before > join > end"
+    inner = build("inner", agent_node("before", "half"), action_node("join"), edges=edges)
+    outer = build(
+        "outer",
+        {"id": "one", "type": "workflow", "workflow": "inner", "inputs": {"text": "${last.text}"}},
+        edges="start > one > end",
+    )
+    looped = build(
+        "looped",
+        agent_node("ask", "half"),
+        {
+            "id": "check",
+            "type": "condition",
+            "cases": [{"label": "again", "when": "steps < 4"}],
+            "otherwise": "done",
+        },
+        edges="""
+            start > ask > check
+            check > ask: again
+            check > end: done
+        """,
+    )
+    ends = [await run(mesh, workflow) for workflow in (inner, outer, looped)]
+    assert [texts(end) for end in ends] == [["again"]] * 3
+    outcomes = [find_outcome(end.task.status.state, end.task.metadata) for end in ends]
+    assert outcomes == ["partial", "partial", "complete"]
 
 
 async def test_a_paused_run_begins_no_node_and_one_that_waits_stays_paused(

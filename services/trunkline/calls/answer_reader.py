@@ -103,6 +103,7 @@ class AnswerReader:
             text=outcome.text,
             parts=parts,
             artifacts=artifacts,
+            outcome=outcome.task_outcome,
         )
 
     def _list_artifacts(self) -> list[artifact_pb2.Artifact]:

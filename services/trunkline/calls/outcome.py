@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from trunkline.task_states import StateValue
+from trunkline.task_states import StateValue, TaskOutcome
 from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.v1 import part_pb2, tree_pb2
 
@@ -43,6 +43,15 @@ class Outcome:
     """True if its text came as the last status or a direct reply, and is in no artifact."""
     usage: tree_pb2.TreeUsage | None = None
     """The usage of the child and the tasks below it; None: it did not report that."""
+
+    @property
+    def task_outcome(self) -> TaskOutcome | None:
+        """The outcome as the child's metadata says it; None: the child waits for input."""
+        if self.is_waiting:
+            return None
+        if not self.is_answer:
+            return TaskOutcome.FAILED
+        return TaskOutcome.PARTIAL if self.is_partial else TaskOutcome.COMPLETE
 
     @property
     def is_answer(self) -> bool:

@@ -18,6 +18,7 @@ from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.types import load_type_plugins
 from trunkline.printable import remove_controls
+from trunkline.task_states import OUTCOME_KEY
 from trunkline.tasks.content import to_json
 from trunkline.tasks.messages import Payload, Priority
 from trunkline.v1 import envelope_pb2, messaging_service_pb2
@@ -234,7 +235,8 @@ async def request_reply(
         print_json(_envelope_fields(reply))
     else:
         print(remove_controls(payload_text(reply)))
-    return ExitCode.OK
+    is_partial = OUTCOME_KEY in reply.metadata.fields
+    return ExitCode.PARTIAL if is_partial else ExitCode.OK
 
 
 async def follow_messages(

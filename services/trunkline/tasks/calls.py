@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from trunkline.task_states import TaskState
+from trunkline.task_states import TaskOutcome, TaskState
 from trunkline.tasks.content import Content, to_json
 from trunkline.tasks.messages import MeshMessage, OutgoingMessage
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -32,6 +32,8 @@ class AgentAnswer:
     """The parts of its artifacts or of its direct reply, in order."""
     artifacts: Sequence[artifact_pb2.Artifact] = ()
     """The artifacts of the turn, in order; empty for a direct reply."""
+    outcome: TaskOutcome | None = None
+    """`complete`, or `partial` if a part of the answer is missing; `failed`; None: a question."""
 
     @property
     def data(self) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from typing_extensions import TypeVar
 
 from trunkline.errors import UnsupportedOperationError
-from trunkline.task_states import TaskState
+from trunkline.task_states import PARTS_MISSING_KEY, TaskState
 from trunkline.tasks.approvals import ApprovalAnswer
 from trunkline.tasks.calls import (
     AgentAnswer,
@@ -21,6 +21,7 @@ from trunkline.tasks.calls import (
 )
 from trunkline.tasks.content import Content, message_text
 from trunkline.tasks.files import READ_LIMIT_BYTES, FileSource
+from trunkline.tasks.lifecycle import State
 from trunkline.tasks.messages import MeshMessage, OutgoingMessage, Payload, Priority
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
@@ -161,6 +162,11 @@ class TaskContext(Generic[SettingsT]):
         The event is written together with the next ones. The task is `working` afterwards.
         """
         await self._turn.progress(text)
+
+    async def mark_partial(self) -> None:
+        """Say that a part of the answer is missing: if the task completes, it is `partial`."""
+        self._turn.is_partial = True
+        await self._turn.enter(State.TASK_STATE_WORKING, metadata={PARTS_MISSING_KEY: True})
 
     async def complete(self, message: Content | None = None) -> None:
         """End the task with success. Returning from the function does the same."""

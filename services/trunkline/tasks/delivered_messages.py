@@ -10,7 +10,7 @@ from typing import Final
 
 from google.protobuf import json_format, struct_pb2
 
-from trunkline.task_states import StateValue
+from trunkline.task_states import OUTCOME_KEY, StateValue, TaskOutcome, find_outcome
 from trunkline.tasks.content import ENVELOPE_KEY, message_text
 from trunkline.v1 import (
     artifact_pb2,
@@ -114,7 +114,12 @@ def read_result(snapshot: snapshot_pb2.TaskSnapshot) -> DeliveryResult:
     """Return the result of a task that delivers a message, and whose turn is over."""
     status = snapshot.task.status
     if status.state == task_pb2.TASK_STATE_COMPLETED:
-        return DeliveryResult(status.state, "", read_replies(snapshot))
+        replies = read_replies(snapshot)
+        outcome = find_outcome(status.state, snapshot.task.metadata)
+        if outcome is TaskOutcome.PARTIAL:
+            for reply in replies:
+                reply.metadata.update({OUTCOME_KEY: outcome.value})
+        return DeliveryResult(status.state, "", replies)
     return DeliveryResult(status.state, message_text(status.message))
 
 

@@ -8,14 +8,11 @@ from typing import Any, Final
 
 from trunkline import telemetry
 from trunkline.encryption import Keyring
-from trunkline.errors import (
-    FencedError,
-    InvalidAgentResponseError,
-    JournalUnavailableError,
-)
+from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.batches import splice
 from trunkline.journal.events import Draft
 from trunkline.settings import ModelSettings, TreeSettings
+from trunkline.task_states import OUTCOME_KEY, PARTS_MISSING_KEY, TaskOutcome
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.content import (
     CONTENT_TYPES,
@@ -118,6 +115,8 @@ class TurnRuntime:
         self._exists = create is None
         latest = self.latest
         self._state = latest.task.status.state
+        self.is_partial = PARTS_MISSING_KEY in latest.task.metadata.fields
+        """True if a part of the answer is missing, so that the task completes as partial."""
         self._is_over = False
         self._is_canceling = False
         self._end_callbacks: list[Callable[[], Awaitable[None]]] = []
@@ -282,7 +281,8 @@ class TurnRuntime:
 
     async def complete(self, message: Content | None = None) -> None:
         """End the task with success."""
-        await self.enter(State.TASK_STATE_COMPLETED, message)
+        metadata = {OUTCOME_KEY: TaskOutcome.PARTIAL.value} if self.is_partial else None
+        await self.enter(State.TASK_STATE_COMPLETED, message, metadata=metadata)
 
     async def fail(self, message: Content | None = None) -> None:
         """End the task with an error that the message explains."""

@@ -14,7 +14,7 @@ from trunkline import telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import TrunklineError
 from trunkline.redaction import redact_addresses
-from trunkline.task_states import WORKFLOW_VERSION_KEY
+from trunkline.task_states import WORKFLOW_VERSION_KEY, TaskOutcome
 from trunkline.tasks.calls import AgentAnswer
 from trunkline.tasks.content import Content
 from trunkline.tasks.context import TaskContext, get_turn_runtime
@@ -42,6 +42,7 @@ from trunkline.workflows.waiting import wait_for_message
 
 _NO_RETRY: Final = Retry(attempts=1)
 _SUMMARY_CHARS: Final = 200
+_PARTIAL: Final = "partial"
 
 
 class NodeFailure(Exception):  # noqa: N818  caught within this package
@@ -59,6 +60,8 @@ class Result(NamedTuple):
     """New values for `data` of the run."""
     received: str = ""
     """The id of the message that ended a wait."""
+    is_partial: bool = False
+    """True if a part of an agent's answer is missing."""
 
     def to_json(self, node: str) -> dict[str, Any]:
         """Return what expressions read."""
@@ -69,6 +72,7 @@ class Result(NamedTuple):
             "label": self.label,
             "state": self.state,
             "time": time.time_ns() / 1e9,
+            **({_PARTIAL: True} if self.is_partial else {}),
         }
 
 
@@ -185,8 +189,11 @@ async def _start(_node: StartNode, variables: Mapping[str, Any], _run: WorkflowR
     return Result(text if isinstance(text, str) else to_text(values), values)
 
 
-async def _end(node: EndNode, variables: Mapping[str, Any], _run: WorkflowRun) -> Result:
+async def _end(node: EndNode, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
     last = variables["last"]
+    # Of a node that ran several times, the last result counts.
+    if any(_PARTIAL in result for result in variables["nodes"].values()):
+        await run.task.mark_partial()
     if node.output is None:
         return Result(last["text"], last["data"], state=node.state)
     value = render(node.output, variables)
@@ -226,7 +233,8 @@ async def _ask(run: WorkflowRun, agent: str, content: Content) -> Result:
     if answer.state != "completed":
         raise NodeFailure(answer.text or f"agent {agent!r} ended as {answer.state}")
     data = _read_data(answer)
-    return Result(answer.text or ("" if data is None else to_text(data)), data)
+    text = answer.text or ("" if data is None else to_text(data))
+    return Result(text, data, is_partial=answer.outcome is TaskOutcome.PARTIAL)
 
 
 def _read_data(answer: AgentAnswer) -> Any:  # noqa: ANN401  a JSON value

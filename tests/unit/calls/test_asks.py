@@ -13,10 +13,12 @@ from trunkline import (
     InvalidArgumentError,
     Part,
     TaskContext,
+    TaskOutcome,
     TaskState,
     agent,
 )
 from trunkline.errors import UnsupportedOperationError
+from trunkline.task_states import find_outcome
 from trunkline.testing import Answer, mesh
 
 runs: list[str] = []
@@ -158,6 +160,39 @@ async def test_a_failure_raises_with_its_state_and_text() -> None:
         TaskState.FAILED,
         "no luck today",
     )
+
+
+@agent(tags=["half"])
+async def half(task: TaskContext) -> AsyncGenerator[str, None]:
+    """Answers a part of a request, in two turns if it is to ask."""
+    yield "the first half"
+    await task.mark_partial()
+    if task.text == "ask":
+        await task.require_input("more?")
+
+
+async def test_an_answer_says_its_outcome() -> None:
+    answers: list[AgentAnswer] = []
+
+    @agent()
+    async def caller(task: TaskContext) -> str:
+        """Asks."""
+        for name, text in (("double", "1"), ("failing", "luck"), ("half", "go"), ("half", "ask")):
+            answers.append(await task.ask(name, text, check=False))
+        if answers[2].outcome is TaskOutcome.PARTIAL:
+            await task.mark_partial()
+        return answers[2].text
+
+    async with mesh(caller, double, failing, half) as m:
+        end = await m.ask("go")
+        own = await m.ask("ask", agent="half")
+        assert own.state is TaskState.INPUT_REQUIRED
+        later = await m.ask("go on", task=own)
+    assert [answer.outcome for answer in answers] == ["complete", "failed", "partial", None]
+    for ended in (end, later):
+        assert ended.snapshot is not None
+        task = ended.snapshot.task
+        assert find_outcome(task.status.state, task.metadata) is TaskOutcome.PARTIAL
 
 
 async def test_an_unhandled_failure_is_the_reason_of_the_caller() -> None:
