@@ -32,6 +32,7 @@ SEARCHED_CHARS = 4000
 
 _ADDRESS = re.compile(r"(?<![\w@])@([a-z0-9][a-z0-9-]{0,62})(?![\w@-])[:,]?", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _FIRST_WORD = re.compile(r"\s*([^\W\d_]+)(?=\s|$)")
 # What is asked for, before its material: "write a note for customers: the export takes …".
 _HEAD = re.compile(r"[^:.!?\n]{1,200}(?=:\s)")
@@ -126,6 +127,26 @@ class Router:
             for word in split_words(text)
         )
 
+    @cached_property
+    def _examples(self) -> dict[str, set[str]]:
+        """The agents of each example."""
+        agents: dict[str, set[str]] = {}
+        for name, card in self.cards.items():
+            for skill in card.skills:
+                for example in skill.examples:
+                    agents.setdefault(_read_pattern(example), set()).add(name)
+        return agents
+
+    def _apply_examples(self, decision: event_pb2.RouteDecided, text: str) -> None:
+        """Route to the agent that has the text as an example, if it is the only one."""
+        for phrasing in dict.fromkeys((text, write_digits(strip_courtesy(text)))):
+            agents = self._examples.get(_read_pattern(phrasing), ())
+            if len(agents) == 1:
+                (decision.agent,) = agents
+                decision.confidence = 1.0
+                decision.reasons[:] = ["the request is one of its examples"]
+                return
+
     def exclude(self, agents: Collection[str]) -> "Router":
         """Return a router without these agents."""
         if not any(agent in self.cards for agent in agents):
@@ -138,11 +159,14 @@ class Router:
     def route(self, text: str) -> RoutedText:
         """Score every agent and choose one, or none if no agent is clearly ahead.
 
-        A text that fits none is scored again as a direct question, with digits for numbers in
-        words, then with the amount that it states in place of a reference to it, and if it has a
-        number, with its misspelled words corrected.
+        A text that fits none may be an example of one agent, with other numbers. Else it is scored
+        again as a direct question, with digits for numbers in words, then with the amount that it
+        states in place of a reference to it, and if it has a number, with its misspelled words
+        corrected.
         """
         routed = self._route(text, self._find_command(text))
+        if not routed.agent:
+            self._apply_examples(routed.decision, text[:SEARCHED_CHARS])
         if routed.agent:
             return routed
         for plain in self._list_phrasings(text[:SEARCHED_CHARS]):
@@ -297,6 +321,11 @@ def top_agents(decision: event_pb2.RouteDecided) -> list[str]:
         for score in decision.scores
         if score.score and top - score.score <= MARGIN_POINTS
     ]
+
+
+def _read_pattern(text: str) -> str:
+    """Return a text in lower case with a sign for each number, without the last punctuation."""
+    return " ".join(_NUMBER.sub("#", text.casefold()).rstrip(" .!?").split())
 
 
 def _read_first_word(text: str) -> str:

@@ -87,6 +87,30 @@ def test_a_skill_is_also_matched_by_its_name() -> None:
     assert decision.scores[0].score == 1.5
 
 
+@pytest.mark.parametrize(
+    ("text", "agent"),
+    [
+        ("Pancakes for 4", "dinner"),
+        ("pancakes  for 12?", "dinner"),
+        ("pancakes for four", "dinner"),
+        ("could you please tell me pancakes for 4", "dinner"),
+        ("pancakes for", ""),
+        ("4 + 5", "other"),
+        ("4 - 5", ""),
+        # Two agents have this one.
+        ("soup of the day", ""),
+        # Words and signs that are tags go before examples.
+        ("red for 4", "a"),
+    ],
+)
+def test_a_request_that_is_an_example_goes_to_its_agent(text: str, agent: str) -> None:
+    dinner, other = card("dinner", "dinner"), card("other", "other")
+    dinner.skills[0].examples.extend(["pancakes for 4", "soup of the day", "red for 3"])
+    other.skills[0].examples.extend(["Soup of the day", "1 + 2"])
+
+    assert Router([card("a", "red"), dinner, other]).route(text).agent == agent
+
+
 def test_a_tag_of_two_skills_counts_once() -> None:
     two_skills = agent_card_pb2.AgentCard(name="a")
     two_skills.skills.add(id="one", tags=["red"])
