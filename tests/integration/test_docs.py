@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -240,6 +241,15 @@ async def test_workflow_files_are_valid(block: Block) -> None:
     file = block.text.splitlines()[0].removeprefix("# ")
     validation = validate_source(parse_source(block.text.encode(), file))
     assert validation.faults == ()
+
+
+async def test_the_quickstart_names_all_extras() -> None:
+    text = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
+    named = text.partition("Extras add what a mesh can also use:")[2].partition(".")[0]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert re.findall(r"`(\w+)`", named) and set(re.findall(r"`(\w+)`", named)) == set(
+        project["optional-dependencies"]
+    )
 
 
 async def test_links_between_pages_lead_somewhere() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.errors import ConfigurationError
 from trunkline.workflows.agent import from_workflow
-from trunkline.workflows.plugins import load_workflow_plugin
+from trunkline.workflows.plugins import list_plugin_names, load_workflow_plugin
 from trunkline.workflows.validation import load_workflow
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def list_workflow_files(paths: Sequence[str | Path]) -> list[Path]:
     The name of an installed workflow is that workflow; `./NAME` is a folder of this name.
 
     Raises:
-        ConfigurationError: there is none in a folder, or an installed workflow can't be loaded.
+        ConfigurationError: there is none in a folder or of a name, or an installed workflow can't
+            be loaded.
     """
     files: list[Path] = []
     for each in paths:
@@ -52,6 +53,9 @@ def list_workflow_files(paths: Sequence[str | Path]) -> list[Path]:
                 problem = f"has no workflow files ({', '.join(sorted(SUFFIXES))})"
                 raise ConfigurationError(str(path), problem)
             files += found
-        else:
+        elif path.exists():
             files.append(path)
+        else:
+            problem = "there is no such file or folder, and of the installed workflows only: "
+            raise ConfigurationError(str(each), problem + ", ".join(list_plugin_names()))
     return files

@@ -282,6 +282,14 @@ def test_a_workflow_that_can_not_be_loaded_is_an_error(
         load_workflow_agents([points.partition(" ")[0]])
 
 
+def test_the_installed_workflows_are_named_if_one_is_not_found() -> None:
+    problem = (
+        "no such file or folder, and of the installed workflows only: direct-broadcast, review"
+    )
+    with pytest.raises(ConfigurationError, match=f"^reviw: there is {problem}$"):
+        load_workflow_agents(["reviw"])
+
+
 def test_a_package_adds_a_command(installer: Installer) -> None:
     points = "[trunkline.commands]\nweather = aloha4:commands\nbad = aloha4:nothing\n"
     installer.install("aloha4", WEATHER, points)
