@@ -247,9 +247,8 @@ async def test_the_quickstart_names_all_extras() -> None:
     text = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
     named = text.partition("Extras add what a mesh can also use:")[2].partition(".")[0]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert re.findall(r"`(\w+)`", named) and set(re.findall(r"`(\w+)`", named)) == set(
-        project["optional-dependencies"]
-    )
+    extras = set(re.findall(r"`(\w+)`", named))
+    assert extras == set(project["optional-dependencies"])
 
 
 async def test_links_between_pages_lead_somewhere() -> None:
