@@ -15,7 +15,7 @@ _ADDRESS: Final = re.compile(r"\S+:[0-9]+|unix:\S+")
 _ADDRESS_IN_TEXT: Final = re.compile(
     r"(?:ipv[46]:)?(?:\d{1,3}(?:\.\d{1,3}){3}|localhost|\[[0-9a-fA-F:.%]+\]):\d+|unix:\S+"
 )
-_REGISTRY: Final = re.compile(r"(the registry) at \S+")
+_SERVICE: Final = re.compile(r"(the registry|the tool adapter) at \S+")
 # The error numbers that operating systems and libraries put into their texts.
 _ERRNO: Final = re.compile(r"\[Errno -?[0-9]+\] ?| ?\(-?[0-9]+\)")
 
@@ -40,4 +40,4 @@ def redact_addresses(error: ErrorT) -> ErrorT:
 def _redact_address(text: str) -> str:
     if _ADDRESS.fullmatch(text) or text == "this host":
         return _HOST
-    return _REGISTRY.sub(r"\1", text)
+    return _SERVICE.sub(r"\1", text)

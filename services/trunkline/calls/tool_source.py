@@ -27,6 +27,8 @@ from trunkline.v1 import tool_service_pb2
 TOOL_SERVICE = "trunkline.v1.ToolService"
 # A turn that continues on a host that has just started waits this long for the tool adapter.
 _START_TIMEOUT_S: Final = 10.0
+# The time that the process of the adapter may be away.
+_RESTART_TIMEOUT_S: Final = 15.0
 _TASK_RETRY_S: Final = 600.0
 
 
@@ -88,18 +90,30 @@ class MeshTools:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
+        self._has_answered = False
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
-        """Return the tools of these servers. Waits for a mesh and for servers that are starting."""
+        """Return the tools of these servers. Waits for a mesh and for servers that are starting.
+
+        Waits as well for an adapter that has answered before and is away, because its process
+        starts again.
+        """
         if self._directory.revision == 0:
             # The call says which error it was.
             with suppress(PeerError):
                 await self._directory.wait_until(_has_tools, timeout_s=_START_TIMEOUT_S)
-        # Servers that are still starting then count as unavailable.
-        response = await self._client().wait_for_tools(
-            tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S
-        )
-        return _build_listing(servers, response)
+        window = RetryWindow(_RESTART_TIMEOUT_S if self._has_answered else 0.0)
+        while True:
+            try:
+                # Servers that are still starting then count as unavailable.
+                response = await self._client().wait_for_tools(
+                    tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S
+                )
+            except PeerUnavailableError as error:
+                await asyncio.sleep(window.next_pause_s(_name_adapter(error)))
+            else:
+                self._has_answered = True
+                return _build_listing(servers, response)
 
     async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
         """Yield the tools of these servers now and after each change."""
@@ -194,6 +208,12 @@ class AllowedTools:
     async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
         """Cancel a task."""
         await self._source.cancel_task(request)
+
+
+def _name_adapter(error: PeerUnavailableError) -> PeerUnavailableError:
+    """Return an error that says which process can't be reached."""
+    is_address = error.peer != TOOL_SERVICE
+    return replace(error, peer=f"the tool adapter at {error.peer}") if is_address else error
 
 
 def _has_tools(directory: Directory) -> bool:

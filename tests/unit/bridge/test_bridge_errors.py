@@ -85,6 +85,11 @@ def test_an_unreachable_peer_is_reported_with_advice_and_without_errno(
             "the registry can't be reached: it left; wait",
         ),
         (
+            errors.PeerUnavailableError("the tool adapter at 10.0.0.1:4", "it left; wait"),
+            "10.0.0.1",
+            "the tool adapter can't be reached: it left; wait",
+        ),
+        (
             errors.PeerUnavailableError("agent 'far'", "ipv4:10.0.0.1:4: reset; wait"),
             "10.0.0.1",
             "agent 'far' can't be reached: the agent's host: reset; wait",
