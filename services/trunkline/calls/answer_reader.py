@@ -21,7 +21,7 @@ class Pieces(asyncio.Queue[str | None]):
 
     def __init__(self, max_pieces: int) -> None:
         super().__init__(max_pieces)
-        self.given = GivenText()
+        self.given: GivenText = GivenText()
 
 
 class AnswerReader:

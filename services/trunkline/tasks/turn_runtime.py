@@ -115,7 +115,7 @@ class TurnRuntime:
         self._exists = create is None
         latest = self.latest
         self._state = latest.task.status.state
-        self.is_partial = PARTS_MISSING_KEY in latest.task.metadata.fields
+        self.is_partial: bool = PARTS_MISSING_KEY in latest.task.metadata.fields
         """True if a part of the answer is missing, so that the task completes as partial."""
         self._is_over = False
         self._is_canceling = False
