@@ -36,9 +36,9 @@ class ClientStream:
         self._queue: _Queue = asyncio.Queue(_MAX_QUEUED_EVENTS)
         self._stop: weakref.finalize[[], ClientStream] | None = None
         self._is_over = False
-        self.cursor = cursor
+        self.cursor: str = cursor
         """Pass it to `Client.resume` to go on after the events that were taken so far."""
-        self.task_id = ""
+        self.task_id: str = ""
         """The task; empty before its first event."""
 
     def __aiter__(self) -> Self:

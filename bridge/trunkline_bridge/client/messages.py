@@ -65,7 +65,7 @@ class MessageStream:
 
     def __init__(self, messages: AsyncGenerator[tuple[MeshMessage | None, str]]) -> None:
         self._messages = messages
-        self.position = ""
+        self.position: str = ""
         """The position to continue after, with `messages(after=…)`; empty before the first."""
 
     def __aiter__(self) -> Self:
