@@ -60,8 +60,8 @@ async def test_messages_and_rooms_from_a_shell(
         assert reply["approved"] is True
         part = await run("messages", "request", "half", "go", expected=ExitCode.PARTIAL)
         assert part == "the first half\n"
-        words = ("messages", "request", "half", "go", "--json")
-        part_json = json.loads(await run(*words, expected=ExitCode.PARTIAL))
+        told = ("messages", "request", "half", "go", "--json")
+        part_json = json.loads(await run(*told, expected=ExitCode.PARTIAL))
         assert part_json["metadata"] == {"trunkline/outcome": "partial"}
         assert await run("rooms", "join", "class", "teacher") == "class: teacher\n"
         sent = await run("messages", "send", "room:class", "hi", "--type", "note", "--json")

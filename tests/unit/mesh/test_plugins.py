@@ -286,8 +286,8 @@ def test_the_installed_workflows_are_named_if_one_is_not_found() -> None:
     problem = (
         "no such file or folder, and of the installed workflows only: direct-broadcast, review"
     )
-    with pytest.raises(ConfigurationError, match=f"^reviw: there is {problem}$"):
-        load_workflow_agents(["reviw"])
+    with pytest.raises(ConfigurationError, match=f"^reviews: there is {problem}$"):
+        load_workflow_agents(["reviews"])
 
 
 def test_a_package_adds_a_command(installer: Installer) -> None:
