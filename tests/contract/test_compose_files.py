@@ -196,6 +196,14 @@ def test_ports_are_published_under_their_numbers_and_documented() -> None:
     assert published == {int(port) for port in re.findall(rf"`[^`]*{THIS_HOST}:(\d+)`", PAGE)}
 
 
+def test_the_documentation_names_the_same_images() -> None:
+    text = (ROOT / "docs/observability.md").read_text(encoding="utf-8")
+    images = {service["image"] for service in SERVICES.values()}
+    named = {image.partition(":")[0] for image in images}
+    for name, tag in re.findall(r"([\w-]+/[\w-]+):([\d.]+)", text):
+        assert name not in named or f"{name}:{tag}" in images, (name, tag)
+
+
 def test_a_service_stops_only_when_its_work_may_have_ended() -> None:
     grace_s = {float(service["stop_grace_period"].removesuffix("s")) for service in OURS.values()}
     settings = Settings()
