@@ -4,14 +4,15 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import yaml
 
-from harness.deploy.composition import ADDRESS, COMPOSE, is_ours, read_services
+from harness.deploy.addresses import EVERYWHERE, THIS_HOST, addresses_of, listening_ports
+from harness.deploy.composition import COMPOSE, is_ours, read_services
 from harness.deploy.dashboards import FOLDER, DashboardQuery, read_dashboards, read_queries
 from harness.deploy.image import CONTAINERFILE, ROOT, read_image
 from trunkline.metrics.instruments import INSTRUMENTS
@@ -23,9 +24,6 @@ SERVICES: Final = read_services()
 OURS: Final = {name for name, service in SERVICES.items() if is_ours(service)}
 # Their images have no program that could be a probe.
 WITHOUT_PROBE: Final = {"collector", "jaeger"}
-# Ports that other people's images listen on by default.
-DEFAULT_PORTS: Final = {"jaeger": {4317, 16686}, "grafana": {3000}}
-EVERYWHERE: Final = "0.0.0.0"  # noqa: S104  as in the files
 # Labels that Prometheus adds.
 OF_TARGETS: Final = {"job", "instance"}
 # Metrics of every process that Prometheus scrapes.
@@ -171,34 +169,13 @@ def test_mounted_files_exist() -> None:
                 assert source in volumes
 
 
-def texts_of(service: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the configuration of a service: its command, its variables and its mounted files."""
-    yield from service.get("command", ())
-    yield from service.get("environment", {}).values()
-    for line in service.get("volumes", ()):
-        source = COMPOSE.parent / line.partition(":")[0]
-        files = [source] if source.is_file() else source.rglob("*.y*ml")
-        yield from (file.read_text(encoding="utf-8") for file in files)
-
-
-def addresses_of(service: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    for text in texts_of(service):
-        lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
-        for match in ADDRESS.finditer("\n".join(lines)):
-            yield match["host"], int(match["port"])
-
-
 def test_every_address_is_that_of_a_service_which_listens_there() -> None:
-    listening = {
-        name: DEFAULT_PORTS.get(name, set())
-        | {port for host, port in addresses_of(service) if host == EVERYWHERE}
-        for name, service in SERVICES.items()
-    }
+    listening = {name: listening_ports(name, service) for name, service in SERVICES.items()}
     wrong = [
         (name, host, port)
         for name, service in SERVICES.items()
         for host, port in addresses_of(service)
-        if host not in (EVERYWHERE, "127.0.0.1") and port not in listening.get(host, set())
+        if host not in (EVERYWHERE, THIS_HOST) and port not in listening.get(host, set())
     ]
     assert wrong == []
     for name, service in SERVICES.items():

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from typer.testing import CliRunner
 
 from harness.remote.prometheus_server import PROGRAMS
+from trunkline.cli.app import app
 from trunkline.metrics.instruments import INSTRUMENTS
 from trunkline.metrics.kinds import Counter, Gauge
 from trunkline.metrics.prometheus import family_name, to_name
@@ -56,10 +58,34 @@ def test_each_alert_is_tested_to_fire_and_to_stay_silent() -> None:
 def test_each_alert_has_its_page() -> None:
     pages = [alert["annotations"]["runbook_url"] for alert in ALERTS]
     for alert, page in zip(ALERTS, pages, strict=True):
-        assert (ROOT / page).read_text(encoding="utf-8").startswith(f"# {alert['alert']}\n")
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert text.startswith(f"# {alert['alert']}\n")
+        assert f"Severity: {alert['labels']['severity']}." in text
+        assert "\n## Look at\n" in text
+        assert "\n## Do\n" in text
     others = {"docs/runbooks/index.md"}
     found = {str(path.relative_to(ROOT)) for path in (ROOT / "docs/runbooks").glob("*.md")}
     assert found == {*pages, *others}
+
+
+def test_pages_have_only_series_and_commands_that_exist() -> None:
+    metrics, labels = known_names()
+    commands = 0
+    for page in (ROOT / "docs/runbooks").glob("*.md"):
+        for text in re.findall(r"`([^`]+)`", page.read_text(encoding="utf-8")):
+            if text.startswith("trunkline "):
+                commands += 1
+                result = CliRunner().invoke(app, [*text.split()[1:], "--help"])
+                assert result.exit_code == 0, (page.name, text)
+            elif re.fullmatch(r"[a-z][a-z0-9]*([_:]\w+)+", text):
+                families = {f"{text}_count", f"{text}_total", text}
+                assert families & (metrics | labels), (page.name, text)
+            elif "(" in text:
+                used_metrics, used_labels = names_in(text)
+                assert used_metrics, (page.name, text)
+                assert used_metrics <= metrics, (page.name, text)
+                assert used_labels <= labels, (page.name, text)
+    assert commands > 10
 
 
 def test_expressions_have_only_names_that_exist() -> None:

@@ -4,6 +4,7 @@ The commands, variables and probes are those of the files. The addresses in them
 this machine, and volumes become temporary folders.
 """
 
+import asyncio
 import re
 import shutil
 import sys
@@ -16,7 +17,7 @@ from typing import Any, Final
 import yaml
 
 from harness.deploy.image import ROOT, Image, read_image
-from harness.mesh.processes import free_address, running_process
+from harness.mesh.processes import ProcessEndedError, free_address, running_process
 
 COMPOSE: Final = ROOT / "deploy/compose.yaml"
 ADDRESS: Final = re.compile(r"(?P<host>[A-Za-z][\w-]*|0\.0\.0\.0|127\.0\.0\.1):(?P<port>\d+)\b")
@@ -46,6 +47,7 @@ class Composition:
     services: dict[str, dict[str, Any]]
     image: Image = field(default_factory=read_image)
     _addresses: dict[tuple[str, int], str] = field(default_factory=dict)
+    _processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
 
     @property
     def ours(self) -> list[str]:
@@ -106,22 +108,27 @@ class Composition:
     @asynccontextmanager
     async def running(self, extra: Mapping[str, str]) -> AsyncIterator[None]:
         """Run our services for the length of a block, with some more variables."""
-        processes = {}
         async with AsyncExitStack() as stack:
             for name in self.ours:
                 folder = self.current_folder(name)
                 folder.mkdir(parents=True)
                 environment = {**self.environment(name), **extra}
-                processes[name] = await stack.enter_async_context(
+                self._processes[name] = await stack.enter_async_context(
                     running_process(*self.command(name), cwd=folder, environment=environment)
                 )
             try:
                 yield
             finally:
                 # All at once. The registry gets the others' spans, so it is last.
-                for name, process in processes.items():
+                for name, process in self._processes.items():
                     if name != "registry" and process.returncode is None:
                         process.terminate()
+
+    def check_running(self) -> None:
+        """Raise an error if a service of ours has ended."""
+        for name, process in self._processes.items():
+            if process.returncode is not None:
+                raise ProcessEndedError(f"{name} ended with {process.returncode}")
 
     def current_folder(self, service: str) -> Path:
         """Return the folder in which a service runs."""

@@ -63,6 +63,7 @@ async def running_process(
     cwd: Path,
     environment: dict[str, str] | None = None,
     stdin: int | None = None,
+    stdout: BinaryIO | int = asyncio.subprocess.PIPE,
     stderr: BinaryIO | int | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a command for the length of a block, then stop it and assert that it ends."""
@@ -70,7 +71,7 @@ async def running_process(
         *command,
         cwd=cwd,
         stdin=stdin,
-        stdout=asyncio.subprocess.PIPE,
+        stdout=stdout,
         stderr=stderr,
         env={**os.environ, **(environment or {})},
         start_new_session=True,
