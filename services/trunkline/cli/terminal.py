@@ -14,13 +14,13 @@ from trunkline.printable import remove_controls
 
 DIM, RED, GREEN, YELLOW, CYAN, BOLD = "2", "31", "32", "33", "36", "1"
 
-# States of tasks, servers, circuit breakers, webhooks and trusted folders.
+# States of tasks, messages, servers, circuit breakers, webhooks and trusted folders.
 _STATE_COLOURS = {
-    **dict.fromkeys(("completed", "ready", "done", "trusted", "approved"), GREEN),
+    **dict.fromkeys(("completed", "ready", "done", "handled", "trusted", "approved"), GREEN),
     **dict.fromkeys(("failed", "rejected", "dead", "open", "down", "unreadable"), RED),
     **dict.fromkeys(("input-required", "auth-required", "changed", "half_open", "waits"), YELLOW),
     **dict.fromkeys(("submitted", "working", "pending", "waiting", "running", "starting"), CYAN),
-    **dict.fromkeys(("canceled", "idle", "missing"), DIM),
+    **dict.fromkeys(("canceled", "expired", "idle", "missing"), DIM),
 }
 
 # Begins our own colours in text for a filtered terminal. It is random, so that text of others
