@@ -129,7 +129,7 @@ async def list_messages(
 
 
 def print_messages(found: Iterable[envelope_pb2.StoredEnvelope]) -> None:
-    """Print messages as a table. A terminal without room for their ids shows no types."""
+    """Print messages as a table. A terminal without room for their ids shows less."""
     rows = [
         (
             stored.envelope.envelope_id,
@@ -142,7 +142,7 @@ def print_messages(found: Iterable[envelope_pb2.StoredEnvelope]) -> None:
         for stored in found
     ]
     titles = ("MESSAGE", "FROM", "TO", "STATE", "SENT", "TYPE")
-    print_table(titles, rows, optional="TYPE", empty="no messages")
+    print_table(titles, rows, optional=("TYPE", "SENT"), empty="no messages")
 
 
 async def list_dead_letters(

@@ -47,7 +47,7 @@ def test_cut_text_ends_with_an_ellipsis() -> None:
 
 def test_a_narrow_terminal_gets_no_optional_column(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch, columns=60) as reader:
-        print_table(("TASK", "STATE", "PARENT"), [(ID, "completed", ID)], optional="PARENT")
+        print_table(("TASK", "STATE", "PARENT"), [(ID, "completed", ID)], optional=("PARENT",))
         output = read_until(reader, b"completed\x1b[0m\n")
     assert output == f"\x1b[1mTASK{' ' * 31}STATE\x1b[0m\n{ID}  \x1b[32mcompleted\x1b[0m\n"
 
@@ -71,13 +71,13 @@ def test_the_lines_of_a_list_are_wrapped_and_not_empty(monkeypatch: pytest.Monke
 
 def test_a_list_also_leaves_out_the_optional_column(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch, columns=30) as reader:
-        print_table(("TASK", "AGENT", "PARENT"), [(ID, "math", ID)], optional="PARENT")
+        print_table(("TASK", "AGENT", "PARENT"), [(ID, "math", ID)], optional=("PARENT",))
         assert read_until(reader, b"math\n") == f"task   {ID}\nagent  math\n"
 
 
 def test_a_terminal_shows_no_empty_optional_column(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch, columns=120) as reader:
-        print_table(("AGENT", "PARENT"), [("math", "")], optional="PARENT")
+        print_table(("AGENT", "PARENT"), [("math", "")], optional=("PARENT",))
         assert "PARENT" not in read_until(reader, b"math\n")
 
 
@@ -108,8 +108,7 @@ def build_message(message_id: str) -> envelope_pb2.StoredEnvelope:
     envelope = envelope_pb2.Envelope(
         envelope_id=message_id, sender="user:anonymous", recipient="echo", type="user_message"
     )
-    envelope.create_time.GetCurrentTime()
-    envelope.expire_time.FromDatetime(datetime.now(UTC) + timedelta(days=30, minutes=1))
+    envelope.create_time.FromDatetime(datetime.now(UTC) - timedelta(minutes=25, seconds=30))
     delivery = envelope_pb2.Delivery(recipient="echo", state=envelope_pb2.DELIVERY_STATE_HANDLED)
     return envelope_pb2.StoredEnvelope(envelope=envelope, deliveries=[delivery])
 
