@@ -54,15 +54,15 @@ def read_problem(path: Path, *, is_secret: bool = True) -> str:
     [
         ("/srv/state", "linux", "/srv/state/trunkline"),
         ("/srv/state", "darwin", "/srv/state/trunkline"),
-        ("", "linux", "/home/ada/.local/state/trunkline"),
-        ("state", "linux", "/home/ada/.local/state/trunkline"),
-        ("", "darwin", "/home/ada/Library/Application Support/trunkline"),
+        ("", "linux", "/srv/ada/.local/state/trunkline"),
+        ("state", "linux", "/srv/ada/.local/state/trunkline"),
+        ("", "darwin", "/srv/ada/Library/Application Support/trunkline"),
     ],
 )
 def test_the_users_state_is_where_the_platform_keeps_it(
     monkeypatch: pytest.MonkeyPatch, named: str, platform: str, folder: str
 ) -> None:
-    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setenv("HOME", "/srv/ada")
     monkeypatch.setenv("XDG_STATE_HOME", named)
     monkeypatch.setattr("sys.platform", platform)
     assert user_state_folder() == Path(folder)
