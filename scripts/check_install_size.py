@@ -7,8 +7,11 @@ import sys
 from importlib import metadata
 from typing import Final
 
-# On 2026-11-24 it was 89 packages of 138.5 MB and 5.3 MB of ours.
-_LIMIT_MB: Final = 146.0
+_PACKAGES_LIMIT_MB: Final = 137.5
+"""What others wrote. On 2026-11-25 it was 88 packages of 137.1 MB."""
+_OURS_LIMIT_MB: Final = 8.0
+"""Our code, with the page. On 2026-11-25 it was 6.7 MB."""
+_OURS: Final = "trunkline"
 _INSTALLERS: Final = {"pip", "setuptools", "wheel"}
 
 
@@ -25,12 +28,15 @@ def main() -> None:
         for package in metadata.distributions()
         if package.name not in _INSTALLERS
     }
+    ours = sizes.pop(_OURS)
     total = sum(sizes.values())
-    print(f"{len(sizes)} packages, {total:.1f} MB")
-    if total > _LIMIT_MB:
+    print(f"{len(sizes)} packages, {total:.1f} MB, and {ours:.1f} MB of ours")
+    if total > _PACKAGES_LIMIT_MB:
         for name in sorted(sizes, key=sizes.__getitem__, reverse=True)[:10]:
             print(f"{sizes[name]:8.1f} MB  {name}")
-        sys.exit(f"the base install may have {_LIMIT_MB:g} MB")
+        sys.exit(f"the packages of the base install may have {_PACKAGES_LIMIT_MB:g} MB")
+    if ours > _OURS_LIMIT_MB:
+        sys.exit(f"our code may have {_OURS_LIMIT_MB:g} MB")
 
 
 if __name__ == "__main__":

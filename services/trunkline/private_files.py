@@ -11,6 +11,7 @@ import grp
 import os
 import pwd
 import stat
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -62,18 +63,19 @@ def user_state_folder() -> Path:
     Raises:
         ConfigurationError: the user has no home.
     """
-    # Few commands need it.
-    from platformdirs import user_state_path
-
+    # A relative path would be one in the current folder. The XDG specification says to ignore it.
+    named = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if named.is_absolute():
+        return named / "trunkline"
     problem = "the user has no home; set HOME or XDG_STATE_HOME to an absolute path"
     try:
-        path = user_state_path("trunkline", appauthor=False)
-    except (OSError, RuntimeError, ValueError) as error:
+        home = Path.home()
+    except RuntimeError as error:
         raise ConfigurationError("the user's state", problem) from error
-    # Older versions return a relative path, which the current folder could provide.
-    if not path.is_absolute():
+    if not home.is_absolute():
         raise ConfigurationError("the user's state", problem)
-    return path
+    state = "Library/Application Support" if sys.platform == "darwin" else ".local/state"
+    return home / state / "trunkline"
 
 
 def write_private_file(path: Path, content: bytes) -> None:

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 _Params = ParamSpec("_Params")
 _Result = TypeVar("_Result")
@@ -29,6 +29,8 @@ _GC_THRESHOLDS = (50_000, 20, 50)
 _EXIT_GRACE_S = 5.0
 # After this time without a registration, the process reports that it waits for a mesh.
 _JOIN_NOTICE_S = 0.5
+# Addresses are bound before, so a start takes one pass of the event loop.
+_GRPC_START_TIMEOUT_S = 5.0
 # Loads in threads of their own. The event loop would wait for threads of its executor on close.
 _loads: "set[Future[Any]]" = set()
 
@@ -313,6 +315,27 @@ async def run_with_late_cancel(
     if isinstance(result, Exception):
         raise result
     return result
+
+
+class _GrpcServer(Protocol):
+    """A `grpc.aio.Server`."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace: float | None) -> None: ...
+
+
+async def start_grpc_server(server: _GrpcServer) -> None:
+    """Start a server. A cancellation waits until it has started, and stops it.
+
+    gRPC logs errors if its start is canceled, as by Ctrl-C while a process starts.
+    """
+
+    async def stop(starting: "asyncio.Task[Exception | None]") -> None:
+        await asyncio.wait({starting}, timeout=_GRPC_START_TIMEOUT_S)
+        await server.stop(None)
+
+    await run_with_late_cancel(server.start(), stop)
 
 
 async def _return_errors(work: Coroutine[Any, Any, _Result]) -> _Result | Exception:

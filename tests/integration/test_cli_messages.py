@@ -70,7 +70,7 @@ async def test_messages_and_rooms_from_a_shell(
         assert f"message       {message_id}" in shown
         assert "payload       hi" in shown
         listed = (await run("messages", "list", "--room", "class")).splitlines()[1:]
-        assert [line.split()[1] for line in listed] == ["note", "system"]
+        assert [line.split()[-1] for line in listed] == ["note", "system"]
         bad = '{"proposal": "p", "context": "fail"}'
         await run("messages", "send", "teacher", bad, *request, "--id", "bad")
         while not (dead := json.loads(await run("messages", "dead", "--json"))):

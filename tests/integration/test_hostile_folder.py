@@ -20,9 +20,9 @@ NO_MESH = {"TRUNKLINE_HTTP": "127.0.0.1:1"}
 # Packages that a mesh imports, and modules that Python imports at its start.
 IMPORTED = (
     "anyio", "click", "google", "grpc", "httpx2", "jwt", "langchain_core", "langgraph", "mcp",
-    "mcp_types", "opentelemetry", "platformdirs", "pydantic", "pydantic_settings", "sitecustomize",
-    "starlette", "sympy", "trunkline", "trunkline_agents", "trunkline_bridge", "typer",
-    "typing_extensions", "usercustomize", "uvicorn", "uvloop",
+    "mcp_types", "opentelemetry", "pydantic", "pydantic_settings", "sitecustomize", "starlette",
+    "sympy", "trunkline", "trunkline_agents", "trunkline_bridge", "typer", "typing_extensions",
+    "usercustomize", "uvicorn", "uvloop",
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from trunkline.private_files import (
     create_private_folder,
     find_database_problem,
     read_private_file,
+    user_state_folder,
 )
 from trunkline.reasoning.checkpoint_files import open_checkpoint_file
 from trunkline.settings import Settings
@@ -46,6 +47,25 @@ def read_problem(path: Path, *, is_secret: bool = True) -> str:
         read_private_file(path, is_secret=is_secret)
     assert caught.value.where == str(path)
     return caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("named", "platform", "folder"),
+    [
+        ("/srv/state", "linux", "/srv/state/trunkline"),
+        ("/srv/state", "darwin", "/srv/state/trunkline"),
+        ("", "linux", "/srv/ada/.local/state/trunkline"),
+        ("state", "linux", "/srv/ada/.local/state/trunkline"),
+        ("", "darwin", "/srv/ada/Library/Application Support/trunkline"),
+    ],
+)
+def test_the_users_state_is_where_the_platform_keeps_it(
+    monkeypatch: pytest.MonkeyPatch, named: str, platform: str, folder: str
+) -> None:
+    monkeypatch.setenv("HOME", "/srv/ada")
+    monkeypatch.setenv("XDG_STATE_HOME", named)
+    monkeypatch.setattr("sys.platform", platform)
+    assert user_state_folder() == Path(folder)
 
 
 def test_a_file_of_its_owner_alone_is_read(secret: Path) -> None:

@@ -26,6 +26,7 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import aio as reflection
 
 from trunkline.errors import ConfigurationError
+from trunkline.runtime import start_grpc_server
 from trunkline.settings import HostPort
 from trunkline_bridge.bindings.grpc import SERVICES, GrpcBinding, UnknownMethods
 from trunkline_bridge.bindings.grpc_service import GrpcService
@@ -161,7 +162,7 @@ async def serve_grpc(
             servers.append(server)
             bound[agent] = _bind(server, address, certificate)
             # Only a server that was started frees its port when it stops.
-            await server.start()
+            await start_grpc_server(server)
         for name in ("", *(service.name for service in SERVICES)):
             await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
         yield bound

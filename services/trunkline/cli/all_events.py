@@ -1,13 +1,14 @@
 """`trunkline events` without a task: the events of all tasks of an account, as they happen."""
 
 import asyncio
+import sys
 from datetime import UTC, datetime
 from typing import Final
 
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.task_events import describe_event, fit_terminal, print_json_events
-from trunkline.cli.terminal import print_stderr, write
+from trunkline.cli.terminal import BOLD, paint, print_stderr, write
 from trunkline.client import Directory, run_in_background
 from trunkline.client.mesh_tasks import MeshTaskWatch, list_mesh_tasks, watch_mesh_tasks
 from trunkline.errors import InvalidArgumentError, PeerError, TrunklineError
@@ -51,6 +52,7 @@ async def follow_events(
         watch_mesh_tasks(directory, account) as watch,
     ):
         reader = _Reader(directory, account)
+        lines = EventLines()
         # Printing is up to the command, so that a closed pipe ends it.
         async with run_in_background(reader.follow(watch)):
             while True:
@@ -58,16 +60,32 @@ async def follow_events(
                 if as_json:
                     print_json_events(batch, task.task_id)
                 else:
-                    _print_events(task, batch)
+                    lines.show(task, batch)
 
 
-def _print_events(task: snapshot_pb2.TaskSummary, batch: event_pb2.EventBatch) -> None:
-    time = batch.header.time.ToDatetime().strftime("%H:%M:%S")
-    lines = []
-    for event in batch.events:
-        line = f"{time}  {task.task_id}  {task.agent:<10}  {describe_event(event)}"
-        lines.append(f"{fit_terminal(line, event)}\n")
-    write("".join(lines))
+class EventLines:
+    """Prints a line for each event: its time, task, agent and content.
+
+    On a terminal, the id of the task and the agent are a line of their own, printed when they are
+    not those of the event before. They would leave few columns for the content.
+    """
+
+    def __init__(self) -> None:
+        self._task_id = ""
+
+    def show(self, task: snapshot_pb2.TaskSummary, batch: event_pb2.EventBatch) -> None:
+        """Print the events of a batch."""
+        is_grouped = sys.stdout.isatty()
+        source = "" if is_grouped else f"{task.task_id}  {task.agent:<10}  "
+        lines = []
+        if is_grouped and task.task_id != self._task_id:
+            self._task_id = task.task_id
+            lines.append(f"{paint(f'{task.task_id}  {task.agent}', BOLD, sys.stdout)}\n")
+        time = batch.header.time.ToDatetime().strftime("%H:%M:%S")
+        for event in batch.events:
+            line = f"{time}  {source}{describe_event(event)}"
+            lines.append(f"{fit_terminal(line, event)}\n")
+        write("".join(lines))
 
 
 class _Reader:

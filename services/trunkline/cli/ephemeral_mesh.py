@@ -141,11 +141,15 @@ async def _wait_until_ready(process: Process) -> MeshAddresses:
 
 
 async def _stop(process: Process) -> None:
+    """Stop the mesh. Its folder is removed next, so it must have ended, also after Ctrl-C."""
     if process.returncode is None:
         process.terminate()
     try:
         async with asyncio.timeout(_STOP_TIMEOUT_S):
             await process.wait()
     except TimeoutError:
-        process.kill()
-        await process.wait()
+        pass
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

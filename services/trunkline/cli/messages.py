@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.terminal import paint_state, print_json, print_stderr, print_table
-from trunkline.cli.times import parse_since, time_cell
+from trunkline.cli.times import expiry_cell, parse_since, time_cell
 from trunkline.errors import InvalidArgumentError
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope
@@ -125,19 +125,25 @@ async def list_messages(
     if as_json:
         print_json([to_fields(stored) for stored in found])
         return ExitCode.OK
+    print_messages(found)
+    return ExitCode.OK
+
+
+def print_messages(found: Iterable[envelope_pb2.StoredEnvelope]) -> None:
+    """Print messages as a table. A terminal without room for their ids shows less."""
     rows = [
         (
             stored.envelope.envelope_id,
-            stored.envelope.type,
             stored.envelope.sender,
             stored.envelope.recipient,
             _state_cell(stored),
             time_cell(stored.envelope.create_time),
+            stored.envelope.type,
         )
         for stored in found
     ]
-    print_table(("MESSAGE", "TYPE", "FROM", "TO", "STATE", "SENT"), rows, empty="no messages")
-    return ExitCode.OK
+    titles = ("MESSAGE", "FROM", "TO", "STATE", "SENT", "TYPE")
+    print_table(titles, rows, optional=("TYPE", "SENT"), empty="no messages")
 
 
 async def list_dead_letters(
@@ -390,7 +396,7 @@ def _describe(stored: envelope_pb2.StoredEnvelope) -> list[str]:
         "repeats": envelope.replay_of,
         "priority": priority.removeprefix("ENVELOPE_PRIORITY_").lower(),
         "sent": time_cell(envelope.create_time),
-        "expires": time_cell(envelope.expire_time),
+        "expires": expiry_cell(envelope.expire_time),
         "position": str(stored.position),
         "payload": payload_text(envelope),
     }

@@ -7,6 +7,7 @@ from rich.cells import cell_len, set_cell_size
 
 ID_COLUMNS: Final = frozenset(
     {"TASK", "PARENT", "TRACE", "APPROVAL", "WEBHOOK", "CONTEXT", "KEY", "FOLDER", "TOOL"}
+    | {"MESSAGE", "ROOM"}
 )
 """Titles of columns whose cells are copied, so that they are never cut."""
 

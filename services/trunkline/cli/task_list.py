@@ -175,7 +175,7 @@ def _print_tasks(tasks: Sequence[snapshot_pb2.TaskSummary], *, empty: str, as_js
         )
         for task in tasks
     ]
-    print_table(_TITLES, rows, optional="PARENT", empty=empty)
+    print_table(_TITLES, rows, optional=("PARENT",), empty=empty)
 
 
 def _print_change(task: snapshot_pb2.TaskSummary, *, as_json: bool) -> None:

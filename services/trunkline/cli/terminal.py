@@ -7,20 +7,20 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TextIO
 
 from trunkline.printable import remove_controls
 
 DIM, RED, GREEN, YELLOW, CYAN, BOLD = "2", "31", "32", "33", "36", "1"
 
-# States of tasks, servers, circuit breakers, webhooks and trusted folders.
+# States of tasks, messages, servers, circuit breakers, webhooks and trusted folders.
 _STATE_COLOURS = {
-    **dict.fromkeys(("completed", "ready", "done", "trusted", "approved"), GREEN),
+    **dict.fromkeys(("completed", "ready", "done", "handled", "trusted", "approved"), GREEN),
     **dict.fromkeys(("failed", "rejected", "dead", "open", "down", "unreadable"), RED),
     **dict.fromkeys(("input-required", "auth-required", "changed", "half_open", "waits"), YELLOW),
     **dict.fromkeys(("submitted", "working", "pending", "waiting", "running", "starting"), CYAN),
-    **dict.fromkeys(("canceled", "idle", "missing"), DIM),
+    **dict.fromkeys(("canceled", "expired", "idle", "missing"), DIM),
 }
 
 # Begins our own colours in text for a filtered terminal. It is random, so that text of others
@@ -136,13 +136,17 @@ def paint_level(level: str) -> str:
 
 
 def print_table(
-    titles: Sequence[str], rows: Iterable[Sequence[str]], *, optional: str = "", empty: str = ""
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    optional: Collection[str] = (),
+    empty: str = "",
 ) -> None:
     """Print rows in columns. On a terminal, cells other than ids are cut to fit its width.
 
-    A terminal does not show the `optional` last column if it is empty, or if there is no room for
-    its ids. If there still is no room, each row becomes a list of its cells. Instead of a table
-    without rows, a terminal shows the line `empty`, on stderr.
+    A terminal does not show the last column if it is `optional` and empty, or if there is no room
+    for ids, and so on for the column before it. If there still is no room, each row becomes a list
+    of its cells. Instead of a table without rows, a terminal shows the line `empty`, on stderr.
     """
     from trunkline.cli.table_layout import (
         join_cells,
@@ -158,7 +162,9 @@ def print_table(
         return
     width = shutil.get_terminal_size().columns if is_terminal else None
     lines = lay_out_table(titles, table, width=width)
-    if optional and (lines is None or (is_terminal and not any(row[-1] for row in table))):
+    while titles[-1] in optional and (
+        lines is None or (is_terminal and not any(row[-1] for row in table))
+    ):
         titles, table = titles[:-1], [row[:-1] for row in table]
         lines = lay_out_table(titles, table, width=width)
     if lines is None:

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -22,6 +23,12 @@ def render_age(time: datetime, now: datetime) -> str:
         if seconds >= size * (1 if unit == "s" else 2):
             return f"{seconds // size} {unit} ago"
     return "now"
+
+
+def render_expiry(time: datetime, now: datetime) -> str:
+    """Return when a time is or was, such as `in 3 min` or `3 min ago`."""
+    ahead = render_age(now, time)
+    return render_age(time, now) if ahead == "now" else f"in {ahead.removesuffix(' ago')}"
 
 
 def render_duration(seconds: float) -> str:
@@ -53,10 +60,19 @@ def _three_digits(value: float) -> str:
 
 def time_cell(time: timestamp_pb2.Timestamp) -> str:
     """Return a time as a cell of a table: its age on a terminal, else RFC 3339 in UTC."""
+    return _cell(time, render_age)
+
+
+def expiry_cell(time: timestamp_pb2.Timestamp) -> str:
+    """Return when something expires: how far away that is on a terminal, else RFC 3339 in UTC."""
+    return _cell(time, render_expiry)
+
+
+def _cell(time: timestamp_pb2.Timestamp, render: Callable[[datetime, datetime], str]) -> str:
     if not time.ToNanoseconds():
         return ""
     if sys.stdout.isatty():
-        return render_age(time.ToDatetime(UTC), datetime.now(UTC))
+        return render(time.ToDatetime(UTC), datetime.now(UTC))
     return time.ToJsonString()
 
 

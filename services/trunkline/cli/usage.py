@@ -2,11 +2,11 @@
 
 import re
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
+from typer.main import get_command
 
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.terminal import is_text, print_stderr
@@ -29,7 +29,7 @@ class QuestionCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def parse_and_run(app: Callable[..., Any]) -> int:
+def parse_and_run(app: typer.Typer) -> int:
     """Run the command of the process arguments; return its exit code.
 
     A usage error is printed as one line; a group of commands without one prints its help.
@@ -37,8 +37,10 @@ def parse_and_run(app: Callable[..., Any]) -> int:
     for number, word in enumerate(sys.argv[1:], start=1):
         if not is_text(word):
             return _print_usage_error(f"argument {number} is not UTF-8 text", "trunkline")
+    # Calling `app` would replace `sys.excepthook`, by one that fails at the interpreter's end.
+    command = get_command(app)
     try:
-        return app(prog_name="trunkline", standalone_mode=False) or ExitCode.OK
+        return command(prog_name="trunkline", standalone_mode=False) or ExitCode.OK
     except _UsageError as error:
         if error.ctx and error.message == "Missing command.":
             print_stderr(error.ctx.get_help())
@@ -48,8 +50,8 @@ def parse_and_run(app: Callable[..., Any]) -> int:
         takes_text = error.ctx and isinstance(error.ctx.command, QuestionCommand)
         if problem.startswith("No such option") and takes_text:
             problem += " (put a text that begins with a dash after `--`)"
-        command = error.ctx.command_path if error.ctx else "trunkline"
-        return _print_usage_error(problem[:1].lower() + problem[1:], command)
+        path = error.ctx.command_path if error.ctx else "trunkline"
+        return _print_usage_error(problem[:1].lower() + problem[1:], path)
 
 
 def _print_usage_error(problem: str, command: str) -> int:

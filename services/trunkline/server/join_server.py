@@ -8,6 +8,7 @@ import grpc
 
 from trunkline.errors import UnauthenticatedError
 from trunkline.identity import MeshCredentials
+from trunkline.runtime import start_grpc_server
 from trunkline.server.authorization import admit_anybody
 from trunkline.server.interceptor import CallInterceptor
 from trunkline.server.mesh_server import HANDSHAKE_MS
@@ -45,7 +46,7 @@ async def serve_join(
     )
     server.add_generic_rpc_handlers((_JoinHandler(servicer.Join),))
     port = server.add_secure_port(address, credentials.public_server_credentials())
-    await server.start()
+    await start_grpc_server(server)
     try:
         yield f"{address.rpartition(':')[0]}:{port}"
     finally:

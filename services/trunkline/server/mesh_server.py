@@ -17,6 +17,7 @@ from grpc_health.v1.health import aio as health
 from trunkline.audit import AuditLog
 from trunkline.errors import ConfigurationError
 from trunkline.identity import MeshCredentials, StatementVerifier
+from trunkline.runtime import start_grpc_server
 from trunkline.server import (
     artifact_servicer,
     message_servicer,
@@ -159,7 +160,7 @@ class MeshServer:
         described_services = (*self._services, HEALTH, reflection.SERVICE_NAME)
         reflection.add_reflection(described_services, self._server)
         bound = self.bind(*addresses)
-        await self._server.start()
+        await start_grpc_server(self._server)
         for service in ("", *self._services):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         return bound

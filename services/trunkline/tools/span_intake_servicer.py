@@ -13,6 +13,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from trunkline import telemetry
 from trunkline.identity import MeshCredentials
+from trunkline.runtime import start_grpc_server
 from trunkline.traces.spans import MCP_SERVER_PREFIX, remove_spans, replace_text
 
 _AUTHORIZATION: Final = "x-trunkline-spans"
@@ -54,7 +55,7 @@ class SpanIntake(otlp_grpc.TraceServiceServicer):
         self._port = self._server.add_secure_port(
             "127.0.0.1:0", self._credentials.public_server_credentials()
         )
-        await self._server.start()
+        await start_grpc_server(self._server)
         return self
 
     async def __aexit__(

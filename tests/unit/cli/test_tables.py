@@ -8,10 +8,12 @@ import pytest
 from rich.cells import cell_len
 
 from harness.terminal import read_until, terminal
+from trunkline.cli.messages import print_messages
 from trunkline.cli.table_layout import cut_text, join_cells, lay_out_table
-from trunkline.cli.terminal import GREEN, paint_state, print_table
-from trunkline.cli.times import parse_since, render_age, render_duration
+from trunkline.cli.terminal import GREEN, paint_state, print_table, write
+from trunkline.cli.times import parse_since, render_age, render_duration, render_expiry
 from trunkline.errors import InvalidArgumentError
+from trunkline.v1 import envelope_pb2
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 ID = "fbvof29w-6b04ff2b173537b660acb766"
@@ -45,7 +47,7 @@ def test_cut_text_ends_with_an_ellipsis() -> None:
 
 def test_a_narrow_terminal_gets_no_optional_column(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch, columns=60) as reader:
-        print_table(("TASK", "STATE", "PARENT"), [(ID, "completed", ID)], optional="PARENT")
+        print_table(("TASK", "STATE", "PARENT"), [(ID, "completed", ID)], optional=("PARENT",))
         output = read_until(reader, b"completed\x1b[0m\n")
     assert output == f"\x1b[1mTASK{' ' * 31}STATE\x1b[0m\n{ID}  \x1b[32mcompleted\x1b[0m\n"
 
@@ -69,13 +71,13 @@ def test_the_lines_of_a_list_are_wrapped_and_not_empty(monkeypatch: pytest.Monke
 
 def test_a_list_also_leaves_out_the_optional_column(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch, columns=30) as reader:
-        print_table(("TASK", "AGENT", "PARENT"), [(ID, "math", ID)], optional="PARENT")
+        print_table(("TASK", "AGENT", "PARENT"), [(ID, "math", ID)], optional=("PARENT",))
         assert read_until(reader, b"math\n") == f"task   {ID}\nagent  math\n"
 
 
 def test_a_terminal_shows_no_empty_optional_column(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch, columns=120) as reader:
-        print_table(("AGENT", "PARENT"), [("math", "")], optional="PARENT")
+        print_table(("AGENT", "PARENT"), [("math", "")], optional=("PARENT",))
         assert "PARENT" not in read_until(reader, b"math\n")
 
 
@@ -102,6 +104,29 @@ def test_states_have_colours_on_terminals_only(monkeypatch: pytest.MonkeyPatch) 
     assert paint_state("completed", io.StringIO()) == "completed"
 
 
+def build_message(message_id: str) -> envelope_pb2.StoredEnvelope:
+    envelope = envelope_pb2.Envelope(
+        envelope_id=message_id, sender="user:anonymous", recipient="echo", type="user_message"
+    )
+    envelope.create_time.FromDatetime(datetime.now(UTC) - timedelta(minutes=25, seconds=30))
+    delivery = envelope_pb2.Delivery(recipient="echo", state=envelope_pb2.DELIVERY_STATE_HANDLED)
+    return envelope_pb2.StoredEnvelope(envelope=envelope, deliveries=[delivery])
+
+
+@pytest.mark.parametrize(("columns", "fits"), [(80, "TO"), (120, "TYPE")])
+def test_ids_of_messages_are_whole(
+    monkeypatch: pytest.MonkeyPatch, columns: int, fits: str
+) -> None:
+    message_id = "05535c18-2e24-4bc5-a8ca-16a1ab368693"
+    with terminal(monkeypatch, columns=columns) as reader:
+        monkeypatch.setenv("NO_COLOR", "1")
+        print_messages(map(build_message, (f"{message_id}.echo.1", message_id)))
+        write("end\n")
+        title, *rows = read_until(reader, b"end\n").splitlines()
+    assert fits in title.split()
+    assert rows[0].startswith(f"{message_id}.echo.1  user:")
+
+
 @pytest.mark.parametrize(
     ("seconds", "age"),
     [(-5, "now"), (0, "now"), (1, "1 s ago"), (119, "119 s ago"), (180, "3 min ago"),
@@ -109,6 +134,14 @@ def test_states_have_colours_on_terminals_only(monkeypatch: pytest.MonkeyPatch) 
 )  # fmt: skip
 def test_ages_have_the_largest_fitting_unit(seconds: int, age: str) -> None:
     assert render_age(NOW - timedelta(seconds=seconds), NOW) == age
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-5, "5 s ago"), (0, "now"), (1, "in 1 s"), (180, "in 3 min"), (30 * 86400, "in 30 d")],
+)
+def test_what_expires_later_is_not_now(seconds: int, text: str) -> None:
+    assert render_expiry(NOW + timedelta(seconds=seconds), NOW) == text
 
 
 @pytest.mark.parametrize(

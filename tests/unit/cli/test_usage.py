@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.mesh.command_line import run_in_process
+from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import resolve_base_url
 from trunkline.cli.terminal import is_text
 from trunkline.errors import ConfigurationError
@@ -43,6 +45,13 @@ def test_python_m_imports_no_module_of_the_current_folder(tmp_path: Path) -> Non
         check=False,
     )
     assert (process.returncode, process.stderr) == (0, "")
+
+
+def test_no_command_replaces_the_interpreters_report_of_errors() -> None:
+    """Typer's own fails for errors at the interpreter's end: `Error in sys.excepthook`."""
+    before = sys.excepthook
+    assert run_in_process("--version").exit == ExitCode.OK
+    assert sys.excepthook is before
 
 
 def run_ask(*words: str) -> subprocess.CompletedProcess[str]:

@@ -232,19 +232,16 @@ def test_a_state_folder_that_cannot_be_written_is_one_clear_error(
         TrustStore().add(tmp_path, b"")
 
 
-def raise_no_home(*_: object, **__: object) -> Path:
+def raise_no_home() -> Path:
     raise RuntimeError("no home")
 
 
-def return_relative_path(*_: object, **__: object) -> Path:
-    return Path("~/.local/state/trunkline")
-
-
-@pytest.mark.parametrize("find_folder", [raise_no_home, return_relative_path])
+@pytest.mark.parametrize("find_home", [raise_no_home, lambda: Path("home")])
 def test_a_user_without_a_home_has_no_store_in_the_current_folder(
-    monkeypatch: pytest.MonkeyPatch, find_folder: Callable[..., Path]
+    monkeypatch: pytest.MonkeyPatch, find_home: Callable[[], Path]
 ) -> None:
-    monkeypatch.setattr("platformdirs.user_state_path", find_folder)
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", find_home)
     with pytest.raises(ConfigurationError, match="the user has no home"):
         TrustStore()
 
