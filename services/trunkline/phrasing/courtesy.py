@@ -32,7 +32,35 @@ _REQUESTS = (
     "i need you to|i'd like you to|i would like you to|help me|help me to|help me with|"
     "i'd like to|i would like to|i want to|i need to|if you could|if you can|whether you could|"
     "whether you can|i'd love to|can i get|can i have|could i get|could i have|"
-    "may i have|may i get|i'd like|i would like|i need|let me have"
+    "may i have|may i get|i'd like|i would like|i need|let me have|"
+    "if you would|if someone could|if somebody could|i hope you can|i was hoping you could|"
+    "i was hoping you can|i am hoping you can|i'm hoping you can|be so kind as to|be so kind and|be kind enough to|"
+    "do me a favour|do me a favor|if you don't mind|if it's no trouble|if possible|"
+    "if that's ok|when you have a moment|when you have a minute"
+)
+# "I'd be very grateful", "it would be great", "I'd really appreciate it": before "if you could".
+_WISHES = "|".join(
+    f"{one} {wish}"
+    for one, wishes in (
+        (
+            "i",
+            (
+                *(f"be {extent}grateful" for extent in ("", "very ", "so ", "really ")),
+                *(f"be {extent}thankful" for extent in ("", "very ", "so ", "really ")),
+                *("be glad", "be happy", "appreciate it", "really appreciate it"),
+            ),
+        ),
+        (
+            "it",
+            tuple(
+                f"be {extent}{quality}"
+                for extent in ("", "very ", "so ", "really ")
+                for quality in ("great", "nice", "lovely", "kind", "wonderful", "helpful")
+            ),
+        ),
+    )
+    for one in (f"{one}'d", f"{one} would")
+    for wish in wishes
 )
 # After these, a question is in the order of a statement.
 _INDIRECT = (
@@ -107,7 +135,7 @@ def _parse_phrases(*alternatives: str) -> frozenset[tuple[str, ...]]:
 _SALUTATIONS = _parse_phrases(_GREETINGS)
 _ADDRESSED = _parse_phrases(_ADDRESSEES)
 _INDIRECT_OPENINGS = _parse_phrases(_INDIRECT)
-_OPENINGS = _parse_phrases(_FILLERS, _REQUESTS) | _SALUTATIONS | _INDIRECT_OPENINGS
+_OPENINGS = _parse_phrases(_FILLERS, _REQUESTS, _WISHES) | _SALUTATIONS | _INDIRECT_OPENINGS
 _CLOSINGS = _parse_phrases(_TAILS)
 _INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS, _ABILITIES, _QUESTIONS)
 _LONGEST_INTRODUCTION = max(map(len, _INTRODUCTION_REQUESTS))

@@ -192,12 +192,14 @@ def _split_pieces(text: str, begin: int, end: int, router: Router) -> list[_Piec
     if not 0 < len(fragments) <= _MAX_PIECES:
         return [_Piece(begin, end, is_after=False, routed=router.route(text[begin:end]))]
     pieces: list[_Piece] = []
-    for start, stop, is_after in fragments:
+    for number, (start, stop, is_after) in enumerate(fragments):
         fragment = text[start:stop]
         routed = router.route(fragment)
         if not pieces:
             pieces.append(_Piece(start, stop, is_after=False, routed=routed))
-        elif _stands_alone(text, fragment, routed, pieces[-1], router):
+        elif not _is_place_behind(text, pieces[-1], fragments[number:]) and _stands_alone(
+            text, fragment, routed, pieces[-1], router
+        ):
             if _is_preface(text, pieces[-1]):
                 preface = pieces[-1]
                 if preface.routed.agent:
@@ -324,12 +326,32 @@ def _is_preface(text: str, piece: _Piece) -> bool:
     """Return whether a piece asks nothing, so that it belongs to the next piece."""
     words = split_words(text[piece.begin : piece.end])
     is_word = len(words) == 1 and not words[0].isdecimal()
-    is_place = (
+    return is_word or _is_place(words) or (not piece.routed.agent and not _is_question(words))
+
+
+def _is_place(words: Sequence[str]) -> bool:
+    """Return whether words only say where an answer is looked for: "according to the handbook"."""
+    return (
         bool(words)
         and words[0] in _PREPOSITIONS
         and not any(word.isdecimal() or word in _OPENERS for word in words)
     )
-    return is_word or is_place or (not piece.routed.agent and not _is_question(words))
+
+
+def _is_place_behind(
+    text: str, previous: _Piece, fragments: Sequence[tuple[int, int, bool]]
+) -> bool:
+    """Return whether the first fragment says where the answer to the piece before it is.
+
+    "what is the limit, according to the handbook"
+    """
+    (start, stop, _), *following = fragments
+    if not _is_place(split_words(text[start:stop])) or _is_preface(text, previous):
+        return False
+    # Only a comma before it: after "and" or a full stop, it begins the next question. So it does
+    # if only a comma is behind it.
+    is_behind = text[previous.end : start].strip() == ","
+    return is_behind and not (following and text[stop : following[0][0]].strip() == ",")
 
 
 def _build_steps(text: str, pieces: Sequence[_Piece]) -> tuple[Step, ...]:

@@ -20,6 +20,13 @@ from trunkline.phrasing import asks_for_introduction, strip_courtesy
         ("list all apps please", "list all apps"),
         ("whats 30 quid in euros", "what's 30 quid in euros"),
         ("sorry to bother you, but how much is 2+2?", "how much is 2+2?"),
+        ("I'd be grateful if you could convert 50 USD to EUR for me", "convert 50 USD to EUR"),
+        ("It would be great if you could tell me what 3+4 is.", "what is 3+4."),
+        ("I'd really appreciate it if you would tell me what 3+4 is", "what is 3+4"),
+        ("would you be so kind as to add 3 and 4", "add 3 and 4"),
+        ("I was hoping you could tell me how much 5 EUR are in USD", "how much are 5 EUR in USD"),
+        ("could you do me a favour and add 3 and 4", "add 3 and 4"),
+        ("if you don't mind, what is 3+4?", "what is 3+4?"),
     ],
 )
 def test_polite_words_are_removed_and_the_question_is_direct(text: str, expected: str) -> None:

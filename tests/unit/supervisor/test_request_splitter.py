@@ -83,6 +83,33 @@ class Case:
             "what is 1+2, and what time is it in Tokyo",
             [("math", "what is 1+2"), ("", "what time is it in Tokyo")],
         ),
+        Case(
+            "What is the minimum length of a password, according to our documents?",
+            [
+                (
+                    "research",
+                    "What is the minimum length of a password, according to our documents?",
+                )
+            ],
+        ),
+        Case(
+            "who approves travel, as per the handbook, and what is 2+2?",
+            [("research", "who approves travel, as per the handbook"), ("math", "what is 2+2?")],
+        ),
+        Case(
+            "what is 2+2, and according to the handbook, how many days of leave are there?",
+            [
+                ("math", "what is 2+2"),
+                ("research", "according to the handbook, how many days of leave are there?"),
+            ],
+        ),
+        Case(
+            "what is 2+2, according to the handbook, how many days of leave are there?",
+            [
+                ("math", "what is 2+2"),
+                ("research", "according to the handbook, how many days of leave are there?"),
+            ],
+        ),
     ],
     ids=lambda case: case.request,
 )
