@@ -33,10 +33,36 @@ _REQUESTS = (
     "i'd like to|i would like to|i want to|i need to|if you could|if you can|whether you could|"
     "whether you can|i'd love to|can i get|can i have|could i get|could i have|"
     "may i have|may i get|i'd like|i would like|i need|let me have|"
-    "if you would|if someone could|if somebody could|i hope you can|i was hoping you could|"
+    "if you would|i hope you can|i was hoping you could|"
     "i was hoping you can|i am hoping you can|i'm hoping you can|be so kind as to|be so kind and|be kind enough to|"
-    "do me a favour|do me a favor|if you don't mind|if it's no trouble|if possible|"
-    "if that's ok|when you have a moment|when you have a minute"
+    "do me a favour|do me a favor|if you don't mind|if possible|"
+    "when you have a moment|when you have a minute"
+)
+# "could somebody please", "if anyone can"
+_SOMEBODY = "|".join(
+    phrase
+    for person in ("someone", "somebody", "anyone", "anybody")
+    for can in ("can", "could", "would")
+    for phrase in (f"{can} {person}", f"if {person} {can}")
+)
+# "if it isn't too much trouble", "if that's ok": before a request or behind it.
+_PROVISOS = "|".join(
+    f"if {it} {quality}"
+    for its, qualities in (
+        (
+            ("it's", "it is", "that's", "that is"),
+            (
+                *("ok", "okay", "alright", "possible", "convenient", "no trouble", "no problem"),
+                *("no bother", "not too much trouble", "not too much to ask", "not a problem"),
+            ),
+        ),
+        (
+            ("it isn't", "that isn't"),
+            ("too much trouble", "too much to ask", "a problem", "a bother", "any trouble"),
+        ),
+    )
+    for it in its
+    for quality in qualities
 )
 # "I'd be very grateful", "it would be great", "I'd really appreciate it": before "if you could".
 _WISHES = "|".join(
@@ -67,10 +93,10 @@ _INDIRECT = (
     "tell me|tell us|telling me|let me know|know|to know|i was wondering|i am wondering|"
     "i'm wondering|i wonder|wondering|do you know|do you happen to know|does anyone know|"
     "does anybody know|any idea|i wanted to know|i'm curious|i am curious|i wanted to ask|"
-    "i want to ask|check|confirm|explain to me|work out|figure out|find out"
+    "i want to ask|check|confirm|explain|explain to me|work out|figure out|find out"
 )
 _TAILS = (
-    "pls|plz|if that's ok|if it's no trouble|"
+    "pls|plz|"
     "please|for me|for us|if you can|if you could|if possible|if you don't mind|would you|"
     "could you|can you|will you|by the way|thanks|thank you|thx|cheers|many thanks|thanks a lot|"
     "thanks so much|thanks in advance|thank you so much|thank you very much|thank you in advance"
@@ -135,8 +161,8 @@ def _parse_phrases(*alternatives: str) -> frozenset[tuple[str, ...]]:
 _SALUTATIONS = _parse_phrases(_GREETINGS)
 _ADDRESSED = _parse_phrases(_ADDRESSEES)
 _INDIRECT_OPENINGS = _parse_phrases(_INDIRECT)
-_OPENINGS = _parse_phrases(_FILLERS, _REQUESTS, _WISHES) | _SALUTATIONS | _INDIRECT_OPENINGS
-_CLOSINGS = _parse_phrases(_TAILS)
+_OPENINGS = _parse_phrases(_FILLERS, _REQUESTS, _WISHES, _SOMEBODY, _PROVISOS) | _SALUTATIONS | _INDIRECT_OPENINGS
+_CLOSINGS = _parse_phrases(_TAILS, _PROVISOS)
 _INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS, _ABILITIES, _QUESTIONS)
 _LONGEST_INTRODUCTION = max(map(len, _INTRODUCTION_REQUESTS))
 _INTRODUCTIONS_LIMIT = 3

@@ -122,6 +122,7 @@ _ARITHMETIC = AgentSkill(
         ),
         *("# in roman", "# to roman", "# into roman", "roman numerals", "roman numeral"),
         *("write out #", "# in letters", "# written out"),
+        *("reduce #/#", "lowest terms", "simplest form", "simplest terms", "base # log"),
         *("cube #", "# by half", "# by a third", "# by a quarter"),
         *("sin #", "cos #", "tan #", "exp #", "log #", "ln #", "sin x", "cos x", "tan x", "log x"),
         *(
@@ -170,6 +171,9 @@ _STATEMENTS = AgentSkill(
         *("which is bigger", "which is larger", "which is greater", "which is smaller"),
         *("bigger than #", "greater than #", "larger than #", "less than #", "smaller than #"),
         *("coprime", "relatively prime", "leap year", "perfect cube", "# a perfect", "# composite"),
+        *("# triangular", "# a triangular", "# a triangle number", "# a fibonacci", "fibonacci"),
+        *("# a power of #", "# a palindrome", "# palindromic", "# positive", "# negative"),
+        *("# a positive", "# a negative", "than 1 and itself", "besides 1 and itself"),
         *("be divided by", "divided evenly", "evenly divided", "evenly by", "divide evenly"),
         *("bigger # or #", "larger # or #", "smaller # or #", ">", "<"),
     ],
@@ -315,6 +319,8 @@ _REWRITING = AgentSkill(
     tags=[
         *("factor #", "factor x", "factorise", "factorize", "factors of", "prime factors"),
         *("prime factorization", "prime factorisation", "expand", "multiply out"),
+        *("factored form", "factorised form", "factorized form", "expanded form"),
+        *("# as a product", "remove the brackets", "remove the parentheses"),
     ],
     examples=["factor x^2-5x+6", "expand (x+1)^3"],
 )

@@ -55,7 +55,11 @@ _TO_PAY = (
     r"(?:'s|\s(?:is|are|do|does|did|will|would|should|must))"
     r"(?:\s(?:i|we|you|it|that|the|its|my|final|new|sale|reduced|discounted|total|price|cost"
     r"|costs|pay"
-    r"|be|to|have|need|left|then|now))+)?"
+    r"|be|to|have|need|left|then|now|(?:new|final|reduced|total)\s[a-z]+))+)?"
+)
+_LOWEST = (
+    r"(?:\s(?:in|to|into)\s(?:its\s|the\s)?(?:lowest|simplest|smallest)\s(?:possible\s)?"
+    r"(?:terms|form|fraction))?"
 )
 _BEFORE_TAX = (
     r"[,;.]?\s(?:so\s|and\s)?(?:what|how\smuch)(?:'s|\s(?:is|was|would|are|of))[a-z\s]{0,40}?"
@@ -260,6 +264,18 @@ PHRASES: tuple[tuple[str, str], ...] = (
         r"\s(?:to|and|until|till)\s(?P<y>\d{3,4})",
         "abs(({y})-({x}))",
     ),
+    # "logarithm of 1000 to base 10", "base 2 log of 64"
+    (
+        rf"log(?:arithm)?\s(?:of\s)?{_X}\s(?:(?:to|in|with|for)\s)?(?:the\s)?base\s(?P<y>\d{{1,6}})",
+        "log base {y} of ({x})",
+    ),
+    (
+        rf"base[\s-](?P<y>\d{{1,6}})\slog(?:arithm)?\s(?:of\s)?{_X}",
+        "log base {y} of ({x})",
+    ),
+    # "reduce 42/56 to lowest terms"
+    (r"(?:reduce|simplify|cancel)\s(?:the\sfraction\s)?(?P<x>\d+\s?/\s?\d+)" + _LOWEST, "({x})"),
+    (r"(?P<x>\d+\s?/\s?\d+)" + _LOWEST.removesuffix("?"), "({x})"),
     (rf"reciprocal\sof\s+{_X}", "1/({x})"),
     (
         r"(?P<x>\d{1,3})\s(?:choose|over\schoose)\s(?P<y>\d{1,3})",

@@ -27,6 +27,9 @@ from trunkline.phrasing import asks_for_introduction, strip_courtesy
         ("I was hoping you could tell me how much 5 EUR are in USD", "how much are 5 EUR in USD"),
         ("could you do me a favour and add 3 and 4", "add 3 and 4"),
         ("if you don't mind, what is 3+4?", "what is 3+4?"),
+        ("If it isn't too much trouble, would you add 3 and 4", "add 3 and 4"),
+        ("if it's not a problem, what is 3+4?", "what is 3+4?"),
+        ("could somebody please explain how much 5 EUR are in USD", "how much are 5 EUR in USD"),
     ],
 )
 def test_polite_words_are_removed_and_the_question_is_direct(text: str, expected: str) -> None:
