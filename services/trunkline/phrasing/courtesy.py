@@ -27,16 +27,27 @@ _FILLERS = (
 )
 _REQUESTS = (
     "can u|could u|would u|"
-    "can you|could you|would you|will you|would you mind|do you mind|can i ask you|can i ask|"
-    "may i ask|could i ask you|would it be possible to|is it possible to|i want you to|"
+    "can you|could you|would you|will you|would you mind|do you mind|would it be possible to|is it possible to|i want you to|"
     "i need you to|i'd like you to|i would like you to|help me|help me to|help me with|"
     "i'd like to|i would like to|i want to|i need to|if you could|if you can|whether you could|"
     "whether you can|i'd love to|can i get|can i have|could i get|could i have|"
     "may i have|may i get|i'd like|i would like|i need|let me have|"
     "if you would|i hope you can|i was hoping you could|"
     "i was hoping you can|i am hoping you can|i'm hoping you can|be so kind as to|be so kind and|be kind enough to|"
-    "do me a favour|do me a favor|if you don't mind|if possible|"
-    "when you have a moment|when you have a minute"
+    "do me a favour|do me a favor|if you don't mind|if possible"
+)
+# "may I ask", "could I just ask you"; "if you have a second", "when you get a moment"
+_PERMISSIONS = "|".join(
+    f"{may} i {just}ask{whom}"
+    for may in ("can", "could", "may", "might")
+    for just in ("", "just ", "quickly ")
+    for whom in ("", " you")
+)
+_OCCASIONS = "|".join(
+    f"{when} you {have} a {moment}"
+    for when in ("if", "when", "whenever")
+    for have in ("have", "have got", "get")
+    for moment in ("second", "moment", "minute", "sec")
 )
 # "could somebody please", "if anyone can"
 _SOMEBODY = "|".join(
@@ -143,6 +154,17 @@ _QUESTIONS = "|".join(
 _VERBS = frozenset(("is", "are", "was", "were"))
 _QUESTION_WORDS = frozenset(("what", "how", "who", "where", "when", "which", "why", "whose"))
 _CONDITIONS = frozenset(("whether", "if"))
+_PRONOUNS = ("i", "you", "we", "it", "they", "one")
+# Of a statement, a pronoun with a verb, and the verb of the question: "I'd" is "would I".
+_SUBJECTS = {
+    **{
+        (pronoun, verb): verb
+        for pronoun in _PRONOUNS
+        for verb in ("would", "will", "can", "could", "should", "must")
+    },
+    **{(f"{pronoun}'d",): "would" for pronoun in _PRONOUNS},
+    **{(f"{pronoun}'ll",): "will" for pronoun in _PRONOUNS},
+}
 # Question words that people write without their apostrophe.
 _MERGED = {
     **{f"{word}s": f"{word}'s" for word in ("what", "how", "where", "when", "that")},
@@ -160,8 +182,8 @@ def _parse_phrases(*alternatives: str) -> frozenset[tuple[str, ...]]:
 
 _SALUTATIONS = _parse_phrases(_GREETINGS)
 _ADDRESSED = _parse_phrases(_ADDRESSEES)
-_INDIRECT_OPENINGS = _parse_phrases(_INDIRECT)
-_OPENINGS = _parse_phrases(_FILLERS, _REQUESTS, _WISHES, _SOMEBODY, _PROVISOS) | _SALUTATIONS | _INDIRECT_OPENINGS
+_INDIRECT_OPENINGS = _parse_phrases(_INDIRECT, _PERMISSIONS)
+_OPENINGS = _parse_phrases(_FILLERS, _REQUESTS, _WISHES, _SOMEBODY, _PROVISOS, _OCCASIONS) | _SALUTATIONS | _INDIRECT_OPENINGS
 _CLOSINGS = _parse_phrases(_TAILS, _PROVISOS)
 _INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS, _ABILITIES, _QUESTIONS)
 _LONGEST_INTRODUCTION = max(map(len, _INTRODUCTION_REQUESTS))
@@ -287,6 +309,8 @@ def _ask_directly(question: str) -> str:
     is_condition = words[0] in _CONDITIONS
     # "how much" and "how many" are the whole question word.
     opening = 2 if words[0] == "how" and words[1] in {"much", "many"} else 1
+    if words[0] in _QUESTION_WORDS and (modal := _ask_with_modal(question, spans, words)):
+        return modal
     if verb <= opening - is_condition or words[opening] in _INVERTED:
         return question
     before, after = question[: spans[verb][0]], question[spans[verb][1] :]
@@ -294,3 +318,22 @@ def _ask_directly(question: str) -> str:
     asked = question[slice(*spans[verb])]
     parts = (asked, subject) if is_condition else (head, asked, subject)
     return f"{' '.join(part.strip() for part in parts)}{after}"
+
+
+def _ask_with_modal(
+    question: str, spans: Sequence[tuple[int, int]], words: Sequence[str]
+) -> str | None:
+    """Return "how many euros would I get" of "how many euros I'd get"; None if it is no such."""
+    for number in range(1, len(words)):
+        # A question that asks already: "what would you get if I could".
+        if words[number] in _INVERTED:
+            return None
+        for length in (1, 2):
+            verb = _SUBJECTS.get(tuple(words[number : number + length]))
+            if verb is None:
+                continue
+            start, end = spans[number][0], spans[number + length - 1][1]
+            pronoun = question[slice(*spans[number])]
+            pronoun = re.split("['\N{RIGHT SINGLE QUOTATION MARK}]", pronoun)[0]
+            return f"{question[:start]}{verb} {pronoun}{question[end:]}"
+    return None

@@ -46,6 +46,8 @@ _ORDINALS = {
         start=1,
     )
 } | {"thirtieth": 30}
+# After these, a half is a number: "more than half", but "the first half".
+_BEFORE_HALF = frozenset(("than", "plus", "minus", "times", "equals"))
 # A second is a time, so nobody means a half by it.
 _DENOMINATORS = {
     "half": 2,
@@ -273,8 +275,11 @@ class _Reader:
             is_counted = self._word(index + 2) != "percent"
             if scale and self._is_joined(index + 2):
                 return Fraction(scale, 2), index + 2 + is_counted
+        is_operand = index > 0 and self.words[index - 1] in _BEFORE_HALF
         if self._word(index) == "half" and (
-            self._word(index + 1) == "of" or self._read_cardinal(index + 1) is not None
+            is_operand
+            or self._word(index + 1) == "of"
+            or self._read_cardinal(index + 1) is not None
         ):
             return Fraction(1, 2), index + 1
         if self._word(index) in _ARTICLES:

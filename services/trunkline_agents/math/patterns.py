@@ -157,6 +157,15 @@ def _form_rules() -> list[MatchRuleJson]:
     return [
         *(
             {
+                # "what fraction is 0.2"
+                "contains": noun,
+                "pattern": rf"^(?:what|which)\s{noun}\s(?:is|equals|is\sequal\sto)\s(?P<x>{OPERAND}){_END}",
+                "arguments": {"expression": "{x}", **form},
+            }
+            for noun, form in _FORMS[:2]
+        ),
+        *(
+            {
                 "contains": noun,
                 "pattern": rf"{_LEAD}(?P<expression>{_FORMULA}){_SAID}\s?(?:as|in|to|into)\s"
                 rf"(?:an?\s)?(?:(?:simple|common|proper|exact|reduced)\s)?{noun}{_END}",

@@ -3,6 +3,8 @@
 Fragments of patterns in RE2's syntax. `patterns` makes declarations of them.
 """
 
+import re
+
 from trunkline_agents.math.word_problems import SHAPES, WORD_PROBLEMS
 from trunkline_agents.math.wording import MONEY_WORDS
 
@@ -21,6 +23,8 @@ _SHARE = r"(?:%|percent(?:age)?|per\scent)"
 _CHANGE = (
     r"(?:change|increase|decrease|difference|rise|drop|growth|gain|loss|fall|reduction|markup)"
 )
+# The words that a phrase begins with: "area", "(?:circumference|perimeter)".
+_OPENING_WORDS = re.compile(r"(?:([a-z]{3,})|\(\?:([a-z]{3,}(?:\|[a-z]{3,})*)\))(?![?*{])")
 LARGER = r"(?:bigger|larger|greater|higher|more)"
 SMALLER = r"(?:smaller|less|lower|fewer)"
 _ITEM = r"\d[\d.]*(?:,\d{3})*(?:\.\d+)?"
@@ -192,6 +196,30 @@ PHRASES: tuple[tuple[str, str], ...] = (
         rf"(?P<p>\d[\d.]*){_PERCENT}\s(?:tip|tax|vat|gst|interest|commission|fee)(?:\sbe)?",
         "({p})/100*({x})",
     ),
+    (
+        rf"{_LABEL}{_N}{_THINGS}\s(?:be\s|is\s)?(?:after|with|plus)\s(?:an?\s)?(?P<p>\d[\d.]*){_PERCENT}"
+        rf"\s(?:(?:pay|price|salary|wage)\s)?(?:raise|rise|increase|hike|markup|surcharge|tax|vat|gst|tip)"
+        rf"{_TO_PAY}",
+        "({x})*(1+({p})/100)",
+    ),
+    # "out of 40 pupils 10 are ill, what percentage is that"
+    *(
+        (
+            rf"{counted}\s(?:are|were|is|was|have|has|had|got|passed|failed|like|said|came|did)"
+            rf"(?:\s[a-z]+){{0,4}}[,;.]?\s(?:what|which|how\smuch\sin)\s{_SHARE}(?:\s(?:is|are|was"
+            rf"|were)\s(?:that|this|it))?",
+            "({y})/({x})*100",
+        )
+        for counted in (
+            rf"(?:out\s)?of\s(?:the\s)?{_N}{_THINGS},?\s{_M}",
+            rf"{_M}\s(?:out\s)?of\s(?:the\s|our\s|my\s)?{_N}{_THINGS}",
+        )
+    ),
+    (rf"{_SHARE}\s(?:is|are|equals)\s(?P<x>\d+/\d+|0?\.\d+)", "({x})*100"),
+    (
+        r"(?:collect|combine|gather|group)\s(?:the\s)?(?:like\s)?terms\s?(?::|in|of)?\s(?P<x>[^?]+)",
+        "{x}",
+    ),
     (rf"{_X}\sas\s(?:a\s)?(?:fraction|share|part|proportion)\sof\s+{_Y}", "({x})/({y})"),
     (rf"{_X}\s(?:more|higher|greater|larger)\sthan\s+{_Y}", "({y})+({x})"),
     (rf"{_X}\s(?:less|lower|smaller|fewer)\sthan\s+{_Y}", "({y})-({x})"),
@@ -343,6 +371,8 @@ PHRASES: tuple[tuple[str, str], ...] = (
 
 def find_condition(phrase: str) -> str:
     """Return a short pattern without which the phrase can't match, so that it need not be tried."""
+    if opening := _OPENING_WORDS.match(phrase):
+        return opening[1] or opening[2]
     if _PERCENT in phrase or _SHARE in phrase:
         return r"%|per\s?cent"
-    return "round" if phrase.startswith("round") else r"\d"
+    return r"\d"

@@ -29,6 +29,11 @@ from trunkline.phrasing import asks_for_introduction, strip_courtesy
         ("if you don't mind, what is 3+4?", "what is 3+4?"),
         ("If it isn't too much trouble, would you add 3 and 4", "add 3 and 4"),
         ("if it's not a problem, what is 3+4?", "what is 3+4?"),
+        ("good evening, might I ask what half of 3 is?", "what is half of 3?"),
+        ("If you have a second: what's 13 squared?", "what's 13 squared?"),
+        ("when you get a moment, add 3 and 4", "add 3 and 4"),
+        ("tell me how many kroner I'd get for 75 euros", "how many kroner would I get for 75 euros"),
+        ("do you know what I will pay for 3", "what will I pay for 3"),
         ("could somebody please explain how much 5 EUR are in USD", "how much are 5 EUR in USD"),
     ],
 )

@@ -24,6 +24,8 @@ from trunkline.phrasing import find_numbers, write_digits
         ("one and a half plus two and a half", "1.5 plus 2.5"),
         ("half of 50 and a third of 90", "(1/2) of 50 and (1/3) of 90"),
         ("two point five", "2.5"),
+        ("is 5/8 more than half?", "is 5/8 more than (1/2)?"),
+        ("three times half", "3 times (1/2)"),
         ("five and six", "5 and 6"),
         ("to the tenth power", "to the 10th power"),
         ("on the first of March 2026", "on 2026-03-01"),
