@@ -27,7 +27,8 @@ _FILLERS = (
 )
 _REQUESTS = (
     "can u|could u|would u|"
-    "can you|could you|would you|will you|would you mind|do you mind|would it be possible to|is it possible to|i want you to|"
+    "can you|could you|would you|will you|would you mind|do you mind|"
+    "would you be able to|will you be able to|are you able to|are you able to help me|would it be possible to|is it possible to|i want you to|"
     "i need you to|i'd like you to|i would like you to|help me|help me to|help me with|"
     "i'd like to|i would like to|i want to|i need to|if you could|if you can|whether you could|"
     "whether you can|i'd love to|can i get|can i have|could i get|could i have|"

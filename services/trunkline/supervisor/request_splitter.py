@@ -67,6 +67,13 @@ _STATEMENT_OPENERS = frozenset(
 )
 # The words after one of these name at least two things.
 _OF_SEVERAL = frozenset(("average", "mean", "sum", "product", "difference", "between", "ratio"))
+# A part that begins with one of these continues a formula: "a 60 euro coat, reduced by a third".
+_CONTINUATIONS = frozenset(
+    (
+        *("reduced", "increased", "decreased", "lowered", "raised", "discounted", "divided"),
+        *("multiplied", "plus", "minus", "times"),
+    )
+)
 _TOTALS = frozenset(("total", "altogether", "all", "sum"))
 # The next part asks about the case that such a part assumes.
 _CONDITIONS = frozenset(("if", "suppose", "assuming", "assume", "given", "when", "say"))
@@ -270,6 +277,8 @@ def _asks_about(before: str, fragment: str, agent: str) -> bool:
         return False
     if _lacks_operand(before, words) and asked[0] not in _OPENERS:
         return True
+    if asked[0] in _CONTINUATIONS or _lacks_predicate(words):
+        return True
     if words[0] in _CONDITIONS and not _QUESTION_WORDS.intersection(words):
         return True
     if resolve_amounts(f"{before.strip(_EDGE_CHARS)}. {fragment.strip(_EDGE_CHARS)}"):
@@ -311,6 +320,15 @@ def _lacks_operand(text: str, words: Sequence[str]) -> bool:
     if not _OF_SEVERAL.intersection(words) or "first" in words:
         return False
     return len(_NUMBER.findall(write_digits(text))) == 1
+
+
+def _lacks_predicate(words: Sequence[str]) -> bool:
+    """Return whether words are a verb and numbers only: "are 3/6", before "and 1/2 the same"."""
+    return (
+        len(words) > 1
+        and words[0] in _YES_OR_NO_OPENERS
+        and all(word.isdecimal() for word in words[1:])
+    )
 
 
 def _is_question(words: Sequence[str]) -> bool:

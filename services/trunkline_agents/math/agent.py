@@ -124,6 +124,7 @@ _ARITHMETIC = AgentSkill(
         *("write out #", "# in letters", "# written out"),
         *("what fraction is #", "which fraction", "what decimal is #", "collect terms"),
         *("collect like terms", "combine like terms", "combine terms", "what percentage is"),
+        *("reduced by #", "by a third", "by a quarter", "percent more is #", "percent less is #"),
         *("percent raise", "percent rise", "# raise", "percent surcharge", "# surcharge"),
         *("reduce #/#", "lowest terms", "simplest form", "simplest terms", "base # log"),
         *("cube #", "# by half", "# by a third", "# by a quarter"),
@@ -282,6 +283,7 @@ _DATES = AgentSkill(
             "what day is tomorrow",
         ),
         *(f"between {_ISO_DATE} and", f"from {_ISO_DATE} to", f"from {_ISO_DATE} until"),
+        *(f"{joint} until {_ISO_DATE}" for joint in ("left", "remain", "remaining", "is it", "go")),
         *(f"{word} {_ISO_DATE} and" for word in ("days between", "weeks between")),
         *(
             f"{unit} {joint} {_ISO_DATE}"

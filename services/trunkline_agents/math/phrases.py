@@ -82,6 +82,27 @@ PHRASES: tuple[tuple[str, str], ...] = (
         for verb, sign in ((_MORE, "+"), (_LESS, "-"))
         for word, over, under in (("half", 1, 2), ("third", 1, 3), ("quarter", 1, 4))
     ),
+    *(
+        (
+            rf"{_N}{_THINGS},?\s(?:is\s|was\s)?{verb}\sby\s(?:(?:an?\s)?{word}|\({over}/{under}\))",
+            f"({{x}})*(1{sign}{over}/{under})",
+        )
+        for verb, sign in (
+            ("(?:increased|raised)", "+"),
+            ("(?:reduced|decreased|lowered|cut|discounted)", "-"),
+        )
+        for word, over, under in (("half", 1, 2), ("third", 1, 3), ("quarter", 1, 4))
+    ),
+    *(
+        (
+            rf"(?:how\smany|how\smuch|by\swhat|what|which)\s{_SHARE}\s{order}\sis\s{_X}\sthan\s{_Y}",
+            formula,
+        )
+        for order, formula in (
+            (LARGER, "(({x})-({y}))/({y})*100"),
+            (SMALLER, "(({y})-({x}))/({y})*100"),
+        )
+    ),
     (rf"{_MORE}\s+{_X}\sby\s+{_P}", "({x})*(1+({p})/100)"),
     (rf"{_LESS}\s+{_X}\sby\s+{_P}", "({x})*(1-({p})/100)"),
     (rf"{_MORE}\s+{_X}\sby\s+{_Y}", "({x})+({y})"),

@@ -29,6 +29,8 @@ from trunkline.phrasing import asks_for_introduction, strip_courtesy
         ("if you don't mind, what is 3+4?", "what is 3+4?"),
         ("If it isn't too much trouble, would you add 3 and 4", "add 3 and 4"),
         ("if it's not a problem, what is 3+4?", "what is 3+4?"),
+        ("would you be able to tell me what 9 divided by 3 is?", "what is 9 divided by 3?"),
+        ("could you possibly add 3 and 4", "add 3 and 4"),
         ("good evening, might I ask what half of 3 is?", "what is half of 3?"),
         ("If you have a second: what's 13 squared?", "what's 13 squared?"),
         ("when you get a moment, add 3 and 4", "add 3 and 4"),
