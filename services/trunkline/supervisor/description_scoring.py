@@ -67,9 +67,7 @@ class SkillDescription:
         """Return the points of the skill; 0: it does not fit."""
         named = max((share_of(words, request.words) for words in self.names), default=0.0)
         explained = share_of(request.words, self.vocabulary)
-        if not fits_description(
-            named=named, explained=explained, has_argument=request.has_values
-        ):
+        if not fits_description(named=named, explained=explained, has_argument=request.has_values):
             return 0.0
         # One word alone may mean anything.
         is_exact = explained == 1 and any(

@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trunkline.calls.outcome import clip
-from trunkline.phrasing import find_numbers, resolve_amounts, strip_courtesy, write_digits
+from trunkline.phrasing import (
+    find_numbers,
+    is_courtesy,
+    resolve_amounts,
+    strip_courtesy,
+    write_digits,
+)
 from trunkline.supervisor.references import format_step_id, has_reference
 from trunkline.supervisor.router import SEARCHED_CHARS, RoutedText, Router, address_decision
 from trunkline.supervisor.steps import Step
@@ -343,6 +349,8 @@ def _is_yes_or_no_question(fragment: str, words: Sequence[str]) -> bool:
 def _is_preface(text: str, piece: _Piece) -> bool:
     """Return whether a piece asks nothing, so that it belongs to the next piece."""
     words = split_words(text[piece.begin : piece.end])
+    if is_courtesy(text[piece.begin : piece.end]):
+        return True
     is_word = len(words) == 1 and not words[0].isdecimal()
     return is_word or _is_place(words) or (not piece.routed.agent and not _is_question(words))
 

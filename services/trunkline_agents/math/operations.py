@@ -226,6 +226,9 @@ def check(*, number: str, relation: str, other: str | None) -> OperationAnswer:
         text = f"{render_exact(value)} is {'' if holds else 'not '}{phrase}"
         if relation == "prime" and not holds and whole > 1 and whole < _MAX_FACTORED:
             text += f": it is {factor(expression=str(whole)).data['factors']}"
+    elif relation == "integer":
+        holds = bool(value.is_integer)
+        text = f"{render_exact(value)} is {'' if holds else 'not '}a whole number"
     else:
         second = _build_real(other or "")
         if relation == "coprime with":
@@ -257,7 +260,7 @@ def _is_square(number: int) -> bool:
 
 
 def _check_power(number: int, base: int) -> tuple[bool, str]:
-    if number < 1 or base < 2:  # noqa: PLR2004
+    if number < 1 or base < 2:
         reject("Only powers of 2 and of larger whole numbers can be checked.")
     exponent, rest = 0, number
     while rest % base == 0:

@@ -159,7 +159,8 @@ def _form_rules() -> list[MatchRuleJson]:
             {
                 # "what fraction is 0.2"
                 "contains": noun,
-                "pattern": rf"^(?:what|which)\s{noun}\s(?:is|equals|is\sequal\sto)\s(?P<x>{OPERAND}){_END}",
+                "pattern": rf"^(?:what|which)\s{noun}\s(?:is|equals|is\sequal\sto)\s"
+                rf"(?P<x>{OPERAND}){_END}",
                 "arguments": {"expression": "{x}", **form},
             }
             for noun, form in _FORMS[:2]
@@ -385,6 +386,16 @@ _STATEMENTS: list[MatchRuleJson] = [
         "arguments": {"number": "{y}", "other": "{x}", "relation": "divisible by"},
     },
     {
+        "pattern": rf"^{_MODAL}\s{EACH}\s(?:be\s)?(?:(?:evenly|equally)\s)?(?:divided|split|shared)"
+        rf"\s(?:(?:evenly|equally)\s)?(?:into|in|between|among)\s{OTHER}(?:\s(?:parts|ways|people))?"
+        rf"{_EVENLY}{_END}",
+        "arguments": {**_PAIR, "relation": "divisible by"},
+    },
+    {
+        "pattern": rf"^is\s(?:the\snumber\s)?{EACH}\s(?:an\sinteger|a\swhole\snumber){_END}",
+        "arguments": {**_NUMBER, "relation": "integer"},
+    },
+    {
         "pattern": rf"^{_MODAL}\s(?:(?:you|i|we)\sdivide\s)?{EACH}\s(?:be\s)?(?:evenly\s)?"
         rf"(?:divided\s)?(?:evenly\s)?by"
         rf"\s{OTHER}{_EVENLY}{_END}",
@@ -443,6 +454,16 @@ EXPAND: list[MatchRuleJson] = [
         + _END,
         "require": {"expression": _A_FORMULA},
         "arguments": _FACTORED,
+    },
+    {
+        # Of expressions with variables, multiplied by each other.
+        "pattern": r"^multiply\s(?P<x>[^?]*?)\s(?:by|with|and)\s(?P<y>[^?]+)" + _END,
+        "require": {
+            "0": r"\b\d*[a-z]\s?[-+^)]|[-+(]\s?\d*[a-z]\b",
+            "x": _A_FORMULA,
+            "y": _A_FORMULA,
+        },
+        "arguments": {"expression": "({x})*({y})"},
     },
     {
         "pattern": r"^(?:remove|open|multiply\sout|resolve|get\srid\sof)\s(?:the\s)?"

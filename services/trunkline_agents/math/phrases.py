@@ -139,6 +139,15 @@ PHRASES: tuple[tuple[str, str], ...] = (
         rf"by\s(?:what|how\smany)\s{_SHARE}\s[a-z\s]{{0,60}}?from\s+{_X}\sto\s+{_Y}",
         "(({y})-({x}))/({x})*100",
     ),
+    (
+        rf"{_X}\s(?:is|are|makes|equals)\s\(?(?P<p>\d{{1,4}}/\d{{1,4}})\)?\sof\s(?:what|which)(?:\snumber)?",
+        "({x})/({p})",
+    ),
+    (
+        r"\(?(?P<p>\d{1,4}/\d{1,4})\)?\sof\s(?:what|which)(?:\snumber)?\s(?:is|are|makes|equals)\s"
+        rf"{_X}",
+        "({x})/({p})",
+    ),
     (rf"{_X}\s(?:is|are)\s{_P}\sof\s(?:what|which)(?:\snumber)?", "({x})/(({p})/100)"),
     (
         rf"{_P}\sof\s(?:what|which)(?:\snumber)?\s(?:is|are|makes|equals)\s+{_X}",

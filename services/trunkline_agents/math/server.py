@@ -31,7 +31,7 @@ MAX_ORDER = 10
 _MAX_AMOUNT_CHARS = 40
 _PROPERTIES = (
     *("prime", "even", "odd", "composite", "square", "cube", "leap year"),
-    *("triangular", "fibonacci", "palindrome"),
+    *("triangular", "fibonacci", "palindrome", "integer"),
 )
 
 
@@ -115,6 +115,7 @@ Relation = Literal[
     "triangular",
     "fibonacci",
     "palindrome",
+    "integer",
     "power of",
     "divisible by",
     "coprime with",

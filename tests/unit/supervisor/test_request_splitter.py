@@ -136,6 +136,7 @@ def test_a_request_is_split_if_each_side_has_an_agent_or_is_a_question(
         "are 3/6 and 1/2 the same?",
         "a 1200 euro phone, reduced by a third",
         "what is 5, plus 3",
+        "when you have a minute, please tell me how much 30 pounds would be in dollars",
         "100 USD in EUR and GBP",
         "3 nights at 89 euros each, how much is it in total?",
         "I have £35. What is that in Canadian dollars?",

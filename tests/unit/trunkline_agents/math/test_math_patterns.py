@@ -185,6 +185,14 @@ CASES = [
         "convert",
         {**ONE, "from_currency": "pound", "to_currency": "yen"},
     ),
+    Case("multiply (a - 1) by (a + 1)", "expand", {"expression": "((a - 1))*((a + 1))"}),
+    Case(
+        "can 54 be split evenly into 9?",
+        "check",
+        {"number": "54", "other": "9", "relation": "divisible by"},
+    ),
+    Case("is -4 an integer?", "check", {"number": "-4", "relation": "integer"}),
+    Case("is 3/4 a whole number", "check", {"number": "3/4", "relation": "integer"}),
     Case("what fraction is 0.2?", "calculate", {"expression": "0.2", "form": "fraction"}),
     Case("which fraction equals 0.2", "calculate", {"expression": "0.2", "form": "fraction"}),
     Case("write x^2 + 6x + 9 as a product", "factor", {"expression": "x^2 + 6x + 9"}),
@@ -194,9 +202,7 @@ CASES = [
     Case("what's the expanded form of (x+1)^2", "expand", {"expression": "(x+1)^2"}),
     Case("is 15 a triangular number?", "check", {"number": "15", "relation": "triangular"}),
     Case("is 12321 a palindrome", "check", {"number": "12321", "relation": "palindrome"}),
-    Case(
-        "is 21 in the Fibonacci sequence", "check", {"number": "21", "relation": "fibonacci"}
-    ),
+    Case("is 21 in the Fibonacci sequence", "check", {"number": "21", "relation": "fibonacci"}),
     Case(
         "is 1024 a power of 2?",
         "check",
@@ -264,6 +270,8 @@ def test_an_unrelated_question_matches_nothing(question: str) -> None:
         ("what percent less is 48 than 60", "((60)-(48))/(60)*100"),
         ("a 1200 euro phone, reduced by a third", "(1200 euro)*(1-1/3)"),
         ("200 euros increased by a quarter", "(200 euros)*(1+1/4)"),
+        ("12 is (1/4) of what number", "(12)/(1/4)"),
+        ("two thirds of what number is 40", "(40)/(2/3)"),
         ("logarithm of 1000 to base 10", "log base 10 of (1000)"),
         ("base 2 log of 64", "log base 2 of (64)"),
         ("reduce 42/56 to lowest terms", "(42/56)"),
