@@ -565,6 +565,9 @@ async def test_a_public_address_is_refused_without_insecure(tmp_path: Path) -> N
     )
     assert result.exit == 2
     assert "--insecure" in result.err
+    # Callers are authenticated by the mesh, and not by keys of this server.
+    assert "not encrypted" in result.err
+    assert "api_keys_file" not in result.err
 
 
 async def test_without_a_mesh_it_says_what_to_do(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from trunkline.client import ChannelPool, Directory
+from trunkline.errors import ConfigurationError
 from trunkline.identity import open_credentials
 from trunkline.runtime import ServiceStatus
-from trunkline.settings import HostPort, Settings, check_exposure
+from trunkline.settings import HostPort, Settings
 from trunkline.traces import MeshTarget, configure_tracing
 from trunkline_bridge.edge.http_server import serve_http
 from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
@@ -78,7 +79,13 @@ async def serve_agents_over_http(
         ConfigurationError: the address is public and `insecure` is not set, or can't be used.
         TrunklineError: see `open_agent_server`.
     """
-    check_exposure("http", http, is_allowed=settings.insecure)
+    if not (http.is_loopback or settings.insecure):
+        problem = (
+            f"{http} can be reached from other machines, and MCP is not encrypted here; use "
+            "127.0.0.1 with a proxy that has TLS before it, or give --insecure if that is what you "
+            "want"
+        )
+        raise ConfigurationError(where="--http", problem=problem)
     async with (
         # Over HTTP, any client that reaches the address would act with the key.
         open_agent_server(

@@ -4,7 +4,7 @@ Everything here works on the words of a text and takes time linear in its length
 """
 
 from trunkline.phrasing.amounts import extract_value, resolve_amounts
-from trunkline.phrasing.courtesy import asks_for_introduction, strip_courtesy
+from trunkline.phrasing.courtesy import asks_for_introduction, is_courtesy, strip_courtesy
 from trunkline.phrasing.number_words import NumberPhrase, find_numbers, write_digits
 from trunkline.phrasing.spelling import Vocabulary
 
@@ -14,6 +14,7 @@ __all__ = [
     "asks_for_introduction",
     "extract_value",
     "find_numbers",
+    "is_courtesy",
     "resolve_amounts",
     "strip_courtesy",
     "write_digits",

@@ -23,6 +23,12 @@ _IGNORED_WORDS: Final = frozenset(
         why will with would you your""",
     )
 )
+# The least share of a request's words that a description has to explain, and of the words of its
+# name that the request has to say. Without an argument to confirm it, a fit needs more of both.
+_EXPLAINED: Final = 0.5
+_NAMED: Final = 0.5
+_EXPLAINED_ALONE: Final = 0.75
+_NAMED_ALONE: Final = 0.99
 _WORD: Final = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 _SHORTEST_STEM: Final = 3
@@ -54,3 +60,21 @@ def share_of(words: Iterable[str], others: frozenset[str]) -> float:
     weights = {word: _GENERIC if word in _GENERIC_WORDS else 1.0 for word in words}
     total = sum(weights.values())
     return sum(weight for word, weight in weights.items() if word in others) / total if total else 0
+
+
+def fits_description(
+    *, named: float, explained: float, has_argument: bool, lacks_argument: bool = False
+) -> bool:
+    """Return whether a request fits a tool or skill by its name and description.
+
+    Supervisors decide by it which agent is asked, and the `rules` model which tool is called.
+
+    Args:
+        named: The share of the name's words that the request says.
+        explained: The share of the request's other words that the description has.
+        has_argument: The request has a value for an argument.
+        lacks_argument: An argument is still to be asked for.
+    """
+    least_named = _NAMED if has_argument or lacks_argument else _NAMED_ALONE
+    least_explained = _EXPLAINED if has_argument else _EXPLAINED_ALONE
+    return named >= least_named and explained >= least_explained

@@ -4,10 +4,10 @@
 that the first word lacks, as in "whats", is put back.
 """
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 
-_WORD = re.compile(r"[^\W_]+(?:['\N{RIGHT SINGLE QUOTATION MARK}][^\W_]+)?")
+from trunkline.phrasing.direct_questions import WORD, ask_directly, split_spans
+
 _OUTER_MARKS = " \t\r\n,;:"
 _LEADING_MARKS = f"{_OUTER_MARKS}!.?"
 
@@ -27,22 +27,91 @@ _FILLERS = (
 )
 _REQUESTS = (
     "can u|could u|would u|"
-    "can you|could you|would you|will you|would you mind|do you mind|can i ask you|can i ask|"
-    "may i ask|could i ask you|would it be possible to|is it possible to|i want you to|"
+    "can you|could you|would you|will you|would you mind|do you mind|"
+    "would you be able to|will you be able to|are you able to|"
+    "are you able to help me|would it be possible to|is it possible to|i want you to|"
     "i need you to|i'd like you to|i would like you to|help me|help me to|help me with|"
     "i'd like to|i would like to|i want to|i need to|if you could|if you can|whether you could|"
     "whether you can|i'd love to|can i get|can i have|could i get|could i have|"
-    "may i have|may i get|i'd like|i would like|i need|let me have"
+    "may i have|may i get|i'd like|i would like|i need|let me have|"
+    "if you would|i hope you can|i was hoping you could|"
+    "i was hoping you can|i am hoping you can|i'm hoping you can|be so kind as to|"
+    "be so kind and|be kind enough to|"
+    "do me a favour|do me a favor|if you don't mind|if possible"
+)
+# "may I ask", "could I just ask you"; "if you have a second", "when you get a moment"
+_PERMISSIONS = "|".join(
+    f"{may} i {just}ask{whom}"
+    for may in ("can", "could", "may", "might")
+    for just in ("", "just ", "quickly ")
+    for whom in ("", " you")
+)
+_OCCASIONS = "|".join(
+    f"{when} you {have} a {moment}"
+    for when in ("if", "when", "whenever")
+    for have in ("have", "have got", "get")
+    for moment in ("second", "moment", "minute", "sec")
+)
+# "could somebody please", "if anyone can"
+_SOMEBODY = "|".join(
+    phrase
+    for person in ("someone", "somebody", "anyone", "anybody")
+    for can in ("can", "could", "would")
+    for phrase in (f"{can} {person}", f"if {person} {can}")
+)
+# "if it isn't too much trouble", "if that's ok": before a request or behind it.
+_PROVISOS = "|".join(
+    f"if {it} {quality}"
+    for its, qualities in (
+        (
+            ("it's", "it is", "that's", "that is"),
+            (
+                *("ok", "okay", "alright", "possible", "convenient", "no trouble", "no problem"),
+                *("no bother", "not too much trouble", "not too much to ask", "not a problem"),
+            ),
+        ),
+        (
+            ("it isn't", "that isn't"),
+            ("too much trouble", "too much to ask", "a problem", "a bother", "any trouble"),
+        ),
+    )
+    for it in its
+    for quality in qualities
+)
+# "I'd be very grateful", "it would be great", "I'd really appreciate it": before "if you could".
+_WISHES = "|".join(
+    f"{one} {wish}"
+    for one, wishes in (
+        (
+            "i",
+            (
+                *(f"be {extent}grateful" for extent in ("", "very ", "so ", "really ")),
+                *(f"be {extent}thankful" for extent in ("", "very ", "so ", "really ")),
+                *("be glad", "be happy", "appreciate it", "really appreciate it"),
+            ),
+        ),
+        (
+            "it",
+            tuple(
+                f"be {extent}{quality}"
+                for extent in ("", "very ", "so ", "really ")
+                for quality in ("great", "nice", "lovely", "kind", "wonderful", "helpful")
+            ),
+        ),
+    )
+    for one in (f"{one}'d", f"{one} would")
+    for wish in wishes
 )
 # After these, a question is in the order of a statement.
 _INDIRECT = (
     "tell me|tell us|telling me|let me know|know|to know|i was wondering|i am wondering|"
-    "i'm wondering|i wonder|wondering|do you know|do you happen to know|does anyone know|"
+    "i'm wondering|i wonder|wondering|i was just wondering|i am just wondering|just wondering|"
+    "i'm just wondering|do you know|do you happen to know|does anyone know|"
     "does anybody know|any idea|i wanted to know|i'm curious|i am curious|i wanted to ask|"
-    "i want to ask|check|confirm|explain to me|work out|figure out|find out"
+    "i want to ask|check|confirm|explain|explain to me|work out|figure out|find out"
 )
 _TAILS = (
-    "pls|plz|if that's ok|if it's no trouble|"
+    "pls|plz|"
     "please|for me|for us|if you can|if you could|if possible|if you don't mind|would you|"
     "could you|can you|will you|by the way|thanks|thank you|thx|cheers|many thanks|thanks a lot|"
     "thanks so much|thanks in advance|thank you so much|thank you very much|thank you in advance"
@@ -86,9 +155,6 @@ _QUESTIONS = "|".join(
         *("can you answer", "could you answer", "do you answer", "do you understand"),
     )
 )
-_VERBS = frozenset(("is", "are", "was", "were"))
-_QUESTION_WORDS = frozenset(("what", "how", "who", "where", "when", "which", "why", "whose"))
-_CONDITIONS = frozenset(("whether", "if"))
 # Question words that people write without their apostrophe.
 _MERGED = {
     **{f"{word}s": f"{word}'s" for word in ("what", "how", "where", "when", "that")},
@@ -96,8 +162,6 @@ _MERGED = {
     "wats": "what's",
     "wat": "what",
 }
-# A question that has one of these behind its question word is in the right order.
-_INVERTED = _VERBS | {"do", "does", "did", "can", "could", "will", "would", "should", "has", "have"}
 
 
 def _parse_phrases(*alternatives: str) -> frozenset[tuple[str, ...]]:
@@ -106,9 +170,13 @@ def _parse_phrases(*alternatives: str) -> frozenset[tuple[str, ...]]:
 
 _SALUTATIONS = _parse_phrases(_GREETINGS)
 _ADDRESSED = _parse_phrases(_ADDRESSEES)
-_INDIRECT_OPENINGS = _parse_phrases(_INDIRECT)
-_OPENINGS = _parse_phrases(_FILLERS, _REQUESTS) | _SALUTATIONS | _INDIRECT_OPENINGS
-_CLOSINGS = _parse_phrases(_TAILS)
+_INDIRECT_OPENINGS = _parse_phrases(_INDIRECT, _PERMISSIONS)
+_OPENINGS = (
+    _parse_phrases(_FILLERS, _REQUESTS, _WISHES, _SOMEBODY, _PROVISOS, _OCCASIONS)
+    | _SALUTATIONS
+    | _INDIRECT_OPENINGS
+)
+_CLOSINGS = _parse_phrases(_TAILS, _PROVISOS)
 _INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS, _ABILITIES, _QUESTIONS)
 _LONGEST_INTRODUCTION = max(map(len, _INTRODUCTION_REQUESTS))
 _INTRODUCTIONS_LIMIT = 3
@@ -123,7 +191,7 @@ def strip_courtesy(text: str) -> str:
 
     A text of nothing but polite words is returned unchanged.
     """
-    spans, words = _split(text)
+    spans, words = split_spans(text)
     openings = list(_find_openings(words))
     first = openings[-1][1] if openings else 0
     last = first + _length_without_closing(words[first:])
@@ -135,12 +203,20 @@ def strip_courtesy(text: str) -> str:
     request = request.lstrip(_LEADING_MARKS) if first else request.lstrip()
     request = _separate_verb(request)
     is_indirect = any(tuple(words[begin:stop]) in _INDIRECT_OPENINGS for begin, stop in openings)
-    return _ask_directly(request) if is_indirect else request
+    return ask_directly(request) if is_indirect else request
+
+
+def is_courtesy(text: str) -> bool:
+    """Return whether a text has polite words and no others."""
+    _, words = split_spans(text)
+    openings = list(_find_openings(words))
+    first = openings[-1][1] if openings else 0
+    return bool(words) and first + _length_without_closing(words[first:]) == first
 
 
 def asks_for_introduction(text: str) -> bool:
     """Return whether a text only greets, or asks what can be asked here."""
-    _, words = _split(text)
+    _, words = split_spans(text)
     openings = list(_find_openings(words))
     last = _length_without_closing(words)
     # A phrase may begin with polite words itself: "help me".
@@ -177,16 +253,6 @@ def _shorten_phrase(phrase: tuple[str, ...]) -> tuple[str, ...]:
     return short
 
 
-def _split(text: str) -> tuple[list[tuple[int, int]], list[str]]:
-    """Return the places of the words, and the words in lower case."""
-    spans = [match.span() for match in _WORD.finditer(text)]
-    words = [
-        text[start:end].lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
-        for start, end in spans
-    ]
-    return spans, words
-
-
 def _find_openings(words: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield the places of the polite phrases that a request begins with."""
     begin = 0
@@ -218,25 +284,6 @@ def _length_without_closing(words: Sequence[str]) -> int:
 
 def _separate_verb(request: str) -> str:
     """Return the request with the apostrophe that its first word lacks: "whats" is "what's"."""
-    first = _WORD.match(request)
+    first = WORD.match(request)
     mended = _MERGED.get(first[0].lower()) if first else None
     return request if first is None or mended is None else f"{mended}{request[first.end() :]}"
-
-
-def _ask_directly(question: str) -> str:
-    """Return an indirect question as a direct one: "what 2+2 is" asks "what is 2+2"."""
-    spans, words = _split(question)
-    if len(words) < 3 or words[0] not in _QUESTION_WORDS | _CONDITIONS:
-        return question
-    verbs = (n for n, word in enumerate(words) if word in _VERBS)
-    verb = next(verbs, 0)
-    is_condition = words[0] in _CONDITIONS
-    # "how much" and "how many" are the whole question word.
-    opening = 2 if words[0] == "how" and words[1] in {"much", "many"} else 1
-    if verb <= opening - is_condition or words[opening] in _INVERTED:
-        return question
-    before, after = question[: spans[verb][0]], question[spans[verb][1] :]
-    head, subject = before[: spans[opening - 1][1]], before[spans[opening - 1][1] :]
-    asked = question[slice(*spans[verb])]
-    parts = (asked, subject) if is_condition else (head, asked, subject)
-    return f"{' '.join(part.strip() for part in parts)}{after}"

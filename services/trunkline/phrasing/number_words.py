@@ -1,11 +1,12 @@
 """Finds numbers and dates in words, and writes them in digits.
 
-"twenty-five" is 25, "two thirds" is (2/3), "one and a half" is 1.5, "2 million" is 2000000, and
-"the first of March 2026" is 2026-03-01.
+"twenty-five" is 25, "two thirds" is (2/3), "one and a half" is 1.5, "2 million" is 2000000, "the
+first of March 2026" is 2026-03-01, and "Christmas 2026" is 2026-12-25. Of two dates such as "from
+3 March to 1 June 2026", the one without a year takes that of the other.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -45,6 +46,8 @@ _ORDINALS = {
         start=1,
     )
 } | {"thirtieth": 30}
+# After these, a half is a number: "more than half", but "the first half".
+_BEFORE_HALF = frozenset(("than", "plus", "minus", "times", "equals"))
 # A second is a time, so nobody means a half by it.
 _DENOMINATORS = {
     "half": 2,
@@ -77,6 +80,23 @@ _MONTHS = {
     )
     for name in names
 }
+# Days that have a name, by month and day.
+_NAMED_DAYS = {
+    tuple(name.split()): day
+    for day, names in (
+        ((1, 1), ("new years day", "new year s day", "new year day")),
+        ((2, 14), ("valentines day", "valentine s day", "valentine day")),
+        ((10, 31), ("halloween",)),
+        ((12, 24), ("christmas eve",)),
+        ((12, 25), ("christmas", "christmas day", "xmas")),
+        ((12, 26), ("boxing day",)),
+        ((12, 31), ("new years eve", "new year s eve", "new year eve")),
+    )
+    for name in names
+}
+_LONGEST_NAME = max(map(len, _NAMED_DAYS))
+# Words between the two dates of a span.
+_SPAN_WORDS = frozenset(("and", "to", "until", "till", "through"))
 _ORDINAL_ENDINGS = ("st", "nd", "rd", "th")
 _LAST_DAY = 31
 _FIRST_YEAR = 1000
@@ -103,13 +123,20 @@ def find_numbers(text: str) -> list[NumberPhrase]:
     found = []
     index = 0
     while index < len(reader.words):
-        parsed = reader.read_date(index) or reader.read_number(index)
+        dates = reader.read_dates(index)
+        for day in dates:
+            start, end = reader.starts[day.begin], reader.ends[day.end - 1]
+            found.append(NumberPhrase(start, end, day.format()))
+        if dates:
+            index = dates[-1].end
+            continue
+        parsed = reader.read_number(index)
         if parsed is None:
             index += 1
             continue
-        digits, end = parsed
-        found.append(NumberPhrase(reader.starts[index], reader.ends[end - 1], digits))
-        index = end
+        digits, number_end = parsed
+        found.append(NumberPhrase(reader.starts[index], reader.ends[number_end - 1], digits))
+        index = number_end
     return found
 
 
@@ -121,6 +148,25 @@ def write_digits(text: str) -> str:
         pieces += [text[position : phrase.start], phrase.digits]
         position = phrase.end
     return "".join([*pieces, text[position:]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Day:
+    """A day of a month, from word `begin` to word `end`. `year` is 0 if it has none."""
+
+    begin: int
+    end: int
+    month: int
+    day: int
+    year: int = 0
+
+    def is_before(self, other: "_Day") -> bool:
+        """Return whether it is earlier in the calendar, of whatever year."""
+        return (self.month, self.day) < (other.month, other.day)
+
+    def format(self) -> str:
+        """Return the date, YYYY-MM-DD."""
+        return f"{self.year:04}-{self.month:02}-{self.day:02}"
 
 
 class _Reader:
@@ -152,25 +198,59 @@ class _Reader:
             return None
         return _format(value), end
 
-    def read_date(self, index: int) -> tuple[str, int] | None:
-        """Read a day, a month and a year in either order, with or without "the"."""
+    def read_dates(self, index: int) -> list[_Day]:
+        """Read a date, or the two of a span that has one year; [] if there is no year."""
+        first = self._read_date(index)
+        if first is None:
+            return []
+        second = self._read_second_date(first)
+        if second is None or bool(first.year) == bool(second.year):
+            return [first] if first.year else []
+        # The second day is the later one: a span may lead into the next year.
+        if first.year:
+            year = first.year + second.is_before(first)
+            return [first, replace(second, year=year)] if year <= _LAST_YEAR else [first]
+        return [replace(first, year=second.year - second.is_before(first)), second]
+
+    def _read_second_date(self, first: _Day) -> _Day | None:
+        """Read the date after "and", "to" or "until" behind another date."""
+        if self._word(first.end) not in _SPAN_WORDS:
+            return None
+        is_joined = self._is_joined(first.end, _DATE_JOINT) and self._is_joined(first.end + 1)
+        return self._read_date(first.end + 1) if is_joined else None
+
+    def _read_date(self, index: int) -> _Day | None:
+        """Read a day and a month, or the name of a day, and the year if there is one."""
+        found = self._read_named_day(index) or self._read_day_and_month(index)
+        if found is None:
+            return None
+        is_named = self._word(found.end) in {"of", "in"}
+        start = found.end + is_named
+        if not self._is_joined(start, _DATE_JOINT):
+            return found
+        year = self._read_cardinal(start)
+        if year is None or not _FIRST_YEAR <= year[0] <= _LAST_YEAR:
+            return found
+        return replace(found, year=int(year[0]), end=year[1])
+
+    def _read_named_day(self, index: int) -> _Day | None:
+        for length in range(_LONGEST_NAME, 0, -1):
+            if found := _NAMED_DAYS.get(tuple(self.words[index : index + length])):
+                return _Day(index, index + length, *found)
+        return None
+
+    def _read_day_and_month(self, index: int) -> _Day | None:
+        """Read a day and a month in either order, with or without "the"."""
         start = index + (self._word(index) == "the")
         day_first = self._read_day(start)
         if day_first:
             day, position = day_first
             position += self._word(position) == "of"
             month = _MONTHS.get(self._word(position), 0)
-        else:
-            month = _MONTHS.get(self._word(start), 0)
-            position = start + 1 + (self._word(start + 1) == "the")
-            day, position = self._read_day(position) or (0, position)
-            position -= 1
-        if not day or not month or not self._is_joined(position + 1, _DATE_JOINT):
-            return None
-        year = self._read_cardinal(position + 1)
-        if year is None or not _FIRST_YEAR <= year[0] <= _LAST_YEAR:
-            return None
-        return f"{int(year[0]):04}-{month:02}-{day:02}", year[1]
+            return _Day(index, position + 1, month, day) if month else None
+        month = _MONTHS.get(self._word(start), 0)
+        day_last = self._read_day(start + 1 + (self._word(start + 1) == "the")) if month else None
+        return _Day(index, day_last[1], month, day_last[0]) if day_last else None
 
     def _read_day(self, index: int) -> tuple[int, int] | None:
         word = self._word(index)
@@ -195,8 +275,11 @@ class _Reader:
             is_counted = self._word(index + 2) != "percent"
             if scale and self._is_joined(index + 2):
                 return Fraction(scale, 2), index + 2 + is_counted
+        is_operand = index > 0 and self.words[index - 1] in _BEFORE_HALF
         if self._word(index) == "half" and (
-            self._word(index + 1) == "of" or self._read_cardinal(index + 1) is not None
+            is_operand
+            or self._word(index + 1) == "of"
+            or self._read_cardinal(index + 1) is not None
         ):
             return Fraction(1, 2), index + 1
         if self._word(index) in _ARTICLES:

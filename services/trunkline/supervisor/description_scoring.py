@@ -8,7 +8,12 @@ description explains each other word.
 from dataclasses import dataclass
 from typing import Final, Self
 
-from trunkline.phrasing.content_words import share_of, split_lower_words, stem_words
+from trunkline.phrasing.content_words import (
+    fits_description,
+    share_of,
+    split_lower_words,
+    stem_words,
+)
 from trunkline.phrasing.schema_arguments import find_values, split_name
 from trunkline.v1 import agent_card_pb2
 
@@ -21,12 +26,6 @@ DESCRIPTION_POINTS: Final = 1.9
 """The most for a description that fits in part: one tag of another agent leads by a margin."""
 EXACT_POINTS: Final = 3.0
 """For a description that fits in full: it leads one tag, and two tags lead it, by a margin."""
-# The least shares as in trunkline.reasoning.models.description_matching, which decides whether the
-# tool is called. A request without a number, date or quoted text needs more of both.
-_NAMED: Final = 0.5
-_EXPLAINED: Final = 0.5
-_NAMED_ALONE: Final = 0.99
-_EXPLAINED_ALONE: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +67,7 @@ class SkillDescription:
         """Return the points of the skill; 0: it does not fit."""
         named = max((share_of(words, request.words) for words in self.names), default=0.0)
         explained = share_of(request.words, self.vocabulary)
-        is_alone = not request.has_values
-        if named < (_NAMED_ALONE if is_alone else _NAMED):
-            return 0.0
-        if explained < (_EXPLAINED_ALONE if is_alone else _EXPLAINED):
+        if not fits_description(named=named, explained=explained, has_argument=request.has_values):
             return 0.0
         # One word alone may mean anything.
         is_exact = explained == 1 and any(

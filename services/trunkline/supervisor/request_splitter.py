@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trunkline.calls.outcome import clip
-from trunkline.phrasing import find_numbers, resolve_amounts, strip_courtesy, write_digits
+from trunkline.phrasing import (
+    find_numbers,
+    is_courtesy,
+    resolve_amounts,
+    strip_courtesy,
+    write_digits,
+)
 from trunkline.supervisor.references import format_step_id, has_reference
 from trunkline.supervisor.router import SEARCHED_CHARS, RoutedText, Router, address_decision
 from trunkline.supervisor.steps import Step
@@ -67,6 +73,13 @@ _STATEMENT_OPENERS = frozenset(
 )
 # The words after one of these name at least two things.
 _OF_SEVERAL = frozenset(("average", "mean", "sum", "product", "difference", "between", "ratio"))
+# A part that begins with one of these continues a formula: "a 60 euro coat, reduced by a third".
+_CONTINUATIONS = frozenset(
+    (
+        *("reduced", "increased", "decreased", "lowered", "raised", "discounted", "divided"),
+        *("multiplied", "plus", "minus", "times"),
+    )
+)
 _TOTALS = frozenset(("total", "altogether", "all", "sum"))
 # The next part asks about the case that such a part assumes.
 _CONDITIONS = frozenset(("if", "suppose", "assuming", "assume", "given", "when", "say"))
@@ -192,12 +205,14 @@ def _split_pieces(text: str, begin: int, end: int, router: Router) -> list[_Piec
     if not 0 < len(fragments) <= _MAX_PIECES:
         return [_Piece(begin, end, is_after=False, routed=router.route(text[begin:end]))]
     pieces: list[_Piece] = []
-    for start, stop, is_after in fragments:
+    for number, (start, stop, is_after) in enumerate(fragments):
         fragment = text[start:stop]
         routed = router.route(fragment)
         if not pieces:
             pieces.append(_Piece(start, stop, is_after=False, routed=routed))
-        elif _stands_alone(text, fragment, routed, pieces[-1], router):
+        elif not _is_place_behind(text, pieces[-1], fragments[number:]) and _stands_alone(
+            text, fragment, routed, pieces[-1], router
+        ):
             if _is_preface(text, pieces[-1]):
                 preface = pieces[-1]
                 if preface.routed.agent:
@@ -268,6 +283,8 @@ def _asks_about(before: str, fragment: str, agent: str) -> bool:
         return False
     if _lacks_operand(before, words) and asked[0] not in _OPENERS:
         return True
+    if asked[0] in _CONTINUATIONS or _lacks_predicate(words):
+        return True
     if words[0] in _CONDITIONS and not _QUESTION_WORDS.intersection(words):
         return True
     if resolve_amounts(f"{before.strip(_EDGE_CHARS)}. {fragment.strip(_EDGE_CHARS)}"):
@@ -311,6 +328,15 @@ def _lacks_operand(text: str, words: Sequence[str]) -> bool:
     return len(_NUMBER.findall(write_digits(text))) == 1
 
 
+def _lacks_predicate(words: Sequence[str]) -> bool:
+    """Return whether words are a verb and numbers only: "are 3/6", before "and 1/2 the same"."""
+    return (
+        len(words) > 1
+        and words[0] in _YES_OR_NO_OPENERS
+        and all(word.isdecimal() for word in words[1:])
+    )
+
+
 def _is_question(words: Sequence[str]) -> bool:
     return len(words) > 2 and words[0] in _QUESTION_WORDS
 
@@ -323,13 +349,35 @@ def _is_yes_or_no_question(fragment: str, words: Sequence[str]) -> bool:
 def _is_preface(text: str, piece: _Piece) -> bool:
     """Return whether a piece asks nothing, so that it belongs to the next piece."""
     words = split_words(text[piece.begin : piece.end])
+    if is_courtesy(text[piece.begin : piece.end]):
+        return True
     is_word = len(words) == 1 and not words[0].isdecimal()
-    is_place = (
+    return is_word or _is_place(words) or (not piece.routed.agent and not _is_question(words))
+
+
+def _is_place(words: Sequence[str]) -> bool:
+    """Return whether words only say where an answer is looked for: "according to the handbook"."""
+    return (
         bool(words)
         and words[0] in _PREPOSITIONS
         and not any(word.isdecimal() or word in _OPENERS for word in words)
     )
-    return is_word or is_place or (not piece.routed.agent and not _is_question(words))
+
+
+def _is_place_behind(
+    text: str, previous: _Piece, fragments: Sequence[tuple[int, int, bool]]
+) -> bool:
+    """Return whether the first fragment says where the answer to the piece before it is.
+
+    "what is the limit, according to the handbook"
+    """
+    (start, stop, _), *following = fragments
+    if not _is_place(split_words(text[start:stop])) or _is_preface(text, previous):
+        return False
+    # Only a comma before it: after "and" or a full stop, it begins the next question. So it does
+    # if only a comma is behind it.
+    is_behind = text[previous.end : start].strip() == ","
+    return is_behind and not (following and text[stop : following[0][0]].strip() == ",")
 
 
 def _build_steps(text: str, pieces: Sequence[_Piece]) -> tuple[Step, ...]:

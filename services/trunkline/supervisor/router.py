@@ -159,14 +159,16 @@ class Router:
     def route(self, text: str) -> RoutedText:
         """Score every agent and choose one, or none if no agent is clearly ahead.
 
-        A text that fits none may be an example of one agent, with other numbers. Else it is scored
-        again as a direct question, with digits for numbers in words, then with the amount that it
-        states in place of a reference to it, and if it has a number, with its misspelled words
-        corrected.
+        A text with numbers in words is scored with digits, too, because tags have signs for them:
+        the higher score counts. A text that fits none may be an example of one agent, with other
+        numbers. Else it is scored again as a direct question, with digits, then with the amount
+        that it states in place of a reference to it, and if it has a number, with its misspelled
+        words corrected.
         """
         routed = self._route(text, self._find_command(text))
-        if not routed.agent:
-            self._apply_examples(routed.decision, text[:SEARCHED_CHARS])
+        if routed.agent:
+            return routed if routed.is_explicit else self._route_in_digits(text, routed)
+        self._apply_examples(routed.decision, text[:SEARCHED_CHARS])
         if routed.agent:
             return routed
         for plain in self._list_phrasings(text[:SEARCHED_CHARS]):
@@ -174,6 +176,16 @@ class Router:
             if plainly_routed.agent:
                 return plainly_routed
         return routed
+
+    def _route_in_digits(self, text: str, routed: RoutedText) -> RoutedText:
+        """Return the better of a route and that of the text with digits for numbers in words."""
+        searched = text[:SEARCHED_CHARS]
+        in_digits = write_digits(searched)
+        if in_digits == searched:
+            return routed
+        other = self._route(in_digits, _Command())
+        is_better = other.agent and other.decision.scores[0].score > routed.decision.scores[0].score
+        return other if is_better else routed
 
     def _list_phrasings(self, text: str) -> Iterator[str]:
         plain = write_digits(strip_courtesy(text))

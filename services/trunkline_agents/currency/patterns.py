@@ -146,6 +146,12 @@ CONVERT: list[MatchRuleJson] = [
         "arguments": _ONE,
     },
     {
+        # "yen per dollar", "how many yen to the dollar"
+        "pattern": rf"^(?:{_THE_RATE}|how\s(?:many|much)\s){_TO}\s(?:per|(?:for|to)\s(?:each|every"
+        rf"|the|one|1|an?))\s(?:one\s|1\s)?(?P<from>{_KNOWN}){_DATE}{_END}",
+        "arguments": _ONE,
+    },
+    {
         # "exchange rate from GBP to JPY", "the rate of the krone against the euro"
         "pattern": rf"^{_THE_RATE}{_RATE}\s*(?:(?:of|from|for|between)\s)?"
         rf"\s*{_FROM}{_AGAINST}{_TO}{_DATE}{_END}",

@@ -122,6 +122,12 @@ _ARITHMETIC = AgentSkill(
         ),
         *("# in roman", "# to roman", "# into roman", "roman numerals", "roman numeral"),
         *("write out #", "# in letters", "# written out"),
+        *("what fraction is #", "which fraction", "what decimal is #", "collect terms"),
+        *("collect like terms", "combine like terms", "combine terms", "what percentage is"),
+        *("reduced by #", "by a third", "by a quarter", "percent more is #", "percent less is #"),
+        *("of what number", "of which number"),
+        *("percent raise", "percent rise", "# raise", "percent surcharge", "# surcharge"),
+        *("reduce #/#", "lowest terms", "simplest form", "simplest terms", "base # log"),
         *("cube #", "# by half", "# by a third", "# by a quarter"),
         *("sin #", "cos #", "tan #", "exp #", "log #", "ln #", "sin x", "cos x", "tan x", "log x"),
         *(
@@ -170,6 +176,10 @@ _STATEMENTS = AgentSkill(
         *("which is bigger", "which is larger", "which is greater", "which is smaller"),
         *("bigger than #", "greater than #", "larger than #", "less than #", "smaller than #"),
         *("coprime", "relatively prime", "leap year", "perfect cube", "# a perfect", "# composite"),
+        *("# triangular", "# a triangular", "# a triangle number", "# a fibonacci", "fibonacci"),
+        *("# a power of #", "# a palindrome", "# palindromic", "# positive", "# negative"),
+        *("# an integer", "# a whole number", "split evenly", "split equally", "# be split"),
+        *("# a positive", "# a negative", "than 1 and itself", "besides 1 and itself"),
         *("be divided by", "divided evenly", "evenly divided", "evenly by", "divide evenly"),
         *("bigger # or #", "larger # or #", "smaller # or #", ">", "<"),
     ],
@@ -275,6 +285,9 @@ _DATES = AgentSkill(
             "what day is tomorrow",
         ),
         *(f"between {_ISO_DATE} and", f"from {_ISO_DATE} to", f"from {_ISO_DATE} until"),
+        *("from today until", "from today to", "from today till", "between today and"),
+        *("from now until", "from tomorrow until", "from tomorrow to"),
+        *(f"{joint} until {_ISO_DATE}" for joint in ("left", "remain", "remaining", "is it", "go")),
         *(f"{word} {_ISO_DATE} and" for word in ("days between", "weeks between")),
         *(
             f"{unit} {joint} {_ISO_DATE}"
@@ -315,6 +328,8 @@ _REWRITING = AgentSkill(
     tags=[
         *("factor #", "factor x", "factorise", "factorize", "factors of", "prime factors"),
         *("prime factorization", "prime factorisation", "expand", "multiply out"),
+        *("factored form", "factorised form", "factorized form", "expanded form"),
+        *("# as a product", "remove the brackets", "remove the parentheses"),
     ],
     examples=["factor x^2-5x+6", "expand (x+1)^3"],
 )

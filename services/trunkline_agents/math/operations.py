@@ -41,15 +41,23 @@ _PROPERTIES: dict[str, Callable[[int], object]] = {
     "even": lambda number: number % 2 == 0,
     "odd": lambda number: number % 2 == 1,
     "composite": lambda number: number > 1 and not sympy.isprime(number),
-    "square": lambda number: number >= 0 and math.isqrt(number) ** 2 == number,
+    "square": lambda number: _is_square(number),
     "cube": lambda number: sympy.integer_nthroot(abs(number), 3)[1],
     "leap year": lambda year: year % 4 == 0 and (year % 100 != 0 or year % 400 == 0),
+    "triangular": lambda number: number >= 0 and _is_square(8 * number + 1),
+    "fibonacci": lambda number: (
+        number >= 0 and (_is_square(5 * number**2 + 4) or _is_square(5 * number**2 - 4))
+    ),
+    "palindrome": lambda number: str(number) == str(number)[::-1],
 }
 _PROPERTY_PHRASES = {
     **{name: name for name in ("prime", "even", "odd", "composite")},
     "square": "a perfect square",
     "cube": "a perfect cube",
     "leap year": "a leap year",
+    "triangular": "a triangular number",
+    "fibonacci": "a Fibonacci number",
+    "palindrome": "a palindrome",
 }
 # The signs of the difference for which each relation holds.
 _RELATIONS = {"<": (-1,), "<=": (-1, 0), "=": (0,), ">=": (0, 1), ">": (1,)}
@@ -218,10 +226,15 @@ def check(*, number: str, relation: str, other: str | None) -> OperationAnswer:
         text = f"{render_exact(value)} is {'' if holds else 'not '}{phrase}"
         if relation == "prime" and not holds and whole > 1 and whole < _MAX_FACTORED:
             text += f": it is {factor(expression=str(whole)).data['factors']}"
+    elif relation == "integer":
+        holds = bool(value.is_integer)
+        text = f"{render_exact(value)} is {'' if holds else 'not '}a whole number"
     else:
         second = _build_real(other or "")
         if relation == "coprime with":
             holds, text = _check_coprime(_check_whole(value), _check_whole(second))
+        elif relation == "power of":
+            holds, text = _check_power(_check_whole(value), _check_whole(second))
         else:
             holds, text = _compare(value, relation, second)
     return OperationAnswer(f"{'Yes' if holds else 'No'}, {text}.", {"holds": holds, "fact": text})
@@ -240,6 +253,21 @@ def _compare(value: SympyValue, relation: str, second: SympyValue) -> tuple[bool
     order = int(sympy.sign(sympy.simplify(value - second)))
     fact = f"{names[0]} is {_ORDER_PHRASES[order]} {names[1]}"
     return order in _RELATIONS[relation], fact
+
+
+def _is_square(number: int) -> bool:
+    return number >= 0 and math.isqrt(number) ** 2 == number
+
+
+def _check_power(number: int, base: int) -> tuple[bool, str]:
+    if number < 1 or base < 2:
+        reject("Only powers of 2 and of larger whole numbers can be checked.")
+    exponent, rest = 0, number
+    while rest % base == 0:
+        exponent, rest = exponent + 1, rest // base
+    if rest == 1:
+        return True, f"{number} is a power of {base}: it is {base}^{exponent}"
+    return False, f"{number} is not a power of {base}"
 
 
 def _check_coprime(number: int, other: int) -> tuple[bool, str]:

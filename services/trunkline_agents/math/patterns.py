@@ -157,6 +157,16 @@ def _form_rules() -> list[MatchRuleJson]:
     return [
         *(
             {
+                # "what fraction is 0.2"
+                "contains": noun,
+                "pattern": rf"^(?:what|which)\s{noun}\s(?:is|equals|is\sequal\sto)\s"
+                rf"(?P<x>{OPERAND}){_END}",
+                "arguments": {"expression": "{x}", **form},
+            }
+            for noun, form in _FORMS[:2]
+        ),
+        *(
+            {
                 "contains": noun,
                 "pattern": rf"{_LEAD}(?P<expression>{_FORMULA}){_SAID}\s?(?:as|in|to|into)\s"
                 rf"(?:an?\s)?(?:(?:simple|common|proper|exact|reduced)\s)?{noun}{_END}",
@@ -291,6 +301,7 @@ _RELATIONS = (
 )
 _EVENLY = r"(?:\s(?:evenly|exactly|without\s(?:a\s)?remainder))?"
 
+_DIVISORS = r"(?:any\s)?(?:other\s)?(?:factors?|divisors?)"
 _MODAL = r"(?:will|would|can|could|might|may|should)"
 _STATEMENTS: list[MatchRuleJson] = [
     {
@@ -305,16 +316,47 @@ _STATEMENTS: list[MatchRuleJson] = [
     {
         "pattern": rf"^(?:please\s)?(?:is|are|was|{_MODAL})\s(?:the\s(?:number|year)\s)?{EACH}\s"
         rf"(?:be\s)?(?:an?\s)?"
-        r"(?P<relation>prime|even|odd|composite|(?:perfect\s)?(?:square|cube)|leap\syear)"
+        r"(?P<relation>prime|even|odd|composite|(?:perfect\s)?(?:square|cube)|leap\syear"
+        r"|triangular|triangle|fibonacci|palindrom(?:e|ic))"
         r"(?:\snumbers?)?"
         rf"(?:\sor\s(?:an?\s)?(?:not|odd|even|composite)(?:\snumber)?)?{_END}",
         "arguments": {
             **_NUMBER,
             "relation": {
                 "from": "{relation}",
-                "map": {"perfect square": "square", "perfect cube": "cube"},
+                "map": {
+                    "perfect square": "square",
+                    "perfect cube": "cube",
+                    "triangle": "triangular",
+                    "palindromic": "palindrome",
+                },
             },
         },
+    },
+    {
+        "pattern": rf"^(?:is|does)\s(?:the\snumber\s)?{EACH}\s(?:(?:in|part\sof|belong\sto)\s)?"
+        rf"(?:the\s)?fibonacci\s(?:sequence|series|numbers){_END}",
+        "arguments": {**_NUMBER, "relation": "fibonacci"},
+    },
+    {
+        "pattern": rf"^is\s(?:the\snumber\s)?{EACH}\s(?:an?\s)?(?:perfect\s|exact\s)?power\sof"
+        rf"\s{OTHER}{_END}",
+        "arguments": {**_PAIR, "relation": "power of"},
+    },
+    *(
+        {
+            "pattern": rf"^is\s(?:the\snumber\s)?{EACH}\s(?:a\s)?{sign}(?:\snumber)?{_END}",
+            "arguments": {**_NUMBER, "other": "0", "relation": relation},
+        }
+        for sign, relation in (("positive", ">"), ("negative", "<"))
+    ),
+    {
+        # "does 97 have any factors besides 1 and itself"
+        "pattern": rf"^(?:does|do|has|have|are\sthere|is\sthere)\s(?:{_DIVISORS}\sof\s)?{EACH}"
+        rf"(?:\s(?:have|got))?(?:\s{_DIVISORS})?"
+        rf"\s(?:besides|other\sthan|apart\sfrom|except|but)\s(?:for\s)?1\s(?:and|or)\sitself{_END}",
+        "require": {"0": "factor|divisor"},
+        "arguments": {**_NUMBER, "relation": "composite"},
     },
     *(
         {
@@ -342,6 +384,16 @@ _STATEMENTS: list[MatchRuleJson] = [
         rf"|into))?\s"
         rf"{OTHER}{_EVENLY}{_END}",
         "arguments": {"number": "{y}", "other": "{x}", "relation": "divisible by"},
+    },
+    {
+        "pattern": rf"^{_MODAL}\s{EACH}\s(?:be\s)?(?:(?:evenly|equally)\s)?(?:divided|split|shared)"
+        rf"\s(?:(?:evenly|equally)\s)?(?:into|in|between|among)\s{OTHER}(?:\s(?:parts|ways|people))?"
+        rf"{_EVENLY}{_END}",
+        "arguments": {**_PAIR, "relation": "divisible by"},
+    },
+    {
+        "pattern": rf"^is\s(?:the\snumber\s)?{EACH}\s(?:an\sinteger|a\swhole\snumber){_END}",
+        "arguments": {**_NUMBER, "relation": "integer"},
     },
     {
         "pattern": rf"^{_MODAL}\s(?:(?:you|i|we)\sdivide\s)?{EACH}\s(?:be\s)?(?:evenly\s)?"
@@ -380,6 +432,19 @@ FACTOR: list[MatchRuleJson] = [
         r"(?:a\sproduct\sof\s)?(?:its\s)?(?:prime\s)?(?:primes|factors)" + _END,
         "arguments": _FACTORED,
     },
+    {
+        # "write x^2-1 as a product", "what is x^2-1 in factored form"
+        "pattern": r"^(?:(?:write|express|put|give|show|rewrite|what(?:'s|\sis))\s+)?"
+        r"(?P<expression>[^?]+?)\s(?:as|in|into)\s(?:an?\s)?(?:product|(?:fully\s)?factored\sform"
+        r"|(?:fully\s)?factori[sz]ed\sform)" + _END,
+        "require": {"expression": _A_FORMULA},
+        "arguments": _FACTORED,
+    },
+    {
+        "pattern": _ASK + r"(?:factored|factori[sz]ed)\sform\sof\s+(?P<expression>[^?]+)" + _END,
+        "require": {"expression": _A_FORMULA},
+        "arguments": _FACTORED,
+    },
 ]
 
 EXPAND: list[MatchRuleJson] = [
@@ -387,6 +452,33 @@ EXPAND: list[MatchRuleJson] = [
         "pattern": r"^(?:please\s)?(?:expand|multiply\sout|distribute)(?:\sand\ssimplify)?\s+"
         r"(?:(?:the\s)?(?:following\s)?(?:expression|product|brackets?|parenthes[ei]s)\s?:?\s)?(?P<expression>[^?]+)"
         + _END,
+        "require": {"expression": _A_FORMULA},
+        "arguments": _FACTORED,
+    },
+    {
+        # Of expressions with variables, multiplied by each other.
+        "pattern": r"^multiply\s(?P<x>[^?]*?)\s(?:by|with|and)\s(?P<y>[^?]+)" + _END,
+        "require": {
+            "0": r"\b\d*[a-z]\s?[-+^)]|[-+(]\s?\d*[a-z]\b",
+            "x": _A_FORMULA,
+            "y": _A_FORMULA,
+        },
+        "arguments": {"expression": "({x})*({y})"},
+    },
+    {
+        "pattern": r"^(?:remove|open|multiply\sout|resolve|get\srid\sof)\s(?:the\s)?"
+        r"(?:brackets|parenthes[ei]s)\s(?:in|of|from)\s+(?P<expression>[^?]+)" + _END,
+        "require": {"expression": _A_FORMULA},
+        "arguments": _FACTORED,
+    },
+    {
+        "pattern": _ASK + r"expanded\sform\sof\s+(?P<expression>[^?]+)" + _END,
+        "require": {"expression": _A_FORMULA},
+        "arguments": _FACTORED,
+    },
+    {
+        "pattern": r"^(?:(?:write|express|put|give|show|rewrite|what(?:'s|\sis))\s+)?"
+        r"(?P<expression>[^?]+?)\s(?:in|into)\s(?:an?\s)?expanded\sform" + _END,
         "require": {"expression": _A_FORMULA},
         "arguments": _FACTORED,
     },

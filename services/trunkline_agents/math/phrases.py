@@ -3,6 +3,8 @@
 Fragments of patterns in RE2's syntax. `patterns` makes declarations of them.
 """
 
+import re
+
 from trunkline_agents.math.word_problems import SHAPES, WORD_PROBLEMS
 from trunkline_agents.math.wording import MONEY_WORDS
 
@@ -21,6 +23,8 @@ _SHARE = r"(?:%|percent(?:age)?|per\scent)"
 _CHANGE = (
     r"(?:change|increase|decrease|difference|rise|drop|growth|gain|loss|fall|reduction|markup)"
 )
+# The words that a phrase begins with: "area", "(?:circumference|perimeter)".
+_OPENING_WORDS = re.compile(r"(?:([a-z]{3,})|\(\?:([a-z]{3,}(?:\|[a-z]{3,})*)\))(?![?*{])")
 LARGER = r"(?:bigger|larger|greater|higher|more)"
 SMALLER = r"(?:smaller|less|lower|fewer)"
 _ITEM = r"\d[\d.]*(?:,\d{3})*(?:\.\d+)?"
@@ -55,7 +59,11 @@ _TO_PAY = (
     r"(?:'s|\s(?:is|are|do|does|did|will|would|should|must))"
     r"(?:\s(?:i|we|you|it|that|the|its|my|final|new|sale|reduced|discounted|total|price|cost"
     r"|costs|pay"
-    r"|be|to|have|need|left|then|now))+)?"
+    r"|be|to|have|need|left|then|now|(?:new|final|reduced|total)\s[a-z]+))+)?"
+)
+_LOWEST = (
+    r"(?:\s(?:in|to|into)\s(?:its\s|the\s)?(?:lowest|simplest|smallest)\s(?:possible\s)?"
+    r"(?:terms|form|fraction))?"
 )
 _BEFORE_TAX = (
     r"[,;.]?\s(?:so\s|and\s)?(?:what|how\smuch)(?:'s|\s(?:is|was|would|are|of))[a-z\s]{0,40}?"
@@ -73,6 +81,27 @@ PHRASES: tuple[tuple[str, str], ...] = (
         )
         for verb, sign in ((_MORE, "+"), (_LESS, "-"))
         for word, over, under in (("half", 1, 2), ("third", 1, 3), ("quarter", 1, 4))
+    ),
+    *(
+        (
+            rf"{_N}{_THINGS},?\s(?:is\s|was\s)?{verb}\sby\s(?:(?:an?\s)?{word}|\({over}/{under}\))",
+            f"({{x}})*(1{sign}{over}/{under})",
+        )
+        for verb, sign in (
+            ("(?:increased|raised)", "+"),
+            ("(?:reduced|decreased|lowered|cut|discounted)", "-"),
+        )
+        for word, over, under in (("half", 1, 2), ("third", 1, 3), ("quarter", 1, 4))
+    ),
+    *(
+        (
+            rf"(?:how\smany|how\smuch|by\swhat|what|which)\s{_SHARE}\s{order}\sis\s{_X}\sthan\s{_Y}",
+            formula,
+        )
+        for order, formula in (
+            (LARGER, "(({x})-({y}))/({y})*100"),
+            (SMALLER, "(({y})-({x}))/({y})*100"),
+        )
     ),
     (rf"{_MORE}\s+{_X}\sby\s+{_P}", "({x})*(1+({p})/100)"),
     (rf"{_LESS}\s+{_X}\sby\s+{_P}", "({x})*(1-({p})/100)"),
@@ -109,6 +138,15 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (
         rf"by\s(?:what|how\smany)\s{_SHARE}\s[a-z\s]{{0,60}}?from\s+{_X}\sto\s+{_Y}",
         "(({y})-({x}))/({x})*100",
+    ),
+    (
+        rf"{_X}\s(?:is|are|makes|equals)\s\(?(?P<p>\d{{1,4}}/\d{{1,4}})\)?\sof\s(?:what|which)(?:\snumber)?",
+        "({x})/({p})",
+    ),
+    (
+        r"\(?(?P<p>\d{1,4}/\d{1,4})\)?\sof\s(?:what|which)(?:\snumber)?\s(?:is|are|makes|equals)\s"
+        rf"{_X}",
+        "({x})/({p})",
     ),
     (rf"{_X}\s(?:is|are)\s{_P}\sof\s(?:what|which)(?:\snumber)?", "({x})/(({p})/100)"),
     (
@@ -188,6 +226,30 @@ PHRASES: tuple[tuple[str, str], ...] = (
         rf"(?P<p>\d[\d.]*){_PERCENT}\s(?:tip|tax|vat|gst|interest|commission|fee)(?:\sbe)?",
         "({p})/100*({x})",
     ),
+    (
+        rf"{_LABEL}{_N}{_THINGS}\s(?:be\s|is\s)?(?:after|with|plus)\s(?:an?\s)?(?P<p>\d[\d.]*){_PERCENT}"
+        rf"\s(?:(?:pay|price|salary|wage)\s)?(?:raise|rise|increase|hike|markup|surcharge|tax|vat|gst|tip)"
+        rf"{_TO_PAY}",
+        "({x})*(1+({p})/100)",
+    ),
+    # "out of 40 pupils 10 are ill, what percentage is that"
+    *(
+        (
+            rf"{counted}\s(?:are|were|is|was|have|has|had|got|passed|failed|like|said|came|did)"
+            rf"(?:\s[a-z]+){{0,4}}[,;.]?\s(?:what|which|how\smuch\sin)\s{_SHARE}(?:\s(?:is|are|was"
+            rf"|were)\s(?:that|this|it))?",
+            "({y})/({x})*100",
+        )
+        for counted in (
+            rf"(?:out\s)?of\s(?:the\s)?{_N}{_THINGS},?\s{_M}",
+            rf"{_M}\s(?:out\s)?of\s(?:the\s|our\s|my\s)?{_N}{_THINGS}",
+        )
+    ),
+    (rf"{_SHARE}\s(?:is|are|equals)\s(?P<x>\d+/\d+|0?\.\d+)", "({x})*100"),
+    (
+        r"(?:collect|combine|gather|group)\s(?:the\s)?(?:like\s)?terms\s?(?::|in|of)?\s(?P<x>[^?]+)",
+        "{x}",
+    ),
     (rf"{_X}\sas\s(?:a\s)?(?:fraction|share|part|proportion)\sof\s+{_Y}", "({x})/({y})"),
     (rf"{_X}\s(?:more|higher|greater|larger)\sthan\s+{_Y}", "({y})+({x})"),
     (rf"{_X}\s(?:less|lower|smaller|fewer)\sthan\s+{_Y}", "({y})-({x})"),
@@ -260,6 +322,18 @@ PHRASES: tuple[tuple[str, str], ...] = (
         r"\s(?:to|and|until|till)\s(?P<y>\d{3,4})",
         "abs(({y})-({x}))",
     ),
+    # "logarithm of 1000 to base 10", "base 2 log of 64"
+    (
+        rf"log(?:arithm)?\s(?:of\s)?{_X}\s(?:(?:to|in|with|for)\s)?(?:the\s)?base\s(?P<y>\d{{1,6}})",
+        "log base {y} of ({x})",
+    ),
+    (
+        rf"base[\s-](?P<y>\d{{1,6}})\slog(?:arithm)?\s(?:of\s)?{_X}",
+        "log base {y} of ({x})",
+    ),
+    # "reduce 42/56 to lowest terms"
+    (r"(?:reduce|simplify|cancel)\s(?:the\sfraction\s)?(?P<x>\d+\s?/\s?\d+)" + _LOWEST, "({x})"),
+    (r"(?P<x>\d+\s?/\s?\d+)" + _LOWEST.removesuffix("?"), "({x})"),
     (rf"reciprocal\sof\s+{_X}", "1/({x})"),
     (
         r"(?P<x>\d{1,3})\s(?:choose|over\schoose)\s(?P<y>\d{1,3})",
@@ -327,6 +401,8 @@ PHRASES: tuple[tuple[str, str], ...] = (
 
 def find_condition(phrase: str) -> str:
     """Return a short pattern without which the phrase can't match, so that it need not be tried."""
+    if opening := _OPENING_WORDS.match(phrase):
+        return opening[1] or opening[2]
     if _PERCENT in phrase or _SHARE in phrase:
         return r"%|per\s?cent"
-    return "round" if phrase.startswith("round") else r"\d"
+    return r"\d"

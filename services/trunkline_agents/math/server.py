@@ -29,7 +29,10 @@ NAME = "trunkline-mcp-math"
 MAX_DIGITS = 1_000
 MAX_ORDER = 10
 _MAX_AMOUNT_CHARS = 40
-_PROPERTIES = ("prime", "even", "odd", "composite", "square", "cube", "leap year")
+_PROPERTIES = (
+    *("prime", "even", "odd", "composite", "square", "cube", "leap year"),
+    *("triangular", "fibonacci", "palindrome", "integer"),
+)
 
 
 class Calculation(TypedDict):
@@ -109,6 +112,11 @@ Relation = Literal[
     "square",
     "cube",
     "leap year",
+    "triangular",
+    "fibonacci",
+    "palindrome",
+    "integer",
+    "power of",
     "divisible by",
     "coprime with",
     "<",

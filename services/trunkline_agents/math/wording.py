@@ -91,6 +91,16 @@ _BY_A_FRACTION = re.compile(
     r"(-?\d{1,9}/\d{1,9})(?![\d/.])",
     re.IGNORECASE,
 )
+# So it is of those before it: "the square root of 1/4", and of those behind it: "2/3 squared".
+_OF_A_FRACTION = re.compile(
+    r"\b(root|sine|cosine|tangent|sin|cos|tan|log(?:arithm)?|value)\s{1,4}of\s{1,4}"
+    r"(-?\d{1,9}/\d{1,9})(?![\d/.])",
+    re.IGNORECASE,
+)
+_FRACTION_RAISED = re.compile(
+    r"(?<![\d/.*^])(\d{1,9}/\d{1,9})\s{1,4}(squared|cubed)\b", re.IGNORECASE
+)
+_OF_A_PERCENT = re.compile(r"\bof\s{1,4}(?:an?|one|1)\s{1,4}(?=per\s?cent\b|%)", re.IGNORECASE)
 _MONEY = re.compile(
     r"[$€£¥](?=\s?\d)|(?<=\d)\s?(?:[$€£¥]|(?:" + "|".join(MONEY_WORDS) + r")\b)", re.IGNORECASE
 )
@@ -123,6 +133,9 @@ def replace_words(text: str) -> str:
     text = _MONEY.sub(" ", text)
     plain = _TO_THE.sub(lambda power: f"^{power[1]} ", text)
     plain = _BY_A_FRACTION.sub(r"\1 (\2)", plain)
+    plain = _OF_A_FRACTION.sub(r"\1 of (\2)", plain)
+    plain = _FRACTION_RAISED.sub(r"(\1) \2", plain)
+    plain = _OF_A_PERCENT.sub("", plain)
     plain = _LOG_TO_BASE.sub("log base ", plain)
     if "(" not in plain:
         plain = _GROUPED_IN_LIST.sub(lambda number: number[0].replace(",", ""), plain)

@@ -9,7 +9,9 @@ from trunkline.cli.exits import finish
 from trunkline.cli.options import DataOption, JsonOption
 from trunkline.cli.usage import QuestionCommand
 
-docs = typer.Typer(help="Keep the documents that the agent `research` answers from.")
+docs = typer.Typer(
+    help="Keep the documents that the agent `research` answers from.", rich_markup_mode=None
+)
 
 Paths = Annotated[
     list[Path],

@@ -85,7 +85,13 @@ def test_wrong_usage_is_one_line(words: tuple[str | bytes, ...], line: str) -> N
     assert process.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(("group", "member"), [("config", "schema"), ("webhooks", "replay")])
+@pytest.mark.parametrize(
+    ("group", "member"),
+    [
+        *(("config", "schema"), ("webhooks", "replay"), ("workflow", "validate"), ("docs", "add")),
+        *(("messages", "send"), ("rooms", "join"), ("mesh", "token"), ("data", "check")),
+    ],
+)
 def test_a_group_without_a_command_prints_its_help(group: str, member: str) -> None:
     process = command(group)
     assert (process.returncode, process.stdout) == (2, "")

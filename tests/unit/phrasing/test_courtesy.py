@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from trunkline.phrasing import asks_for_introduction, strip_courtesy
+from trunkline.phrasing import asks_for_introduction, is_courtesy, strip_courtesy
 
 
 @pytest.mark.parametrize(
@@ -20,10 +20,40 @@ from trunkline.phrasing import asks_for_introduction, strip_courtesy
         ("list all apps please", "list all apps"),
         ("whats 30 quid in euros", "what's 30 quid in euros"),
         ("sorry to bother you, but how much is 2+2?", "how much is 2+2?"),
+        ("I'd be grateful if you could convert 50 USD to EUR for me", "convert 50 USD to EUR"),
+        ("It would be great if you could tell me what 3+4 is.", "what is 3+4."),
+        ("I'd really appreciate it if you would tell me what 3+4 is", "what is 3+4"),
+        ("would you be so kind as to add 3 and 4", "add 3 and 4"),
+        ("I was hoping you could tell me how much 5 EUR are in USD", "how much are 5 EUR in USD"),
+        ("could you do me a favour and add 3 and 4", "add 3 and 4"),
+        ("if you don't mind, what is 3+4?", "what is 3+4?"),
+        ("If it isn't too much trouble, would you add 3 and 4", "add 3 and 4"),
+        ("if it's not a problem, what is 3+4?", "what is 3+4?"),
+        ("would you be able to tell me what 9 divided by 3 is?", "what is 9 divided by 3?"),
+        ("could you possibly add 3 and 4", "add 3 and 4"),
+        ("I was just wondering, what's 45 divided by 9?", "what's 45 divided by 9?"),
+        ("good evening, might I ask what half of 3 is?", "what is half of 3?"),
+        ("If you have a second: what's 13 squared?", "what's 13 squared?"),
+        ("when you get a moment, add 3 and 4", "add 3 and 4"),
+        (
+            "tell me how many kroner I'd get for 75 euros",
+            "how many kroner would I get for 75 euros",
+        ),
+        ("tell me how much 3 pounds would be in euros", "how much would 3 pounds be in euros"),
+        ("do you know what the price will be", "what will the price be"),
+        ("do you know what I will pay for 3", "what will I pay for 3"),
+        ("could somebody please explain how much 5 EUR are in USD", "how much are 5 EUR in USD"),
     ],
 )
 def test_polite_words_are_removed_and_the_question_is_direct(text: str, expected: str) -> None:
     assert strip_courtesy(text) == expected
+
+
+def test_a_text_of_polite_words_alone_is_known() -> None:
+    assert is_courtesy("when you have a minute")
+    assert is_courtesy("Hi there, please")
+    assert not is_courtesy("when you have a minute, add 3 and 4")
+    assert not is_courtesy("")
 
 
 @pytest.mark.parametrize("text", ["all apps", "what is that", "2+2", "please", "is it ok", ""])

@@ -83,6 +83,33 @@ class Case:
             "what is 1+2, and what time is it in Tokyo",
             [("math", "what is 1+2"), ("", "what time is it in Tokyo")],
         ),
+        Case(
+            "What is the minimum length of a password, according to our documents?",
+            [
+                (
+                    "research",
+                    "What is the minimum length of a password, according to our documents?",
+                )
+            ],
+        ),
+        Case(
+            "who approves travel, as per the handbook, and what is 2+2?",
+            [("research", "who approves travel, as per the handbook"), ("math", "what is 2+2?")],
+        ),
+        Case(
+            "what is 2+2, and according to the handbook, how many days of leave are there?",
+            [
+                ("math", "what is 2+2"),
+                ("research", "according to the handbook, how many days of leave are there?"),
+            ],
+        ),
+        Case(
+            "what is 2+2, according to the handbook, how many days of leave are there?",
+            [
+                ("math", "what is 2+2"),
+                ("research", "according to the handbook, how many days of leave are there?"),
+            ],
+        ),
     ],
     ids=lambda case: case.request,
 )
@@ -106,6 +133,10 @@ def test_a_request_is_split_if_each_side_has_an_agent_or_is_a_question(
         "integrate sin(x)^2 and cos(x)^2",
         "what is the sum of 3 and 4",
         "convert 1,000 USD to EUR",
+        "are 3/6 and 1/2 the same?",
+        "a 1200 euro phone, reduced by a third",
+        "what is 5, plus 3",
+        "when you have a minute, please tell me how much 30 pounds would be in dollars",
         "100 USD in EUR and GBP",
         "3 nights at 89 euros each, how much is it in total?",
         "I have £35. What is that in Canadian dollars?",

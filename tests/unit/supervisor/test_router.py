@@ -152,6 +152,13 @@ def test_an_unmatched_request_goes_to_the_default_agent_with_the_reason() -> Non
     assert step.route.confidence < GOOD_CONFIDENCE
 
 
+def test_numbers_in_words_count_as_digits_do() -> None:
+    router = Router([card("money", "euros"), card("sums", "# percent", "up by #")])
+
+    assert router.route("950 euros go up by four percent").agent == "sums"
+    assert router.route("950 euros in four words").agent == "money"
+
+
 def test_a_router_without_some_agents_never_chooses_them() -> None:
     router = Router([card("a", "red"), card("b", "red")], default="a").exclude(("a",))
 

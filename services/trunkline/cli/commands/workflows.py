@@ -12,7 +12,6 @@ from trunkline.cli.options import AccountOption, DataOption, JsonOption, MeshOpt
 workflow = typer.Typer(
     help="Validate, draw, run and pause workflows, and choose their versions.",
     rich_markup_mode=None,
-    no_args_is_help=True,
 )
 
 FileArgument = Annotated[

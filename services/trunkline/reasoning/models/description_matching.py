@@ -10,20 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trunkline.phrasing.content_words import share_of, split_lower_words, stem_words
+from trunkline.phrasing.content_words import (
+    fits_description,
+    share_of,
+    split_lower_words,
+    stem_words,
+)
 from trunkline.phrasing.schema_arguments import TakenArguments, split_name, take_arguments
 from trunkline.reasoning.toolbox import ToolSpec
 
 _TOOLS_LIMIT: Final = 500
 _DESCRIPTION_CHARS: Final = 1000
 _ARGUMENT_CHARS: Final = 200
-# The least share of a question's words that a tool has to explain, and of the words of its name or
-# title that the question has to say. A tool without arguments needs more of both: no argument
-# confirms it.
-_EXPLAINED: Final = 0.5
-_NAMED: Final = 0.5
-_EXPLAINED_ALONE: Final = 0.75
-_NAMED_ALONE: Final = 0.99
 # Tools whose scores differ by less fit alike.
 _SAME: Final = 0.1
 
@@ -106,12 +104,13 @@ def _rate(question: str, tool: ToolSpec) -> _Candidate | None:
     named = max(share_of(name_words, open_words), share_of(title_words, open_words))
     vocabulary = name_words | title_words | stem_words(_describing_words(tool, schema))
     explained = share_of(open_words, vocabulary)
-    is_alone = not taken.arguments
-    if named < (_NAMED_ALONE if is_alone and not taken.missing else _NAMED):
-        return None
-    if explained < (_EXPLAINED_ALONE if is_alone else _EXPLAINED):
-        return None
-    return _Candidate(tool, taken, named + explained)
+    fits = fits_description(
+        named=named,
+        explained=explained,
+        has_argument=bool(taken.arguments),
+        lacks_argument=bool(taken.missing),
+    )
+    return _Candidate(tool, taken, named + explained) if fits else None
 
 
 def _describing_words(tool: ToolSpec, schema: Mapping[str, Any]) -> list[str]:

@@ -82,6 +82,11 @@ class Term:
         """True for a number, a version, or a code with digits."""
         return any(letter.isdecimal() for letter in self.word)
 
+    @property
+    def is_whole_number(self) -> bool:
+        """True for digits alone, which are also parts of times, dates and versions."""
+        return self.word.isdecimal()
+
 
 def parse_terms(question: str) -> list[Term]:
     """Return the words of a question that tell what it is about, with their synonyms."""
@@ -114,9 +119,14 @@ def _rank_by_words(store: DocumentStore, question: str) -> list[int]:
     weights = [_weigh(store, term) for term in terms]
     covered = dict.fromkeys(relevance, 0.0)
     counts = dict.fromkeys(relevance, 0)
+    # Digits alone say nothing of the subject, unless they are all that the question has.
+    is_about_number = all(term.is_whole_number for term in terms)
+    on_subject: set[int] = set(relevance) if is_about_number else set()
     for term, weight in zip(terms, weights, strict=True):
         exact = _find_among(store, _quote((term.word,)), relevance)
         similar = _find_among(store, _quote(term.others), relevance) - exact if term.others else ()
+        if not term.is_whole_number:
+            on_subject.update(exact, similar)
         for passage_id in exact:
             covered[passage_id] += weight
             counts[passage_id] += 1
@@ -125,7 +135,7 @@ def _rank_by_words(store: DocumentStore, question: str) -> list[int]:
             counts[passage_id] += 1
     total, best = sum(weights), min(relevance.values(), default=-1.0)
     ranked = sorted(
-        relevance,
+        on_subject,
         key=lambda passage_id: (
             -covered[passage_id] / total - _RELEVANCE_SHARE * relevance[passage_id] / best,
             passage_id,

@@ -91,6 +91,7 @@ class Case:
     arguments: dict[str, Any]
 
 
+ONE = {"amount": "1"}
 CASES = [
     Case("what is 1+2", "calculate", {"expression": "1+2"}),
     Case("What's 1+2?", "calculate", {"expression": "1+2"}),
@@ -178,6 +179,41 @@ CASES = [
     ),
     Case("USD to EUR", "convert", {"amount": "1", "from_currency": "USD", "to_currency": "EUR"}),
     Case("which currencies do you know?", "list_currencies", {}),
+    Case("yen per dollar", "convert", {**ONE, "from_currency": "dollar", "to_currency": "yen"}),
+    Case(
+        "how many yen to the pound",
+        "convert",
+        {**ONE, "from_currency": "pound", "to_currency": "yen"},
+    ),
+    Case("multiply (a - 1) by (a + 1)", "expand", {"expression": "((a - 1))*((a + 1))"}),
+    Case(
+        "can 54 be split evenly into 9?",
+        "check",
+        {"number": "54", "other": "9", "relation": "divisible by"},
+    ),
+    Case("is -4 an integer?", "check", {"number": "-4", "relation": "integer"}),
+    Case("is 3/4 a whole number", "check", {"number": "3/4", "relation": "integer"}),
+    Case("what fraction is 0.2?", "calculate", {"expression": "0.2", "form": "fraction"}),
+    Case("which fraction equals 0.2", "calculate", {"expression": "0.2", "form": "fraction"}),
+    Case("write x^2 + 6x + 9 as a product", "factor", {"expression": "x^2 + 6x + 9"}),
+    Case("what is x^2 - 1 in factored form?", "factor", {"expression": "x^2 - 1"}),
+    Case("the factored form of x^2 - 1", "factor", {"expression": "x^2 - 1"}),
+    Case("remove the brackets in 3(x - 2)", "expand", {"expression": "3(x - 2)"}),
+    Case("what's the expanded form of (x+1)^2", "expand", {"expression": "(x+1)^2"}),
+    Case("is 15 a triangular number?", "check", {"number": "15", "relation": "triangular"}),
+    Case("is 12321 a palindrome", "check", {"number": "12321", "relation": "palindrome"}),
+    Case("is 21 in the Fibonacci sequence", "check", {"number": "21", "relation": "fibonacci"}),
+    Case(
+        "is 1024 a power of 2?",
+        "check",
+        {"number": "1024", "other": "2", "relation": "power of"},
+    ),
+    Case("is -3 a negative number", "check", {"number": "-3", "other": "0", "relation": "<"}),
+    Case(
+        "does 97 have any factors other than 1 and itself?",
+        "check",
+        {"number": "97", "relation": "composite"},
+    ),
 ]
 
 
@@ -223,6 +259,28 @@ def test_an_unrelated_question_matches_nothing(question: str) -> None:
         ("an invoice of 119 includes 19% VAT, how much is it without", "(119)/(1+(19)/100)"),
         ("divide 5 by 7 and round to two decimals", "round((5 )/(7 ),2)"),
         ("add up 1,850 and 420 and 96.50", "sum of 1,850 and 420 and 96.50"),
+        ("what would a salary of 3000 be after a 5% raise", "(3000)*(1+(5)/100)"),
+        ("800 euros with a 10 percent surcharge", "(800 euros)*(1+(10)/100)"),
+        ("out of 40 pupils 10 are ill, what percentage is that?", "(10)/(40)*100"),
+        ("10 of the 40 pupils are ill. What percent is that?", "(10)/(40)*100"),
+        ("collect like terms: 4a + 3b - 2a", "4a + 3b - 2a"),
+        ("combine like terms in 4a + 3b - 2a", "4a + 3b - 2a"),
+        ("what percentage is 3/8", "(3/8)*100"),
+        ("how many percent more is 60 than 48", "((60)-(48))/(48)*100"),
+        ("what percent less is 48 than 60", "((60)-(48))/(60)*100"),
+        ("a 1200 euro phone, reduced by a third", "(1200 euro)*(1-1/3)"),
+        ("200 euros increased by a quarter", "(200 euros)*(1+1/4)"),
+        ("12 is (1/4) of what number", "(12)/(1/4)"),
+        ("two thirds of what number is 40", "(40)/(2/3)"),
+        ("logarithm of 1000 to base 10", "log base 10 of (1000)"),
+        ("base 2 log of 64", "log base 2 of (64)"),
+        ("reduce 42/56 to lowest terms", "(42/56)"),
+        ("what is 42/56 in its simplest form", "(42/56)"),
+        ("reduce 42/56", "(42/56)"),
+        (
+            "My rent of 950 euros goes up by 4 percent. What is the new rent?",
+            "(950 euros)*(1+(4)/100)",
+        ),
         ("the price went from 80 to 100, what percent is that", "((100)-(80))/(80)*100"),
     ],
 )

@@ -188,6 +188,14 @@ def test_an_irrational_number_has_no_fraction() -> None:
         ("27", "cube", None, "Yes, 27 is a perfect cube."),
         ("1900", "leap year", None, "No, 1900 is not a leap year."),
         ("1", "composite", None, "No, 1 is not composite."),
+        ("15", "triangular", None, "Yes, 15 is a triangular number."),
+        ("16", "triangular", None, "No, 16 is not a triangular number."),
+        ("21", "fibonacci", None, "Yes, 21 is a Fibonacci number."),
+        ("22", "fibonacci", None, "No, 22 is not a Fibonacci number."),
+        ("12321", "palindrome", None, "Yes, 12321 is a palindrome."),
+        ("3/4", "integer", None, "No, 3/4 is not a whole number."),
+        ("1024", "power of", "2", "Yes, 1024 is a power of 2: it is 2^10."),
+        ("1000", "power of", "2", "No, 1000 is not a power of 2."),
     ],
 )
 def test_more_statements_are_checked(
@@ -195,3 +203,8 @@ def test_more_statements_are_checked(
 ) -> None:
     checked = run_operation("check", {"number": number, "relation": relation, "other": other})
     assert checked.text == expected
+
+
+def test_powers_of_one_are_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="powers of 2"):
+        run_operation("check", {"number": "5", "relation": "power of", "other": "1"})

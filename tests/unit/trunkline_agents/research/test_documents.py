@@ -107,6 +107,17 @@ def test_an_unrelated_question_finds_nothing_and_breaks_nothing(
     assert len(shared_store.list_documents()) == 4
 
 
+def test_a_number_alone_answers_only_a_question_for_it(
+    store: DocumentStore, tmp_path: Path
+) -> None:
+    (tmp_path / "hours.md").write_text("On Fridays, the office closes at 15:30.")
+    add_documents(store, [tmp_path / "hours.md"])
+
+    assert search_documents(store, "is 15 a triangular number") == []
+    assert search_documents(store, "at 15") != []
+    assert search_documents(store, "does the office close at 15:30") != []
+
+
 def test_adding_again_replaces_changed_and_removes_deleted_documents(
     store: DocumentStore, folder: Path
 ) -> None:

@@ -1,0 +1,90 @@
+"""Turns an indirect question into a direct one.
+
+After "tell me", a question has the order of a statement: "what 12 times 12 is", "how many euros I'd
+get", "whether 97 is prime".
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+WORD: Final = re.compile(r"[^\W_]+(?:['\N{RIGHT SINGLE QUOTATION MARK}][^\W_]+)?")
+_VERBS: Final = frozenset(("is", "are", "was", "were"))
+_QUESTION_WORDS: Final = frozenset(("what", "how", "who", "where", "when", "which", "why", "whose"))
+_CONDITIONS: Final = frozenset(("whether", "if"))
+# A question that has one of these behind its question word is in the right order.
+_INVERTED: Final = _VERBS | {
+    *("do", "does", "did", "can", "could", "will", "would", "should", "has", "have")
+}
+_PRONOUNS: Final = ("i", "you", "we", "it", "they", "one")
+# Pronouns with a verb, and the verb of the question: "I'd get" asks "would I get".
+_SUBJECTS: Final[dict[tuple[str, ...], str]] = {
+    (pronoun, verb): verb
+    for pronoun in _PRONOUNS
+    for verb in ("would", "will", "can", "could", "should", "must")
+}
+_SUBJECTS.update({(f"{pronoun}'d",): "would" for pronoun in _PRONOUNS})
+_SUBJECTS.update({(f"{pronoun}'ll",): "will" for pronoun in _PRONOUNS})
+# Behind a noun: "how much 30 pounds would be" asks "how much would 30 pounds be".
+_FUTURES: Final = frozenset((("would", "be"), ("will", "be")))
+
+
+def split_spans(text: str) -> tuple[list[tuple[int, int]], list[str]]:
+    """Return the places of the words, and the words in lower case."""
+    spans = [match.span() for match in WORD.finditer(text)]
+    words = [
+        text[start:end].lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+        for start, end in spans
+    ]
+    return spans, words
+
+
+def ask_directly(question: str) -> str:
+    """Return an indirect question as a direct one: "what 2+2 is" asks "what is 2+2"."""
+    spans, words = split_spans(question)
+    if len(words) < 3 or words[0] not in _QUESTION_WORDS | _CONDITIONS:
+        return question
+    if words[0] in _QUESTION_WORDS and (moved := _move_modal(question, spans, words)):
+        return moved
+    verb = next((n for n, word in enumerate(words) if word in _VERBS), 0)
+    is_condition = words[0] in _CONDITIONS
+    opening = _count_opening(words)
+    if verb <= opening - is_condition or words[opening] in _INVERTED:
+        return question
+    return _move_verb(question, spans, verb, 0 if is_condition else opening)
+
+
+def _count_opening(words: Sequence[str]) -> int:
+    """Return the length of the question word: "how much" and "how many" are whole ones."""
+    return 2 if words[0] == "how" and words[1] in {"much", "many"} else 1
+
+
+def _move_verb(question: str, spans: Sequence[tuple[int, int]], verb: int, opening: int) -> str:
+    """Move a verb behind the question word, or in place of "whether" if there is none."""
+    head = question[: spans[opening - 1][1]] if opening else ""
+    subject = question[spans[max(opening, 1) - 1][1] : spans[verb][0]]
+    parts = (head, question[slice(*spans[verb])], subject)
+    return f"{' '.join(part.strip() for part in parts if part)}{question[spans[verb][1] :]}"
+
+
+def _move_modal(
+    question: str, spans: Sequence[tuple[int, int]], words: Sequence[str]
+) -> str | None:
+    """Return "how many euros would I get" of "how many euros I'd get"; None if it is no such."""
+    opening = _count_opening(words)
+    for number in range(1, len(words)):
+        if number > opening and tuple(words[number : number + 2]) in _FUTURES:
+            return _move_verb(question, spans, number, opening)
+        # A question that asks already: "what would you get if I could".
+        if words[number] in _INVERTED:
+            return None
+        for length in (1, 2):
+            if verb := _SUBJECTS.get(tuple(words[number : number + length])):
+                start, end = spans[number][0], spans[number + length - 1][1]
+                pronoun = WORD.sub(_remove_ending, question[slice(*spans[number])])
+                return f"{question[:start]}{verb} {pronoun}{question[end:]}"
+    return None
+
+
+def _remove_ending(word: re.Match[str]) -> str:
+    return re.split("['\N{RIGHT SINGLE QUOTATION MARK}]", word[0])[0]
