@@ -449,7 +449,12 @@ async def test_the_tokens_of_a_reply_count_for_the_request_and_end_at_its_limit(
     with measuring() as measured:
         await model.ask(QUESTION, meter=meter)
         assert measured.of("trunkline.model.cost") == {("openai:priced",): 50 / 1e6}
-        assert set(measured.of("gen_ai.client.token.usage").values()) == {1}
+        labels = ("chat", "openai", "priced", "text")
+        usage = "gen_ai.client.inference.usage"
+        assert measured.of(f"{usage}.input_tokens") == {labels: 11}
+        assert measured.of(f"{usage}.output_tokens") == {labels: 7}
+        of_calls = measured.of("gen_ai.client.inference.operation.output_tokens")
+        assert of_calls == {labels[:3]: 1}
 
     assert (tree.usage.tokens, tree.usage.cost_micros) == (18, 11 * 2 + 7 * 4)
     with pytest.raises(TreeLimitError, match="tested is over the limit of tokens"):
