@@ -64,6 +64,13 @@ _RELEASE_AFTER_S: Final = 30.0
 _T = TypeVar("_T")
 
 
+def _begin_counts(agent: str) -> None:
+    """Begin the counts of a recipient at 0."""
+    instruments.DELIVERIES_RETRIED.begin(agent)
+    for state in _STATES.values():
+        instruments.DELIVERIES_ENDED.begin(agent, state)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DispatchOptions:
     """The limits and pauses of deliveries."""
@@ -128,6 +135,8 @@ class Dispatcher:
         revision = 0
         while True:
             revision = await self._directory.wait_for_change(revision)
+            for agent in self._directory.list_agents():
+                _begin_counts(agent)
             self._wake.set()
             try:
                 await self._broker.note_agents()
