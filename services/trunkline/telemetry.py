@@ -172,6 +172,8 @@ COLLECTED_KEY: Final = "trunkline-collected"
 
 # Why a model was called: "answer", "check", "plan" or "merge".
 MODEL_PURPOSE: Final = "trunkline.model.purpose"
+# The price of a call, in millionths of a US dollar. Models without a price have none.
+MODEL_COST_MICROS: Final = "trunkline.cost_micros"
 
 # Value of ERROR_TYPE for cancelled work.
 CANCELLED: Final = "cancelled"

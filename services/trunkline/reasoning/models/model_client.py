@@ -123,7 +123,9 @@ class ModelClient:
                 read, written = measure_tokens(messages, chunks) if chunks else (0, 0)
                 _measure_usage(labels, read, written)
                 if chunks and meter is not None:
-                    meter.record(self.name, input_tokens=read, output_tokens=written)
+                    price = meter.record(self.name, input_tokens=read, output_tokens=written)
+                    if price:
+                        span.set_attribute(telemetry.MODEL_COST_MICROS, price)
         if failure is not None:
             raise failure
         return reply
