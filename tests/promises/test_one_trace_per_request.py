@@ -19,8 +19,8 @@ from harness.mesh.trace_rules import (
 from harness.promise_scale import PromiseScale
 from trunkline import telemetry
 from trunkline.client import ChannelPool, TraceClient
+from trunkline.client.trace_tree import TraceTree
 from trunkline.errors import TraceNotFoundError
-from trunkline.traces import TraceTree
 
 AT_ONCE = 6
 # One of so many runs kills a host, which takes as long as a hundred others.

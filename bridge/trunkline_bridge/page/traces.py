@@ -8,9 +8,9 @@ from typing import Final
 from trunkline import telemetry
 from trunkline.client import Directory, TraceClient
 from trunkline.client.mesh_words import TRACE_SERVICE
+from trunkline.client.trace_report import SpanFacts, TraceReport
+from trunkline.client.trace_tree import TraceTree
 from trunkline.errors import TaskNotFoundError, TraceNotFoundError
-from trunkline.traces.report import SpanFacts, TraceReport
-from trunkline.traces.tree import TraceTree
 from trunkline.v1 import trace_service_pb2
 from trunkline_bridge.bindings.http_handler import EventStreamResponse
 from trunkline_bridge.edge.caller import Caller

@@ -16,10 +16,10 @@ from trunkline.cli.table_layout import cut_text
 from trunkline.cli.terminal import RED, paint, print_json, print_table
 from trunkline.cli.times import render_cost, render_latency, time_cell
 from trunkline.client import TraceClient
+from trunkline.client.trace_report import SpanFacts, TraceReport
+from trunkline.client.trace_tree import SpanNode, TraceTree
 from trunkline.errors import TraceNotFoundError
 from trunkline.printable import remove_controls
-from trunkline.traces.report import SpanFacts, TraceReport
-from trunkline.traces.tree import SpanNode, TraceTree
 from trunkline.v1 import trace_service_pb2
 
 # Spans arrive in batches. A trace whose last span ended this long ago is taken as complete.

@@ -24,9 +24,9 @@ from trunkline.cli.terminal import (
     print_wrapped,
 )
 from trunkline.cli.trace import render_trace
+from trunkline.client.trace_tree import TraceTree
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
 from trunkline.logs import JsonFormatter, PlainFormatter, configure_logging
-from trunkline.traces.tree import TraceTree
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_pb2, trace_service_pb2
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from google.protobuf import struct_pb2
 
 from trunkline import telemetry
-from trunkline.traces.tree import SpanNode, SpanTiming, TraceTree, measure
+from trunkline.client.trace_tree import SpanNode, SpanTiming, TraceTree, measure
 from trunkline.v1 import trace_service_pb2
 
 _NOTHING: Final = struct_pb2.Value()
