@@ -1,4 +1,4 @@
-"""What the command line and the page say of a trace: the same rows, numbers and words."""
+"""A trace as the command line and the page describe it: the same rows, numbers and words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
