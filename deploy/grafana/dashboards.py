@@ -435,9 +435,11 @@ def agents_and_tasks() -> dashboard.Dashboard:
 def models_and_cost() -> dashboard.Dashboard:
     """Build the dashboard of models: calls, tokens and cost."""
     model = "gen_ai_request_model"
-    calls = "gen_ai_client_operation_duration_seconds"
-    first = "gen_ai_client_operation_time_to_first_chunk_seconds"
-    tokens = "gen_ai_client_token_usage"
+    calls = "gen_ai_client_inference_duration_seconds"
+    first = "gen_ai_client_inference_time_to_first_chunk_seconds"
+    tokens_read = "gen_ai_client_inference_usage_input_tokens_total"
+    tokens_written = "gen_ai_client_inference_usage_output_tokens_total"
+    written_by_call = "gen_ai_client_inference_operation_output_tokens"
     chosen = f'{model}=~"$model"'
     cost = "trunkline_model_cost_usd_total"
     board = _new_dashboard("models", "Trunkline: models and cost", "Calls, tokens and cost.")
@@ -449,14 +451,8 @@ def models_and_cost() -> dashboard.Dashboard:
                 number(
                     "Failed calls", or_zero(increase(f"{calls}_count", chosen, 'error_type!=""'))
                 ),
-                number(
-                    "Tokens read",
-                    or_zero(increase(f"{tokens}_sum", chosen, 'gen_ai_token_type="input"')),
-                ),
-                number(
-                    "Tokens written",
-                    or_zero(increase(f"{tokens}_sum", chosen, 'gen_ai_token_type="output"')),
-                ),
+                number("Tokens read", or_zero(increase(tokens_read, chosen))),
+                number("Tokens written", or_zero(increase(tokens_written, chosen))),
                 number("Cost, all models", or_zero(increase(cost)), units.Dollars, 2),
             ],
             "Calls": [
@@ -476,13 +472,11 @@ def models_and_cost() -> dashboard.Dashboard:
                     rate(f"{calls}_count", chosen, 'error_type!=""', by=(model, "error_type")),
                     units.RequestsPerSecond,
                 ),
+                graph("Tokens read a second", rate(tokens_read, chosen, by=model)),
+                graph("Tokens written a second", rate(tokens_written, chosen, by=model)),
                 graph(
-                    "Tokens a second",
-                    rate(f"{tokens}_sum", chosen, by=(model, "gen_ai_token_type")),
-                ),
-                graph(
-                    "Tokens of a call (p95)",
-                    quantile(0.95, tokens, chosen, by=(model, "gen_ai_token_type")),
+                    "Tokens that a call writes (p95)",
+                    quantile(0.95, written_by_call, chosen, by=model),
                 ),
             ],
             "Cost": [

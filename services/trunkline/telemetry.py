@@ -9,6 +9,8 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -77,16 +79,30 @@ RPC_DEADLINE_S: Final = "trunkline.rpc.deadline_s"
 
 # Generative AI (development).
 GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
+# The provider of a model or, of a call to an agent, the mesh. Turns have none.
 GEN_AI_PROVIDER_NAME: Final = "gen_ai.provider.name"
 GEN_AI_AGENT_NAME: Final = "gen_ai.agent.name"
+GEN_AI_AGENT_DESCRIPTION: Final = "gen_ai.agent.description"
 GEN_AI_CONVERSATION_ID: Final = "gen_ai.conversation.id"
 GEN_AI_REQUEST_MODEL: Final = "gen_ai.request.model"
+GEN_AI_REQUEST_STREAM: Final = "gen_ai.request.stream"
+GEN_AI_REQUEST_MAX_TOKENS: Final = "gen_ai.request.max_tokens"
+GEN_AI_REQUEST_TEMPERATURE: Final = "gen_ai.request.temperature"
+GEN_AI_RESPONSE_ID: Final = "gen_ai.response.id"
 GEN_AI_RESPONSE_MODEL: Final = "gen_ai.response.model"
 GEN_AI_RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+# In seconds.
+GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
 GEN_AI_USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+GEN_AI_USAGE_CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
+GEN_AI_USAGE_CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_write.input_tokens"
 GEN_AI_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+GEN_AI_USAGE_REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
 GEN_AI_TOOL_NAME: Final = "gen_ai.tool.name"
+GEN_AI_TOOL_TYPE: Final = "gen_ai.tool.type"
 GEN_AI_TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
+# Value of GEN_AI_TOOL_TYPE: the agent's side calls it, not the model's provider or the user.
+EXTENSION: Final = "extension"
 
 # Values of GEN_AI_OPERATION_NAME. A span's name is this value and the name of the agent, tool or
 # model.
@@ -108,7 +124,7 @@ MESSAGING_OPERATION_TYPE: Final = "messaging.operation.type"
 MESSAGING_DESTINATION_NAME: Final = "messaging.destination.name"
 MESSAGING_MESSAGE_ID: Final = "messaging.message.id"
 MESSAGING_CONVERSATION_ID: Final = "messaging.message.conversation_id"
-# Value of MESSAGING_SYSTEM.
+# Value of MESSAGING_SYSTEM, and of GEN_AI_PROVIDER_NAME of calls to agents.
 TRUNKLINE: Final = "trunkline"
 
 # Agent2Agent (draft): the span is named by A2A_METHOD_NAME.
@@ -156,6 +172,8 @@ COLLECTED_KEY: Final = "trunkline-collected"
 
 # Why a model was called: "answer", "check", "plan" or "merge".
 MODEL_PURPOSE: Final = "trunkline.model.purpose"
+# The price of a call, in millionths of a US dollar. Models without a price have none.
+MODEL_COST_MICROS: Final = "trunkline.cost_micros"
 
 # Value of ERROR_TYPE for cancelled work.
 CANCELLED: Final = "cancelled"
@@ -164,6 +182,19 @@ _PROPAGATOR: Final = TraceContextTextMapPropagator()
 # Parses the common case in a fifth of the propagator's time.
 _TRACEPARENT: Final = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", re.ASCII)
 _SERVICE_KEY: Final = otel_context.create_key("trunkline.service")
+
+
+@dataclass(slots=True)
+class TurnActivity:
+    """A turn that runs: its conversation, and the calls that it has made."""
+
+    conversation_id: str
+    model_calls: int = 0
+    tool_calls: int = 0
+
+
+current_turn: Final[ContextVar[TurnActivity | None]] = ContextVar("current_turn", default=None)
+"""None outside of turns."""
 
 
 def get_tracer() -> Tracer:

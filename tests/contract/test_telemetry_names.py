@@ -1,4 +1,4 @@
-"""Spans have the names that OpenTelemetry publishes, or names in our own namespace."""
+"""Spans and metrics have the names that OpenTelemetry publishes, or names in our own namespace."""
 
 import ast
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.mesh.trace_rules import OWN_NAMESPACE, other_names, published_names
 from trunkline import span_content, telemetry
+from trunkline.metrics.instruments import INSTRUMENTS
 
 _ROOT = Path(__file__).parents[2]
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
@@ -14,13 +15,15 @@ _SETTERS = ("set_attribute", "set_attributes", "span", "start_span")
 
 
 def own_constants() -> dict[str, str]:
-    """Return the constants of our modules of names that name an attribute."""
-    return {
+    """Return what names an attribute: constants of our modules, and labels of instruments."""
+    constants = {
         name: value
         for module in (telemetry, span_content)
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, str) and _NAME.fullmatch(value)
     }
+    labels = [attribute for instrument in INSTRUMENTS for attribute in instrument.attributes]
+    return constants | {f"label {label.name}": label.name for label in labels}
 
 
 def test_every_attribute_is_published_or_ours() -> None:
@@ -37,7 +40,27 @@ def test_every_attribute_is_published_or_ours() -> None:
 
 
 def test_no_name_is_withdrawn() -> None:
-    assert not set(own_constants().values()) & set(other_names()["withdrawn"])
+    names = {*own_constants().values(), *(instrument.name for instrument in INSTRUMENTS)}
+    assert not names & set(other_names()["withdrawn"])
+
+
+def test_every_metric_is_published_or_ours() -> None:
+    published = other_names()["metrics"]
+    standard = [one for one in INSTRUMENTS if not one.name.startswith(OWN_NAMESPACE)]
+    assert {one.name for one in standard} == set(published)
+    for instrument in standard:
+        rule = published[instrument.name]
+        labels = {attribute.name for attribute in instrument.attributes}
+        strange = labels - {*rule["required"], *rule["optional"]}
+        assert (instrument.kind, instrument.unit) == (rule["kind"], rule["unit"]), instrument.name
+        assert set(rule["required"]) <= labels, instrument.name
+        assert all(name.startswith(OWN_NAMESPACE) for name in strange), (instrument.name, strange)
+
+
+def test_units_of_our_metrics_are_in_ucum() -> None:
+    """A number of things is in braces, as the conventions have it."""
+    ours = [one for one in INSTRUMENTS if one.name.startswith(OWN_NAMESPACE)]
+    assert [one.name for one in ours if one.unit not in ("s", "USD") and one.unit[0] != "{"] == []
 
 
 def test_the_file_lists_only_names_that_we_use() -> None:

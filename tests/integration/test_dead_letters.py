@@ -2,9 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
 from harness.mesh.messages import Attempts, Place, open_message_mesh, plain
+from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline import TaskContext, agent
+from trunkline.errors import PermissionDeniedError
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.store import EnvelopeFilter
 from trunkline.messaging.types import SystemMessage
@@ -108,3 +113,53 @@ async def test_a_reply_whose_id_was_used_before_is_dropped(tmp_path: Path) -> No
         assert "a reply was dropped" in delivery.attempts[-1].problem
         reply = await client.request(build_envelope("x", recipient="plain"), timeout_s=PATIENCE_S)
         assert reply.text == "plain heard 'x'"
+
+
+async def test_the_span_of_an_attempt_has_a_link_to_the_attempt_before_it(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Attempts()
+    worker.failures = {"poison": 2}
+    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
+        async with open_message_mesh(tmp_path, worker.agent, attempts=2, **place) as mesh:
+            client = mesh.client()
+            await client.send([build_envelope("poison", type="job", recipient="worker", id="p")])
+            assert (await mesh.ended("p")).deliveries[0].state == pb2.DELIVERY_STATE_DEAD
+            assert await client.redrive(EnvelopeFilter(envelope_id="p")) == 1
+            assert (await mesh.ended("p")).deliveries[0].state == pb2.DELIVERY_STATE_HANDLED
+    spans = sorted(memory.get_finished_spans(), key=lambda span: span.start_time or 0)
+    first, retried, redriven = (span for span in spans if span.name == "process worker")
+    links = [[link.context.span_id for link in span.links] for span in (first, retried, redriven)]
+    assert links == [[], [first.context.span_id], [retried.context.span_id]]
+    # A delivery that is made again is its first attempt again.
+    resends = [(span.attributes or {}).get("trunkline.message.resend_count") for span in spans]
+    assert [count for count in resends if count is not None] == [1]
+    assert {span.context.trace_id for span in (first, retried, redriven)} == {
+        first.context.trace_id
+    }
+
+
+class Refuse:
+    """A middleware that lets no message through."""
+
+    async def on_send(self, account: str, envelope: pb2.Envelope) -> None:
+        pass
+
+    async def on_receive(self, account: str, recipient: str, envelope: pb2.Envelope) -> None:
+        raise PermissionDeniedError(recipient, "read this")
+
+
+async def test_a_message_that_was_refused_has_a_link_after_redrive_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = (f"{__name__}:Refuse",)
+    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
+        async with open_message_mesh(tmp_path, Attempts().agent, middleware=names) as mesh:
+            client = mesh.client()
+            await client.send([build_envelope("x", type="job", recipient="worker", id="p")])
+            await mesh.ended("p")
+            assert await client.redrive(EnvelopeFilter(envelope_id="p")) == 1
+            dead = (await mesh.ended("p")).deliveries[0]
+            assert (dead.state, len(dead.attempts)) == (pb2.DELIVERY_STATE_DEAD, 2)
+    first, again = (span for span in memory.get_finished_spans() if span.name == "process worker")
+    assert [link.context.span_id for link in again.links] == [first.context.span_id]

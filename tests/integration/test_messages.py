@@ -284,7 +284,7 @@ async def test_poison_becomes_a_dead_letter_and_is_delivered_again(
             (redriven,) = (await mesh.ended("p")).deliveries
             assert (redriven.state, redriven.attempt_count) == (pb2.DELIVERY_STATE_HANDLED, 1)
             assert worker.handled == ["flaky", "poison"]
-        assert measured.of("messaging.client.sent.messages")[("trunkline", "job")] == 2
+        assert measured.of("messaging.client.sent.messages")[("trunkline", "send", "job")] == 2
         assert measured.of("trunkline.message.retries") == {("worker",): 4}
         assert measured.of("trunkline.message.deliveries") == {
             ("worker", "handled"): 2,

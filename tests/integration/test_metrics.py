@@ -55,11 +55,12 @@ async def test_prometheus_scrapes_a_mesh(tmp_path: Path) -> None:
         assert 0 < float(quantile["value"][1]) < 10
         types = await prometheus.get("/api/v1/metadata")
         assert types["trunkline_journal_commit_lag_seconds"][0]["unit"] == "seconds"
-        (tool,) = await prometheus.query("mcp_client_operation_duration_seconds_count")
+        # A scrape may be older than the last answer.
+        (tool,) = await prometheus.wait_for("mcp_client_operation_duration_seconds_count")
         assert tool["metric"]["trunkline_tool_server"] == "math"
         assert (tool["metric"]["network_transport"], tool["value"][1]) == ("pipe", "1")
         (model,) = await prometheus.query(
-            'gen_ai_client_operation_duration_seconds_count{gen_ai_request_model="rules"}'
+            'gen_ai_client_inference_duration_seconds_count{gen_ai_request_model="rules"}'
         )
         assert float(model["value"][1]) >= 1
         for expression in (
@@ -67,9 +68,13 @@ async def test_prometheus_scrapes_a_mesh(tmp_path: Path) -> None:
             "trunkline_journals_held >= 1",
             "trunkline_lease_renewals_total >= 1",
             'trunkline_breakers{trunkline_breaker_state="closed"} >= 1',
-            'gen_ai_client_token_usage_count{gen_ai_token_type="input"} >= 1',
+            'gen_ai_client_inference_usage_input_tokens_total{gen_ai_token_modality="text"} >= 1',
+            "gen_ai_client_inference_operation_output_tokens_count >= 1",
+            'gen_ai_execute_tool_duration_seconds_count{gen_ai_tool_name="calculate"} == 1',
+            'gen_ai_invoke_agent_tool_calls_sum{gen_ai_agent_name="math"} == 1',
+            'gen_ai_invoke_agent_inference_calls_sum{gen_ai_agent_name="math"} >= 1',
         ):
-            assert await prometheus.query(expression), expression
+            assert await prometheus.wait_for(expression), expression
         name = "gen_ai_invoke_agent_duration_seconds_bucket"
         exemplars = await prometheus.get(
             "/api/v1/query_exemplars", query=name, start="0", end="9999999999"

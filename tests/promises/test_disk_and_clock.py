@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import resource
 import sqlite3
 import sys
 from collections.abc import Sequence
@@ -21,33 +20,13 @@ from harness.a2a.sse_client import (
     sse,
     user_message,
 )
+from harness.mesh.full_disk import fill_disk, free_disk, journal_of
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale
 
 HARNESS = Path(__file__).parents[1] / "harness"
 # In addition to the data, the write-ahead log has its limit of 16 MiB.
 BOUND_BYTES = 20 * 1024 * 1024
-UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-
-
-def journal_of(folder: Path) -> Path:
-    """Return the journal file of a single-process mesh."""
-    (file,) = (folder / "data" / "journals").glob("*.db")
-    return file
-
-
-def fill_disk(mesh: MeshProcess, folder: Path) -> None:
-    """Stop the growth of every file of the mesh."""
-    journal = journal_of(folder)
-    largest = max(path.stat().st_size for path in journal.parent.iterdir())
-    # SQLite sees a write that fails half way, as on a full disk. Writes to existing pages still
-    # succeed, because nothing is rewritten beyond the limit.
-    resource.prlimit(mesh.process.pid, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
-
-
-def free_disk(mesh: MeshProcess) -> None:
-    """Let the files grow again."""
-    resource.prlimit(mesh.process.pid, resource.RLIMIT_FSIZE, UNLIMITED)
 
 
 async def submit(mesh: MeshProcess, text: str) -> tuple[int, Json]:

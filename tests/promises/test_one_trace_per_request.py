@@ -10,12 +10,17 @@ from pathlib import Path
 
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.mixed_runs import MixedRuns, Request, open_mixed_runs
-from harness.mesh.trace_rules import Span, unpublished_names, wrong_parents
+from harness.mesh.trace_rules import (
+    Span,
+    unpublished_names,
+    wrong_attributes,
+    wrong_parents,
+)
 from harness.promise_scale import PromiseScale
 from trunkline import telemetry
 from trunkline.client import ChannelPool, TraceClient
+from trunkline.client.trace_tree import TraceTree
 from trunkline.errors import TraceNotFoundError
-from trunkline.traces import TraceTree
 
 AT_ONCE = 6
 # One of so many runs kills a host, which takes as long as a hundred others.
@@ -93,6 +98,7 @@ def find_problems(request: Request, spans: Sequence[Span]) -> list[str]:
         "lost spans": request.is_killed or not lost,
         f"parents {wrong_parents(kept)}": not wrong_parents(kept),
         f"names {unpublished_names(spans)}": not unpublished_names(spans),
+        f"attributes {wrong_attributes(spans)}": not wrong_attributes(spans),
         "links": {link.trace_id for link in root.links} == wanted_links,
     }
     problems = [problem for problem, is_right in checks.items() if not is_right]
@@ -123,7 +129,7 @@ async def test_every_request_is_one_trace_without_orphans(
             problems += find_problems(request, spans)
             lost += sum(map(is_lost, spans))
             spans_seen += len(spans)
-        assert problems == []
+        assert not problems, "\n".join(problems)
         await check_replays(client, requests)
     scale.report(
         runs=count,

@@ -8,6 +8,8 @@ from typing import Final
 from trunkline import telemetry
 from trunkline.client import Directory, TraceClient
 from trunkline.client.mesh_words import TRACE_SERVICE
+from trunkline.client.trace_report import SpanFacts, TraceReport
+from trunkline.client.trace_tree import TraceTree
 from trunkline.errors import TaskNotFoundError, TraceNotFoundError
 from trunkline.v1 import trace_service_pb2
 from trunkline_bridge.bindings.http_handler import EventStreamResponse
@@ -104,7 +106,7 @@ class PageTraces:
     async def _render(
         self, caller: Caller, spans: Sequence[trace_service_pb2.Span], name: str
     ) -> Json:
-        """Return the spans of the traces that a caller may see. TraceNotFoundError: of none."""
+        """Return the traces that a caller may see, and their spans. TraceNotFoundError: of none."""
         if not self._access.is_operator(caller):
             tasks: dict[str, set[str]] = defaultdict(set)
             for span in spans:
@@ -113,7 +115,14 @@ class PageTraces:
             spans = [span for span in spans if span.trace_id in seen]
             if not spans:
                 raise TraceNotFoundError(name)
-        return {"spans": [to_json(span) for span in spans]}
+        by_trace: dict[str, list[trace_service_pb2.Span]] = defaultdict(list)
+        for span in spans:
+            by_trace[span.trace_id].append(span)
+        reports = [TraceReport.build(TraceTree.build(each)) for each in by_trace.values()]
+        return {
+            "traces": [_render_totals(report) for report in reports],
+            "spans": [_render_span(row) for report in reports for row in report.rows],
+        }
 
     async def _filter(
         self, caller: Caller, traces: Sequence[trace_service_pb2.TraceSummary]
@@ -152,6 +161,28 @@ class PageTraces:
 
     def _client(self) -> TraceClient:
         return TraceClient(self._directory.channel_for_service(TRACE_SERVICE))
+
+
+def _render_totals(report: TraceReport) -> Json:
+    return {
+        "traceId": report.trace_id,
+        "durationMs": report.duration_ns / 1e6,
+        "services": list(report.services),
+        "errors": report.errors,
+        "modelCalls": report.model_calls,
+        "inputTokens": report.input_tokens,
+        "outputTokens": report.output_tokens,
+        "costMicros": report.cost_micros,
+    }
+
+
+def _render_span(row: SpanFacts) -> Json:
+    return {
+        **to_json(row.node.span),
+        "depth": row.depth,
+        "selfMs": row.timing.self_ns / 1e6,
+        "isCritical": row.timing.is_critical,
+    }
 
 
 def _find_tasks(span: trace_service_pb2.Span) -> Iterable[str]:

@@ -59,6 +59,8 @@ class Takeover:
         describe: Callable[[], registry_service_pb2.Host],
     ) -> None:
         """`describe` returns the registration of `host`."""
+        for reason in ("", JournalUnavailableError.reason):
+            TAKEOVERS.begin(reason)
         self._host = host
         self._journals = journals
         self._membership = membership

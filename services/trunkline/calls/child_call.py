@@ -55,6 +55,7 @@ async def call_child(
     agent = child.agent
     span_attributes: dict[str, AttributeValue] = {
         telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
+        telemetry.GEN_AI_PROVIDER_NAME: telemetry.TRUNKLINE,
         telemetry.GEN_AI_AGENT_NAME: agent,
         telemetry.GEN_AI_CONVERSATION_ID: task.context_id,
         telemetry.TASK_ID: child.id,

@@ -6,8 +6,9 @@ is therefore known, and not repeated if that could do harm.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from trunkline.errors import (
     ToolServerUnavailableError,
     TrunklineError,
 )
+from trunkline.metrics import instruments
 from trunkline.span_content import record_tool
 from trunkline.tasks.content import exact_json
 from trunkline.tasks.turn_runtime import HOST_STOPPED, TurnRuntime
@@ -96,16 +98,43 @@ async def record_tool_call(
     attributes = {
         telemetry.GEN_AI_OPERATION_NAME: telemetry.EXECUTE_TOOL,
         telemetry.GEN_AI_TOOL_NAME: tool.name,
-        telemetry.GEN_AI_TOOL_CALL_ID: model_call_id,
+        telemetry.GEN_AI_TOOL_TYPE: telemetry.EXTENSION,
+        telemetry.GEN_AI_AGENT_NAME: task.agent,
+        telemetry.GEN_AI_CONVERSATION_ID: task.context_id,
         telemetry.TOOL_SERVER: tool.server,
     }
+    if model_call_id:
+        attributes[telemetry.GEN_AI_TOOL_CALL_ID] = model_call_id
     if approval_id:
         attributes[telemetry.APPROVAL_ID] = approval_id
+    if (turn := telemetry.current_turn.get()) is not None:
+        turn.tool_calls += 1
     async with task.tool(label, arguments, id=call_id) as event:
         if not tool.read_only:
             await task.flush()
-        with telemetry.span(f"{telemetry.EXECUTE_TOOL} {tool.name}", attributes=attributes) as span:
-            yield RecordedCall(tool, arguments, approval_id, event, span)
+        name = f"{telemetry.EXECUTE_TOOL} {tool.name}"
+        with telemetry.span(name, attributes=attributes) as span, _measuring(task, tool) as failed:
+            call = RecordedCall(tool, arguments, approval_id, event, span)
+            yield call
+            if call.event.is_error:
+                failed.append(telemetry.TOOL_ERROR)
+
+
+@contextmanager
+def _measuring(task: TurnRuntime, tool: tool_service_pb2.Tool) -> Iterator[list[str]]:
+    """Measure a call for the length of a block, which may append the kind of its error."""
+    started_s = time.perf_counter()
+    failed: list[str] = []
+    try:
+        yield failed
+    except BaseException as error:
+        failed.append(telemetry.error_type(error))
+        raise
+    finally:
+        duration_s, error_type = time.perf_counter() - started_s, "".join(failed[:1])
+        instruments.TOOL_DURATION.record(
+            duration_s, task.agent, tool.name, telemetry.EXTENSION, error_type
+        )
 
 
 async def send_tool_call(

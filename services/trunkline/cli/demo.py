@@ -11,7 +11,7 @@ from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.streamed_answer import StreamedAnswer
 from trunkline.cli.terminal import BOLD, paint, print_json
 from trunkline.cli.trace import fetch_trace, render_trace
-from trunkline.traces.tree import TraceTree
+from trunkline.client.trace_tree import TraceTree
 
 # Two agents answer the last question in parallel, so its trace is the one to show.
 QUESTIONS = (

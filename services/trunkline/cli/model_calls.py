@@ -6,7 +6,7 @@ from typing import Any
 
 from trunkline import telemetry
 from trunkline.cli.times import render_duration
-from trunkline.traces.tree import TraceTree
+from trunkline.client.trace_tree import TraceTree
 from trunkline.v1 import trace_service_pb2
 
 

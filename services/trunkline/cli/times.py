@@ -52,6 +52,12 @@ def render_latency(milliseconds: float) -> str:
     return render_duration(milliseconds / 1000)
 
 
+def render_cost(micros: int) -> str:
+    """Return a price in millionths of a US dollar, such as `$0.0123`, as the page does."""
+    dollars = micros / 1_000_000
+    return f"${dollars:.4f}" if 0 < dollars < 1 else f"${dollars:.2f}"
+
+
 def _three_digits(value: float) -> str:
     if value == 0:
         return "0"

@@ -14,11 +14,12 @@ from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.table_layout import cut_text
 from trunkline.cli.terminal import RED, paint, print_json, print_table
-from trunkline.cli.times import render_duration, time_cell
+from trunkline.cli.times import render_cost, render_latency, time_cell
 from trunkline.client import TraceClient
+from trunkline.client.trace_report import SpanFacts, TraceReport
+from trunkline.client.trace_tree import SpanNode, TraceTree
 from trunkline.errors import TraceNotFoundError
 from trunkline.printable import remove_controls
-from trunkline.traces.tree import SpanNode, TraceTree, measure
 from trunkline.v1 import trace_service_pb2
 
 # Spans arrive in batches. A trace whose last span ended this long ago is taken as complete.
@@ -68,7 +69,7 @@ async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
         (
             trace.trace_id,
             time_cell(trace.start_time),
-            render_duration((_ms(trace.end_time) - _ms(trace.start_time)) / 1000),
+            render_latency(_ms(trace.end_time) - _ms(trace.start_time)),
             str(trace.span_count),
             str(trace.error_count),
             f"{trace.root_service}: {trace.root_name}",
@@ -109,30 +110,44 @@ def _looks_complete(spans: Sequence[trace_service_pb2.Span]) -> bool:
 
 
 def render_trace(tree: TraceTree) -> Iterator[str]:
-    """Yield a summary, the column titles, and a line for each span.
+    """Yield a summary, the column titles, and a line for each span, in the words of the page.
 
     A star marks the critical path.
     """
-    nodes = list(tree.walk())
-    spans = [node.span for _, node in nodes]
-    start = min(_ms(span.start_time) for span in spans)
-    duration_ms = max(_ms(_end(span)) for span in spans) - start
-    services = len({span.service for span in spans})
-    errors = sum(span.is_error for span in spans)
-    yield (
-        f"trace {spans[0].trace_id}: {len(spans)} spans, {services} services, "
-        f"{render_duration(duration_ms / 1000)}, {errors} failed"
-    )
-    timings = measure(tree)
-    yield f"{'start':>9} {'took ms':>9}  (*: critical path)"
-    for depth, node in nodes:
-        span = node.span
-        offset, duration = _ms(span.start_time) - start, _ms(span.end_time) - _ms(span.start_time)
-        took = f"{duration:.1f}" if span.HasField("end_time") else "open"
-        mark = "*" if timings[span.span_id].is_critical else " "
-        line = f"{offset:>+9.1f} {took:>9}{mark} {'  ' * depth}{span.service}  {span.name}"
-        details = _http_details(span) + _message_details(span)
-        yield _fit_terminal(line + details, _describe_problem(node), span.is_error)
+    report = TraceReport.build(tree)
+    totals = [
+        _plural(len(report.rows), "span"),
+        _plural(len(report.services), "service"),
+        render_latency(report.duration_ns / 1e6),
+        _plural(report.errors, "error"),
+    ]
+    if report.model_calls:
+        totals.append(_plural(report.model_calls, "model call"))
+    if report.input_tokens or report.output_tokens:
+        totals.append(f"{report.input_tokens} + {report.output_tokens} tokens")
+    if report.cost_micros:
+        totals.append(render_cost(report.cost_micros))
+    yield f"trace {report.trace_id}: {', '.join(totals)}"
+    yield f"{'start':>9} {'duration':>9}  (*: critical path)"
+    for row in report.rows:
+        span = row.node.span
+        start = f"+{render_latency(row.offset_ns / 1e6)}"
+        took = "open" if row.duration_ns is None else render_latency(row.duration_ns / 1e6)
+        mark = "*" if row.timing.is_critical else " "
+        line = f"{start:>9} {took:>9}{mark} {'  ' * row.depth}{span.service}  {span.name}"
+        details = _http_details(span) + _message_details(span) + _model_details(row)
+        yield _fit_terminal(line + details, _describe_problem(row.node), span.is_error)
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _model_details(row: SpanFacts) -> str:
+    """Render the tokens and the price of a call of a model; "" for other spans."""
+    tokens = f"{row.input_tokens} + {row.output_tokens} tokens"
+    details = f"  {tokens}" if row.input_tokens or row.output_tokens else ""
+    return details + (f", {render_cost(row.cost_micros)}" if row.cost_micros else "")
 
 
 def _http_details(span: trace_service_pb2.Span) -> str:
@@ -174,15 +189,13 @@ def _fit_terminal(line: str, problem: str, is_error: bool) -> str:  # noqa: FBT0
 
 
 def _trace_json(tree: TraceTree) -> Iterator[dict[str, object]]:
-    timings = measure(tree)
-    for depth, node in tree.walk():
-        timing = timings[node.span.span_id]
-        span = json_format.MessageToDict(node.span, preserving_proto_field_name=True)
+    for row in TraceReport.build(tree).rows:
+        span = json_format.MessageToDict(row.node.span, preserving_proto_field_name=True)
         yield {
-            "depth": depth,
+            "depth": row.depth,
             **span,
-            "self_ms": round(timing.self_ns / 1e6, 3),
-            "is_critical": timing.is_critical,
+            "self_ms": round(row.timing.self_ns / 1e6, 3),
+            "is_critical": row.timing.is_critical,
         }
 
 

@@ -76,6 +76,7 @@ class Breaker:
         # While half-open: the time after which a probe without a result no longer blocks the next.
         self._probe_until = -math.inf
         instruments.BREAKERS.watch(self, Breaker._read_state)
+        instruments.BREAKERS_OPENED.begin(name)
 
     @property
     def state(self) -> BreakerState:

@@ -4,9 +4,11 @@ A commit of one event takes 30 µs, so there is one call for each commit, and li
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from time import perf_counter
+from typing import Final
 
-from trunkline.errors import TrunklineError
+from trunkline.errors import FencedError, JournalUnavailableError, TrunklineError
 from trunkline.journal.store import CommitGroup
 from trunkline.metrics.instruments import (
     COMMIT_DURATION,
@@ -17,7 +19,19 @@ from trunkline.metrics.instruments import (
     TASKS_CREATED,
     TASKS_ENDED,
 )
-from trunkline.task_states import state_name
+from trunkline.task_states import TERMINAL, state_name
+
+_ENDED: Final = [state_name(state) for state in TERMINAL]
+
+
+def begin_commit_counts(agents: Iterable[str]) -> None:
+    """Begin the counts of a host of agents at 0."""
+    for error in (JournalUnavailableError, FencedError):
+        COMMITS_FAILED.begin(error.reason)
+    for agent in agents:
+        TASKS_CREATED.begin(agent)
+        for state in _ENDED:
+            TASKS_ENDED.begin(agent, state)
 
 
 def record_commit(

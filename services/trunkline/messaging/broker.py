@@ -112,7 +112,8 @@ class MessageBroker:
         ]
         stored = await self.store.accept(messages)
         for message in messages:
-            instruments.MESSAGES_SENT.add(1, telemetry.TRUNKLINE, message.envelope.type)
+            kind = message.envelope.type
+            instruments.MESSAGES_SENT.add(1, telemetry.TRUNKLINE, "send", kind)
         return stored
 
     async def replay(

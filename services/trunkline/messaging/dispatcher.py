@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
 
+from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind
 
 from trunkline import telemetry
@@ -61,6 +62,13 @@ _EXPIRED_TEXT: Final = "it expired before it was handled"
 # A delivery gives its place to others when its host is unreachable for longer than a takeover.
 _RELEASE_AFTER_S: Final = 30.0
 _T = TypeVar("_T")
+
+
+def _begin_counts(agent: str) -> None:
+    """Begin the counts of a recipient at 0."""
+    instruments.DELIVERIES_RETRIED.begin(agent)
+    for state in _STATES.values():
+        instruments.DELIVERIES_ENDED.begin(agent, state)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +135,8 @@ class Dispatcher:
         revision = 0
         while True:
             revision = await self._directory.wait_for_change(revision)
+            for agent in self._directory.list_agents():
+                _begin_counts(agent)
             self._wake.set()
             try:
                 await self._broker.note_agents()
@@ -204,12 +214,23 @@ class Dispatcher:
     ) -> QueuedDelivery | None:
         """Store that a middleware, or the policy, does not let a message through."""
         problem = str(redact_addresses(error))
+        if not delivery.task_id:
+            delivery = await self._begin(delivery, "")
         if isinstance(error, RequestError):
             await self._end(delivery, _DEAD, problem=problem)
             return None
-        if not delivery.task_id:
-            delivery = await self._persist(lambda: self._store.begin_attempt(delivery, ""))
         return await self._fail(delivery, problem)
+
+    async def _begin(self, delivery: QueuedDelivery, task_id: str) -> QueuedDelivery:
+        """Store an attempt, and link its span, the current one, to that of the attempt before."""
+        traceparent = telemetry.current_traceparent()
+        begun = await self._persist(
+            lambda: self._store.begin_attempt(delivery, task_id, traceparent=traceparent)
+        )
+        previous = begun.previous_traceparent
+        if previous and (link := telemetry.parse_link(previous)):
+            trace.get_current_span().add_link(link.context)
+        return begun
 
     async def _make(
         self, delivery: QueuedDelivery, envelope: Envelope, span: Span
@@ -219,7 +240,7 @@ class Dispatcher:
             if not begun.task_id:
                 host = self._directory.get_agent_host(delivery.key.recipient)
                 task_id = allocate_task_id(host)
-                begun = await self._persist(lambda: self._store.begin_attempt(delivery, task_id))
+                begun = await self._begin(delivery, task_id)
             outcome = await self._run_task(begun, envelope)
         except FencedError:
             raise

@@ -56,6 +56,7 @@ class RecordedAttempt(NamedTuple):
     start_ns: int
     end_ns: int | None
     problem: str
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

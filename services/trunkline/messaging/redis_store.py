@@ -190,7 +190,9 @@ class RedisMessageStore:
         async for batch in self._reader.batches():
             yield batch
 
-    async def begin_attempt(self, delivery: QueuedDelivery, task_id: str) -> QueuedDelivery:
+    async def begin_attempt(
+        self, delivery: QueuedDelivery, task_id: str, *, traceparent: str = ""
+    ) -> QueuedDelivery:
         """Store the task of an attempt; see `MessageStore.begin_attempt`.
 
         If the answer to an earlier call was lost, it returns the attempt that this one began.
@@ -203,14 +205,17 @@ class RedisMessageStore:
             else:
                 now = time.time_ns()
                 record = DeliveryRecord(RUNNING, now, before.attempt_count + 1, task_id)
-                attempts = (*granted.attempts, RecordedAttempt(task_id, now, None, ""))
+                attempt = RecordedAttempt(task_id, now, None, "", traceparent)
+                attempts = (*granted.attempts, attempt)
             granted = await self._update(granted, record, attempts)
             if granted.record == record.encode():
+                earlier = granted.attempts[:-1]
                 return replace(
                     granted,
                     attempt_count=record.attempt_count,
                     task_id=record.task_id,
                     not_before=0.0,
+                    previous_traceparent=earlier[-1].traceparent if earlier else "",
                 )
 
     async def postpone(

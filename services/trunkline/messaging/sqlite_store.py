@@ -212,14 +212,23 @@ class SqliteMessageStore:
             not_before,
         )
 
-    async def begin_attempt(self, delivery: QueuedDelivery, task_id: str) -> QueuedDelivery:
+    async def begin_attempt(
+        self, delivery: QueuedDelivery, task_id: str, *, traceparent: str = ""
+    ) -> QueuedDelivery:
         """Store the task of an attempt; see `MessageStore.begin_attempt`."""
 
         def write() -> QueuedDelivery:
             count, attempts = self._load_attempts(delivery)
-            attempts.append(StoredAttempt(task_id, time.time_ns(), None, ""))
+            previous = attempts[-1].traceparent if attempts else ""
+            attempts.append(StoredAttempt(task_id, time.time_ns(), None, "", traceparent))
             self._update(delivery, _RUNNING, count + 1, attempts, task_id=task_id)
-            return replace(delivery, attempt_count=count + 1, task_id=task_id, not_before=0.0)
+            return replace(
+                delivery,
+                attempt_count=count + 1,
+                task_id=task_id,
+                not_before=0.0,
+                previous_traceparent=previous,
+            )
 
         return await self._write(write)
 

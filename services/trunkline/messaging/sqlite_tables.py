@@ -22,7 +22,7 @@ CREATE INDEX IF NOT EXISTS messages_by_room ON messages (account, room) WHERE ro
 CREATE INDEX IF NOT EXISTS messages_by_time ON messages (create_ns);
 CREATE INDEX IF NOT EXISTS messages_by_change ON messages (change);
 -- lane: the priority of the first waiting message of the conversation when this one was accepted
--- attempts: a JSON list of [task id, start, end, problem]
+-- attempts: a JSON list of [task id, start, end, problem, traceparent]
 CREATE TABLE IF NOT EXISTS deliveries (
     position INTEGER NOT NULL, recipient TEXT NOT NULL, lane INTEGER NOT NULL,
     account TEXT NOT NULL, correlation_id TEXT NOT NULL, state INTEGER NOT NULL,
@@ -59,6 +59,7 @@ class StoredAttempt(NamedTuple):
     start_ns: int
     end_ns: int | None
     problem: str
+    traceparent: str = ""
 
 
 def end_attempt(attempts: list[StoredAttempt], problem: str) -> None:

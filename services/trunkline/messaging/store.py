@@ -57,6 +57,8 @@ class QueuedDelivery:
     was killed. It is followed, or submitted under the same id."""
     not_before: float = 0.0
     """The time of the next attempt, in seconds since the epoch; 0: now."""
+    previous_traceparent: str = ""
+    """The span of the attempt before the one that was begun; "": there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,12 @@ class MessageStore(Protocol):
         priority, so that what one agent does not handle delays no other agent, and nothing urgent.
         """
 
-    async def begin_attempt(self, delivery: QueuedDelivery, task_id: str) -> QueuedDelivery:
+    async def begin_attempt(
+        self, delivery: QueuedDelivery, task_id: str, *, traceparent: str = ""
+    ) -> QueuedDelivery:
         """Store the task of a new attempt, before it is submitted; return the delivery with it.
+
+        `traceparent` is the span of the attempt, which the next attempt gets, also after `redrive`.
 
         Raises:
             FencedError: another process makes this delivery now, or it has ended.

@@ -23,6 +23,7 @@ _OTHER: Final = "_OTHER"
 # Buckets of the conventions, in seconds. They are the conventions' own, so that dashboards fit.
 _CALL_S: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 _MODEL_S: Final = tuple(0.01 * 2**power for power in range(14))
+_CALLS: Final = tuple(2**power for power in range(8))
 _AGENT_S: Final = tuple(0.1 * 2**power for power in range(13))
 _MCP_S: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 _TOKENS: Final = tuple(4**power for power in range(14))
@@ -90,12 +91,32 @@ HTTP_SERVER_DURATION: Final = Histogram(
     ],
     buckets=_CALL_S,
 )
+_INVOCATION: Final = Attribute(
+    telemetry.GEN_AI_OPERATION_NAME,
+    "`invoke_workflow` of agents that are workflows",
+    frozenset({telemetry.INVOKE_AGENT, telemetry.INVOKE_WORKFLOW}),
+    other=_OTHER,
+)
 INVOKE_AGENT_DURATION: Final = Histogram(
     "gen_ai.invoke_agent.duration",
     "s",
     "Turns of agents: the time that an agent works on one message.",
-    [_AGENT, _ERROR_TYPE],
+    [_INVOCATION, _AGENT, _ERROR_TYPE],
     buckets=_AGENT_S,
+)
+MODEL_CALLS: Final = Histogram(
+    "gen_ai.invoke_agent.inference_calls",
+    "{inference_call}",
+    "Calls of models in one turn of an agent.",
+    [_INVOCATION, _AGENT],
+    buckets=_CALLS,
+)
+TOOL_CALLS: Final = Histogram(
+    "gen_ai.invoke_agent.tool_calls",
+    "{tool_call}",
+    "Calls of tools in one turn of an agent.",
+    [_INVOCATION, _AGENT],
+    buckets=_CALLS,
 )
 TASKS_OPEN: Final = Gauge(
     "trunkline.tasks.open",
@@ -146,29 +167,44 @@ _PROVIDER: Final = Attribute(
 _MODEL: Final = Attribute(telemetry.GEN_AI_REQUEST_MODEL, "the model")
 
 MODEL_DURATION: Final = Histogram(
-    "gen_ai.client.operation.duration",
+    "gen_ai.client.inference.duration",
     "s",
     "Calls of models, from the request to the last piece of the reply.",
     [_OPERATION, _PROVIDER, _MODEL, _ERROR_TYPE],
     buckets=_MODEL_S,
 )
 MODEL_FIRST_CHUNK: Final = Histogram(
-    "gen_ai.client.operation.time_to_first_chunk",
+    "gen_ai.client.inference.time_to_first_chunk",
     "s",
     "The time from a request to a model to the first piece of its reply.",
     [_OPERATION, _PROVIDER, _MODEL],
     buckets=_MODEL_S,
 )
-MODEL_TOKENS: Final = Histogram(
-    "gen_ai.client.token.usage",
+_MODALITY: Final = Attribute("gen_ai.token.modality", "always `text`", frozenset({"text"}))
+INPUT_TOKENS: Final = Counter(
+    "gen_ai.client.inference.usage.input_tokens",
     "{token}",
-    "Tokens that the model of one call read and wrote; estimated if its provider does not say.",
-    [
-        _OPERATION,
-        _PROVIDER,
-        _MODEL,
-        Attribute("gen_ai.token.type", "`input` or `output`", frozenset({"input", "output"})),
-    ],
+    "Tokens that models read; estimated if their provider does not say.",
+    [_OPERATION, _PROVIDER, _MODEL, _MODALITY],
+)
+OUTPUT_TOKENS: Final = Counter(
+    "gen_ai.client.inference.usage.output_tokens",
+    "{token}",
+    "Tokens that models wrote; estimated if their provider does not say.",
+    [_OPERATION, _PROVIDER, _MODEL, _MODALITY],
+)
+INPUT_TOKENS_OF_CALLS: Final = Histogram(
+    "gen_ai.client.inference.operation.input_tokens",
+    "{token}",
+    "Tokens that the model of one call read.",
+    [_OPERATION, _PROVIDER, _MODEL],
+    buckets=_TOKENS,
+)
+OUTPUT_TOKENS_OF_CALLS: Final = Histogram(
+    "gen_ai.client.inference.operation.output_tokens",
+    "{token}",
+    "Tokens that the model of one call wrote.",
+    [_OPERATION, _PROVIDER, _MODEL],
     buckets=_TOKENS,
 )
 MODEL_COST: Final = Counter(
@@ -176,6 +212,22 @@ MODEL_COST: Final = Counter(
     "USD",
     "The price of the tokens of models that have one in the settings.",
     [Attribute("trunkline.model", "the model, as `provider:name`")],
+)
+
+# Tools.
+TOOL_DURATION: Final = Histogram(
+    "gen_ai.execute_tool.duration",
+    "s",
+    "Calls of tools by agents, with all attempts.",
+    [
+        _AGENT,
+        Attribute(telemetry.GEN_AI_TOOL_NAME, "the tool", limit=200),
+        Attribute(
+            telemetry.GEN_AI_TOOL_TYPE, "always `extension`", frozenset({telemetry.EXTENSION})
+        ),
+        _ERROR_TYPE,
+    ],
+    buckets=_MODEL_S,
 )
 
 # MCP servers.
@@ -266,6 +318,9 @@ MESSAGES_SENT: Final = Counter(
     "Messages that the service accepted.",
     [
         Attribute(telemetry.MESSAGING_SYSTEM, "always `trunkline`", frozenset({"trunkline"})),
+        Attribute(
+            telemetry.MESSAGING_OPERATION_NAME, "always `send`", frozenset({"send"}), other=_OTHER
+        ),
         Attribute(telemetry.MESSAGE_TYPE, "the type of the message", limit=200),
     ],
 )

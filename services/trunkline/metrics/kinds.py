@@ -124,6 +124,10 @@ class Counter(Instrument):
                 total = self._totals.get(values, 0)
             self._totals[values] = total + amount
 
+    def begin(self, *values: Value) -> None:
+        """Begin a series at 0. Prometheus sees no increase in the first value of a series."""
+        self.add(0, *values)
+
     def connect(self, meter: "Meter") -> None:
         """Let the SDK read the totals at each export."""
         meter.create_observable_counter(

@@ -61,6 +61,8 @@ class AgentQueue:
         self._completions = CompletionRate()
         instruments.TURNS_RUNNING.watch(self, AgentQueue._count_running)
         instruments.TURNS_WAITING.watch(self, AgentQueue._count_waiting)
+        for error in (OverloadedError, LimitExceededError):
+            instruments.TURNS_REFUSED.begin(agent, error.reason)
 
     def check(self, account: str) -> None:
         """Check that the queue has room for one more turn of an account.

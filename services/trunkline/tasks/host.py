@@ -25,6 +25,7 @@ from trunkline.errors import (
 from trunkline.journal.events import parse_journal_id
 from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merge_pages, parse_page_size
+from trunkline.journal.measurements import begin_commit_counts
 from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent, PausableAgent
 from trunkline.tasks.approval_router import AnswerApproval
@@ -98,6 +99,7 @@ class TaskHost:
         self._answer_remote = answer_parent
         self._budgets = budgets
         self._admissions = AdmissionControl(agents, self._settings)
+        begin_commit_counts(agent.card.name for agent in agents)
         self._changes = TaskChanges()
         self.push_configs: PushConfigs = PushConfigs(Outbox(self._settings.webhook_retry))
         """The webhooks of the tasks in all journals, and their outbox."""

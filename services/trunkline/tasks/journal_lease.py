@@ -24,6 +24,8 @@ class JournalLease:
         self._lease_s = lease_s
         self._on_lost = on_lost
         instruments.JOURNALS_HELD.watch(self, JournalLease._count_held)
+        for reason in ("", JournalUnavailableError.reason):
+            instruments.LEASE_RENEWALS.begin(reason)
 
     def check(self) -> None:
         """Raise PeerUnavailableError if the lease is lost or released."""

@@ -71,6 +71,7 @@ async def run_turn(agent: Agent, task: TurnRuntime, read_answer: ReadAnswer | No
     attributes: dict[str, AttributeValue] = {
         telemetry.GEN_AI_OPERATION_NAME: operation,
         telemetry.GEN_AI_AGENT_NAME: task.agent,
+        telemetry.GEN_AI_AGENT_DESCRIPTION: agent.card.description,
         telemetry.GEN_AI_CONVERSATION_ID: task.context_id,
         telemetry.TASK_ID: task.id,
         telemetry.TURN: task.turn,
@@ -81,12 +82,16 @@ async def run_turn(agent: Agent, task: TurnRuntime, read_answer: ReadAnswer | No
     error_type = telemetry.CANCELLED
     # The turn runs in an asyncio task of its own.
     current_task_id.set(task.id)
+    activity = telemetry.TurnActivity(task.context_id)
+    telemetry.current_turn.set(activity)
     with telemetry.span(name, attributes=attributes, service=task.agent) as span:
         try:
             error_type = await _run_in_span(agent, task, span, read_answer)
         finally:
             duration_s = time.perf_counter() - started_s
-            instruments.INVOKE_AGENT_DURATION.record(duration_s, task.agent, error_type)
+            instruments.INVOKE_AGENT_DURATION.record(duration_s, operation, task.agent, error_type)
+            instruments.MODEL_CALLS.record(activity.model_calls, operation, task.agent)
+            instruments.TOOL_CALLS.record(activity.tool_calls, operation, task.agent)
             if logger.isEnabledFor(logging.INFO):
                 fields = {"task_id": task.id, "agent": task.agent, "took_ms": duration_s * 1000}
                 logger.info("turn.ended", extra=fields | {"error_type": error_type})

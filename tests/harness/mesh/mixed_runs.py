@@ -12,20 +12,23 @@ from typing import Any, Final
 
 import grpc
 import httpx2
+from a2a.compat.v0_3 import a2a_v0_3_pb2_grpc
 from a2a.types import a2a_pb2_grpc
 
 from harness.a2a.graphql_client import GraphQLClient
-from harness.a2a.grpc_client import send_request
+from harness.a2a.grpc_client import send_request, v0_3_send_request
+from harness.a2a.rest_client import user_message as rest_message
 from harness.a2a.sse_client import ClientFold, RefusedError, call, sse, user_message
 from harness.mcp.blocked_tool import BlockedTool, blocked_tool
 from harness.mcp.bundled_servers import only_servers
 from harness.mcp.http_server import HttpTools, http_tools
-from harness.mesh.command_line import COMMAND
+from harness.mesh.command_line import COMMAND, run_command
 from harness.mesh.processes import MeshProcess, read_line, running_mesh, running_process
 from harness.remote.webhook_receiver import Answer, ReceivedPost, open_receiver, status
 from harness.workflows.parrot import PARROT
 
 PATIENCE_S: Final = 120.0
+_RETRY_S: Final = 0.2
 _HOLD = {
     "command": sys.executable,
     "args": [str(Path(__file__).parents[1] / "mcp" / "hold_server.py")],
@@ -199,6 +202,92 @@ class MixedRuns:
             await stub.SendMessage(send_request("echo hello", tenant="echo"), metadata=metadata)
         return [request]
 
+    async def run_rest(self) -> Sequence[Request]:
+        """The HTTP+JSON binding: an answer, and a stream."""
+        first = Request("rest", has=("invoke_agent echo",))
+        second = Request("rest stream", root="SendStreamingMessage", has=first.has)
+        for request, method in ((first, "send"), (second, "stream")):
+            await self._post_rest(request, f"/agents/echo/message:{method}", version="1.0")
+        return [first, second]
+
+    async def run_v0_3(self) -> Sequence[Request]:
+        """Version 0.3: JSON-RPC, a stream, HTTP+JSON and gRPC."""
+        has = ("invoke_agent echo",)
+        part = {"kind": "text", "text": "echo hello"}
+        message = {"kind": "message", "role": "user", "messageId": "m", "parts": [part]}
+        unary = Request("v0.3", root="message/send", has=has)
+        headers = {"A2A-Version": "0.3"}
+        task = await self._call(
+            unary, "message/send", {"message": message}, path="/agents/echo", headers=headers
+        )
+        stream = Request("v0.3 stream", root="message/stream", has=has)
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            sse(
+                self.mesh.http_url, "/agents/echo", "message/stream", {"message": message},
+                {**headers, **stream.headers},
+            ) as answer,
+        ):  # fmt: skip
+            states = [
+                event.result.get("status", {}).get("state") async for event in answer.events()
+            ]
+        assert (task["status"]["state"], states[-1]) == ("completed", "completed")
+        rest = Request("v0.3 rest", has=has)
+        await self._post_rest(rest, "/agents/echo/v1/message:send", version="0.3")
+        rpc = Request("v0.3 grpc", has=("invoke_agent supervisor",))
+        async with grpc.aio.insecure_channel(self.mesh.a2a_grpc_address) as channel:
+            stub = a2a_v0_3_pb2_grpc.A2AServiceStub(channel)  # type: ignore[no-untyped-call]
+            metadata = tuple(rpc.headers.items())
+            await stub.SendMessage(v0_3_send_request("repeat after me: x"), metadata=metadata)
+        return [unary, stream, rest, rpc]
+
+    async def run_original(self) -> Sequence[Request]:
+        """The original protocol, in which the client chooses the id of the task.
+
+        Every host is asked for that id, so it is refused while one that was killed is missing.
+        """
+        requests = []
+        message = {"role": "user", "parts": [{"type": "text", "text": "echo hello"}]}
+        headers = {"A2A-Version": "0.1"}
+        async with self._calm, asyncio.timeout(PATIENCE_S):
+            while True:
+                first = Request("original", root="tasks/send")
+                requests.append(first)
+                sent = {"id": f"chosen-{first.trace_id}", "message": message}
+                answer = await call(
+                    self.mesh.http_url, "/agents/echo", "tasks/send", sent,
+                    {**headers, **first.headers},
+                )  # fmt: skip
+                if "result" in answer:
+                    break
+                assert "can't be reached" in answer["error"]["message"], answer
+                await asyncio.sleep(_RETRY_S)
+            first.has = ("invoke_agent echo",)
+            second = Request("original get", root="tasks/get", links_to=first.trace_id)
+            asked = {"id": sent["id"]}
+            await self._call(second, "tasks/get", asked, path="/agents/echo", headers=headers)
+        return [*requests, second]
+
+    async def run_command_line(self) -> Sequence[Request]:
+        """The mesh's own command, whose answer has the trace."""
+        url = self.mesh.http_url
+        done = await run_command("ask", "echo hello", "--agent", "echo", "--url", url, "--json")
+        assert done.exit == 0, done
+        request = Request("ask", root="SendStreamingMessage", has=("invoke_agent echo",))
+        request.trace_id, request.parent = done.json["trace_id"], ""
+        return [request]
+
+    async def run_standard_command_line(self) -> Sequence[Request]:
+        """The command line of A2A's standard, which sends the trace of its caller."""
+        request = Request("a2a", has=("invoke_agent echo",))
+        (header,) = (f"{name}:{value}" for name, value in request.headers.items())
+        card = f"{self.mesh.http_url}/agents/echo"
+        # Waiting for the end is a request of its own.
+        words = ("send", "echo hello", "-a", card, "--svc-param", header, "--async")
+        done = await run_command("a2a", *words)
+        assert done.exit == 0, done
+        return [request]
+
     async def run_graphql(self) -> Sequence[Request]:
         """An operation over a WebSocket, in the trace of its handshake."""
         request = Request("graphql", root="graphql.query")
@@ -268,6 +357,16 @@ class MixedRuns:
         assert "result" in answer, (request.kind, answer)
         result: dict[str, Any] = answer["result"]
         return result
+
+    async def _post_rest(self, request: Request, path: str, *, version: str) -> None:
+        """Send a message over HTTP+JSON; the answer, or the last event, says that it is done."""
+        name = "content" if version == "0.3" else "parts"
+        body = {"message": rest_message("echo hello", parts=name)}
+        headers = {"A2A-Version": version, **request.headers}
+        async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client:
+            response = await client.post(self.mesh.http_url + path, json=body, headers=headers)
+        assert response.status_code == 200, response.text
+        assert "TASK_STATE_COMPLETED" in response.text, response.text
 
     async def _post(self, path: str, body: object, request: Request) -> dict[str, Any]:
         async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client:

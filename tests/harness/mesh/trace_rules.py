@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from google.protobuf import struct_pb2
 from opentelemetry.semconv import _incubating, attributes
 
 from trunkline.v1 import trace_service_pb2
@@ -75,6 +76,27 @@ def wrong_parents(spans: Sequence[Span]) -> list[str]:
         if (parent := known.get(span.parent_span_id)) is not None
         and label(parent) not in PARENTS.get(label(span), ())
     ]
+
+
+def wrong_attributes(spans: Sequence[Span]) -> list[str]:
+    """Return each span that lacks an attribute which its kind needs, or has one that it must not.
+
+    Spans that are stand-ins, or come from elsewhere, have no rules.
+    """
+    rules: dict[str, dict[str, Any]] = other_names()["spans"]
+    problems: list[str] = []
+    for span in spans:
+        if (rule := rules.get(label(span))) is None:
+            continue
+        names = {name for name, value in span.attributes.fields.items() if _has_value(value)}
+        missing, wrong = set(rule["required"]) - names, set(rule["excluded"]) & names
+        problems += (f"{span.service} {span.name} lacks {name}" for name in sorted(missing))
+        problems += (f"{span.service} {span.name} has {name}" for name in sorted(wrong))
+    return problems
+
+
+def _has_value(value: struct_pb2.Value) -> bool:
+    return value.WhichOneof("kind") != "string_value" or value.string_value != ""
 
 
 @cache

@@ -24,9 +24,9 @@ from trunkline.cli.terminal import (
     print_wrapped,
 )
 from trunkline.cli.trace import render_trace
+from trunkline.client.trace_tree import TraceTree
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
 from trunkline.logs import JsonFormatter, PlainFormatter, configure_logging
-from trunkline.traces.tree import TraceTree
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_pb2, trace_service_pb2
 
 
@@ -53,11 +53,37 @@ def test_a_trace_is_an_indented_list_with_times_and_errors() -> None:
         render_trace(TraceTree.build([span("root", start_ms=1000, duration_ms=50), failed, lost]))
     )
     assert lines == [
-        f"trace {'ab' * 16}: 3 spans, 1 services, 50 ms, 1 failed",
-        "    start   took ms  (*: critical path)",
-        "     +0.0      50.0* bridge  root",
-        "     +5.0      20.0*   bridge  call  ! TASK_NOT_FOUND",
-        "    +10.0       1.0  bridge  lost  (its parent is missing)",
+        f"trace {'ab' * 16}: 3 spans, 1 service, 50.0 ms, 1 error",
+        "    start  duration  (*: critical path)",
+        "    +0 ms   50.0 ms* bridge  root",
+        " +5.00 ms   20.0 ms*   bridge  call  ! TASK_NOT_FOUND",
+        " +10.0 ms   1.00 ms  bridge  lost  (its parent is missing)",
+    ]
+
+
+def test_a_trace_shows_the_tokens_and_the_price_of_its_models() -> None:
+    chat = span("chat gpt-x", "root", start_ms=0, duration_ms=2)
+    chat.attributes.update(
+        {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.usage.input_tokens": 1000,
+            "gen_ai.usage.output_tokens": 20,
+            "trunkline.cost_micros": 12_300,
+        }
+    )
+    root = span("root", start_ms=0, duration_ms=1500)
+    # A span of an agent repeats what its models used.
+    root.attributes.update({"gen_ai.usage.input_tokens": 1000})
+    opened = span("open", "root", start_ms=1, duration_ms=0)
+    opened.ClearField("end_time")
+    summary, _, *lines = render_trace(TraceTree.build([root, chat, opened]))
+    assert summary.endswith(
+        "3 spans, 1 service, 1.50 s, 0 errors, 1 model call, 1000 + 20 tokens, $0.0123"
+    )
+    assert lines == [
+        "    +0 ms    1.50 s* bridge  root",
+        "    +0 ms   2.00 ms    bridge  chat gpt-x  1000 + 20 tokens, $0.0123",
+        " +1.00 ms      open*   bridge  open",
     ]
 
 
@@ -98,9 +124,9 @@ def test_http_calls_show_their_server_and_status() -> None:
     root.attributes.update({"http.request.method": "POST", status_attribute: 200})
     lines = list(render_trace(TraceTree.build([root, refused, retry])))
     assert lines[2:] == [
-        "     +0.0       9.0* bridge  root",
-        "     +1.0       1.0*   bridge  POST webhook  receiver.example  ! 503",
-        "     +2.0       1.0*   bridge  POST webhook  receiver.example 204, attempt 2",
+        "    +0 ms   9.00 ms* bridge  root",
+        " +1.00 ms   1.00 ms*   bridge  POST webhook  receiver.example  ! 503",
+        " +2.00 ms   1.00 ms*   bridge  POST webhook  receiver.example 204, attempt 2",
     ]
 
 

@@ -66,6 +66,15 @@ def test_a_counter_without_attributes_begins_at_zero() -> None:
     assert read(Counter("c", "{thing}", "Things.")) == {(): 0}
 
 
+def test_a_series_that_is_known_begins_at_zero() -> None:
+    counter = Counter("c", "{thing}", "Things.", [AGENT, STATE])
+    counter.add(1, "a", "on")
+    for _ in range(2):
+        counter.begin("a", "on")
+        counter.begin("b", "off")
+    assert read(counter) == {("a", "on"): 1, ("b", "off"): 0}
+
+
 class Room:
     def __init__(self, people: int) -> None:
         self.people = people

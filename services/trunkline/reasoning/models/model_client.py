@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
     from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
     from langchain_core.runnables import Runnable
+    from opentelemetry.util.types import AttributeValue
 
     from trunkline.tasks.usage_meter import UsageMeter
+
+# The mesh sends and takes texts only.
+_MODALITY: Final = "text"
 
 OnText = Callable[[str], Awaitable[None]]
 """Called with each piece of an answer."""
@@ -87,14 +91,9 @@ class ModelClient:
         """
         provider = self._provider
         model = self.name.partition(":")[2] or self.name
-        attributes = {
-            telemetry.GEN_AI_OPERATION_NAME: telemetry.CHAT,
-            telemetry.GEN_AI_PROVIDER_NAME: provider.trace_name if provider else self.name,
-            telemetry.GEN_AI_REQUEST_MODEL: model,
-            telemetry.MODEL_PURPOSE: purpose,
-        }
+        labels = (telemetry.CHAT, provider.trace_name if provider else self.name, model)
+        attributes = self._describe_request(labels, purpose)
         name = f"{telemetry.CHAT} {model}"
-        labels = (telemetry.CHAT, attributes[telemetry.GEN_AI_PROVIDER_NAME], model)
         failure: ModelCallError | None = None
         error_type = telemetry.CANCELLED
         started_s = time.perf_counter()
@@ -121,15 +120,37 @@ class ModelClient:
             finally:
                 duration_s = time.perf_counter() - started_s
                 instruments.MODEL_DURATION.record(duration_s, *labels, error_type)
-                if chunks:
-                    read, written = measure_tokens(messages, chunks)
-                    instruments.MODEL_TOKENS.record(read, *labels, "input")
-                    instruments.MODEL_TOKENS.record(written, *labels, "output")
-                    if meter is not None:
-                        meter.record(self.name, input_tokens=read, output_tokens=written)
+                read, written = measure_tokens(messages, chunks) if chunks else (0, 0)
+                _measure_usage(labels, read, written)
+                if chunks and meter is not None:
+                    price = meter.record(self.name, input_tokens=read, output_tokens=written)
+                    if price:
+                        span.set_attribute(telemetry.MODEL_COST_MICROS, price)
         if failure is not None:
             raise failure
         return reply
+
+    def _describe_request(
+        self, labels: tuple[str, str, str], purpose: str
+    ) -> "dict[str, AttributeValue]":
+        operation, provider, model = labels
+        attributes: dict[str, AttributeValue] = {
+            telemetry.GEN_AI_OPERATION_NAME: operation,
+            telemetry.GEN_AI_PROVIDER_NAME: provider,
+            telemetry.GEN_AI_REQUEST_MODEL: model,
+            telemetry.GEN_AI_REQUEST_STREAM: True,
+            telemetry.MODEL_PURPOSE: purpose,
+        }
+        turn = telemetry.current_turn.get()
+        if turn is not None:
+            turn.model_calls += 1
+        options = {
+            telemetry.GEN_AI_CONVERSATION_ID: turn.conversation_id if turn else None,
+            telemetry.GEN_AI_REQUEST_MAX_TOKENS: self.options.max_tokens,
+            telemetry.GEN_AI_REQUEST_TEMPERATURE: self.options.temperature,
+        }
+        attributes.update({key: value for key, value in options.items() if value is not None})
+        return attributes
 
     async def _stream(
         self,
@@ -156,6 +177,9 @@ class ModelClient:
                 if not chunks:
                     waited_s = time.perf_counter() - started_s
                     instruments.MODEL_FIRST_CHUNK.record(waited_s, *labels)
+                    telemetry.set_attributes(
+                        {telemetry.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK: waited_s}
+                    )
                 chunks.append(chunk)
                 if on_chunk is not None:
                     await on_chunk(chunk)
@@ -195,7 +219,22 @@ def _is_answer(chunk: "AIMessageChunk") -> bool:
     )
 
 
+def _measure_usage(labels: tuple[str, str, str], read: int, written: int) -> None:
+    """Count the tokens of a call; 0 of one without a reply, so that all calls are counted."""
+    instruments.INPUT_TOKENS.add(read, *labels, _MODALITY)
+    instruments.OUTPUT_TOKENS.add(written, *labels, _MODALITY)
+    if read or written:
+        instruments.INPUT_TOKENS_OF_CALLS.record(read, *labels)
+        instruments.OUTPUT_TOKENS_OF_CALLS.record(written, *labels)
+
+
+# LangChain's ids of replies, as opposed to those of providers.
+_OWN_IDS: Final = ("run-", "lc_")
+
+
 def _describe(span: Span, reply: "AIMessage") -> None:
+    if reply.id and not reply.id.startswith(_OWN_IDS):
+        span.set_attribute(telemetry.GEN_AI_RESPONSE_ID, reply.id)
     if reason := finish_reason(reply):
         span.set_attribute(telemetry.GEN_AI_RESPONSE_FINISH_REASONS, [reason])
     if model := reply.response_metadata.get("model_name"):
@@ -203,6 +242,13 @@ def _describe(span: Span, reply: "AIMessage") -> None:
     if usage := reply.usage_metadata:
         span.set_attribute(telemetry.GEN_AI_USAGE_INPUT_TOKENS, usage["input_tokens"])
         span.set_attribute(telemetry.GEN_AI_USAGE_OUTPUT_TOKENS, usage["output_tokens"])
+        read, written = usage.get("input_token_details"), usage.get("output_token_details")
+        details = {
+            telemetry.GEN_AI_USAGE_CACHE_READ_TOKENS: read.get("cache_read") if read else None,
+            telemetry.GEN_AI_USAGE_CACHE_WRITE_TOKENS: read.get("cache_creation") if read else None,
+            telemetry.GEN_AI_USAGE_REASONING_TOKENS: written.get("reasoning") if written else None,
+        }
+        span.set_attributes({key: tokens for key, tokens in details.items() if tokens})
 
 
 _ROLES: Final = {"human": "user", "ai": "assistant"}

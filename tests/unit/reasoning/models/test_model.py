@@ -436,7 +436,7 @@ async def test_no_provider_package_is_loaded_before_its_first_request() -> None:
 
 
 async def test_the_tokens_of_a_reply_count_for_the_request_and_end_at_its_limit(
-    server: ModelServer,
+    server: ModelServer, exporter: InMemorySpanExporter
 ) -> None:
     limits = TreeSettings(tokens=18, cost=1.0)
     task = snapshot_pb2.TaskSnapshot(agent="tested")
@@ -449,7 +449,13 @@ async def test_the_tokens_of_a_reply_count_for_the_request_and_end_at_its_limit(
     with measuring() as measured:
         await model.ask(QUESTION, meter=meter)
         assert measured.of("trunkline.model.cost") == {("openai:priced",): 50 / 1e6}
-        assert set(measured.of("gen_ai.client.token.usage").values()) == {1}
+        labels = ("chat", "openai", "priced", "text")
+        usage = "gen_ai.client.inference.usage"
+        assert measured.of(f"{usage}.input_tokens") == {labels: 11}
+        assert measured.of(f"{usage}.output_tokens") == {labels: 7}
+        of_calls = measured.of("gen_ai.client.inference.operation.output_tokens")
+        assert of_calls == {labels[:3]: 1}
+    assert get_attributes(chat_spans(exporter)[0])[telemetry.MODEL_COST_MICROS] == 50
 
     assert (tree.usage.tokens, tree.usage.cost_micros) == (18, 11 * 2 + 7 * 4)
     with pytest.raises(TreeLimitError, match="tested is over the limit of tokens"):

@@ -1,6 +1,6 @@
 """A trace tree puts each span below its parent, and marks orphans."""
 
-from trunkline.traces import TraceTree, measure
+from trunkline.client.trace_tree import TraceTree, measure
 from trunkline.v1 import trace_service_pb2
 
 
