@@ -121,6 +121,10 @@ A2A_TENANT: Final = "a2a.tenant"
 GRAPHQL_OPERATION_NAME: Final = "graphql.operation.name"
 GRAPHQL_OPERATION_TYPE: Final = "graphql.operation.type"
 
+# The span store drops more spans of one trace, so that an endless loop can't displace all other
+# traces.
+MAX_SPANS_PER_TRACE: Final = 5000
+
 # Our own attributes. A process may run several services. SERVICE names the service that made a
 # span; child spans inherit it.
 SERVICE: Final = "trunkline.service"
@@ -130,6 +134,8 @@ TURN: Final = "trunkline.turn"
 APPROVAL_ID: Final = "trunkline.approval.id"
 APPROVALS_REQUESTED: Final = "trunkline.approvals.requested"
 APPROVALS_ANSWERED: Final = "trunkline.approvals.answered"
+# The price of a model's reply in millionths of a US dollar, rounded up.
+COST_MICROS: Final = "trunkline.cost_micros"
 RUN_NODE: Final = "run_node"
 NODE: Final = "trunkline.langgraph.node"
 STEP: Final = "trunkline.langgraph.step"

@@ -1,6 +1,6 @@
 """Traces of the page: operators see all, other callers those of their own tasks alone."""
 
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
@@ -104,7 +104,10 @@ class PageTraces:
     async def _render(
         self, caller: Caller, spans: Sequence[trace_service_pb2.Span], name: str
     ) -> Json:
-        """Return the spans of the traces that a caller may see. TraceNotFoundError: of none."""
+        """Return the spans of the traces that a caller may see, and whether some are missing.
+
+        TraceNotFoundError: the caller sees none of them.
+        """
         if not self._access.is_operator(caller):
             tasks: dict[str, set[str]] = defaultdict(set)
             for span in spans:
@@ -113,7 +116,7 @@ class PageTraces:
             spans = [span for span in spans if span.trace_id in seen]
             if not spans:
                 raise TraceNotFoundError(name)
-        return {"spans": [to_json(span) for span in spans]}
+        return {"spans": [to_json(span) for span in spans], "isIncomplete": _lack_spans(spans)}
 
     async def _filter(
         self, caller: Caller, traces: Sequence[trace_service_pb2.TraceSummary]
@@ -157,3 +160,11 @@ class PageTraces:
 def _find_tasks(span: trace_service_pb2.Span) -> Iterable[str]:
     fields = span.attributes.fields
     return (fields[key].string_value for key in _TASK_KEYS if key in fields)
+
+
+def _lack_spans(spans: Sequence[trace_service_pb2.Span]) -> bool:
+    """Return whether spans of these traces were lost with a process, or dropped by the store."""
+    if any(telemetry.LOST in span.attributes.fields for span in spans):
+        return True
+    counts = Counter(span.trace_id for span in spans)
+    return any(count >= telemetry.MAX_SPANS_PER_TRACE for count in counts.values())

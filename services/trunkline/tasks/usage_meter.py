@@ -68,8 +68,8 @@ class UsageMeter:
                 raise InvalidArgumentError(name, "must be a whole number, at least 0")
         self.record(model, input_tokens=input_tokens, output_tokens=output_tokens)
 
-    def record(self, model: str, *, input_tokens: int, output_tokens: int) -> None:
-        """Count the tokens of a reply, and their price."""
+    def record(self, model: str, *, input_tokens: int, output_tokens: int) -> int:
+        """Count the tokens of a reply, and their price, which is returned in millionths."""
         prices = self._find_price(model, "input_price"), self._find_price(model, "output_price")
         usage = ModelUsage(input_tokens, output_tokens, *prices)
         with self._lock:
@@ -80,6 +80,7 @@ class UsageMeter:
             instruments.MODEL_COST.add(usage.nano_cost / 1e9, model)
         if self.budgets is not None:
             self.budgets.record(self.account, self.caller, model, usage)
+        return cost_micros
 
     def _find_price(
         self, model: str, field_name: Literal["input_price", "output_price"]

@@ -126,7 +126,9 @@ class ModelClient:
                     instruments.MODEL_TOKENS.record(read, *labels, "input")
                     instruments.MODEL_TOKENS.record(written, *labels, "output")
                     if meter is not None:
-                        meter.record(self.name, input_tokens=read, output_tokens=written)
+                        cost = meter.record(self.name, input_tokens=read, output_tokens=written)
+                        if cost:
+                            span.set_attribute(telemetry.COST_MICROS, cost)
         if failure is not None:
             raise failure
         return reply

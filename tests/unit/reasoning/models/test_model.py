@@ -436,7 +436,7 @@ async def test_no_provider_package_is_loaded_before_its_first_request() -> None:
 
 
 async def test_the_tokens_of_a_reply_count_for_the_request_and_end_at_its_limit(
-    server: ModelServer,
+    server: ModelServer, exporter: InMemorySpanExporter
 ) -> None:
     limits = TreeSettings(tokens=18, cost=1.0)
     task = snapshot_pb2.TaskSnapshot(agent="tested")
@@ -452,6 +452,7 @@ async def test_the_tokens_of_a_reply_count_for_the_request_and_end_at_its_limit(
         assert set(measured.of("gen_ai.client.token.usage").values()) == {1}
 
     assert (tree.usage.tokens, tree.usage.cost_micros) == (18, 11 * 2 + 7 * 4)
+    assert get_attributes(chat_spans(exporter)[0])[telemetry.COST_MICROS] == 11 * 2 + 7 * 4
     with pytest.raises(TreeLimitError, match="tested is over the limit of tokens"):
         await model.ask(QUESTION, meter=meter)
 

@@ -3,9 +3,9 @@
 import { Button, Empty } from "../components/basics.js";
 import { Icon } from "../components/icons.js";
 import { Table } from "../components/table.js";
-import { duration } from "../format.js";
+import { cost, duration } from "../format.js";
 import { changeQuery, href, route } from "../router.js";
-import { criticalMs, taskOf, tokensOf } from "../store/trace.js";
+import { costOf, criticalMs, isLost, isOpen as hasNoEnd, taskOf, tokensOf } from "../store/trace.js";
 import { html, useMemo, useState } from "../vendor/preact.js";
 
 /**
@@ -108,6 +108,9 @@ function visibleRows(trace, closed, { text, onlyErrors, onlyCritical }) {
   });
 }
 
+/** @type {import("../components/table.js").Column<SpanNode>} */
+const COST = { key: "cost", title: "Cost", width: "70px", from: 1200, align: "end", cell: (node) => costOf(node.span) > 0 && html`<span class="small muted">${cost(costOf(node.span))}</span>` };
+
 /** @param {string} spanId */
 function linkTo(spanId) {
   const { segments, query } = route.value;
@@ -138,6 +141,7 @@ function makeColumns(trace, colors, closed, toggle, isFiltered) {
           <span class="span-icon color-${colors.get(node.span.service ?? "") ?? 0}"><${Icon} name=${spanIcon(node)} size=${13} /></span>
           <a class="row-link truncate" href=${linkTo(node.span.spanId)} title=${node.span.name}>${node.span.name}</a>
           ${node.span.isError && html`<span class="error-text small">error</span>`}
+          ${isLost(node.span) ? html`<span class="warn-text small">lost</span>` : hasNoEnd(node.span) && html`<span class="muted small">not ended</span>`}
           ${!isOpen && html`<span class="count">${node.below}</span>`}
         </div>`;
       },
@@ -149,7 +153,7 @@ function makeColumns(trace, colors, closed, toggle, isFiltered) {
       width: "minmax(100px, 3fr)",
       cell: (node) => html`<${Bar} node=${node} length=${length} color=${colors.get(node.span.service ?? "") ?? 0} />`,
     },
-    { key: "length", title: "Duration", width: "70px", from: 560, align: "end", cell: (node) => html`<span class="small">${duration(node.end - node.start)}</span>` },
+    { key: "length", title: "Duration", width: "70px", from: 560, align: "end", cell: (node) => html`<span class="small">${hasNoEnd(node.span) ? "–" : duration(node.end - node.start)}</span>` },
     {
       key: "tokens",
       title: "Tokens",
@@ -161,6 +165,7 @@ function makeColumns(trace, colors, closed, toggle, isFiltered) {
         return tokens && html`<span class="small muted" title=${`${tokens.input} in, ${tokens.output} out`}>${tokens.input + tokens.output}</span>`;
       },
     },
+    ...(trace.costMicros ? [COST] : []),
   ];
 }
 
