@@ -41,7 +41,8 @@ export function useTraceRows() {
   const status = useStream("traces:watch", (events) => {
     const changes = events.filter((event) => event.type === "trace").map((event) => event.data);
     if (changes.length) changeRows((now) => mergeTraces(now, changes));
-    if (events.some((event) => event.type === "reset")) void reload();
+    // Changes were missed before the watch began, or by it.
+    if (events.some((event) => event.type === "ready" || event.type === "reset")) void reload();
   });
   return { rows, next, loading, error, status, loadMore, retry };
 }
