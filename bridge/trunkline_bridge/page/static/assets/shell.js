@@ -92,7 +92,7 @@ function Sidebar({ onHelp }) {
 
 function WaitingCount() {
   const { length } = waitingApprovals.value;
-  return length > 0 && html`<span class="count waiting"><span aria-hidden="true">${length > MOST_COUNTED ? `${MOST_COUNTED}+` : length}</span><span class="visually-hidden">${plural(length, "call")} to decide</span></span>`;
+  return length > 0 && html`<span class="count nav-count"><span aria-hidden="true">${length > MOST_COUNTED ? `${MOST_COUNTED}+` : length}</span><span class="visually-hidden">${plural(length, "call")} to decide</span></span>`;
 }
 
 function ThemeSwitch() {

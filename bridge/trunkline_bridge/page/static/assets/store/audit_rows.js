@@ -25,7 +25,7 @@ export function useAuditRows(filter) {
   const list = usePages("audit", { ...filter, pageSize: PAGE_SIZE }, { member: "records", abortsOlder: true });
   /** @type {AuditRecord[]} */
   const rows = list.rows;
-  const { next, loading, error, loadMore, reload, changeRows } = list;
+  const { next, first, loading, error, loadMore, reload, changeRows } = list;
   const status = useStream(
     "audit:watch",
     (events) => {
@@ -41,5 +41,5 @@ export function useAuditRows(filter) {
     },
     { query: filter },
   );
-  return { rows, next, loading, error, status, loadMore, reload };
+  return { rows, next, first, loading, error, status, loadMore, reload };
 }

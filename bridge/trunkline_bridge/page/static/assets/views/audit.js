@@ -38,7 +38,7 @@ function Log({ query }) {
   const since = useMemo(() => (PERIOD_MS[period] ? new Date(Date.now() - PERIOD_MS[period]).toISOString() : ""), [period]);
   const text = (/** @type {string} */ name) => query.get(name) ?? "";
   const filter = { account: text("account"), action: text("action"), outcome: text("outcome"), task: text("task") };
-  const { rows, next, loading, error, status, loadMore, reload } = useAuditRows({ ...filter, since });
+  const { rows, next, first, loading, error, status, loadMore, reload } = useAuditRows({ ...filter, since });
   const [opened, setOpened] = useState(/** @type {AuditRecord | null} */ (null));
   const isFiltered = Boolean(period || Object.values(filter).some(Boolean));
   const clear = () => changeQuery({ account: "", action: "", outcome: "", task: "", since: "" });
@@ -77,8 +77,8 @@ function Log({ query }) {
     </div>
     ${error && html`<${ErrorState} error=${error} onRetry=${reload} title="The audit log could not be read" />`}
     ${rows.length > 0 && html`<${Table} label="Audit log" columns=${columns} rows=${rows} rowKey=${(/** @type {AuditRecord} */ row) => row.id} onEnd=${loadMore} footer=${loading && html`<${Loading} label="Loading more" />`} />`}
-    ${!rows.length && loading && html`<${Loading} label="Loading the audit log" />`}
-    ${!rows.length && !loading && !error && html`<${Empty} icon="audit" title=${isFiltered ? "No record matches" : "No records yet"} />`}
+    ${!rows.length && loading && !first && html`<${Loading} label="Loading the audit log" />`}
+    ${!rows.length && (first || !loading) && !error && html`<${Empty} icon="audit" title=${isFiltered ? "No record matches" : "No records yet"} />`}
     ${opened && html`<${Dialog} title=${opened.action} onClose=${() => setOpened(null)} wide><${JsonView} value=${withoutId(opened)} open=${3} /><//>`}
   </div>`;
 }

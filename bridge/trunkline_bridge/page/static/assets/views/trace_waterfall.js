@@ -3,7 +3,7 @@
 import { Button, Empty } from "../components/basics.js";
 import { Icon } from "../components/icons.js";
 import { Table } from "../components/table.js";
-import { cost, duration } from "../format.js";
+import { cost, duration, plural } from "../format.js";
 import { changeQuery, href, route } from "../router.js";
 import { costOf, criticalMs, isLost, isOpen as hasNoEnd, taskOf, tokensOf } from "../store/trace.js";
 import { html, useMemo, useState } from "../vendor/preact.js";
@@ -136,7 +136,7 @@ function makeColumns(trace, colors, closed, toggle, isFiltered) {
         const isOpen = isFiltered || !closed.has(node.span.spanId);
         return html`<div class="span-name" style=${{ paddingInlineStart: `${Math.min(node.depth, MOST_INDENT) * INDENT}px` }}>
           ${node.children.length
-            ? html`<button type="button" class="tree-toggle small" aria-expanded=${String(isOpen)} aria-label=${`${node.below} spans below ${node.span.name}`} disabled=${isFiltered} onClick=${() => toggle(node.span.spanId)}><${Icon} name="chevron" size=${10} /></button>`
+            ? html`<button type="button" class="tree-toggle small" aria-expanded=${String(isOpen)} aria-label=${`${plural(node.below, "span")} below ${node.span.name}`} disabled=${isFiltered} onClick=${() => toggle(node.span.spanId)}><${Icon} name="chevron" size=${10} /></button>`
             : html`<span class="tree-gap"></span>`}
           <span class="span-icon color-${colors.get(node.span.service ?? "") ?? 0}"><${Icon} name=${spanIcon(node)} size=${13} /></span>
           <a class="row-link truncate" href=${linkTo(node.span.spanId)} title=${node.span.name}>${node.span.name}</a>
@@ -175,7 +175,7 @@ function Bar({ node, length, color }) {
   const percent = (ms) => `${(100 * ms) / length}%`;
   const onPath = criticalMs(node);
   const title = `${duration(node.end - node.start)}, starts after ${duration(node.start)}${onPath ? `, ${duration(onPath)} on the critical path` : ""}`;
-  return html`<div class="bar" title=${title}>
+  return html`<div class="bar" role="img" aria-label=${title} title=${title}>
     <span class="bar-span color-${color} ${node.span.isError ? "failed" : ""}" style=${{ left: percent(node.start), width: percent(node.end - node.start) }}></span>
     ${node.critical.map(({ from, to }) => html`<span key=${from} class="bar-critical" style=${{ left: percent(from), width: percent(to - from) }}></span>`)}
   </div>`;

@@ -63,8 +63,8 @@ export default function Webhooks({ query }) {
     ${first?.isIncomplete && html`<p class="notice warn">Some hosts did not answer. Their webhooks are missing here.</p>`}
     ${error && html`<${ErrorState} error=${error} onRetry=${reload} title="The webhooks could not be loaded" />`}
     ${rows.length > 0 && html`<${Table} label="Webhooks" columns=${COLUMNS} rows=${rows} rowKey=${(/** @type {Webhook} */ row) => row.id} onEnd=${loadMore} selected=${chosen?.id} />`}
-    ${!rows.length && loading && html`<${Loading} label="Loading webhooks" />`}
-    ${!rows.length && !loading && !error && html`<${Empty} icon="webhooks" title=${state || taskId ? "No webhook matches" : "No webhooks yet"}>A client registers one with its message. Its deliveries appear here.<//>`}
+    ${!rows.length && loading && !first && html`<${Loading} label="Loading webhooks" />`}
+    ${!rows.length && (first || !loading) && !error && html`<${Empty} icon="webhooks" title=${state || taskId ? "No webhook matches" : "No webhooks yet"}>A client registers one with its message. Its deliveries appear here.<//>`}
     ${chosen && html`<${Details} webhook=${chosen} onClose=${close} />`}
   </div>`;
 }
