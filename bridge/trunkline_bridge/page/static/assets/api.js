@@ -180,7 +180,7 @@ export async function* readEvents(body, onBytes = () => {}) {
  * @property {(event: ServerEvent) => void} onEvent
  * @property {(state: StreamState, error: ApiError | null) => void} [onState]
  * @property {Query} [query]
- * @property {string} [lastEventId] Where to resume.
+ * @property {string} [lastEventId] The event after which the stream resumes.
  * @property {AbortSignal} signal Ends the stream.
  */
 

@@ -178,7 +178,7 @@ function Guarded({ children }) {
 /** @param {() => void} onHelp */
 function useShortcuts(onHelp) {
   useEffect(() => {
-    // When `g` was pressed.
+    // The time at which `g` was pressed.
     let startedMs = -Infinity;
     /** @param {KeyboardEvent} event */
     const onKeyDown = (event) => {

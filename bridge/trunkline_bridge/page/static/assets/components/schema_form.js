@@ -5,7 +5,7 @@ import { Field } from "./fields.js";
 
 /**
  * @typedef {Record<string, any>} Schema
- * @typedef {Record<string, string | boolean>} FormValues What was typed, by property.
+ * @typedef {Record<string, string | boolean>} FormValues The typed texts and the checked boxes, by property.
  */
 
 /** @param {Schema} schema */

@@ -18,7 +18,7 @@ import { mayCall, phase, session } from "./session.js";
  * @typedef {{approvals: OpenApproval[], isIncomplete: boolean}} OpenApprovals
  */
 
-/** What waits; null: not known yet. */
+/** The last state of the stream; null: not known yet. */
 export const openApprovals = signal(/** @type {OpenApprovals | null} */ (null));
 /** The state of the stream. */
 export const approvalsStatus = signal(
@@ -41,7 +41,7 @@ let connection = null;
 effect(() => {
   connection?.abort();
   connection = null;
-  // What one caller may see is not shown to the next.
+  // The calls that one caller may see are not shown to the next.
   openApprovals.value = null;
   answered.value = new Set();
   if (phase.value !== "ready" || !session.value || !mayCall("GetTask")) return;

@@ -1,4 +1,4 @@
-/** Webhooks: what is delivered, what fails, and sending it again. */
+/** Webhooks: their deliveries and failures, and sending them again. */
 
 import { postJson } from "../api.js";
 import { Badge, Button, Empty, ErrorState, Facts, Id, LiveStatus, Loading, PageHeader, Time } from "../components/basics.js";
