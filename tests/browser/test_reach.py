@@ -112,7 +112,7 @@ SNAPSHOTS = {
       - group "Time travel":
         - button "One event back"
         - slider "Sequence of the journal"
-      - searchbox "Find an event"
+      - searchbox "Find an event by its text or sequence"
       - table "Events of the task":
         - rowgroup:
           - row "After Event Sequence"
