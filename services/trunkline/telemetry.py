@@ -137,6 +137,10 @@ A2A_TENANT: Final = "a2a.tenant"
 GRAPHQL_OPERATION_NAME: Final = "graphql.operation.name"
 GRAPHQL_OPERATION_TYPE: Final = "graphql.operation.type"
 
+# The span store drops more spans of one trace, so that an endless loop can't displace all other
+# traces.
+MAX_SPANS_PER_TRACE: Final = 5000
+
 # Our own attributes. A process may run several services. SERVICE names the service that made a
 # span; child spans inherit it.
 SERVICE: Final = "trunkline.service"
@@ -172,7 +176,7 @@ COLLECTED_KEY: Final = "trunkline-collected"
 
 # Why a model was called: "answer", "check", "plan" or "merge".
 MODEL_PURPOSE: Final = "trunkline.model.purpose"
-# The price of a call, in millionths of a US dollar. Models without a price have none.
+# The price of a call in millionths of a US dollar, rounded up. Models without a price have none.
 MODEL_COST_MICROS: Final = "trunkline.cost_micros"
 
 # Value of ERROR_TYPE for cancelled work.

@@ -36,6 +36,26 @@ async def test_a_call_appears_at_once_and_is_rejected(
         assert len(open_page.orders.orders) == orders
 
 
+async def test_the_navigation_counts_what_waits_in_every_view(
+    browser: Browser, open_page: OpenPage
+) -> None:
+    async with open_tab(browser, open_page.bridged.url) as tab:
+        page = tab.page
+        await tab.go("tasks")
+        link = page.get_by_role("navigation", name="Views").get_by_role("link", name="Approvals")
+        await expect(link).to_have_accessible_name("Approvals")
+        for count in ("1 call", "2 calls"):
+            await open_page.bridged.at("/agents/apples").send("order 6 apples")
+            await expect(link).to_have_accessible_name(f"Approvals {count} to decide")
+        assert await tab.find_barriers() == []
+        await tab.keep_screenshot("approvals-counted")
+        await link.click()
+        for name in ("Approvals 1 call to decide", "Approvals"):
+            await page.get_by_label("Reason").first.fill("too many")
+            await page.get_by_role("button", name="Reject").first.click()
+            await expect(link).to_have_accessible_name(name)
+
+
 async def test_readers_see_calls_without_the_form(browser: Browser, mesh: PageMesh) -> None:
     await mesh.ask("apples", "order 4 apples")
     async with open_tab(browser, mesh.bridged.url, key="key-of-reader") as tab:

@@ -35,6 +35,27 @@ async def test_records_are_filtered_and_loaded_as_they_are_reached(
         await expect(page.get_by_role("dialog")).to_contain_text("outcomeok")
 
 
+async def test_new_records_appear_as_they_are_written(
+    browser: Browser, open_page: OpenPage
+) -> None:
+    caller = open_page.bridged.at("/agents/echo")
+    async with open_tab(browser, open_page.bridged.url) as tab:
+        page = tab.page
+        await tab.go("audit?action=message.*")
+        await expect(page.get_by_role("status").get_by_text("Live")).to_be_visible()
+        reads: list[str] = []
+        page.on("request", lambda sent: reads.append(sent.url) if "/audit?" in sent.url else None)
+        for is_first in (True, False):
+            task = await caller.send("written")
+            row = page.get_by_role("row").filter(has_text=task["id"][-10:])
+            await expect(row).to_contain_text("message.send")
+            if is_first:
+                # The list was read again once the stream had begun.
+                reads.clear()
+        await expect(page.get_by_role("row", name="task.get")).to_have_count(0)
+        assert reads == []
+
+
 async def test_others_are_told_that_it_is_for_operators(browser: Browser, mesh: PageMesh) -> None:
     async with open_tab(browser, mesh.bridged.url, key="key-of-ann") as tab:
         await tab.go("audit")

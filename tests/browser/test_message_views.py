@@ -34,6 +34,10 @@ async def test_a_room_is_joined_and_its_conversation_is_drawn_as_it_goes(
         await page.get_by_label("Agent to add").fill("teacher")
         await page.get_by_role("button", name="Add").click()
         await expect(page.get_by_role("button", name="Remove teacher")).to_be_visible()
+        await send(mesh, "/rooms/drafts:join", member="apples")
+        await expect(page.get_by_role("button", name="Remove apples")).to_be_visible()
+        await send(mesh, "/rooms/drafts:leave", member="apples")
+        await expect(page.get_by_role("button", name="Remove apples")).to_have_count(0)
 
         await page.get_by_role("button", name="Send to the room").click()
         dialog = page.get_by_role("dialog", name="Send a message")

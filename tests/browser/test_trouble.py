@@ -1,5 +1,6 @@
 """The page in trouble: hosts and bridges that die, no network, tokens that expire, refusals."""
 
+import asyncio
 import os
 import re
 from collections.abc import AsyncIterator
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Request, expect
 
 from harness.a2a.bridged_mesh import Caller
 from harness.a2a.page_mesh import PageMesh
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 TESTS = Path(__file__).parents[1]
 SLOW = "harness.agents.once_agent:once"
 COUNT = 200
+PATIENCE_S = 60.0
 
 
 async def test_a_task_is_followed_through_reloads_offline_times_and_killed_processes(
@@ -125,6 +127,45 @@ async def test_people_sign_in_by_openid_connect_and_again_when_their_token_expir
             await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to Trunkline")
             await page.get_by_role("button", name="Continue with 127.0.0.1").click()
             await expect(live).to_be_visible()
+
+
+async def test_a_hidden_tab_gives_its_connections_back_and_catches_up(
+    browser: Browser, mesh: PageMesh
+) -> None:
+    async with open_tab(browser, mesh.bridged.url, key="key-of-ann") as tab:
+        page = tab.page
+        left = {"tasks:watch", "mesh:watch", "approvals:watch"}
+        all_ended = asyncio.Event()
+
+        def on_ended(sent: Request) -> None:
+            left.discard(sent.url.partition("/api/")[2])
+            if not left:
+                all_ended.set()
+
+        page.on("requestfailed", on_ended)
+        await page.clock.install()
+        await tab.go("tasks")
+        live = page.get_by_role("status").get_by_text("Live", exact=True)
+        await expect(live).to_be_visible()
+        await show(page, is_shown=False)
+        await page.clock.fast_forward(31_000)
+        async with asyncio.timeout(PATIENCE_S):
+            await all_ended.wait()
+        await mesh.ask("teacher", "asked of a hidden tab")
+        await show(page, is_shown=True)
+        await expect(live).to_be_visible()
+        await expect(page.get_by_role("row", name="asked of a hidden tab")).to_be_visible()
+
+
+async def show(page: Page, *, is_shown: bool) -> None:
+    """Show a tab, or hide it behind another one."""
+    await page.evaluate(
+        """(isShown) => {
+            Object.defineProperty(document, "hidden", { value: !isShown, configurable: true });
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        is_shown,
+    )
 
 
 async def test_refused_actions_say_why(browser: Browser, mesh: PageMesh) -> None:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Response, expect
 
 from harness.a2a.page_mesh import PageMesh
 from harness.browser import ROOT, Tab, Theme, open_tab
@@ -14,6 +14,7 @@ from harness.mesh.processes import free_address, running_mesh
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SIZES = ((1440, 900), (360, 740))
+# Of all views as they are sent, and of any view at a first visit as the browser reads it.
 MOST_SCRIPT_BYTES = 300_000
 KEY = "key-of-ann"
 OPERATOR = "key-of-operator"
@@ -55,6 +56,31 @@ async def test_the_scripts_of_all_views_are_little_to_transfer(mesh: PageMesh) -
         assert response.content == path.read_bytes()
         sizes[name] = int(response.headers["content-length"])
     assert 0 < sum(sizes.values()) < MOST_SCRIPT_BYTES, sizes
+
+
+async def test_a_first_visit_loads_little_script(browser: Browser, mesh: PageMesh) -> None:
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
+        await tab.go("")
+        views = await list_views(tab)
+    sizes: dict[str, int] = {}
+    for view in views:
+        async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
+            scripts: list[Response] = []
+
+            def keep(response: Response, kept: list[Response] = scripts) -> None:
+                if response.url.partition("?")[0].endswith(".js"):
+                    kept.append(response)
+
+            # Those of workers are not among the page's own.
+            tab.page.context.on("response", keep)
+            await tab.go(view)
+            if view == "mesh":
+                # The layout of a graph is the work of another script.
+                await expect(tab.page.get_by_role("button", name="teacher, agent")).to_be_visible()
+                assert any("vendor/dagre.js" in script.url for script in scripts)
+            sizes[view] = sum([len(await script.body()) for script in scripts])
+    assert min(sizes.values()) > 0, sizes
+    assert max(sizes.values()) < MOST_SCRIPT_BYTES, sizes
 
 
 async def test_a_task_appears_live_and_is_shown_as_it_was(browser: Browser, mesh: PageMesh) -> None:

@@ -87,8 +87,13 @@ async def test_a_run_is_canceled_and_appears_in_the_list_of_others(
 async def test_versions_are_compared_and_operators_choose_one(
     browser: Browser, mesh: PageMesh
 ) -> None:
-    async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
+    async with (
+        open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab,
+        open_tab(browser, mesh.bridged.url, key=KEY) as watching,
+    ):
         page = tab.page
+        await watching.go("workflows")
+        listed = watching.page.get_by_role("table", name="Workflows").get_by_role("row")
         await tab.go("workflows/flow?tab=versions")
         await expect(page.get_by_role("img", name="end, end, changed")).to_be_visible()
         text = page.get_by_label("Difference as text")
@@ -101,6 +106,9 @@ async def test_versions_are_compared_and_operators_choose_one(
             await page.get_by_role("dialog").get_by_role("button", name="Make current").click()
             await expect(versions.filter(has_text=f"Version {version}")).to_contain_text("current")
             await expect(page.get_by_role("dialog")).to_have_count(0)
+            # The workflow's agent shows the version that new tasks take on its card.
+            await mesh.ask("flow", "a run of this version")
+            await expect(listed.last).to_contain_text(f"Version {version}.")
 
 
 async def test_callers_see_what_they_may_not_do(browser: Browser, mesh: PageMesh) -> None:

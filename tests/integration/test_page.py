@@ -13,6 +13,7 @@ from harness.a2a.bridged_mesh import Event, Stream, open_bridged_mesh
 from harness.a2a.page_mesh import KEYS, PageMesh, open_page_mesh
 from harness.polling import poll
 from harness.remote.measurements import measuring
+from harness.workflows.messages import serve_messages
 from trunkline import telemetry
 from trunkline.errors import ConfigurationError
 from trunkline.journal.fold import Fold
@@ -344,6 +345,15 @@ async def test_operators_see_the_mesh_and_others_their_agents(page: PageMesh) ->
         while not state["rooms"]:
             state = (await read_until(stream, "mesh")).response
         assert state["rooms"] == [{"name": "class", "members": ["teacher"]}]
+
+
+async def test_the_first_state_of_the_mesh_has_its_tool_servers(page: PageMesh) -> None:
+    await serve_messages(page.bridged.mesh, page.bridged.mesh.folder / "tools", with_shop=True)
+    async with page.at("operator").stream("/mesh:watch") as stream:
+        first = (await anext(stream)).response
+    assert [server["name"] for server in first["toolServers"]] == ["shop"]
+    async with page.at("narrow").stream("/mesh:watch") as stream:
+        assert (await anext(stream)).response["rooms"] is None
 
 
 async def test_traces_are_all_for_operators_and_only_their_own_for_others(page: PageMesh) -> None:

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,33 @@ async def test_webhooks_show_their_delivery_and_are_sent_again(page: PageMesh) -
     ]
 
 
+async def test_changes_of_webhooks_are_followed_by_those_who_see_them(page: PageMesh) -> None:
+    async with (
+        open_receiver() as receiver,
+        page.at("operator").stream("/webhooks:watch") as operators,
+        page.at().stream("/webhooks:watch") as own,
+    ):
+        for stream in (operators, own):
+            assert (await anext(stream)).kind == "ready"
+        config = {"id": "followed", "url": receiver.url, "token": "secret-token"}
+        task = await page.ask("teacher", "hi", taskPushNotificationConfig=config)
+        other = await page.ask("teacher", "hi", "operator", taskPushNotificationConfig=config)
+        for stream, account_tasks in ((operators, {task["id"], other["id"]}), (own, {task["id"]})):
+            done: set[str] = set()
+            while done != account_tasks:
+                event = await anext(stream)
+                assert event.kind == "webhook"
+                assert event.response["taskId"] in account_tasks
+                assert "secret-token" not in json.dumps(event.response)
+                if event.response["state"] == "done":
+                    done.add(event.response["taskId"])
+        deleted = {"taskId": task["id"], "id": "followed"}
+        caller = page.bridged.at("/agents/teacher")
+        await caller.call("DeleteTaskPushNotificationConfig", deleted, page.at().headers)
+        event = await anext(own)
+        assert (event.kind, event.response) == ("deleted", {"id": f"{task['id']}.followed"})
+
+
 async def _until_webhook(page: PageMesh, task_id: str, state: str) -> Json:
     """Return the webhook of a task, once it is in a state."""
 
@@ -258,9 +286,9 @@ async def _until_recorded(page: PageMesh, count: int, **query: str) -> Json:
 async def test_the_audit_log_is_for_operators_and_paged(page: PageMesh) -> None:
     assert reason(await page.at().get("/audit")) == "PERMISSION_DENIED"
     operator = page.at("operator")
+    query = {"account": "other", "action": "message.*", "since": datetime.now(UTC).isoformat()}
     for _ in range(3):
         await page.ask("echo", "hi", "bob")
-    query = {"account": "other", "action": "message.*"}
     found = await _until_recorded(page, 3, **query)
     assert found["process"] == "test"
     assert [record["actor"]["name"] for record in found["records"]] == ["bob"] * 3
@@ -279,6 +307,22 @@ async def test_the_audit_log_is_for_operators_and_paged(page: PageMesh) -> None:
     wrong = {"action": "nonsense", "since": "yesterday", "pageToken": "x", "pageSize": "1000"}
     for name, value in wrong.items():
         assert reason(await operator.get("/audit", **{name: value})) == "INVALID_PARAMS", name
+
+
+async def test_new_records_of_the_audit_log_are_followed(page: PageMesh) -> None:
+    operator = page.at("operator")
+    refused = await page.at().get("/audit:watch")
+    assert reason(refused) == "PERMISSION_DENIED"
+    assert reason(await operator.get("/audit:watch", action="nonsense")) == "INVALID_PARAMS"
+    query = {"account": "other", "action": "message.*"}
+    async with operator.stream("/audit:watch", **query) as stream:
+        assert (await anext(stream)).kind == "ready"
+        for _ in range(2):
+            task = await page.ask("echo", "hi", "bob")
+            event = await anext(stream)
+            assert (event.kind, event.response["object"]["task"]) == ("record", task["id"])
+            listed = await operator.read("/audit", **query, task=task["id"])
+            assert listed["records"] == [event.response]
 
 
 async def test_without_credentials_everybody_is_an_operator(tmp_path: Path) -> None:

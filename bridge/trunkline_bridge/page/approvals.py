@@ -1,6 +1,7 @@
 """The page's view of approvals: the calls of the caller's tasks that wait for a decision."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple
@@ -25,6 +26,9 @@ from trunkline_bridge.versions.json_values import Json, struct_json
 
 _PATH: Final = f"{API_PATH}/approvals"
 _INTERVAL_S: Final = 1.0
+# Every open page follows the approvals. Of a busy account, reading them takes at most this share of
+# the time.
+_READING_SHARE: Final = 0.1
 _PAGE_SIZE: Final = 100
 # An account has few tasks that wait. This bounds the time of one request.
 _MAX_TASKS_PER_HOST: Final = 1000
@@ -60,7 +64,10 @@ class PageApprovals:
         return await self._read_open(caller)
 
     async def _watch(self, caller: Caller, _params: Json, _path: Mapping[str, str]) -> Response:
-        """Stream all open approvals, at the start and after changes, at most one event a second."""
+        """Stream all open approvals, at the start and after changes, at most one event a second.
+
+        There are fewer if the account has so many open tasks that reading them takes long.
+        """
         return self._streams.respond(caller, self._open_changes(caller))
 
     @asynccontextmanager
@@ -68,13 +75,17 @@ class PageApprovals:
         async with watch_mesh_tasks(self._directory, caller.account) as watch:
 
             async def read(current: Json) -> PageEvents:
+                pause_s = _INTERVAL_S
                 while True:
                     yield (PageEvent("approvals", current),)
                     last = current
                     while current == last:
-                        await asyncio.sleep(_INTERVAL_S)
+                        await asyncio.sleep(pause_s)
                         await watch.take()
+                        began_s = time.monotonic()
                         current = await self._read_open(caller)
+                        took_s = time.monotonic() - began_s
+                        pause_s = max(_INTERVAL_S, took_s / _READING_SHARE)
 
             async with aclosing(read(await self._read_open(caller))) as events:
                 yield events

@@ -1,10 +1,10 @@
 """The mesh as the page draws it: hosts, agents, tool servers, rooms, and who calls whom."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from trunkline.client import Directory, ToolClient, TraceClient, run_in_background
 from trunkline.client.mesh_words import (
@@ -37,8 +37,13 @@ from trunkline_bridge.page.binding import (
 from trunkline_bridge.versions.json_values import Json
 
 _INTERVAL_S: Final = 1.0
+# The first state waits so long for services that are slow to answer.
+_FIRST_TIMEOUT_S: Final = 1.0
 # Words are enough for a graph; the whole texts are in agent cards and in lists of tools.
 _TEXT_CHARS: Final = 200
+
+
+_StartReader: TypeAlias = Callable[[asyncio.Event], Coroutine[None, None, None]]
 
 
 @dataclass(slots=True)
@@ -49,7 +54,8 @@ class _Sources:
         default_factory=tool_service_pb2.WatchToolsResponse
     )
     edges: Sequence[trace_service_pb2.Edge] = ()
-    rooms: Sequence[messaging_service_pb2.Room] = ()
+    rooms: Sequence[messaging_service_pb2.Room] | None = None
+    """None: the reader may not see them."""
 
     def set_tools(self, update: tool_service_pb2.WatchToolsResponse) -> None:
         self.tools = update
@@ -88,12 +94,19 @@ class PageMesh:
     async def _changes(self, caller: Caller) -> AsyncGenerator[PageEvent, None]:
         """Yield the whole state now and after changes, at most once a second.
 
-        Breakers change without a notice, so the state is built each second, from what is here.
+        Breakers change without a notice, so the state is built each second, from what is here. The
+        first state has what all services answered.
         """
         sources = _Sources()
         async with AsyncExitStack() as stack:
-            for reader in self._readers(caller, sources):
-                await stack.enter_async_context(run_in_background(reader))
+            answers: list[asyncio.Event] = []
+            for start_reader in self._readers(caller, sources):
+                answers.append(asyncio.Event())
+                await stack.enter_async_context(run_in_background(start_reader(answers[-1])))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_TIMEOUT_S):
+                    for answered in answers:
+                        await answered.wait()
             last: Json = {}
             while True:
                 state = self._build(caller, sources)
@@ -102,8 +115,8 @@ class PageMesh:
                     last = state
                 await asyncio.sleep(_INTERVAL_S)
 
-    def _readers(self, caller: Caller, sources: _Sources) -> Iterator[Coroutine[None, None, None]]:
-        """Yield the readers of what the caller may see."""
+    def _readers(self, caller: Caller, sources: _Sources) -> "Iterator[_StartReader]":
+        """Yield functions that start the readers of what the caller may see."""
         directory = self._directory
 
         def watch_tools() -> AsyncGenerator[tool_service_pb2.WatchToolsResponse, None]:
@@ -113,10 +126,13 @@ class PageMesh:
             return TraceClient(directory.channel_for_service(TRACE_SERVICE)).watch_edges()
 
         if self._access.is_operator(caller):
-            yield follow_updates(watch_tools, sources.set_tools)
-            yield follow_updates(watch_edges, sources.set_edges)
+            yield lambda answered: follow_updates(watch_tools, sources.set_tools, answered)
+            yield lambda answered: follow_updates(watch_edges, sources.set_edges, answered)
         if may_use(caller, ALL, "ListRooms"):
-            yield follow_updates(lambda: self._messages.watch_rooms(caller), sources.set_rooms)
+            sources.rooms = ()
+            yield lambda answered: follow_updates(
+                lambda: self._messages.watch_rooms(caller), sources.set_rooms, answered
+            )
 
     def _build(self, caller: Caller, sources: _Sources) -> Json:
         directory, is_operator = self._directory, self._access.is_operator(caller)
@@ -132,7 +148,7 @@ class PageMesh:
             "hosts": [_render_host(host, reached) for host in directory.hosts if is_operator],
             "agents": agents,
             "toolServers": list(_render_tools(sources.tools)),
-            "rooms": [{"name": room.name, "members": list(room.members)} for room in sources.rooms],
+            "rooms": None if sources.rooms is None else list(_render_rooms(sources.rooms)),
             "edges": [_render_edge(edge, breakers) for edge in sources.edges],
         }
 
@@ -155,6 +171,7 @@ def _render_agent(
     card = agent.card
     return {
         "name": card.name,
+        "version": card.version,
         "description": card.description[:_TEXT_CHARS],
         "skills": [{"name": skill.name, "tags": list(skill.tags)} for skill in card.skills],
         "host": host_id,
@@ -182,6 +199,11 @@ def _render_tools(listing: tool_service_pb2.WatchToolsResponse) -> Iterator[Json
             ],
             "breaker": server.breaker,
         }
+
+
+def _render_rooms(rooms: Sequence[messaging_service_pb2.Room]) -> Iterator[Json]:
+    for room in rooms:
+        yield {"name": room.name, "members": list(room.members)}
 
 
 def _render_edge(edge: trace_service_pb2.Edge, breakers: Mapping[str, str]) -> Json:

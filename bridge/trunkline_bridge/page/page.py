@@ -66,9 +66,9 @@ class PageBinding:
             PageTasks(directory, workflows, streams).paths(),
             PageWire(directory, settings, cards, audit).paths(),
             PageWorkflows(workflows, access).paths(),
-            PageWebhooks(directory, access, audit).paths(),
+            PageWebhooks(directory, access, streams, audit).paths(),
             PageApprovals(directory, streams).paths(),
-            PageAudit(audit, access).paths(),
+            PageAudit(audit, access, streams).paths(),
             PageInspector(page.inspect_allow, access, streams, audit).paths(),
         ]
 

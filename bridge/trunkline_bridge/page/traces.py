@@ -1,6 +1,6 @@
 """Traces of the page: operators see all, other callers those of their own tasks alone."""
 
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
@@ -106,7 +106,10 @@ class PageTraces:
     async def _render(
         self, caller: Caller, spans: Sequence[trace_service_pb2.Span], name: str
     ) -> Json:
-        """Return the traces that a caller may see, and their spans. TraceNotFoundError: of none."""
+        """Return the traces that a caller may see, their spans, and whether some are missing.
+
+        TraceNotFoundError: the caller sees none of them.
+        """
         if not self._access.is_operator(caller):
             tasks: dict[str, set[str]] = defaultdict(set)
             for span in spans:
@@ -122,6 +125,7 @@ class PageTraces:
         return {
             "traces": [_render_totals(report) for report in reports],
             "spans": [_render_span(row) for report in reports for row in report.rows],
+            "isIncomplete": _lack_spans(spans),
         }
 
     async def _filter(
@@ -188,3 +192,11 @@ def _render_span(row: SpanFacts) -> Json:
 def _find_tasks(span: trace_service_pb2.Span) -> Iterable[str]:
     fields = span.attributes.fields
     return (fields[key].string_value for key in _TASK_KEYS if key in fields)
+
+
+def _lack_spans(spans: Sequence[trace_service_pb2.Span]) -> bool:
+    """Return whether spans of these traces were lost with a process, or dropped by the store."""
+    if any(telemetry.LOST in span.attributes.fields for span in spans):
+        return True
+    counts = Counter(span.trace_id for span in spans)
+    return any(count >= telemetry.MAX_SPANS_PER_TRACE for count in counts.values())

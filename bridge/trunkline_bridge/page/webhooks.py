@@ -1,18 +1,28 @@
 """The page's view of webhooks: how far their deliveries have come, and their replay."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 
 from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory
+from trunkline.client.mesh_webhooks import watch_mesh_webhooks
 from trunkline.errors import TaskNotFoundError, WebhookNotFoundError
 from trunkline.v1 import webhook_service_pb2
+from trunkline_bridge.bindings.http_handler import EventStreamResponse
 from trunkline_bridge.bindings.operation_audit import record_denial, recorded
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.permissions import CREATE_PUSH_CONFIG
 from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.page.access import PageAccess, may_use
-from trunkline_bridge.page.binding import API_PATH, Paths, read_page_size, read_text
+from trunkline_bridge.page.binding import (
+    API_PATH,
+    PageEvent,
+    PageStreams,
+    Paths,
+    read_page_size,
+    read_text,
+    single_events,
+)
 from trunkline_bridge.page.host_queries import query_hosts
 from trunkline_bridge.versions.json_values import Json
 
@@ -25,9 +35,14 @@ class PageWebhooks:
     """The webhooks of the caller's tasks, and of all tasks for operators."""
 
     def __init__(
-        self, directory: Directory, access: PageAccess, audit: AuditLog | None = None
+        self,
+        directory: Directory,
+        access: PageAccess,
+        streams: PageStreams,
+        audit: AuditLog | None = None,
     ) -> None:
         """Without an audit log, nothing is recorded."""
+        self._streams = streams
         self._directory = directory
         self._access = access
         self._audit = audit
@@ -36,6 +51,7 @@ class PageWebhooks:
         """Return the handlers of the paths."""
         return {
             _PATH: {"GET": self._list_webhooks},
+            f"{_PATH}:watch": {"GET": self._watch},
             f"{_PATH}/{{webhook_id:segment}}:replay": {"POST": self._replay},
         }
 
@@ -58,6 +74,29 @@ class PageWebhooks:
             "nextPageToken": _position(page[-1]) if len(page) < len(rest) else "",
             "isIncomplete": found.is_incomplete,
         }
+
+    async def _watch(
+        self, caller: Caller, _params: Json, _path: Mapping[str, str]
+    ) -> EventStreamResponse[PageEvent]:
+        return self._streams.respond(caller, single_events(self._changes(caller)))
+
+    async def _changes(self, caller: Caller) -> AsyncGenerator[PageEvent, None]:
+        """Yield the webhooks that change, and those that were deleted.
+
+        `ready` says that the watch has begun, `reset` that changes are missing: the reader lists
+        again after both.
+        """
+        async with watch_mesh_webhooks(self._directory, self._account(caller)) as watch:
+            yield PageEvent("ready", {})
+            while True:
+                webhooks, is_incomplete = await watch.take()
+                if is_incomplete:
+                    yield PageEvent("reset", {})
+                for webhook in webhooks:
+                    if not webhook.state:
+                        yield PageEvent("deleted", {"id": _webhook_id(webhook)})
+                    elif may_use(caller, webhook.agent, _LIST):
+                        yield PageEvent("webhook", _webhook_json(webhook))
 
     async def _replay(self, caller: Caller, params: Json, path: Mapping[str, str]) -> Json:
         """Send a webhook again: what is left of it, or with `fromStart` everything."""
@@ -95,6 +134,10 @@ def _position(webhook: webhook_service_pb2.Webhook) -> str:
     return f"{webhook.created.ToNanoseconds():020d}.{config.task_id}.{config.id}"
 
 
+def _webhook_id(webhook: webhook_service_pb2.Webhook) -> str:
+    return f"{webhook.config.task_id}.{webhook.config.id}"
+
+
 def _parse_state(text: str) -> webhook_service_pb2.WebhookState.ValueType:
     """Return the state by its short name; empty: any. WireError: there is no such state."""
     states = {
@@ -120,7 +163,7 @@ def _webhook_json(webhook: webhook_service_pb2.Webhook) -> Json:
         )
     }
     return {
-        "id": f"{config.task_id}.{config.id}",
+        "id": _webhook_id(webhook),
         "taskId": config.task_id,
         "configId": config.id,
         "url": config.url,

@@ -11,8 +11,10 @@ from trunkline.audit.audit_log import (
 from trunkline.audit.audit_query import (
     AuditPage,
     AuditQuery,
+    find_end,
     format_since,
     read_audit_page,
+    read_newer_records,
     read_table,
 )
 from trunkline.audit.record import (
@@ -43,6 +45,7 @@ __all__ = [
     "ReadRecord",
     "audit_path",
     "command_actor",
+    "find_end",
     "follow_records",
     "format_since",
     "open_audit_file",
@@ -50,6 +53,7 @@ __all__ = [
     "outcome_of",
     "process_actor",
     "read_audit_page",
+    "read_newer_records",
     "read_records",
     "read_table",
     "recording",

@@ -13,6 +13,8 @@ from trunkline.errors import InvalidArgumentError
 
 # One page reads no more of the log: a filter that matches nothing would read all of it.
 _SCAN_BYTES: Final = 8 * 1024 * 1024
+# A watch that is further behind lists the records again.
+_NEW_BYTES: Final = 256 * 1024
 # A record is written up to a minute after its time: see `AuditLog.record_refusal`.
 _DISORDER: Final = timedelta(minutes=2)
 _TOKEN: Final = re.compile(r"([0-9]{1,20})\.([0-9]{1,20})", re.ASCII)
@@ -48,6 +50,8 @@ class AuditPage:
 
     records: Sequence[Mapping[str, Any]]
     """The newest first."""
+    positions: Sequence[RecordPosition]
+    """The position of each record, which no other record has."""
     next_page_token: str
     """Empty: there are no more. A page may have fewer records than it may, and a token."""
 
@@ -69,6 +73,7 @@ def read_audit_page(
         before = RecordPosition(int(match[1]), int(match[2]))
     oldest = _subtract(query.since, _DISORDER)
     records: list[Mapping[str, Any]] = []
+    positions: list[RecordPosition] = []
     read_bytes = 0
     for record, position in read_records_backwards(path, before):
         read_bytes += len(record.line)
@@ -78,9 +83,44 @@ def read_audit_page(
                 break
             if query.matches(entry):
                 records.append(entry)
+                positions.append(position)
         if len(records) == page_size or read_bytes > _SCAN_BYTES:
-            return AuditPage(records, f"{position.file}.{position.offset}")
-    return AuditPage(records, "")
+            return AuditPage(records, positions, f"{position.file}.{position.offset}")
+    return AuditPage(records, positions, "")
+
+
+def find_end(path: Path) -> RecordPosition | None:
+    """Return the position of the newest record; None: there is none. Call it in a thread.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    for _, position in read_records_backwards(path):
+        return position
+    return None
+
+
+def read_newer_records(path: Path, after: RecordPosition | None) -> AuditPage | None:
+    """Return the records after a position; None: there are many, or its file is deleted.
+
+    It reads files, so call it in a thread.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    records: list[Mapping[str, Any]] = []
+    positions: list[RecordPosition] = []
+    read_bytes = 0
+    for record, position in read_records_backwards(path):
+        if position == after:
+            return AuditPage(records, positions, "")
+        read_bytes += len(record.line)
+        if read_bytes > _NEW_BYTES:
+            return None
+        if record.entry is not None:
+            records.append(record.entry)
+            positions.append(position)
+    return AuditPage(records, positions, "") if after is None else None
 
 
 def read_table(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -109,6 +109,7 @@ class HostClient:
         self._claim = _find_method(service, stub, pb2.ClaimWebhooksResponse)
         self._record = _find_method(service, stub, pb2.RecordDeliveryResponse)
         self._list_webhooks = _find_method(service, stub, pb2.ListWebhooksResponse)
+        self._watch_webhooks = stub.WatchWebhooks
         self._replay = _find_method(service, stub, pb2.ReplayWebhookResponse)
 
     def allow_probe(self) -> None:
@@ -248,15 +249,9 @@ class HostClient:
         The first response is empty. What is listed after it is outdated only by later responses.
         """
         request = task_service_pb2.WatchTasksRequest(account=account, with_text=with_text)
-        metadata = statement_metadata(await find_statement(self._channel, request))
-        with translate_errors(self.peer):
-            call = self._watch_tasks(request, metadata=metadata)
-        try:
-            with translate_errors(self.peer):
-                async for response in call:
-                    yield response
-        finally:
-            call.cancel()
+        async with aclosing(self._watch(self._watch_tasks, request)) as responses:
+            async for response in responses:
+                yield response
 
     async def answer_approval(
         self, request: task_service_pb2.AnswerApprovalRequest
@@ -395,6 +390,18 @@ class HostClient:
         )
         return (await self._call_idempotent(self._list_webhooks, request)).webhooks
 
+    async def watch_webhooks(
+        self, *, account: str = ""
+    ) -> AsyncGenerator[webhook_service_pb2.WatchWebhooksResponse, None]:
+        """Yield the webhooks that change, of an account or of all. Close it to end the call.
+
+        The first response is empty. What is listed after it is outdated only by later responses.
+        """
+        request = webhook_service_pb2.WatchWebhooksRequest(account=account)
+        async with aclosing(self._watch(self._watch_webhooks, request)) as responses:
+            async for response in responses:
+                yield response
+
     async def replay_webhook(
         self, task_id: str, config_id: str = "", *, from_start: bool = False
     ) -> int:
@@ -446,6 +453,20 @@ class HostClient:
                 request, timeout=timeout_s, metadata=statement_metadata(statement)
             )
             return await call
+
+    async def _watch(
+        self, stub_call: Callable[..., Any], request: Message
+    ) -> AsyncGenerator[Any, None]:
+        """Yield the responses of an endless call, without a trunk."""
+        metadata = statement_metadata(await find_statement(self._channel, request))
+        with translate_errors(self.peer):
+            call = stub_call(request, metadata=metadata)
+        try:
+            with translate_errors(self.peer):
+                async for response in call:
+                    yield response
+        finally:
+            call.cancel()
 
     @asynccontextmanager
     async def open_stream(self, request: StreamRequest) -> AsyncIterator[TaskStream]:

@@ -1,5 +1,6 @@
 """The words for the state of a mesh, and readers of it, which the page and the commands share."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -48,21 +49,30 @@ def agent_kind(agent: registry_service_pb2.AgentRegistration) -> str:
 
 
 async def follow_updates(
-    watch: Callable[[], AsyncGenerator[_Update, None]], apply: Callable[[_Update], None]
+    watch: Callable[[], AsyncGenerator[_Update, None]],
+    apply: Callable[[_Update], None],
+    answered: asyncio.Event | None = None,
 ) -> None:
-    """Apply the updates of a service; begin again when its watch ends."""
+    """Apply the updates of a service; begin again when its watch ends.
+
+    `answered` is set after the first update, or when it is known that none comes at once.
+    """
     backoff = Backoff()
+    answered = answered or asyncio.Event()
     while True:
         try:
             async with aclosing(watch()) as updates:
                 async for update in updates:
                     backoff.reset()
                     apply(update)
+                    answered.set()
         except PeerError as error:
             # No host serves it, or it restarts.
             logger.debug("mesh.watch_ended", extra={"problem": str(error)})
         except TrunklineError as error:
             # A process that joined the mesh by a token reads neither traces nor tools.
             logger.info("mesh.watch_refused", extra={"problem": str(error)})
+            answered.set()
             return
+        answered.set()
         await backoff.pause()

@@ -1,6 +1,8 @@
 """The servicer of trunkline.v1.WebhookService: the webhook outbox of a host."""
 
-from typing import Any, TypeAlias
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final, TypeAlias
 
 import grpc
 
@@ -12,6 +14,8 @@ from trunkline.v1 import webhook_service_pb2
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 SERVICE = webhook_service_pb2.DESCRIPTOR.services_by_name["WebhookService"].full_name
+
+_CHANGES_INTERVAL_S: Final = 0.1
 
 
 class WebhookServicer:
@@ -46,6 +50,20 @@ class WebhookServicer:
         )
         return webhook_service_pb2.ListWebhooksResponse(webhooks=webhooks)
 
+    async def WatchWebhooks(
+        self, request: webhook_service_pb2.WatchWebhooksRequest, _context: _Context
+    ) -> AsyncIterator[webhook_service_pb2.WatchWebhooksResponse]:
+        with self._outbox.watch(request.account) as changes:
+            yield webhook_service_pb2.WatchWebhooksResponse()
+            while True:
+                keys, is_incomplete = await changes.take()
+                webhooks = [self._outbox.describe(key) for key in keys]
+                yield webhook_service_pb2.WatchWebhooksResponse(
+                    webhooks=webhooks, is_incomplete=is_incomplete
+                )
+                # A webhook that changes often is in the next response once.
+                await asyncio.sleep(_CHANGES_INTERVAL_S)
+
     async def ReplayWebhook(
         self, request: webhook_service_pb2.ReplayWebhookRequest, context: UnaryContext
     ) -> webhook_service_pb2.ReplayWebhookResponse:
@@ -68,5 +86,11 @@ class WebhookServicer:
             "ClaimWebhooks": unary_handler(self.ClaimWebhooks, contract.ClaimWebhooksRequest),
             "RecordDelivery": unary_handler(self.RecordDelivery, contract.RecordDeliveryRequest),
             "ListWebhooks": unary_handler(self.ListWebhooks, contract.ListWebhooksRequest),
+            # Endless, and not worth a place on a trunk.
+            "WatchWebhooks": grpc.unary_stream_rpc_method_handler(
+                self.WatchWebhooks,
+                request_deserializer=contract.WatchWebhooksRequest.FromString,
+                response_serializer=lambda response: response.SerializeToString(),
+            ),
             "ReplayWebhook": unary_handler(self.ReplayWebhook, contract.ReplayWebhookRequest),
         }

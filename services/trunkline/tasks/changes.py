@@ -1,75 +1,36 @@
 """Tells watchers which tasks of an account changed, and reads the texts of lists of tasks."""
 
-import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Final, TypeAlias
 
 from trunkline.errors import CursorExpiredError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.journal import Journal, TaskRow
+from trunkline.tasks.change_watchers import ChangeWatchers, PendingChanges
 from trunkline.tasks.content import message_text
 
-# A watcher that is further behind lists all tasks again.
-_MAX_PENDING: Final = 1000
 _TEXT_CHARS: Final = 200
 
-
-class ChangedTasks:
-    """The changes that one watcher has not taken yet: the latest row of each changed task."""
-
-    def __init__(self, limit: int = _MAX_PENDING) -> None:
-        self._limit = limit
-        self._rows: dict[str, TaskRow] = {}
-        self._is_incomplete = False
-        self._ready = asyncio.Event()
-
-    def add(self, row: TaskRow) -> None:
-        """Add a change. Beyond the limit all changes are dropped, which `take` reports."""
-        if self._is_incomplete:
-            return
-        # A task that changes again moves to the end, so that rows come in the order of changes.
-        self._rows.pop(row.task_id, None)
-        self._rows[row.task_id] = row
-        if len(self._rows) > self._limit:
-            self._rows.clear()
-            self._is_incomplete = True
-        self._ready.set()
-
-    async def take(self) -> tuple[list[TaskRow], bool]:
-        """Wait for changes; return the rows, and True if changes before them were dropped."""
-        await self._ready.wait()
-        self._ready.clear()
-        rows, is_incomplete = list(self._rows.values()), self._is_incomplete
-        self._rows.clear()
-        self._is_incomplete = False
-        return rows, is_incomplete
+ChangedTasks: TypeAlias = PendingChanges[str, TaskRow]
+"""The changes that one watcher has not taken yet: the latest row of each changed task."""
 
 
 class TaskChanges:
     """The watchers of the tasks of all journals of a host, by account."""
 
     def __init__(self) -> None:
-        self._watchers: dict[str, set[ChangedTasks]] = {}
+        self._watchers = ChangeWatchers[str, TaskRow]()
 
     def publish(self, rows: Iterable[TaskRow]) -> None:
         """Pass changed rows on to the watchers of their accounts."""
-        if self._watchers:
+        if not self._watchers.is_empty:
             for row in rows:
-                for watcher in self._watchers.get(row.account, ()):
-                    watcher.add(row)
+                self._watchers.publish(row.account, row.task_id, row)
 
-    @contextmanager
-    def watch(self, account: str) -> Iterator[ChangedTasks]:
+    def watch(self, account: str) -> AbstractContextManager[ChangedTasks]:
         """Collect the changes of an account's tasks while the block runs."""
-        watcher = ChangedTasks()
-        self._watchers.setdefault(account, set()).add(watcher)
-        try:
-            yield watcher
-        finally:
-            self._watchers[account].discard(watcher)
-            if not self._watchers[account]:
-                del self._watchers[account]
+        return self._watchers.watch(account)
 
 
 def read_first_text(journal: Journal, task_id: str) -> str:

@@ -39,8 +39,6 @@ from trunkline.traces.spans import (
 )
 from trunkline.v1 import trace_service_pb2
 
-# More spans of one trace are dropped, so that an endless loop can't displace all other traces.
-MAX_SPANS_PER_TRACE = 5000
 _MAX_TASKS_PER_SUMMARY = 50
 _MAX_TRACES_PER_TASK = 10
 # The weights of a trace for a task.
@@ -306,7 +304,7 @@ class SpanStore:
         known = self._database.execute(
             "SELECT span_count FROM traces WHERE trace_id = ?", (trace_id,)
         ).fetchone()
-        free = MAX_SPANS_PER_TRACE
+        free = telemetry.MAX_SPANS_PER_TRACE
         open_by_id: dict[str, bool] = {}
         if known is None:
             self._count += 1

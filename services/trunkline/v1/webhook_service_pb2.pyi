@@ -352,6 +352,58 @@ class ListWebhooksResponse(_message.Message):
 Global___ListWebhooksResponse: _TypeAlias = ListWebhooksResponse  # noqa: Y015
 
 @_typing.final
+class WatchWebhooksRequest(_message.Message):
+    """Which webhooks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCOUNT_FIELD_NUMBER: _builtins.int
+    account: _builtins.str
+    """Only those of tasks of this account; empty: of all."""
+    def __init__(
+        self,
+        *,
+        account: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchWebhooksRequest: _TypeAlias = WatchWebhooksRequest  # noqa: Y015
+
+@_typing.final
+class WatchWebhooksResponse(_message.Message):
+    """Webhooks that changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEBHOOKS_FIELD_NUMBER: _builtins.int
+    IS_INCOMPLETE_FIELD_NUMBER: _builtins.int
+    is_incomplete: _builtins.bool
+    """Changes are missing, because the reader is slower than the webhooks change: list them again."""
+    @_builtins.property
+    def webhooks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Webhook]:
+        """Without their secrets. One that changed several times is there once. One that was deleted has
+        no state, and of its configuration only the ids.
+        """
+
+    def __init__(
+        self,
+        *,
+        webhooks: _abc.Iterable[Global___Webhook] | None = ...,
+        is_incomplete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_incomplete", b"is_incomplete", "webhooks", b"webhooks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchWebhooksResponse: _TypeAlias = WatchWebhooksResponse  # noqa: Y015
+
+@_typing.final
 class ReplayWebhookRequest(_message.Message):
     """Which webhook, and from where."""
 

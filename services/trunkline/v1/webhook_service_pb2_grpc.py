@@ -53,6 +53,11 @@ class WebhookServiceStub:
                 request_serializer=trunkline_dot_v1_dot_webhook__service__pb2.ListWebhooksRequest.SerializeToString,
                 response_deserializer=trunkline_dot_v1_dot_webhook__service__pb2.ListWebhooksResponse.FromString,
                 _registered_method=True)
+        self.WatchWebhooks = channel.unary_stream(
+                '/trunkline.v1.WebhookService/WatchWebhooks',
+                request_serializer=trunkline_dot_v1_dot_webhook__service__pb2.WatchWebhooksRequest.SerializeToString,
+                response_deserializer=trunkline_dot_v1_dot_webhook__service__pb2.WatchWebhooksResponse.FromString,
+                _registered_method=True)
         self.ReplayWebhook = channel.unary_unary(
                 '/trunkline.v1.WebhookService/ReplayWebhook',
                 request_serializer=trunkline_dot_v1_dot_webhook__service__pb2.ReplayWebhookRequest.SerializeToString,
@@ -90,6 +95,15 @@ class WebhookServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchWebhooks(self, request, context):
+        """Yields the webhooks that change, each as it is then, for people: without secrets. The first
+        response is empty and says that the watch has begun: what a list says from then on is outdated
+        only by what the watch yields.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReplayWebhook(self, request, context):
         """Sends again what a webhook was given up on, or everything. NOT_FOUND (TASK_NOT_FOUND).
         """
@@ -114,6 +128,11 @@ def add_WebhookServiceServicer_to_server(servicer, server):
                     servicer.ListWebhooks,
                     request_deserializer=trunkline_dot_v1_dot_webhook__service__pb2.ListWebhooksRequest.FromString,
                     response_serializer=trunkline_dot_v1_dot_webhook__service__pb2.ListWebhooksResponse.SerializeToString,
+            ),
+            'WatchWebhooks': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchWebhooks,
+                    request_deserializer=trunkline_dot_v1_dot_webhook__service__pb2.WatchWebhooksRequest.FromString,
+                    response_serializer=trunkline_dot_v1_dot_webhook__service__pb2.WatchWebhooksResponse.SerializeToString,
             ),
             'ReplayWebhook': grpc.unary_unary_rpc_method_handler(
                     servicer.ReplayWebhook,
@@ -206,6 +225,33 @@ class WebhookService:
             '/trunkline.v1.WebhookService/ListWebhooks',
             trunkline_dot_v1_dot_webhook__service__pb2.ListWebhooksRequest.SerializeToString,
             trunkline_dot_v1_dot_webhook__service__pb2.ListWebhooksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchWebhooks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/trunkline.v1.WebhookService/WatchWebhooks',
+            trunkline_dot_v1_dot_webhook__service__pb2.WatchWebhooksRequest.SerializeToString,
+            trunkline_dot_v1_dot_webhook__service__pb2.WatchWebhooksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,11 @@ class WebhookServiceStub:
     """
     ListWebhooks: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.ListWebhooksRequest, _webhook_service_pb2.ListWebhooksResponse]
     """Lists webhooks, for people: without secrets, the last ones first."""
+    WatchWebhooks: _grpc.UnaryStreamMultiCallable[_webhook_service_pb2.WatchWebhooksRequest, _webhook_service_pb2.WatchWebhooksResponse]
+    """Yields the webhooks that change, each as it is then, for people: without secrets. The first
+    response is empty and says that the watch has begun: what a list says from then on is outdated
+    only by what the watch yields.
+    """
     ReplayWebhook: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.ReplayWebhookRequest, _webhook_service_pb2.ReplayWebhookResponse]
     """Sends again what a webhook was given up on, or everything. NOT_FOUND (TASK_NOT_FOUND)."""
 
@@ -69,6 +74,11 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
     """
     ListWebhooks: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.ListWebhooksRequest, _webhook_service_pb2.ListWebhooksResponse]  # type: ignore[assignment]
     """Lists webhooks, for people: without secrets, the last ones first."""
+    WatchWebhooks: _aio.UnaryStreamMultiCallable[_webhook_service_pb2.WatchWebhooksRequest, _webhook_service_pb2.WatchWebhooksResponse]  # type: ignore[assignment]
+    """Yields the webhooks that change, each as it is then, for people: without secrets. The first
+    response is empty and says that the watch has begun: what a list says from then on is outdated
+    only by what the watch yields.
+    """
     ReplayWebhook: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.ReplayWebhookRequest, _webhook_service_pb2.ReplayWebhookResponse]  # type: ignore[assignment]
     """Sends again what a webhook was given up on, or everything. NOT_FOUND (TASK_NOT_FOUND)."""
 
@@ -106,6 +116,17 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_service_pb2.ListWebhooksResponse, _abc.Awaitable[_webhook_service_pb2.ListWebhooksResponse]]:
         """Lists webhooks, for people: without secrets, the last ones first."""
+
+    @_abc_1.abstractmethod
+    def WatchWebhooks(
+        self,
+        request: _webhook_service_pb2.WatchWebhooksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_webhook_service_pb2.WatchWebhooksResponse], _abc.AsyncIterator[_webhook_service_pb2.WatchWebhooksResponse]]:
+        """Yields the webhooks that change, each as it is then, for people: without secrets. The first
+        response is empty and says that the watch has begun: what a list says from then on is outdated
+        only by what the watch yields.
+        """
 
     @_abc_1.abstractmethod
     def ReplayWebhook(

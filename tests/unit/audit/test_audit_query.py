@@ -6,15 +6,26 @@ from typing import Any
 
 import pytest
 
-from trunkline.audit import AuditFile, AuditPage, AuditQuery, read_audit_page
+from trunkline.audit import (
+    AuditFile,
+    AuditPage,
+    AuditQuery,
+    find_end,
+    read_audit_page,
+    read_newer_records,
+)
 from trunkline.errors import InvalidArgumentError
 
 
 def write(path: Path, *entries: dict[str, Any], size_bytes: int = 1 << 20) -> AuditFile:
     file = AuditFile(path, size_bytes=size_bytes, age_s=24 * 3600.0, files=100)
     for entry in entries:
-        file.append(json.dumps(entry).encode() + b"\n")
+        file.append(line(entry))
     return file
+
+
+def line(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry).encode() + b"\n"
 
 
 def record(number: int, **fields: Any) -> dict[str, Any]:
@@ -88,4 +99,35 @@ def test_an_unknown_token_and_no_log(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     with pytest.raises(InvalidArgumentError):
         read_audit_page(path, AuditQuery(), page_size=1, page_token="x")
-    assert read_audit_page(path, AuditQuery(), page_size=1) == AuditPage([], "")
+    assert read_audit_page(path, AuditQuery(), page_size=1) == AuditPage([], [], "")
+
+
+def test_newer_records_are_those_after_a_position_also_after_a_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    assert find_end(path) is None
+    file = write(path, record(1))
+    begin = read_newer_records(path, None)
+    assert begin is not None
+    assert numbers(begin) == [1]
+    assert list(begin.positions) == [find_end(path)]
+    file.append(b"".join(line(record(number)) for number in (2, 3)))
+    path.rename(path.with_name("audit.000001.jsonl"))
+    file.append(line(record(4)))
+    file.close()
+    newer = read_newer_records(path, begin.positions[0])
+    assert newer is not None
+    assert numbers(newer) == [4, 3, 2]
+    assert len(set(newer.positions)) == 3
+    nothing = read_newer_records(path, newer.positions[0])
+    assert nothing is not None
+    assert not nothing.records
+
+
+def test_a_reader_far_behind_reads_a_page_again(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = write(path, record(1))
+    begin = find_end(path)
+    for number in range(10):
+        file.append(line(record(number, object={"padding": "y" * 50_000})))
+    file.close()
+    assert read_newer_records(path, begin) is None

@@ -27,7 +27,7 @@ async def test_a_watcher_gets_the_latest_row_of_each_task_of_its_account() -> No
 async def test_a_watcher_that_is_far_behind_learns_that_changes_are_missing() -> None:
     watcher = ChangedTasks(limit=2)
     for number in range(4):
-        watcher.add(row(number))
+        watcher.add(f"j-{number}", row(number))
     assert await watcher.take() == ([], True)
-    watcher.add(row(7))
+    watcher.add("j-7", row(7))
     assert await watcher.take() == ([row(7)], False)

@@ -397,3 +397,42 @@ async def test_lists_filter_by_the_current_state(bench: OutboxBench) -> None:
         "1",
         "0",
     ]
+
+
+async def test_watchers_learn_what_became_of_a_webhook(bench: OutboxBench) -> None:
+    with bench.outbox.watch(ACCOUNT) as changes, bench.outbox.watch("other") as others:
+
+        async def take() -> list[webhook_service_pb2.Webhook]:
+            keys, is_incomplete = await changes.take()
+            assert not is_incomplete
+            return [bench.outbox.describe(key) for key in keys]
+
+        task_id = await bench.new_task()
+        (webhook,) = await take()
+        assert (webhook.config.id, webhook.state) == ("0", PENDING)
+        claim = await bench.claim_one()
+        await bench.record_failure(claim)
+        (webhook,) = await take()
+        assert (webhook.state, webhook.last_error) == (WAITING, "HTTP 503")
+        bench.clock.advance(HOUR_S)
+        await bench.record_gone(await bench.claim_one())
+        # That it is due again, and that it is dead, is one change.
+        (webhook,) = await take()
+        assert (webhook.state, webhook.last_error) == (DEAD, "HTTP 410")
+        await bench.outbox.replay(task_id)
+        assert [each.state for each in await take()] == [PENDING]
+        await bench.record_finished(await bench.claim_one(), "2.0")
+        assert [each.state for each in await take()] == [IDLE]
+        await bench.write(task_id)
+        assert [each.state for each in await take()] == [PENDING]
+        await bench.configs.delete(task_id, "0", account=ACCOUNT)
+        assert await take() == [webhook_service_pb2.Webhook(config=Config(task_id=task_id, id="0"))]
+        await bench.register(task_id, "1", token="t0ken")
+        (webhook,) = await take()
+        assert webhook.config.token == ""
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await others.take()
+    with bench.outbox.watch() as everything:
+        await bench.register(task_id, "2")
+        assert (await everything.take())[0] == [(task_id, "2")]

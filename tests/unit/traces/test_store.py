@@ -10,9 +10,9 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from harness.journal.protected import new_key, open_keyring
 from trunkline import telemetry
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
+from trunkline.telemetry import MAX_SPANS_PER_TRACE
 from trunkline.traces import SpanStore
 from trunkline.traces.spans import SpanRecord, read_records
-from trunkline.traces.store import MAX_SPANS_PER_TRACE
 from trunkline.v1 import trace_service_pb2
 
 NOW_S = 4_000_000_000

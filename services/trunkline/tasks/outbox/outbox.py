@@ -7,6 +7,7 @@ import itertools
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -24,6 +25,7 @@ from trunkline.journal.journal import Journal
 from trunkline.journal.store import WebhookKey
 from trunkline.metrics import instruments
 from trunkline.metrics.kinds import Reading
+from trunkline.tasks.change_watchers import ChangeWatchers, PendingChanges
 from trunkline.tasks.journal_lease import journal_moved_error
 from trunkline.tasks.outbox.delivery import (
     DeliveryClaim,
@@ -38,6 +40,7 @@ from trunkline.tasks.outbox.webhook import (
     LIVE,
     PENDING,
     WAITING,
+    Config,
     Webhook,
     WebhookStateValue,
     from_row,
@@ -75,6 +78,7 @@ class Outbox:
         self._counter = itertools.count()
         self._changed = asyncio.Event()
         self._is_draining = False
+        self._watchers = ChangeWatchers[WebhookKey, WebhookKey]()
         instruments.WEBHOOKS_PENDING.watch(self, Outbox._count_pending)
 
     def open(self, journal: Journal) -> None:
@@ -193,6 +197,10 @@ class Outbox:
             raise FencedError(request.claim_id) from None
         after = to_row(delivery.webhook)
         write = delivery.journal.webhooks.save(after) if after != before else None
+        if write is None:
+            self._publish(delivery.webhook)
+        else:
+            write.add_done_callback(lambda _: self._publish(delivery.webhook))
         if request.HasField("sent"):
             delivery.claimed_until_s = self.retry.now_s() + delivery.lease_s
         else:
@@ -223,6 +231,25 @@ class Outbox:
                     webhooks.append(webhook)
         webhooks.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
         return webhooks[:_LIST_LIMIT]
+
+    def watch(
+        self, account: str = ""
+    ) -> AbstractContextManager[PendingChanges[WebhookKey, WebhookKey]]:
+        """Collect the keys of webhooks that change, of an account or of all, in a block."""
+        return self._watchers.watch(account)
+
+    def describe(self, key: WebhookKey) -> Webhook:
+        """Return a webhook as it is now, without its secrets; only the ids if it is deleted."""
+        task_id, config_id = key
+        delivery = self._deliveries.get(key)
+        if delivery is not None:
+            return self._current_view(delivery.webhook)
+        journal = self._journals.get(parse_journal_id(task_id))
+        rows = [] if journal is None else journal.webhooks.find(task_id=task_id)
+        for row in rows:
+            if row.key == key:
+                return redact_webhook(from_row(row))
+        return Webhook(config=Config(task_id=task_id, id=config_id))
 
     async def replay(self, task_id: str, config_id: str = "", *, from_start: bool = False) -> int:
         """Restart the webhooks of a task; return their count.
@@ -273,7 +300,10 @@ class Outbox:
         Raises:
             JournalUnavailableError.
         """
+        removed = [row for row in journal.webhooks.find(task_id=key[0]) if row.key == key]
         await self._write(journal.webhooks.delete(*key), journal, key, None)
+        for row in removed:
+            self._publish(from_row(row))
 
     async def _write(
         self,
@@ -346,6 +376,7 @@ class Outbox:
 
     def _enqueue(self, delivery: WebhookDelivery) -> None:
         """Queue an unclaimed webhook: on its timer if paused, as ready if it has events."""
+        self._publish(delivery.webhook)
         if delivery.due_s > self.retry.now_s():
             self._wake_at(delivery.due_s, delivery)
             return
@@ -403,6 +434,13 @@ class Outbox:
             with contextlib.suppress(TrunklineError):
                 copy.state = delivery.current_state()
         return copy
+
+    def _publish(self, webhook: Webhook) -> None:
+        """Tell the watchers of its account, and those of all accounts, that a webhook changed."""
+        if not self._watchers.is_empty:
+            key = (webhook.config.task_id, webhook.config.id)
+            for account in {webhook.account, ""}:
+                self._watchers.publish(account, key, key)
 
     def _notify_claimants(self) -> None:
         """Wake all claimants; each checks again."""

@@ -10,6 +10,8 @@ export const BRIDGE = new URL("../", document.baseURI);
 
 const FIRST_DELAY_MS = 500;
 const MAX_DELAY_MS = 15_000;
+// Browsers open six connections to a bridge for all tabs together, so hidden tabs give theirs back.
+const HIDDEN_MS = 30_000;
 // The server sends a heartbeat more often than this; silence means that the connection is lost.
 const SILENCE_MS = 60_000;
 
@@ -178,14 +180,15 @@ export async function* readEvents(body, onBytes = () => {}) {
  * @property {(event: ServerEvent) => void} onEvent
  * @property {(state: StreamState, error: ApiError | null) => void} [onState]
  * @property {Query} [query]
- * @property {string} [lastEventId] Where to resume.
+ * @property {string} [lastEventId] The event after which the stream resumes.
  * @property {AbortSignal} signal Ends the stream.
  */
 
 /**
  * Follows an event stream until it ends, reconnecting from the last event after a failure.
  *
- * It ends by an event of type `end`, by an error that a retry cannot mend, or by the signal.
+ * It ends by an event of type `end`, by an error that a retry cannot mend, or by the signal. While the tab is hidden for
+ * longer, it is not connected.
  * @param {string} path
  * @param {StreamOptions} options
  */
@@ -200,6 +203,13 @@ export async function followStream(path, { onEvent, onState = () => {}, query, l
     signal.addEventListener("abort", stop, { once: true });
     // Without a network, an open connection is only silent.
     window.addEventListener("offline", stop);
+    let hidden = 0;
+    const onVisibility = () => {
+      clearTimeout(hidden);
+      if (document.hidden) hidden = window.setTimeout(stop, HIDDEN_MS);
+    };
+    document.addEventListener("visibilitychange", onVisibility);
+    onVisibility();
     let silence = 0;
     const heard = () => {
       clearTimeout(silence);
@@ -233,14 +243,40 @@ export async function followStream(path, { onEvent, onState = () => {}, query, l
       }
     } finally {
       clearTimeout(silence);
+      clearTimeout(hidden);
+      document.removeEventListener("visibilitychange", onVisibility);
       signal.removeEventListener("abort", stop);
       window.removeEventListener("offline", stop);
     }
     if (signal.aborted) return;
+    if (document.hidden) {
+      onState("connecting", null);
+      await untilVisible(signal);
+      continue;
+    }
     onState("retrying", problem);
     await pause(delay * (0.75 + Math.random() / 2), signal);
     delay = Math.min(delay * 2, MAX_DELAY_MS);
   }
+}
+
+/**
+ * Waits until the tab is shown, at most until the signal.
+ * @param {AbortSignal} signal
+ * @returns {Promise<void>}
+ */
+function untilVisible(signal) {
+  return new Promise((resolve) => {
+    const done = () => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", done);
+      signal.removeEventListener("abort", done);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", done);
+    signal.addEventListener("abort", done);
+    done();
+  });
 }
 
 /**

@@ -15,7 +15,7 @@ const KEY = "trunkline.oidc";
  * @property {string} verifier
  * @property {string} tokenEndpoint
  * @property {string} clientId
- * @property {string} fragment Where the user was.
+ * @property {string} fragment The view that the user was at.
  */
 
 const redirectUri = () => new URL("./", document.baseURI).href;

@@ -3,7 +3,9 @@
 import { Button, Empty, ErrorState, Loading } from "./components/basics.js";
 import { Dialog } from "./components/dialog.js";
 import { Icon } from "./components/icons.js";
+import { plural } from "./format.js";
 import { href, navigate, route, routePath } from "./router.js";
+import { waitingApprovals } from "./store/approvals.js";
 import { hasCredential } from "./store/credentials.js";
 import { session, signOut } from "./store/session.js";
 import { chooseTheme, themeChoice } from "./store/theme.js";
@@ -17,6 +19,7 @@ import { VIEWS, findView, loadView } from "./views.js";
 
 const HOME = "mesh";
 const SEQUENCE_MS = 1200;
+const MOST_COUNTED = 99;
 
 /** @returns {View[]} */
 function navigation() {
@@ -66,7 +69,7 @@ function Sidebar({ onHelp }) {
         ${navigation().map(
           (view) => html`<li key=${view.path}>
             <a class="nav-link" href=${href([view.path])} aria-current=${view.path === current ? "page" : undefined}>
-              <${Icon} name=${view.icon} />${view.title}
+              <${Icon} name=${view.icon} /><span class="grow">${view.title}</span>${view.path === "approvals" && html`<${WaitingCount} />`}
             </a>
           </li>`,
         )}
@@ -85,6 +88,11 @@ function Sidebar({ onHelp }) {
       <div class="muted small">Version ${who?.version}</div>
     </div>
   </aside>`;
+}
+
+function WaitingCount() {
+  const { length } = waitingApprovals.value;
+  return length > 0 && html`<span class="count nav-count"><span aria-hidden="true">${length > MOST_COUNTED ? `${MOST_COUNTED}+` : length}</span><span class="visually-hidden">${plural(length, "call")} to decide</span></span>`;
 }
 
 function ThemeSwitch() {
@@ -170,7 +178,7 @@ function Guarded({ children }) {
 /** @param {() => void} onHelp */
 function useShortcuts(onHelp) {
   useEffect(() => {
-    // When `g` was pressed.
+    // The time at which `g` was pressed.
     let startedMs = -Infinity;
     /** @param {KeyboardEvent} event */
     const onKeyDown = (event) => {

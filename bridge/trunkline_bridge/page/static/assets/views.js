@@ -12,7 +12,7 @@
  * @property {string} [styles] Name of its style sheet in `styles/views`; views of a subject share one.
  * @property {string} [icon] A view with an icon is in the navigation.
  * @property {string} [key] Shortcut, after `g`.
- * @property {(session: import("./store/session.js").Session) => boolean} [isFor] Who sees it; without it, everyone.
+ * @property {(session: import("./store/session.js").Session) => boolean} [isFor] True for the sessions that see it; without it, all do.
  */
 
 /** @type {View[]} */

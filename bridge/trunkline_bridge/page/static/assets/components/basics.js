@@ -66,7 +66,7 @@ export function StateBadge({ state }) {
 }
 
 /**
- * How long ago something was, with the full time in its title.
+ * The age of a time, with the full time in its title.
  * @param {{value: string | undefined | null}} props
  */
 export function Time({ value }) {
@@ -76,7 +76,7 @@ export function Time({ value }) {
 }
 
 /**
- * How long something took, or has taken so far.
+ * The duration of something, so far if it goes on.
  * @param {{from: string | undefined | null, to?: string | null}} props
  */
 export function Elapsed({ from, to }) {
@@ -123,7 +123,7 @@ export function Loading({ label = "Loading" }) {
 }
 
 /**
- * What a view shows when there is nothing yet: it says what would be here and how it comes.
+ * The content of a view that has nothing yet: it names what will be here, and how it comes.
  * @param {{title: string, children?: Children, icon?: string}} props
  */
 export function Empty({ title, children, icon }) {

@@ -5,7 +5,7 @@ import { Field } from "./fields.js";
 
 /**
  * @typedef {Record<string, any>} Schema
- * @typedef {Record<string, string | boolean>} FormValues What was typed, by property.
+ * @typedef {Record<string, string | boolean>} FormValues The typed texts and the checked boxes, by property.
  */
 
 /** @param {Schema} schema */
@@ -45,6 +45,16 @@ export function startValues(schema) {
 }
 
 /**
+ * Returns false if a value is no object or array where the schema wants one.
+ * @param {unknown} value
+ * @param {unknown} type
+ */
+function hasType(value, type) {
+  if (type === "array") return Array.isArray(value);
+  return type !== "object" || (typeof value === "object" && value !== null && !Array.isArray(value));
+}
+
+/**
  * Returns the object that a form stands for, or what is wrong with it by property. The bridge checks the whole schema.
  * @param {Schema} schema
  * @param {FormValues} values
@@ -71,6 +81,7 @@ export function readForm(schema, values) {
     } else if (kind === "json") {
       try {
         object[name] = JSON.parse(String(value));
+        if (!hasType(object[name], each.type)) problems[name] = `This must be ${each.type === "array" ? "an array" : "an object"}.`;
       } catch (error) {
         problems[name] = `This must be JSON: ${/** @type {Error} */ (error).message}`;
       }

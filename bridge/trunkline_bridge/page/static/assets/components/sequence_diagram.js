@@ -5,7 +5,7 @@ import { html } from "../vendor/preact.js";
 /**
  * @typedef {object} SequenceArrow
  * @property {string} to
- * @property {string} state What became of it; styles know `ok`, `error`, `info`, `warn` and `neutral` by `tone`.
+ * @property {string} state The outcome of its deliveries; styles know `ok`, `error`, `info`, `warn` and `neutral` by `tone`.
  * @property {import("../format.js").Tone} tone
  *
  * @typedef {object} SequenceMessage

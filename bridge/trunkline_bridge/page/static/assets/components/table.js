@@ -91,6 +91,17 @@ export function Table({ columns, rows, rowKey, label, onEnd, footer, selected, r
     [rowHeight],
   );
 
+  // The chosen row comes into sight, for example while one travels through a task. It does not take the focus.
+  useEffect(() => {
+    const element = scroller.current;
+    const index = selected ? rows.findIndex((row) => rowKey(row) === selected) : -1;
+    if (!element || index < 0) return;
+    const head = /** @type {HTMLElement} */ (element.querySelector(".table-head")).offsetHeight;
+    const top = index * rowHeight;
+    const isInSight = top >= element.scrollTop && top + rowHeight + head <= element.scrollTop + element.clientHeight;
+    if (!isInSight) element.scrollTop = Math.max(0, top - (element.clientHeight - rowHeight) / 2);
+  }, [selected]);
+
   /** @param {KeyboardEvent} event */
   const onKeyDown = (event) => {
     const from = /** @type {HTMLElement} */ (event.target);

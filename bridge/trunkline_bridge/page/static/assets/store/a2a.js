@@ -4,12 +4,6 @@ import { BRIDGE, request } from "../api.js";
 import { ClientFactory, ClientFactoryOptions, DefaultAgentCardResolver, JsonRpcTransportFactory } from "../vendor/a2a.js";
 import "./a2a_bytes.js";
 
-// Exactly one answer for each turn, and a message that is sent again attaches to its task.
-const EXTENSIONS = ["plain", "resume"].map((name) => `https://trunkline.dev/a2a/extensions/${name}/v1`);
-
-/** The options of each request. */
-export const PLAIN = { serviceParameters: { "A2A-Extensions": EXTENSIONS.join(",") } };
-
 /** @type {typeof fetch} */
 const fetchImpl = (url, init = {}) =>
   request(/** @type {string | URL} */ (url), { ...init, headers: Object.fromEntries(new Headers(init.headers)) });

@@ -2,7 +2,6 @@
 
 import { ApiError } from "../api.js";
 import { signal } from "../vendor/preact.js";
-import { PLAIN, openClient } from "./a2a.js";
 import { applyEvent, isOver, readMessage, readTask } from "./chat_task.js";
 import { batchByFrame } from "./hooks.js";
 import { forgetPending, keepPending, readPending } from "./pending_message.js";
@@ -20,6 +19,8 @@ import { forgetPending, keepPending, readPending } from "./pending_message.js";
  * @property {any} [unsent] The message that the bridge did not accept.
  */
 
+// Exactly one answer for each turn, and a message that is sent again attaches to its task.
+const EXTENSIONS = ["plain", "resume"].map((name) => `https://trunkline.dev/a2a/extensions/${name}/v1`);
 const USER = 1;
 const INPUT_REQUIRED = 6;
 const AUTH_REQUIRED = 8;
@@ -38,6 +39,17 @@ function writeMessage(text, files) {
   if (text || !files.length) parts.unshift(/** @type {any} */ ({ ...base, content: { $case: "text", value: text } }));
   const ids = { messageId: crypto.randomUUID(), contextId: "", taskId: "" };
   return { ...ids, role: USER, parts, metadata: undefined, extensions: [], referenceTaskIds: [] };
+}
+
+/**
+ * Loads the SDK, which is a large part of the page's script, and returns its client of an agent.
+ * @param {string} agent
+ */
+async function loadClient(agent) {
+  const sdk = await import("./a2a.js").catch(() => {
+    throw new ApiError("A part of the page could not be loaded from the bridge.");
+  });
+  return sdk.openClient(agent);
 }
 
 /** @param {number} state Of the SDK. */
@@ -84,7 +96,7 @@ export class Conversation {
 
   /** @returns {Promise<any>} */
   connect() {
-    this.client ??= openClient(this.agent).catch((error) => {
+    this.client ??= loadClient(this.agent).catch((error) => {
       this.client = null;
       throw error;
     });
@@ -130,7 +142,7 @@ export class Conversation {
 
   /** @param {AbortSignal} [signal] */
   options(signal = this.abort.signal) {
-    return { ...PLAIN, signal };
+    return { serviceParameters: { "A2A-Extensions": EXTENSIONS.join(",") }, signal };
   }
 
   /**

@@ -1,7 +1,7 @@
 /** The state of the mesh, from one stream that all views share. */
 
 import { followStream } from "../api.js";
-import { computed, effect, signal, useEffect } from "../vendor/preact.js";
+import { computed, effect, signal, useEffect, useRef } from "../vendor/preact.js";
 import { phase, session } from "./session.js";
 
 /**
@@ -15,6 +15,7 @@ import { phase, session } from "./session.js";
  *
  * @typedef {object} Agent
  * @property {string} name
+ * @property {string} [version]
  * @property {string} [description]
  * @property {{name: string, tags?: string[]}[]} [skills]
  * @property {string} [host]
@@ -42,7 +43,7 @@ import { phase, session } from "./session.js";
  * @property {Host[]} [hosts]
  * @property {Agent[]} [agents]
  * @property {ToolServer[]} [toolServers]
- * @property {{name: string, members?: string[]}[]} [rooms]
+ * @property {{name: string, members?: string[]}[] | null} [rooms] null: the caller may not see them.
  * @property {Edge[]} [edges]
  */
 
@@ -102,6 +103,22 @@ export function useMesh() {
     };
   }, []);
   return mesh.value;
+}
+
+/**
+ * Calls a function when another version of a workflow is published or chosen for new tasks: its agent's card says so.
+ * @param {() => void} onChange
+ * @param {string} [name] Only this workflow.
+ */
+export function useWorkflowChanges(onChange, name = "") {
+  const agents = useMesh()?.agents;
+  const versions = JSON.stringify(agents?.filter((agent) => agent.kind === "workflow" && (!name || agent.name === name)).map((agent) => [agent.name, agent.version, agent.description]));
+  const last = useRef(versions);
+  useEffect(() => {
+    // The first state of the mesh is no change.
+    if (last.current && versions !== last.current) onChange();
+    last.current = versions ?? last.current;
+  }, [versions]);
 }
 
 /** Returns the names of the agents that the caller sees, sorted. */

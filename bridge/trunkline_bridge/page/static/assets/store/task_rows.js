@@ -77,7 +77,7 @@ function mergePage(now, page) {
  */
 export function useTaskRows(filter) {
   const list = usePages("tasks", { ...filter, pageSize: PAGE_SIZE }, { member: "tasks", merge: mergePage });
-  const { rows, next, loading, error, loadMore, retry, reload, changeRows } = list;
+  const { rows, next, first, loading, error, loadMore, retry, reload, changeRows } = list;
   const status = useStream("tasks:watch", (events) => {
     const changes = events.filter((event) => event.type === "task").map((event) => event.data);
     // The watch has missed changes.
@@ -88,5 +88,5 @@ export function useTaskRows(filter) {
   useEffect(() => {
     if (!rows.length) loadMore();
   }, [rows.length, loadMore]);
-  return { rows, next, loading, error, status, loadMore, retry };
+  return { rows, next, first, loading, error, status, loadMore, retry };
 }

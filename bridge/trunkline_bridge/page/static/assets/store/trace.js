@@ -11,7 +11,7 @@ import { timeNs } from "../format.js";
  * @property {string} [kind]
  * @property {string} [service]
  * @property {string} startTime
- * @property {string} endTime
+ * @property {string} [endTime] Missing while it is open, and for good if its process was killed.
  * @property {boolean} [isError]
  * @property {string} [statusMessage]
  * @property {Record<string, any>} [attributes]
@@ -61,6 +61,21 @@ export function tokensOf(span) {
   return { input, output };
 }
 
+/** @param {Span} span The price of a model's reply, in millionths. */
+export function costOf(span) {
+  return Number(span.attributes?.["trunkline.cost_micros"] ?? 0);
+}
+
+/** @param {Span} span A stand-in for one that was lost with its process. */
+export function isLost(span) {
+  return span.attributes?.["trunkline.span.lost"] === true;
+}
+
+/** @param {Span} span It has begun, and its end is not known. */
+export function isOpen(span) {
+  return !span.endTime;
+}
+
 /**
  * Builds a trace from its spans.
  * @param {Span[]} spans
@@ -105,7 +120,7 @@ export function buildTrace(spans) {
       tokens.output += used.output;
       tokens.calls += 1;
     }
-    costMicros += Number(span.attributes?.["trunkline.cost_micros"] ?? 0);
+    costMicros += costOf(span);
     if (taskOf(span)) taskIds.add(taskOf(span));
   }
   return {
@@ -191,6 +206,7 @@ export function criticalMs(node) {
  * @property {number} totalMs
  * @property {number} criticalMs
  * @property {number} tokens
+ * @property {number} costMicros
  */
 
 /**
@@ -204,13 +220,14 @@ export function listOperations(trace) {
   for (const node of trace.order) {
     const { name, service = "" } = node.span;
     const key = `${service} ${name}`;
-    const operation = found.get(key) ?? { key, name, service, count: 0, errors: 0, totalMs: 0, criticalMs: 0, tokens: 0 };
+    const operation = found.get(key) ?? { key, name, service, count: 0, errors: 0, totalMs: 0, criticalMs: 0, tokens: 0, costMicros: 0 };
     const tokens = tokensOf(node.span);
     operation.count += 1;
     operation.errors += node.span.isError ? 1 : 0;
     operation.totalMs += node.end - node.start;
     operation.criticalMs += criticalMs(node);
     operation.tokens += tokens ? tokens.input + tokens.output : 0;
+    operation.costMicros += costOf(node.span);
     found.set(key, operation);
   }
   return [...found.values()].sort((a, b) => b.criticalMs - a.criticalMs || b.totalMs - a.totalMs);

@@ -37,11 +37,12 @@ const mergePage = (now, page) => ({ rows: mergeTraces(now.rows, page.rows), next
 /** Loads traces page by page, and keeps them current. */
 export function useTraceRows() {
   const list = usePages("traces", { pageSize: PAGE_SIZE }, { member: "traces", merge: mergePage });
-  const { rows, next, loading, error, loadMore, retry, reload, changeRows } = list;
+  const { rows, next, first, loading, error, loadMore, retry, reload, changeRows } = list;
   const status = useStream("traces:watch", (events) => {
     const changes = events.filter((event) => event.type === "trace").map((event) => event.data);
     if (changes.length) changeRows((now) => mergeTraces(now, changes));
-    if (events.some((event) => event.type === "reset")) void reload();
+    // Changes were missed before the watch began, or by it.
+    if (events.some((event) => event.type === "ready" || event.type === "reset")) void reload();
   });
-  return { rows, next, loading, error, status, loadMore, retry };
+  return { rows, next, first, loading, error, status, loadMore, retry };
 }

@@ -5,33 +5,19 @@ import { Select } from "../components/fields.js";
 import { JsonView } from "../components/json_view.js";
 import { plural } from "../format.js";
 import { changeQuery, href } from "../router.js";
-import { useStream } from "../store/hooks.js";
+import { approvalsStatus, hideAnswered, openApprovals, waitingApprovals } from "../store/approvals.js";
 import { mayCall } from "../store/session.js";
-import { html, useState } from "../vendor/preact.js";
+import { html } from "../vendor/preact.js";
 import { ApprovalForm } from "./task_parts.js";
 
-/**
- * @typedef {object} OpenApproval
- * @property {string} taskId
- * @property {string} contextId
- * @property {string} agent
- * @property {string} approvalId
- * @property {string} tool
- * @property {any} arguments
- * @property {string[]} path
- * @property {string} createdAt
- */
+/** @typedef {import("../store/approvals.js").OpenApproval} OpenApproval */
 
 /** @param {import("../views.js").ViewProps} props */
 export default function Approvals({ query }) {
-  const [open, setOpen] = useState(/** @type {{approvals: OpenApproval[], isIncomplete: boolean} | null} */ (null));
-  const [answered, setAnswered] = useState(/** @type {Set<string>} */ (new Set()));
-  const status = useStream("approvals:watch", (events) => {
-    const newest = events.filter((event) => event.type === "approvals").at(-1);
-    if (newest) setOpen(newest.data);
-  });
+  const open = openApprovals.value;
+  const status = approvalsStatus.value;
   const agent = query.get("agent") ?? "";
-  const all = (open?.approvals ?? []).filter((each) => !answered.has(each.approvalId));
+  const all = waitingApprovals.value;
   const shown = all.filter((each) => !agent || each.agent === agent);
   const agents = [...new Set([...all.map((each) => each.agent), ...(agent ? [agent] : [])])].sort();
   return html`<div class="view">
@@ -40,11 +26,12 @@ export default function Approvals({ query }) {
       <span class="muted small" role="status">${shown.length ? `${plural(shown.length, "call")} to decide` : ""}</span>
     <//>
     ${open?.isIncomplete && html`<p class="notice warn">Some hosts did not answer. Their approvals are missing here.</p>`}
-    ${!open && status.state !== "failed" && html`<${Loading} label="Loading approvals" />`}
+    ${!mayCall("GetTask") && html`<p class="notice">Your credentials do not allow reading tasks. It needs GetTask.</p>`}
+    ${!open && mayCall("GetTask") && status.state !== "failed" && html`<${Loading} label="Loading approvals" />`}
     ${!open && status.state === "failed" && html`<p class="notice error" role="alert">${status.error?.message}</p>`}
     ${open && !shown.length && html`<${Empty} icon="approvals" title="Nothing waits for a decision">A tool call that needs approval appears here at once, with its arguments.<//>`}
     <div class="approval-list">
-      ${shown.map((approval) => html`<${Waiting} key=${approval.approvalId} approval=${approval} onAnswered=${() => setAnswered((now) => new Set([...now, approval.approvalId]))} />`)}
+      ${shown.map((approval) => html`<${Waiting} key=${approval.approvalId} approval=${approval} onAnswered=${() => hideAnswered(approval.approvalId)} />`)}
     </div>
   </div>`;
 }

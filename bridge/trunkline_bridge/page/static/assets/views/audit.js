@@ -1,26 +1,17 @@
 /** The audit log: who did what, with which outcome. For operators. */
 
-import { Badge, Button, Empty, ErrorState, Loading, PageHeader, Time } from "../components/basics.js";
+import { Badge, Button, Empty, ErrorState, LiveStatus, Loading, PageHeader, Time } from "../components/basics.js";
 import { Dialog } from "../components/dialog.js";
 import { Search, Select } from "../components/fields.js";
 import { JsonView } from "../components/json_view.js";
 import { Table } from "../components/table.js";
 import { plural } from "../format.js";
 import { changeQuery, href } from "../router.js";
-import { usePages } from "../store/pages.js";
+import { useAuditRows } from "../store/audit_rows.js";
 import { session } from "../store/session.js";
 import { html, useMemo, useState } from "../vendor/preact.js";
 
-/**
- * @typedef {object} AuditRecord
- * @property {string} time
- * @property {string} process
- * @property {string} action
- * @property {string} outcome
- * @property {{kind?: string, account?: string, name?: string, address?: string}} actor
- * @property {Record<string, string>} object
- * @property {string} [trace_id]
- */
+/** @typedef {import("../store/audit_rows.js").AuditRecord} AuditRecord */
 
 const PERIODS = [
   { value: "15m", label: "Last 15 minutes" },
@@ -32,7 +23,6 @@ const PERIODS = [
 const PERIOD_MS = { "15m": 900_000, "1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000 };
 // Patterns of the actions that people look for; any other can be typed into the URL.
 const ACTIONS = ["caller.*", "message.*", "task.*", "approval.*", "envelope.*", "room.*", "workflow.*", "webhook.*", "file.*", "agent.*"];
-const PAGE_SIZE = 100;
 
 /** @param {import("../views.js").ViewProps} props */
 export default function Audit({ query }) {
@@ -48,10 +38,7 @@ function Log({ query }) {
   const since = useMemo(() => (PERIOD_MS[period] ? new Date(Date.now() - PERIOD_MS[period]).toISOString() : ""), [period]);
   const text = (/** @type {string} */ name) => query.get(name) ?? "";
   const filter = { account: text("account"), action: text("action"), outcome: text("outcome"), task: text("task") };
-  const list = usePages("audit", { ...filter, since, pageSize: PAGE_SIZE }, { member: "records", abortsOlder: true });
-  /** @type {AuditRecord[]} */
-  const rows = list.rows;
-  const { next, loading, error, loadMore, reload } = list;
+  const { rows, next, first, loading, error, status, loadMore, reload } = useAuditRows({ ...filter, since });
   const [opened, setOpened] = useState(/** @type {AuditRecord | null} */ (null));
   const isFiltered = Boolean(period || Object.values(filter).some(Boolean));
   const clear = () => changeQuery({ account: "", action: "", outcome: "", task: "", since: "" });
@@ -77,7 +64,7 @@ function Log({ query }) {
     { key: "address", title: "From", width: "120px", from: 1200, cell: (row) => row.actor?.address ?? "" },
   ];
   return html`<div class="view full">
-    <${PageHeader} title="Audit"><${Button} icon="refresh" busy=${loading} onClick=${reload}>Refresh<//><//>
+    <${PageHeader} title="Audit" after=${html`<${LiveStatus} status=${status} />`} />
     <div class="toolbar" role="search" aria-label="Audit log">
       <${Search} label="Account" value=${filter.account} onChange=${(/** @type {string} */ account) => changeQuery({ account })} />
       <${Select} label="Action" all="Any action" value=${filter.action} options=${actions} onChange=${(/** @type {string} */ action) => changeQuery({ action })} />
@@ -89,25 +76,16 @@ function Log({ query }) {
       <span class="muted small" role="status">${rows.length ? `${plural(rows.length, "record")}${next ? " loaded" : ""}` : ""}</span>
     </div>
     ${error && html`<${ErrorState} error=${error} onRetry=${reload} title="The audit log could not be read" />`}
-    ${rows.length > 0 && html`<${Table} label="Audit log" columns=${columns} rows=${rows} rowKey=${(/** @type {AuditRecord} */ row) => keyOf(row)} onEnd=${loadMore} footer=${loading && html`<${Loading} label="Loading more" />`} />`}
-    ${!rows.length && loading && html`<${Loading} label="Loading the audit log" />`}
-    ${!rows.length && !loading && !error && html`<${Empty} icon="audit" title=${isFiltered ? "No record matches" : "No records yet"} />`}
-    ${opened && html`<${Dialog} title=${opened.action} onClose=${() => setOpened(null)} wide><${JsonView} value=${opened} open=${3} /><//>`}
+    ${rows.length > 0 && html`<${Table} label="Audit log" columns=${columns} rows=${rows} rowKey=${(/** @type {AuditRecord} */ row) => row.id} onEnd=${loadMore} footer=${loading && html`<${Loading} label="Loading more" />`} />`}
+    ${!rows.length && loading && !first && html`<${Loading} label="Loading the audit log" />`}
+    ${!rows.length && (first || !loading) && !error && html`<${Empty} icon="audit" title=${isFiltered ? "No record matches" : "No records yet"} />`}
+    ${opened && html`<${Dialog} title=${opened.action} onClose=${() => setOpened(null)} wide><${JsonView} value=${withoutId(opened)} open=${3} /><//>`}
   </div>`;
 }
 
-/** @type {WeakMap<AuditRecord, string>} */
-const keys = new WeakMap();
-let lastKey = 0;
-
-/**
- * Records have no id, and two may have the same time.
- * @param {AuditRecord} record
- */
-function keyOf(record) {
-  const key = keys.get(record) ?? String((lastKey += 1));
-  keys.set(record, key);
-  return key;
+/** @param {AuditRecord} record */
+function withoutId({ id, ...record }) {
+  return record;
 }
 
 /** @param {{record: AuditRecord}} props */

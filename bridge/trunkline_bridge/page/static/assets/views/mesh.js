@@ -80,7 +80,7 @@ export default function Mesh({ query }) {
 }
 
 /**
- * What needs attention, in words.
+ * The problems of the mesh, in words.
  * @param {{graph: import("../store/mesh_graph.js").MeshGraphData, hosts: Host[]}} props
  */
 function Health({ graph, hosts }) {

@@ -4,11 +4,11 @@ import { postJson } from "../api.js";
 import { Button, Empty, ErrorState, Loading, Panel, Time } from "../components/basics.js";
 import { toast } from "../components/toasts.js";
 import { changeQuery, href } from "../router.js";
-import { asApiError, useJson } from "../store/hooks.js";
-import { useMesh } from "../store/mesh.js";
+import { asApiError } from "../store/hooks.js";
+import { meshStatus, useMesh } from "../store/mesh.js";
 import { MESSAGES, payloadText, useMessages } from "../store/messages.js";
 import { mayCall, session } from "../store/session.js";
-import { html, useEffect, useState } from "../vendor/preact.js";
+import { html, useState } from "../vendor/preact.js";
 import { Deliveries } from "./message_parts.js";
 import { SendDialog } from "./message_send.js";
 
@@ -16,14 +16,13 @@ import { SendDialog } from "./message_send.js";
 
 /** @param {{selected: string}} props */
 export function Rooms({ selected }) {
-  const { data, error, reload } = useJson(mayCall("ListRooms") ? `${MESSAGES}/rooms` : null);
-  const seen = JSON.stringify(useMesh()?.rooms ?? []);
-  useEffect(() => reload(), [seen]);
-  if (!mayCall("ListRooms")) return html`<${Empty} icon="messages" title="No rooms to see">Your credentials do not permit listing rooms.<//>`;
-  if (error) return html`<${ErrorState} error=${error} onRetry=${reload} title="The rooms could not be loaded" />`;
-  if (!data) return html`<${Loading} label="Loading rooms" />`;
+  const mesh = useMesh();
+  const { error } = meshStatus.value;
+  if (!mesh && error) return html`<${ErrorState} error=${error} title="The rooms could not be loaded" />`;
+  if (!mesh) return html`<${Loading} label="Loading rooms" />`;
+  if (!mesh.rooms) return html`<${Empty} icon="messages" title="No rooms to see">Your credentials do not permit listing rooms.<//>`;
   /** @type {Room[]} */
-  const rooms = data.rooms ?? [];
+  const rooms = mesh.rooms;
   const room = rooms.find((each) => each.name === selected) ?? (selected ? { name: selected } : rooms[0]);
   return html`<div class="room-split">
     <div class="stack">
@@ -34,9 +33,9 @@ export function Rooms({ selected }) {
             )}</ul>`
           : html`<${Empty} title="No rooms yet">A room exists from its first member on.<//>`}
       <//>
-      ${mayCall("JoinRoom") && html`<${NewRoom} onDone=${reload} />`}
+      ${mayCall("JoinRoom") && html`<${NewRoom} />`}
     </div>
-    ${room && html`<${RoomPanel} key=${room.name} room=${room} onChanged=${reload} />`}
+    ${room && html`<${RoomPanel} key=${room.name} room=${room} />`}
   </div>`;
 }
 
@@ -55,15 +54,13 @@ async function changeMember(room, action, member) {
   }
 }
 
-/** @param {{onDone: () => void}} props */
-function NewRoom({ onDone }) {
+function NewRoom() {
   const [name, setName] = useState("");
   const join = async (/** @type {Event} */ event) => {
     event.preventDefault();
     if (!name.trim() || !(await changeMember(name.trim(), "join", ""))) return;
     changeQuery({ room: name.trim() });
     setName("");
-    onDone();
   };
   return html`<form class="row" onSubmit=${join}>
     <input class="input grow" aria-label="Name of a room to join" placeholder="Name of a room" autocomplete="off" value=${name} onInput=${(/** @type {any} */ event) => setName(event.target.value)} />
@@ -71,16 +68,14 @@ function NewRoom({ onDone }) {
   </form>`;
 }
 
-/** @param {{room: Room, onChanged: () => void}} props */
-function RoomPanel({ room, onChanged }) {
+/** @param {{room: Room}} props */
+function RoomPanel({ room }) {
   const messages = useMessages(mayCall("ListEnvelopes") ? { room: room.name } : null);
   const [sending, setSending] = useState(false);
   const [member, setMember] = useState("");
   const members = room.members ?? [];
   const self = `user:${session.value?.user}`;
-  const change = async (/** @type {"join" | "leave"} */ action, /** @type {string} */ who) => {
-    if (await changeMember(room.name, action, who)) onChanged();
-  };
+  const change = (/** @type {"join" | "leave"} */ action, /** @type {string} */ who) => changeMember(room.name, action, who);
   const add = async (/** @type {Event} */ event) => {
     event.preventDefault();
     await change("join", member.trim());

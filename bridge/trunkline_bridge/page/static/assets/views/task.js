@@ -14,6 +14,7 @@ import { mayCall } from "../store/session.js";
 import { messageText } from "../store/task_events.js";
 import { useTask } from "../store/task.js";
 import { html, useEffect, useState } from "../vendor/preact.js";
+import { TaskLinks } from "./task_links.js";
 import { Approvals, Artifacts, ChildTree, Plans, ToolCalls } from "./task_parts.js";
 import { Timeline } from "./task_timeline.js";
 
@@ -61,7 +62,7 @@ export default function Task({ params, query }) {
       back=${{ href: href(["tasks"]), label: "Tasks" }}
       after=${html`<${StateBadge} state=${task.status?.state} />${isPaused && html`<${Badge} tone="warn">paused<//>`}`}
     >
-      <a class="button plain" href=${href(["tasks", id, "trace"])}>Trace</a>
+      <${TaskLinks} id=${id} without="task" agent=${snapshot.agent} isChild=${Boolean(snapshot.parent?.taskId)} />
       ${!hasEnded(current?.task.status?.state) && html`<${Actions} id=${id} canPause=${isWorkflow} isPaused=${isPaused} onDone=${reload} />`}
     <//>
     ${error && html`<${ErrorState} error=${error} onRetry=${reload} />`}

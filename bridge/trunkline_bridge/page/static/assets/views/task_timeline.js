@@ -21,8 +21,10 @@ export function Timeline({ entries, version, at, taskId, createdAt, status }) {
   const [text, setText] = useState("");
   const start = timeMs(entries[0]?.time ?? createdAt);
   const rows = useMemo(() => {
-    const words = text.toLowerCase();
-    return words ? entries.filter((entry) => `${entry.title} ${entry.detail} ${entry.agent}`.toLowerCase().includes(words)) : [...entries];
+    const words = text.trim().toLowerCase();
+    if (!words) return [...entries];
+    const sequence = /^\d+$/.test(words) ? Number(words) : 0;
+    return entries.filter((entry) => (entry.first <= sequence && sequence <= entry.last) || `${entry.title} ${entry.detail} ${entry.agent}`.toLowerCase().includes(words));
   }, [version, text, entries]);
   const chosen = at ? entries.find((entry) => entry.first <= at && at <= entry.last) : undefined;
   const columns = useMemo(() => makeColumns(start, taskId), [start, taskId]);
@@ -30,7 +32,7 @@ export function Timeline({ entries, version, at, taskId, createdAt, status }) {
     title="Timeline"
     flush
     class="timeline"
-    actions=${html`<input class="input timeline-search" type="search" placeholder="Find an event" aria-label="Find an event" value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} />`}
+    actions=${html`<input class="input timeline-search" type="search" placeholder="Find text or sequence" aria-label="Find an event by its text or sequence" value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} />`}
   >
     ${rows.length
       ? html`<${Table}

@@ -61,7 +61,7 @@ export default function Tasks({ query }) {
     contextId: query.get("contextId") ?? "",
     since,
   };
-  const { rows, next, loading, error, status, loadMore, retry } = useTaskRows(filter);
+  const { rows, next, first, loading, error, status, loadMore, retry } = useTaskRows(filter);
   const agents = useAgents();
   const isFiltered = Boolean(filter.agent || filter.state || filter.text || filter.contextId || period);
   const clear = () => changeQuery({ agent: "", state: "", text: "", contextId: "", since: "" });
@@ -78,6 +78,7 @@ export default function Tasks({ query }) {
       <span class="grow"></span>
       <span class="muted small" role="status">${rows.length ? `${plural(rows.length, "task")}${next ? " loaded" : ""}` : ""}</span>
     </div>
+    ${first?.isIncomplete && html`<p class="notice warn">Some hosts did not answer. Their tasks are missing here.</p>`}
     ${error && html`<${ErrorState} error=${error} onRetry=${retry} title="The tasks could not be loaded" />`}
     ${rows.length
       ? html`<${Table}

@@ -1,16 +1,51 @@
 /** One trace, or the traces of a task: a waterfall with the critical path, and what its operations took. */
 
-import { Badge, Button, CopyButton, Empty, ErrorState, Facts, Id, Loading, PageHeader, Time } from "../components/basics.js";
+import { Badge, Button, CopyButton, Empty, ErrorState, Facts, Id, LiveStatus, Loading, PageHeader, Time } from "../components/basics.js";
 import { Search } from "../components/fields.js";
 import { Tabs } from "../components/tabs.js";
 import { cost, count, duration, plural } from "../format.js";
 import { changeQuery, href } from "../router.js";
-import { useJson } from "../store/hooks.js";
-import { buildTrace, taskOf } from "../store/trace.js";
-import { html, useMemo } from "../vendor/preact.js";
+import { useJson, useStream } from "../store/hooks.js";
+import { buildTrace, isLost, taskOf } from "../store/trace.js";
+import { html, useEffect, useMemo, useRef } from "../vendor/preact.js";
 import { OperationTable } from "./trace_operations.js";
+import { TaskLinks } from "./task_links.js";
 import { SpanDetails } from "./trace_span.js";
 import { Waterfall } from "./trace_waterfall.js";
+
+/**
+ * Reads a trace again when more of its spans have arrived.
+ * @param {import("../store/trace.js").Trace | null} trace
+ * @param {string} id Of the trace, or of a task in it.
+ * @param {boolean} loading
+ * @param {() => void} reload
+ */
+function useTraceChanges(trace, id, loading, reload) {
+  const changed = useRef(false);
+  const status = useStream("traces:watch", (events) => {
+    const known = new Set(trace?.order.map((node) => node.span.traceId));
+    const isMine = (/** @type {any} */ row) => row.traceId === id || known.has(row.traceId) || (row.taskIds ?? []).includes(id);
+    changed.current ||= events.some((event) => event.type === "ready" || event.type === "reset" || (event.type === "trace" && isMine(event.data)));
+    if (changed.current && !loading) {
+      changed.current = false;
+      reload();
+    }
+  });
+  useEffect(() => {
+    if (loading || !changed.current) return;
+    changed.current = false;
+    reload();
+  }, [loading]);
+  return status;
+}
+
+/** @param {import("../store/trace.js").Trace} trace */
+function missingSpans(trace) {
+  const lost = trace.order.filter((node) => isLost(node.span)).length;
+  return lost
+    ? `${plural(lost, "span")} of this trace ${lost === 1 ? "was" : "were"} lost: the process that worked on ${lost === 1 ? "it" : "them"} was killed before it could report. What is below a lost span is in its place.`
+    : `This trace has ${count(trace.order.length)} spans. The mesh keeps no more of one trace and has dropped the others.`;
+}
 
 /** @param {import("../views.js").ViewProps} props */
 export default function TraceView({ params, query }) {
@@ -18,8 +53,9 @@ export default function TraceView({ params, query }) {
   const path = taskId ? `tasks/${encodeURIComponent(taskId)}/trace` : `traces/${encodeURIComponent(params.id ?? "")}`;
   const { data, error, loading, reload } = useJson(path);
   const trace = useMemo(() => (data ? buildTrace(data.spans ?? []) : null), [data]);
+  const status = useTraceChanges(trace, taskId || (params.id ?? ""), loading, reload);
   const rootTask = taskId || trace?.taskIds[0] || "";
-  // Prices are known to the task, not to its spans.
+  // Models that an agent calls by a client of its own have no spans; their price is that of the task.
   const { data: task } = useJson(trace && rootTask && !trace.costMicros ? `tasks/${encodeURIComponent(rootTask)}` : null);
   const back = taskId ? { href: href(["tasks", taskId]), label: "Task" } : { href: href(["traces"]), label: "Traces" };
 
@@ -46,11 +82,10 @@ export default function TraceView({ params, query }) {
     <${PageHeader}
       title=${root?.span.name ?? "Trace"}
       back=${back}
-      after=${trace.errors > 0 && html`<${Badge} tone="error">${plural(trace.errors, "error")}<//>`}
+      after=${html`${trace.errors > 0 && html`<${Badge} tone="error">${plural(trace.errors, "error")}<//>`}${data.isIncomplete && html`<${Badge} tone="warn">incomplete<//>`}<${LiveStatus} status=${status} />`}
     >
-      ${!taskId && rootTask && html`<a class="button plain" href=${href(["tasks", rootTask])}>Task</a>`}
+      ${rootTask && html`<${TaskLinks} id=${rootTask} without="trace" />`}
       <${CopyButton} text=${() => JSON.stringify(data, null, 2)} what="the spans as JSON">JSON<//>
-      <${Button} icon="refresh" busy=${loading} onClick=${reload}>Reload<//>
     <//>
     <${Facts}
       items=${[
@@ -60,10 +95,11 @@ export default function TraceView({ params, query }) {
         ["Services", html`<div class="truncate" title=${trace.services.join(", ")}>${trace.services.length > 2 ? `${count(trace.services.length)}: ` : ""}${trace.services.join(", ")}</div>`],
         calls > 0 && ["Model calls", count(calls)],
         input + output > 0 && ["Tokens in, out", `${count(input)}, ${count(output)}`],
-        costMicros > 0 && ["Cost", cost(costMicros)],
+        costMicros > 0 && [trace.costMicros ? "Cost" : "Cost of the task", cost(costMicros)],
         [traceIds.length === 1 ? "Trace" : "Traces", html`${traceIds.map((id) => html`<${Id} key=${id} value=${id} />`)}`],
       ]}
     />
+    ${data.isIncomplete && html`<p class="notice warn">${missingSpans(trace)}</p>`}
     ${trace.roots.some((node) => node.isOrphan) &&
     html`<p class="notice warn">Some spans have parents that were not received: they may still arrive, or belong to a caller with a tracing backend of its own.</p>`}
     <${Tabs} label="Views of the trace" tabs=${tabs} selected=${tab} onSelect=${(/** @type {string} */ id) => changeQuery({ tab: id === "waterfall" ? "" : id })}>

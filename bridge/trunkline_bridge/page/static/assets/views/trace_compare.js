@@ -1,7 +1,7 @@
 /** Two traces beside each other: what became slower, what is new. */
 
 import { Button, ErrorState, Loading, PageHeader, Panel } from "../components/basics.js";
-import { count, duration, fullTime, plural, timeMs } from "../format.js";
+import { cost, count, duration, fullTime, plural, timeMs } from "../format.js";
 import { href, navigate } from "../router.js";
 import { useJson } from "../store/hooks.js";
 import { buildTrace } from "../store/trace.js";
@@ -49,7 +49,7 @@ function Side({ name, id, trace, longest }) {
   return html`<${Panel} title=${html`${name}: <a href=${href(["traces", id])}>${trace.roots[0]?.span.name ?? id}</a>`}>
     <div class="stack">
       <p class="muted small">${fullTime(timeMs(trace.startTime))}</p>
-      <p>${duration(trace.length)} · ${plural(trace.order.length, "span")} · ${plural(trace.errors, "error")}${tokens > 0 && ` · ${count(tokens)} tokens`}</p>
+      <p>${duration(trace.length)} · ${plural(trace.order.length, "span")} · ${plural(trace.errors, "error")}${tokens > 0 && ` · ${count(tokens)} tokens`}${trace.costMicros > 0 && ` · ${cost(trace.costMicros)}`}</p>
       <div class="mini-waterfall" role="img" aria-label=${`Critical path of ${name}: ${duration(trace.length)}`}>
         ${bars.map((node) => html`<div class="mini-row" key=${node.span.spanId}>${node.critical.map(({ from, to }) => html`<span key=${from} class="bar-critical" style=${{ left: `${(100 * from) / longest}%`, width: `${(100 * (to - from)) / longest}%` }}></span>`)}</div>`)}
       </div>

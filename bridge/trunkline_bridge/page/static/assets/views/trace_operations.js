@@ -1,7 +1,7 @@
 /** The operations of a trace, and those of two traces beside each other. */
 
 import { Table } from "../components/table.js";
-import { count, duration } from "../format.js";
+import { cost, count, duration } from "../format.js";
 import { href, route } from "../router.js";
 import { compareTraces, listOperations } from "../store/trace.js";
 import { html, useMemo } from "../vendor/preact.js";
@@ -24,6 +24,7 @@ const COLUMNS = [
   { key: "count", title: "Spans", width: "60px", from: 420, align: "end", cell: (row) => count(row.count) },
   { key: "errors", title: "Errors", width: "60px", from: 520, align: "end", cell: (row) => (row.errors ? html`<span class="error-text">${count(row.errors)}</span>` : html`<span class="muted">–</span>`) },
   { key: "tokens", title: "Tokens", width: "80px", from: 900, align: "end", cell: (row) => (row.tokens ? count(row.tokens) : html`<span class="muted">–</span>`) },
+  { key: "cost", title: "Cost", width: "80px", from: 900, align: "end", cell: (row) => (row.costMicros ? cost(row.costMicros) : html`<span class="muted">–</span>`) },
   { key: "total", title: "Total", width: "80px", from: 620, align: "end", cell: (row) => duration(row.totalMs) },
   { key: "critical", title: "Critical path", width: "90px", align: "end", cell: (row) => (row.criticalMs ? duration(row.criticalMs) : html`<span class="muted">–</span>`) },
 ];

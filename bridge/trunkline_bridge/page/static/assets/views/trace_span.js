@@ -2,9 +2,9 @@
 
 import { Badge, Button, Facts, Id, Panel } from "../components/basics.js";
 import { JsonView } from "../components/json_view.js";
-import { count, duration, enumName, fullTime, timeMs } from "../format.js";
+import { cost, count, duration, enumName, fullTime, timeMs } from "../format.js";
 import { changeQuery, href } from "../router.js";
-import { criticalMs, tokensOf } from "../store/trace.js";
+import { costOf, criticalMs, isLost, isOpen, tokensOf } from "../store/trace.js";
 import { html } from "../vendor/preact.js";
 
 /**
@@ -25,16 +25,18 @@ export function SpanDetails({ node, trace, taskId }) {
       ${span.isError && html`<div class="notice error">${span.statusMessage || "The operation failed."}</div>`}
       <${Facts}
         items=${[
-          ["Duration", duration(length)],
+          ["Duration", isOpen(span) ? html`<span class="muted">not ended</span>` : duration(length)],
           ["Own time", duration(ownMs)],
           ["On the critical path", criticalMs(node) ? duration(criticalMs(node)) : "not on it"],
           ["Starts after", duration(node.start)],
           ["Service", span.service],
           ["Kind", enumName(span.kind, "SPAN_KIND_")],
           tokens && ["Tokens in, out", `${count(tokens.input)}, ${count(tokens.output)}`],
+          costOf(span) > 0 && ["Cost", cost(costOf(span))],
           taskId && ["Task", html`<${Id} value=${taskId} link=${href(["tasks", taskId])} />`],
           ["Span", html`<${Id} value=${span.spanId} />`],
           node.parent && ["Parent", html`<button type="button" class="link truncate" onClick=${() => changeQuery({ span: node.parent?.span.spanId })}>${node.parent.span.name}</button>`],
+          isLost(span) && ["State", html`<${Badge} tone="warn">lost with its process<//>`],
           node.isOrphan && ["Parent", html`<${Badge} tone="warn">not received<//>`],
         ]}
       />

@@ -3,9 +3,9 @@
 import { Button, Empty } from "../components/basics.js";
 import { Icon } from "../components/icons.js";
 import { Table } from "../components/table.js";
-import { duration } from "../format.js";
+import { cost, duration, plural } from "../format.js";
 import { changeQuery, href, route } from "../router.js";
-import { criticalMs, taskOf, tokensOf } from "../store/trace.js";
+import { costOf, criticalMs, isLost, isOpen as hasNoEnd, taskOf, tokensOf } from "../store/trace.js";
 import { html, useMemo, useState } from "../vendor/preact.js";
 
 /**
@@ -108,6 +108,9 @@ function visibleRows(trace, closed, { text, onlyErrors, onlyCritical }) {
   });
 }
 
+/** @type {import("../components/table.js").Column<SpanNode>} */
+const COST = { key: "cost", title: "Cost", width: "70px", from: 1200, align: "end", cell: (node) => costOf(node.span) > 0 && html`<span class="small muted">${cost(costOf(node.span))}</span>` };
+
 /** @param {string} spanId */
 function linkTo(spanId) {
   const { segments, query } = route.value;
@@ -133,11 +136,12 @@ function makeColumns(trace, colors, closed, toggle, isFiltered) {
         const isOpen = isFiltered || !closed.has(node.span.spanId);
         return html`<div class="span-name" style=${{ paddingInlineStart: `${Math.min(node.depth, MOST_INDENT) * INDENT}px` }}>
           ${node.children.length
-            ? html`<button type="button" class="tree-toggle small" aria-expanded=${String(isOpen)} aria-label=${`${node.below} spans below ${node.span.name}`} disabled=${isFiltered} onClick=${() => toggle(node.span.spanId)}><${Icon} name="chevron" size=${10} /></button>`
+            ? html`<button type="button" class="tree-toggle small" aria-expanded=${String(isOpen)} aria-label=${`${plural(node.below, "span")} below ${node.span.name}`} disabled=${isFiltered} onClick=${() => toggle(node.span.spanId)}><${Icon} name="chevron" size=${10} /></button>`
             : html`<span class="tree-gap"></span>`}
           <span class="span-icon color-${colors.get(node.span.service ?? "") ?? 0}"><${Icon} name=${spanIcon(node)} size=${13} /></span>
           <a class="row-link truncate" href=${linkTo(node.span.spanId)} title=${node.span.name}>${node.span.name}</a>
           ${node.span.isError && html`<span class="error-text small">error</span>`}
+          ${isLost(node.span) ? html`<span class="warn-text small">lost</span>` : hasNoEnd(node.span) && html`<span class="muted small">not ended</span>`}
           ${!isOpen && html`<span class="count">${node.below}</span>`}
         </div>`;
       },
@@ -149,7 +153,7 @@ function makeColumns(trace, colors, closed, toggle, isFiltered) {
       width: "minmax(100px, 3fr)",
       cell: (node) => html`<${Bar} node=${node} length=${length} color=${colors.get(node.span.service ?? "") ?? 0} />`,
     },
-    { key: "length", title: "Duration", width: "70px", from: 560, align: "end", cell: (node) => html`<span class="small">${duration(node.end - node.start)}</span>` },
+    { key: "length", title: "Duration", width: "70px", from: 560, align: "end", cell: (node) => html`<span class="small">${hasNoEnd(node.span) ? "–" : duration(node.end - node.start)}</span>` },
     {
       key: "tokens",
       title: "Tokens",
@@ -161,6 +165,7 @@ function makeColumns(trace, colors, closed, toggle, isFiltered) {
         return tokens && html`<span class="small muted" title=${`${tokens.input} in, ${tokens.output} out`}>${tokens.input + tokens.output}</span>`;
       },
     },
+    ...(trace.costMicros ? [COST] : []),
   ];
 }
 
@@ -170,7 +175,7 @@ function Bar({ node, length, color }) {
   const percent = (ms) => `${(100 * ms) / length}%`;
   const onPath = criticalMs(node);
   const title = `${duration(node.end - node.start)}, starts after ${duration(node.start)}${onPath ? `, ${duration(onPath)} on the critical path` : ""}`;
-  return html`<div class="bar" title=${title}>
+  return html`<div class="bar" role="img" aria-label=${title} title=${title}>
     <span class="bar-span color-${color} ${node.span.isError ? "failed" : ""}" style=${{ left: percent(node.start), width: percent(node.end - node.start) }}></span>
     ${node.critical.map(({ from, to }) => html`<span key=${from} class="bar-critical" style=${{ left: percent(from), width: percent(to - from) }}></span>`)}
   </div>`;

@@ -21,7 +21,7 @@ export default function Traces({ query }) {
   const text = query.get("text") ?? "";
   const onlyErrors = query.get("errors") === "1";
   const withPage = query.get("page") === "1";
-  const { rows, next, loading, error, status, loadMore, retry } = useTraceRows();
+  const { rows, next, first, loading, error, status, loadMore, retry } = useTraceRows();
   const [chosen, setChosen] = useState(/** @type {string[]} */ ([]));
   const shown = useMemo(() => {
     const words = text.toLowerCase();
@@ -50,7 +50,7 @@ export default function Traces({ query }) {
     ${error && html`<${ErrorState} error=${error} onRetry=${retry} title="The traces could not be loaded" />`}
     ${shown.length
       ? html`<${Table} label="Traces" columns=${columns} rows=${shown} rowKey=${(/** @type {TraceRow} */ row) => row.traceId} onEnd=${loadMore} footer=${loading && html`<${Loading} label="Loading more" />`} />`
-      : loading
+      : loading && !first
         ? html`<${Loading} label="Loading traces" />`
         : !error && html`<${Empty} icon="traces" title=${rows.length ? "No trace matches" : "No traces yet"}>
             ${next ? html`<button type="button" class="link" onClick=${loadMore}>Look further back</button>` : "Every request to the mesh leaves one trace."}

@@ -1,35 +1,19 @@
-/** Webhooks: what is delivered, what fails, and sending it again. */
+/** Webhooks: their deliveries and failures, and sending them again. */
 
 import { postJson } from "../api.js";
-import { Badge, Button, Empty, ErrorState, Facts, Id, Loading, PageHeader, Time } from "../components/basics.js";
+import { Badge, Button, Empty, ErrorState, Facts, Id, LiveStatus, Loading, PageHeader, Time } from "../components/basics.js";
 import { Dialog } from "../components/dialog.js";
 import { Select } from "../components/fields.js";
 import { Table } from "../components/table.js";
 import { toast } from "../components/toasts.js";
 import { plural } from "../format.js";
 import { changeQuery, href } from "../router.js";
-import { asApiError, useStream } from "../store/hooks.js";
-import { usePages } from "../store/pages.js";
+import { asApiError } from "../store/hooks.js";
 import { mayCall } from "../store/session.js";
-import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { useWebhooks } from "../store/webhook_rows.js";
+import { html, useState } from "../vendor/preact.js";
 
-/**
- * @typedef {object} Webhook
- * @property {string} id
- * @property {string} taskId
- * @property {string} configId
- * @property {string} url
- * @property {string} agent
- * @property {string} account
- * @property {string} version
- * @property {string} state
- * @property {string} sentEventId
- * @property {number} attempts
- * @property {string} lastError
- * @property {string | null} createdAt
- * @property {string | null} failingSince
- * @property {string | null} nextAttemptAt
- */
+/** @typedef {import("../store/webhook_rows.js").Webhook} Webhook */
 
 /** @type {Record<string, [import("../format.js").Tone, string]>} */
 const STATES = {
@@ -39,7 +23,6 @@ const STATES = {
   dead: ["error", "Given up. Send it again when the receiver works."],
   done: ["ok", "The task has ended and everything is sent."],
 };
-const REFRESH_MS = 1000;
 
 /** @type {import("../components/table.js").Column<Webhook>[]} */
 const COLUMNS = [
@@ -67,15 +50,10 @@ function State({ state }) {
 export default function Webhooks({ query }) {
   const state = query.get("state") ?? "";
   const taskId = query.get("taskId") ?? "";
-  const list = usePages("webhooks", { state, taskId }, { member: "webhooks", abortsOlder: true });
-  /** @type {Webhook[]} */
-  const rows = list.rows;
-  const { next, first, loading, error, loadMore, reload } = list;
-  useReloadWithTasks(reload);
-  const chosen = rows.find((row) => row.id === query.get("webhook"));
+  const { rows, next, first, loading, error, status, chosen, loadMore, reload } = useWebhooks({ state, taskId }, query.get("webhook") ?? "");
   const close = () => changeQuery({ webhook: "" });
   return html`<div class="view full">
-    <${PageHeader} title="Webhooks"><${Button} icon="refresh" busy=${loading} onClick=${reload}>Refresh<//><//>
+    <${PageHeader} title="Webhooks" after=${html`<${LiveStatus} status=${status} />`} />
     <div class="toolbar" role="search" aria-label="Webhooks">
       <${Select} label="State" all="Any state" value=${state} options=${Object.keys(STATES)} onChange=${(/** @type {string} */ value) => changeQuery({ state: value })} />
       ${taskId && html`<${Badge}>task ${taskId.slice(-10)}<//><${Button} kind="quiet" icon="close" onClick=${() => changeQuery({ taskId: "" })}>Clear<//>`}
@@ -85,30 +63,14 @@ export default function Webhooks({ query }) {
     ${first?.isIncomplete && html`<p class="notice warn">Some hosts did not answer. Their webhooks are missing here.</p>`}
     ${error && html`<${ErrorState} error=${error} onRetry=${reload} title="The webhooks could not be loaded" />`}
     ${rows.length > 0 && html`<${Table} label="Webhooks" columns=${COLUMNS} rows=${rows} rowKey=${(/** @type {Webhook} */ row) => row.id} onEnd=${loadMore} selected=${chosen?.id} />`}
-    ${!rows.length && loading && html`<${Loading} label="Loading webhooks" />`}
-    ${!rows.length && !loading && !error && html`<${Empty} icon="webhooks" title=${state || taskId ? "No webhook matches" : "No webhooks yet"}>A client registers one with its message. Its deliveries appear here.<//>`}
-    ${chosen && html`<${Details} webhook=${chosen} onClose=${close} onReplayed=${reload} />`}
+    ${!rows.length && loading && !first && html`<${Loading} label="Loading webhooks" />`}
+    ${!rows.length && (first || !loading) && !error && html`<${Empty} icon="webhooks" title=${state || taskId ? "No webhook matches" : "No webhooks yet"}>A client registers one with its message. Its deliveries appear here.<//>`}
+    ${chosen && html`<${Details} webhook=${chosen} onClose=${close} />`}
   </div>`;
 }
 
-/** @param {() => void} reload */
-function useReloadWithTasks(reload) {
-  const timer = useRef(0);
-  useEffect(() => () => clearTimeout(timer.current), []);
-  const latest = useRef(reload);
-  latest.current = reload;
-  // What is delivered follows the tasks; there is no stream of deliveries.
-  useStream("tasks:watch", (events) => {
-    if (!events.some((event) => event.type === "task") || timer.current) return;
-    timer.current = window.setTimeout(() => {
-      timer.current = 0;
-      latest.current();
-    }, REFRESH_MS);
-  });
-}
-
-/** @param {{webhook: Webhook, onClose: () => void, onReplayed: () => void}} props */
-function Details({ webhook, onClose, onReplayed }) {
+/** @param {{webhook: Webhook, onClose: () => void}} props */
+function Details({ webhook, onClose }) {
   const [busy, setBusy] = useState("");
   const mayReplay = mayCall("CreateTaskPushNotificationConfig");
   /** @param {boolean} fromStart */
@@ -117,7 +79,6 @@ function Details({ webhook, onClose, onReplayed }) {
     try {
       await postJson(`webhooks/${encodeURIComponent(webhook.id)}:replay`, { fromStart });
       toast("It is being sent again.", "ok");
-      onReplayed();
     } catch (error) {
       toast(asApiError(error).message, "error");
     }

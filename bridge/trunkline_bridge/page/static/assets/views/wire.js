@@ -6,10 +6,11 @@ import { JsonView } from "../components/json_view.js";
 import { Tabs } from "../components/tabs.js";
 import { plural } from "../format.js";
 import { changeQuery, href } from "../router.js";
-import { useJson } from "../store/hooks.js";
 import { mayCall, session } from "../store/session.js";
+import { useTaskRows } from "../store/task_rows.js";
 import { VERSIONS, useWire } from "../store/wire.js";
 import { html, useId, useMemo, useState } from "../vendor/preact.js";
+import { TaskLinks } from "./task_links.js";
 import { Inspector } from "./wire_inspector.js";
 
 /**
@@ -19,6 +20,8 @@ import { Inspector } from "./wire_inspector.js";
 
 const COLUMNS = [{ id: "events", label: "Typed events" }, ...VERSIONS];
 const ROWS_AT_ONCE = 100;
+const ANY_TASK = { agent: "", state: "", text: "", contextId: "", since: "" };
+const SHOWN_TASKS = 20;
 
 /** @param {import("../views.js").ViewProps} props */
 export default function WireView({ query }) {
@@ -35,6 +38,7 @@ export default function WireView({ query }) {
   return html`<div class="view">
     <${PageHeader} title="Wire" after=${taskId && !isInspector && html`<${LiveStatus} status=${wire.status} />`}>
       ${!isInspector && html`<${TaskField} key=${taskId} taskId=${taskId} />`}
+      ${!isInspector && taskId && html`<${TaskLinks} id=${taskId} without="wire" />`}
     <//>
     <${Tabs} label="Wire" tabs=${tabs} selected=${selected} onSelect=${(/** @type {string} */ tab) => changeQuery({ tab: tab === "frames" ? "" : tab })}>
       ${isInspector && html`<${Inspector} />`}
@@ -62,12 +66,12 @@ function TaskField({ taskId }) {
 }
 
 function ChooseTask() {
-  const { data, error, loading, reload } = useJson("tasks", { pageSize: 20 });
-  if (error) return html`<${ErrorState} error=${error} onRetry=${reload} />`;
-  if (loading && !data) return html`<${Loading} label="Loading tasks" />`;
-  if (!data?.tasks.length) return html`<${Empty} icon="wire" title="No tasks yet">Ask an agent, then see here what went over the wire.<//>`;
+  const { rows, loading, error, retry } = useTaskRows(ANY_TASK);
+  if (error) return html`<${ErrorState} error=${error} onRetry=${retry} />`;
+  if (loading && !rows.length) return html`<${Loading} label="Loading tasks" />`;
+  if (!rows.length) return html`<${Empty} icon="wire" title="No tasks yet">Ask an agent, then see here what went over the wire.<//>`;
   return html`<section class="stack" aria-label="Newest tasks"><h2>Choose a task</h2>
-    <ul class="stack">${data.tasks.map((/** @type {any} */ row) => html`<li class="row" key=${row.id}>
+    <ul class="stack">${rows.slice(0, SHOWN_TASKS).map((row) => html`<li class="row" key=${row.id}>
       <a class="row-link truncate" href=${href(["wire"], { task: row.id })}>${row.text || row.id}</a><span class="tag">${row.agent}</span></li>`)}</ul>
   </section>`;
 }

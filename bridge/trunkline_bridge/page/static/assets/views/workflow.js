@@ -8,6 +8,7 @@ import { Tabs } from "../components/tabs.js";
 import { hasEnded } from "../format.js";
 import { changeQuery, href } from "../router.js";
 import { useJson } from "../store/hooks.js";
+import { useWorkflowChanges } from "../store/mesh.js";
 import { mayCall } from "../store/session.js";
 import { useRuns } from "../store/workflow_runs.js";
 import { html, useState } from "../vendor/preact.js";
@@ -24,6 +25,11 @@ export default function Workflow({ params, query }) {
   const version = query.get("version") ?? "";
   const { data, error, reload } = useJson(path, { version });
   const current = useJson(path);
+  const reloadAll = () => {
+    current.reload();
+    reload();
+  };
+  useWorkflowChanges(reloadAll, name);
   const runs = useRuns(name);
   const [starting, setStarting] = useState(false);
   const back = { href: href(["workflows"]), label: "Workflows" };
@@ -42,7 +48,7 @@ export default function Workflow({ params, query }) {
   const panels = {
     graph: () => html`<${GraphTab} data=${data} current=${currentVersion} selected=${query.get("node") ?? ""} />`,
     runs: () => html`<${RunTable} name=${name} runs=${runs} />`,
-    versions: () => html`<${Versions} name=${name} current=${currentVersion} versions=${data.versions} query=${query} onRolledBack=${() => { current.reload(); reload(); }} />`,
+    versions: () => html`<${Versions} name=${name} current=${currentVersion} versions=${data.versions} query=${query} onRolledBack=${reloadAll} />`,
   };
   const shown = /** @type {keyof typeof panels} */ (tab in panels ? tab : "graph");
   return html`<div class="view workflow">

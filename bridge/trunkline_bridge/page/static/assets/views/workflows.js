@@ -6,6 +6,7 @@ import { Table } from "../components/table.js";
 import { plural } from "../format.js";
 import { changeQuery, href } from "../router.js";
 import { useJson } from "../store/hooks.js";
+import { useWorkflowChanges } from "../store/mesh.js";
 import { html } from "../vendor/preact.js";
 
 /** @typedef {{name: string, description: string, version: number, versions: number[]}} WorkflowRow */
@@ -21,6 +22,7 @@ const COLUMNS = [
 /** @param {import("../views.js").ViewProps} props */
 export default function Workflows({ query }) {
   const { data, error, loading, reload } = useJson("workflows");
+  useWorkflowChanges(reload);
   const text = (query.get("text") ?? "").toLowerCase();
   /** @type {WorkflowRow[]} */
   const workflows = data?.workflows ?? [];

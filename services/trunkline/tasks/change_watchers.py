@@ -1,0 +1,72 @@
+"""Collects what changed for watchers, each of which wants the latest state of what changed."""
+
+import asyncio
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Final, Generic, TypeVar
+
+# A watcher that is further behind lists everything again.
+_MAX_PENDING: Final = 1000
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Row = TypeVar("_Row")
+
+
+class PendingChanges(Generic[_Key, _Row]):
+    """The changes that one watcher has not taken yet: the latest row of each key."""
+
+    def __init__(self, limit: int = _MAX_PENDING) -> None:
+        self._limit = limit
+        self._rows: dict[_Key, _Row] = {}
+        self._is_incomplete = False
+        self._ready = asyncio.Event()
+
+    def add(self, key: _Key, row: _Row) -> None:
+        """Add a change. Beyond the limit all changes are dropped, which `take` reports."""
+        if self._is_incomplete:
+            return
+        # What changes again moves to the end, so that rows come in the order of changes.
+        self._rows.pop(key, None)
+        self._rows[key] = row
+        if len(self._rows) > self._limit:
+            self._rows.clear()
+            self._is_incomplete = True
+        self._ready.set()
+
+    async def take(self) -> tuple[list[_Row], bool]:
+        """Wait for changes; return the rows, and True if changes before them were dropped."""
+        await self._ready.wait()
+        self._ready.clear()
+        rows, is_incomplete = list(self._rows.values()), self._is_incomplete
+        self._rows.clear()
+        self._is_incomplete = False
+        return rows, is_incomplete
+
+
+class ChangeWatchers(Generic[_Key, _Row]):
+    """The watchers of the changes of accounts."""
+
+    def __init__(self) -> None:
+        self._watchers: dict[str, set[PendingChanges[_Key, _Row]]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nobody watches."""
+        return not self._watchers
+
+    def publish(self, account: str, key: _Key, row: _Row) -> None:
+        """Pass a change on to the watchers of an account."""
+        for watcher in self._watchers.get(account, ()):
+            watcher.add(key, row)
+
+    @contextmanager
+    def watch(self, account: str) -> Iterator[PendingChanges[_Key, _Row]]:
+        """Collect the changes of an account while the block runs."""
+        watcher = PendingChanges[_Key, _Row]()
+        self._watchers.setdefault(account, set()).add(watcher)
+        try:
+            yield watcher
+        finally:
+            self._watchers[account].discard(watcher)
+            if not self._watchers[account]:
+                del self._watchers[account]
