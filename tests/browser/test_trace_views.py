@@ -47,6 +47,34 @@ async def test_the_cost_of_a_trace_is_that_of_its_spans(browser: Browser, mesh: 
         await tab.keep_screenshot("trace-cost-1600")
 
 
+async def test_the_waterfall_has_the_rows_and_the_critical_path_of_the_command(
+    browser: Browser, mesh: PageMesh
+) -> None:
+    spans = [
+        StoredSpan(1, "invoke_agent teacher"),
+        StoredSpan(2, "execute_tool slow", 1, start_ms=10, end_ms=90),
+        StoredSpan(3, "execute_tool beside", 1, start_ms=10, end_ms=30),
+        StoredSpan(4, "tools/call slow", 2, start_ms=12, end_ms=80),
+        StoredSpan(5, "execute_tool open", 1, start_ms=95, end_ms=None),
+    ]
+    trace_id = store_trace(mesh, 1006, spans)
+    # `test_cli_traces` holds the API to the command.
+    rows = (await mesh.at("operator").read(f"/traces/{trace_id}"))["spans"]
+    assert {row["name"] for row in rows if not row["isCritical"]} == {"execute_tool beside"}
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
+        await tab.go(f"traces/{trace_id}")
+        shown = tab.page.get_by_role("table", name="Spans").locator(".row-link")
+        await expect(shown).to_have_text([row["name"] for row in rows])
+        bars = tab.page.locator(".bar")
+        for index, row in enumerate(rows):
+            on_path = re.compile("on the critical path")
+            described = expect(bars.nth(index))
+            if row["isCritical"]:
+                await described.to_have_attribute("aria-label", on_path)
+            else:
+                await described.not_to_have_attribute("aria-label", on_path)
+
+
 async def test_a_trace_says_which_spans_are_missing_and_grows_live(
     browser: Browser, mesh: PageMesh
 ) -> None:
@@ -66,9 +94,7 @@ async def test_a_trace_says_which_spans_are_missing_and_grows_live(
         await expect(page.locator(".notice")).to_contain_text("1 span of this trace was lost")
         lost = spans.get_by_role("row", name="lost span")
         await expect(lost).to_contain_text("lost")
-        await expect(spans.get_by_role("row", name="invoke_agent killed")).to_contain_text(
-            "not ended"
-        )
+        await expect(spans.get_by_role("row", name="invoke_agent killed")).to_contain_text("open")
         await lost.get_by_role("link").click()
         await expect(page.locator(".span-details")).to_contain_text("lost with its process")
         assert await tab.find_barriers() == []

@@ -181,11 +181,22 @@ def _render_totals(report: TraceReport) -> Json:
 
 
 def _render_span(row: SpanFacts) -> Json:
+    """Return a span as the row that is shown; times in `critical` count from the span's start."""
+    span = row.node.span
+    start_ns = span.start_time.ToNanoseconds()
     return {
-        **to_json(row.node.span),
+        **to_json(span),
         "depth": row.depth,
+        "isOrphan": row.node.is_orphan,
         "selfMs": row.timing.self_ns / 1e6,
         "isCritical": row.timing.is_critical,
+        "critical": [
+            {"fromMs": (begin - start_ns) / 1e6, "toMs": (end - start_ns) / 1e6}
+            for begin, end in row.timing.critical
+        ],
+        "inputTokens": row.input_tokens,
+        "outputTokens": row.output_tokens,
+        "costMicros": row.cost_micros,
     }
 
 

@@ -85,8 +85,16 @@ class SpanTiming:
 
     self_ns: int
     """Its time in which no child ran, in nanoseconds."""
-    is_critical: bool
-    """It is on the critical path: had it been shorter, its trace would have been, too."""
+    critical: tuple[tuple[int, int], ...]
+    """Its parts of the critical path, as Unix times in nanoseconds, the latest first.
+
+    It is not on the path if there are none: had it been shorter, its trace would have been, too.
+    """
+
+    @property
+    def is_critical(self) -> bool:
+        """True if it is on the critical path."""
+        return bool(self.critical)
 
 
 def measure(tree: TraceTree) -> dict[str, SpanTiming]:
@@ -102,19 +110,24 @@ def measure(tree: TraceTree) -> dict[str, SpanTiming]:
     roots = [node for node in tree.top_nodes if not node.is_orphan]
     critical = _find_critical(roots, latest_ns)
     return {
-        node.span.span_id: SpanTiming(_self_ns(node, latest_ns), node.span.span_id in critical)
+        node.span.span_id: SpanTiming(
+            _self_ns(node, latest_ns), tuple(critical.get(node.span.span_id, ()))
+        )
         for node in nodes
     }
 
 
-def _find_critical(roots: Iterable[SpanNode], latest_ns: int) -> set[str]:
-    """Return the ids of the spans on the critical path."""
-    critical: set[str] = set()
+def _find_critical(
+    roots: Iterable[SpanNode], latest_ns: int
+) -> dict[str, Sequence[tuple[int, int]]]:
+    """Return the parts of the critical path of each span that is on it, by span id."""
+    critical: dict[str, Sequence[tuple[int, int]]] = {}
     # Spans with the time at which something began to wait for them to end.
     pending = [(node, _interval(node.span, latest_ns)[1]) for node in roots]
     while pending:
         node, until_ns = pending.pop()
-        critical.add(node.span.span_id)
+        parts: list[tuple[int, int]] = []
+        critical[node.span.span_id] = parts
         start_ns = _interval(node.span, latest_ns)[0]
         intervals = [(child, *_interval(child.span, latest_ns)) for child in node.children]
         # A child may end a little after its parent, for example by the clocks of two machines.
@@ -122,7 +135,10 @@ def _find_critical(roots: Iterable[SpanNode], latest_ns: int) -> set[str]:
         for child, begin_ns, end_ns in sorted(clipped, key=lambda each: each[1:][::-1])[::-1]:
             if end_ns <= until_ns and begin_ns < until_ns and end_ns > start_ns:
                 pending.append((child, end_ns))
-                until_ns = begin_ns
+                if end_ns < until_ns:
+                    parts.append((end_ns, until_ns))
+                until_ns = max(begin_ns, start_ns)
+        parts.append((start_ns, until_ns))
     return critical
 
 

@@ -101,6 +101,27 @@ def test_children_one_after_the_other_are_all_critical_with_what_they_waited_for
     assert critical(*spans) == {"root", "first", "last", "inner"}
 
 
+def test_the_parts_of_the_critical_path_follow_each_other_from_its_end_to_its_start() -> None:
+    spans = (
+        span("root"),
+        span("first", "root", at=5, until=30),
+        span("last", "root", at=35, until=90),
+        span("inner", "last", at=40, until=90),
+    )
+    timings = measure(TraceTree.build(spans))
+    start = spans[0].start_time.ToNanoseconds()
+    parts = {
+        name: [((begin - start) // 10**6, (end - start) // 10**6) for begin, end in timing.critical]
+        for name, timing in timings.items()
+    }
+    assert parts == {
+        "root": [(90, 100), (30, 35), (0, 5)],
+        "last": [(35, 40)],
+        "inner": [(40, 90)],
+        "first": [(5, 30)],
+    }
+
+
 def test_what_ends_after_its_parent_is_critical_only_if_it_began_before() -> None:
     root = span("root", until=50)
     assert critical(root, span("clock", "root", at=10, until=51)) == {"root", "clock"}

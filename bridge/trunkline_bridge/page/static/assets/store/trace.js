@@ -1,9 +1,12 @@
-/** A trace: its tree, its critical path, its tokens, and what its operations took. */
+/**
+ * A trace as the API describes it, in the order, with the critical path and the totals that `trunkline trace` shows; and
+ * what its operations took.
+ */
 
 import { timeNs } from "../format.js";
 
 /**
- * @typedef {object} Span As the API sends it.
+ * @typedef {object} Span As the API sends it, parents before children.
  * @property {string} traceId
  * @property {string} spanId
  * @property {string} [parentSpanId]
@@ -17,15 +20,31 @@ import { timeNs } from "../format.js";
  * @property {Record<string, any>} [attributes]
  * @property {{name: string, time: string, attributes?: Record<string, any>}[]} [events]
  * @property {{traceId: string, spanId: string}[]} [links]
+ * @property {number} depth
+ * @property {boolean} isOrphan Its parent is not in the trace.
+ * @property {number} selfMs
+ * @property {boolean} isCritical
+ * @property {{fromMs: number, toMs: number}[]} critical Its parts of the critical path, after its start.
+ * @property {number} inputTokens 0 of spans other than calls of models.
+ * @property {number} outputTokens
+ * @property {number} costMicros
+ *
+ * @typedef {object} Totals
+ * @property {string} traceId
+ * @property {number} durationMs
+ * @property {string[]} services
+ * @property {number} errors
+ * @property {number} modelCalls
+ * @property {number} inputTokens
+ * @property {number} outputTokens
+ * @property {number} costMicros
  *
  * @typedef {object} SpanNode
  * @property {Span} span
  * @property {number} start Milliseconds after the first span.
  * @property {number} end
- * @property {number} depth
  * @property {SpanNode[]} children By start.
  * @property {SpanNode | null} parent
- * @property {boolean} isOrphan Its parent is not in the trace.
  * @property {number} below The number of spans below it.
  * @property {{from: number, to: number}[]} critical Its parts of the critical path.
  *
@@ -42,28 +61,12 @@ import { timeNs } from "../format.js";
  * @property {string[]} taskIds
  */
 
-const MODEL_OPERATIONS = new Set(["chat", "generate_content", "text_completion", "embeddings"]);
 const TASK_KEYS = ["trunkline.task.id", "a2a.task.id"];
 
 /** @param {Span} span */
 export function taskOf(span) {
   for (const key of TASK_KEYS) if (span.attributes?.[key]) return String(span.attributes[key]);
   return "";
-}
-
-/** @param {Span} span */
-export function tokensOf(span) {
-  const attributes = span.attributes ?? {};
-  // Spans of agents repeat what the calls of their models used.
-  if (!MODEL_OPERATIONS.has(attributes["gen_ai.operation.name"])) return null;
-  const input = Number(attributes["gen_ai.usage.input_tokens"] ?? 0);
-  const output = Number(attributes["gen_ai.usage.output_tokens"] ?? 0);
-  return { input, output };
-}
-
-/** @param {Span} span The price of a model's reply, in millionths. */
-export function costOf(span) {
-  return Number(span.attributes?.["trunkline.cost_micros"] ?? 0);
 }
 
 /** @param {Span} span A stand-in for one that was lost with its process. */
@@ -77,118 +80,45 @@ export function isOpen(span) {
 }
 
 /**
- * Builds a trace from its spans.
- * @param {Span[]} spans
+ * Builds a trace from what the API sends of it. That of a task may be several traces.
+ * @param {{spans?: Span[], traces?: Totals[]}} data
  * @returns {Trace}
  */
-export function buildTrace(spans) {
+export function buildTrace({ spans = [], traces = [] }) {
   const starts = spans.map((span) => timeNs(span.startTime));
   const first = starts.reduce((least, start) => (start < least ? start : least), starts[0] ?? 0n);
-  const firstSpan = spans[starts.indexOf(first)];
   /** @param {bigint} time */
   const offset = (time) => Number(time - first) / 1_000_000;
+  const ends = spans.map((span, index) => offset(span.endTime ? timeNs(span.endTime) : /** @type {bigint} */ (starts[index])));
+  const length = ends.reduce((most, end) => Math.max(most, end), 0);
   /** @type {Map<string, SpanNode>} */
   const byId = new Map();
-  spans.forEach((span, index) => {
+  /** @type {SpanNode[]} The latest node of each depth. */
+  const above = [];
+  const order = spans.map((span, index) => {
     const start = offset(/** @type {bigint} */ (starts[index]));
-    const end = Math.max(start, offset(timeNs(span.endTime)));
-    byId.set(span.spanId, { span, start, end, depth: 0, children: [], parent: null, isOrphan: false, below: 0, critical: [] });
+    const end = isOpen(span) ? length : Math.max(start, /** @type {number} */ (ends[index]));
+    const parent = above[span.depth - 1] ?? null;
+    const critical = span.critical.map(({ fromMs, toMs }) => ({ from: start + fromMs, to: start + toMs }));
+    const node = { span, start, end, children: [], parent, below: 0, critical };
+    parent?.children.push(node);
+    above[span.depth] = node;
+    byId.set(span.spanId, node);
+    return node;
   });
-  /** @type {SpanNode[]} */
-  const roots = [];
-  for (const node of byId.values()) {
-    const parentId = node.span.parentSpanId;
-    const parent = parentId ? byId.get(parentId) : undefined;
-    if (parent && !isAbove(node, parent)) {
-      node.parent = parent;
-      parent.children.push(node);
-    } else {
-      node.isOrphan = Boolean(parentId);
-      roots.push(node);
-    }
-  }
-  const order = arrange(roots);
-  const length = order.reduce((most, node) => Math.max(most, node.end), 0);
-  for (const root of roots) markCriticalPath(root);
-  const tokens = { input: 0, output: 0, calls: 0 };
-  let costMicros = 0;
-  const taskIds = new Set();
-  for (const { span } of order) {
-    const used = tokensOf(span);
-    if (used) {
-      tokens.input += used.input;
-      tokens.output += used.output;
-      tokens.calls += 1;
-    }
-    costMicros += costOf(span);
-    if (taskOf(span)) taskIds.add(taskOf(span));
-  }
+  for (const { parent, below } of order.toReversed()) if (parent) parent.below += below + 1;
+  /** @param {(totals: Totals) => number} read */
+  const sum = (read) => traces.reduce((total, totals) => total + read(totals), 0);
   return {
-    ...{ roots, order, byId, length, tokens, costMicros },
-    startTime: firstSpan?.startTime ?? "",
-    errors: order.filter((node) => node.span.isError).length,
-    services: [...new Set(order.map((node) => node.span.service ?? ""))].filter(Boolean),
-    taskIds: [...taskIds],
+    ...{ order, byId, length },
+    roots: order.filter((node) => !node.parent),
+    startTime: spans[starts.indexOf(first)]?.startTime ?? "",
+    errors: sum((totals) => totals.errors),
+    services: [...new Set(traces.flatMap((totals) => totals.services))].filter(Boolean),
+    tokens: { input: sum((totals) => totals.inputTokens), output: sum((totals) => totals.outputTokens), calls: sum((totals) => totals.modelCalls) },
+    costMicros: sum((totals) => totals.costMicros),
+    taskIds: [...new Set(spans.map(taskOf))].filter(Boolean),
   };
-}
-
-/**
- * Returns true if a node is above another one, as in a broken trace with a cycle.
- * @param {SpanNode} node
- * @param {SpanNode} other
- */
-function isAbove(node, other) {
-  for (let each = /** @type {SpanNode | null} */ (other); each; each = each.parent) if (each === node) return true;
-  return false;
-}
-
-/**
- * Sorts the children and returns all nodes with their depths. Without recursion: a trace may be very deep.
- * @param {SpanNode[]} roots
- */
-function arrange(roots) {
-  /** @param {SpanNode} a @param {SpanNode} b */
-  const byStart = (a, b) => a.start - b.start || b.end - a.end;
-  // Orphans come after the root.
-  roots.sort((a, b) => Number(a.isOrphan) - Number(b.isOrphan) || byStart(a, b));
-  /** @type {SpanNode[]} */
-  const order = [];
-  const pending = [...roots].reverse();
-  while (pending.length) {
-    const node = /** @type {SpanNode} */ (pending.pop());
-    node.depth = node.parent ? node.parent.depth + 1 : 0;
-    order.push(node);
-    node.children.sort(byStart);
-    for (let index = node.children.length - 1; index >= 0; index -= 1) pending.push(/** @type {SpanNode} */ (node.children[index]));
-  }
-  for (let index = order.length - 1; index >= 0; index -= 1) {
-    const { parent, below } = /** @type {SpanNode} */ (order[index]);
-    if (parent) parent.below += below + 1;
-  }
-  return order;
-}
-
-/**
- * Marks the critical path: from the end backwards, always the child that ended last before. A child that outlives its
- * parent counts until the parent's end.
- * @param {SpanNode} root
- */
-function markCriticalPath(root) {
-  const pending = [{ node: root, until: root.end }];
-  while (pending.length) {
-    const { node, until } = /** @type {{node: SpanNode, until: number}} */ (pending.pop());
-    let cursor = until;
-    const byEnd = node.children.filter((child) => child.start < cursor).sort((a, b) => b.end - a.end);
-    for (const child of byEnd) {
-      if (child.start >= cursor || cursor <= node.start) continue;
-      const end = Math.min(child.end, cursor);
-      if (end <= node.start || end <= child.start) continue;
-      if (end < cursor) node.critical.push({ from: end, to: cursor });
-      pending.push({ node: child, until: end });
-      cursor = Math.max(child.start, node.start);
-    }
-    if (cursor > node.start) node.critical.push({ from: node.start, to: cursor });
-  }
 }
 
 /** @param {SpanNode} node Milliseconds of it on the critical path. */
@@ -221,13 +151,12 @@ export function listOperations(trace) {
     const { name, service = "" } = node.span;
     const key = `${service} ${name}`;
     const operation = found.get(key) ?? { key, name, service, count: 0, errors: 0, totalMs: 0, criticalMs: 0, tokens: 0, costMicros: 0 };
-    const tokens = tokensOf(node.span);
     operation.count += 1;
     operation.errors += node.span.isError ? 1 : 0;
     operation.totalMs += node.end - node.start;
     operation.criticalMs += criticalMs(node);
-    operation.tokens += tokens ? tokens.input + tokens.output : 0;
-    operation.costMicros += costOf(node.span);
+    operation.tokens += node.span.inputTokens + node.span.outputTokens;
+    operation.costMicros += node.span.costMicros;
     found.set(key, operation);
   }
   return [...found.values()].sort((a, b) => b.criticalMs - a.criticalMs || b.totalMs - a.totalMs);

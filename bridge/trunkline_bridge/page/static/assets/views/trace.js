@@ -52,7 +52,7 @@ export default function TraceView({ params, query }) {
   const taskId = params.task ?? "";
   const path = taskId ? `tasks/${encodeURIComponent(taskId)}/trace` : `traces/${encodeURIComponent(params.id ?? "")}`;
   const { data, error, loading, reload } = useJson(path);
-  const trace = useMemo(() => (data ? buildTrace(data.spans ?? []) : null), [data]);
+  const trace = useMemo(() => (data ? buildTrace(data) : null), [data]);
   const status = useTraceChanges(trace, taskId || (params.id ?? ""), loading, reload);
   const rootTask = taskId || trace?.taskIds[0] || "";
   // Models that an agent calls by a client of its own have no spans; their price is that of the task.
@@ -100,7 +100,7 @@ export default function TraceView({ params, query }) {
       ]}
     />
     ${data.isIncomplete && html`<p class="notice warn">${missingSpans(trace)}</p>`}
-    ${trace.roots.some((node) => node.isOrphan) &&
+    ${trace.roots.some((node) => node.span.isOrphan) &&
     html`<p class="notice warn">Some spans have parents that were not received: they may still arrive, or belong to a caller with a tracing backend of its own.</p>`}
     <${Tabs} label="Views of the trace" tabs=${tabs} selected=${tab} onSelect=${(/** @type {string} */ id) => changeQuery({ tab: id === "waterfall" ? "" : id })}>
       ${tab === "operations"

@@ -15,7 +15,7 @@ const SHOWN_BARS = 60;
 /** @param {string} id */
 function useTrace(id) {
   const { data, error, reload } = useJson(`traces/${encodeURIComponent(id)}`);
-  const trace = useMemo(() => (data ? buildTrace(data.spans ?? []) : null), [data]);
+  const trace = useMemo(() => (data ? buildTrace(data) : null), [data]);
   return { trace, error, reload };
 }
 

@@ -4,7 +4,7 @@ import { Badge, Button, Facts, Id, Panel } from "../components/basics.js";
 import { JsonView } from "../components/json_view.js";
 import { cost, count, duration, enumName, fullTime, timeMs } from "../format.js";
 import { changeQuery, href } from "../router.js";
-import { costOf, criticalMs, isLost, isOpen, tokensOf } from "../store/trace.js";
+import { criticalMs, isLost, isOpen } from "../store/trace.js";
 import { html } from "../vendor/preact.js";
 
 /**
@@ -12,9 +12,7 @@ import { html } from "../vendor/preact.js";
  */
 export function SpanDetails({ node, trace, taskId }) {
   const { span } = node;
-  const tokens = tokensOf(span);
   const length = node.end - node.start;
-  const ownMs = length - coveredMs(node);
   const attributes = Object.entries(span.attributes ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
   return html`<${Panel}
     title=${html`<span class="truncate">${span.name}</span>`}
@@ -25,19 +23,19 @@ export function SpanDetails({ node, trace, taskId }) {
       ${span.isError && html`<div class="notice error">${span.statusMessage || "The operation failed."}</div>`}
       <${Facts}
         items=${[
-          ["Duration", isOpen(span) ? html`<span class="muted">not ended</span>` : duration(length)],
-          ["Own time", duration(ownMs)],
-          ["On the critical path", criticalMs(node) ? duration(criticalMs(node)) : "not on it"],
+          ["Duration", isOpen(span) ? html`<span class="muted">open</span>` : duration(length)],
+          ["Own time", duration(span.selfMs)],
+          ["On the critical path", span.isCritical ? duration(criticalMs(node)) : "not on it"],
           ["Starts after", duration(node.start)],
           ["Service", span.service],
           ["Kind", enumName(span.kind, "SPAN_KIND_")],
-          tokens && ["Tokens in, out", `${count(tokens.input)}, ${count(tokens.output)}`],
-          costOf(span) > 0 && ["Cost", cost(costOf(span))],
+          span.inputTokens + span.outputTokens > 0 && ["Tokens in, out", `${count(span.inputTokens)}, ${count(span.outputTokens)}`],
+          span.costMicros > 0 && ["Cost", cost(span.costMicros)],
           taskId && ["Task", html`<${Id} value=${taskId} link=${href(["tasks", taskId])} />`],
           ["Span", html`<${Id} value=${span.spanId} />`],
           node.parent && ["Parent", html`<button type="button" class="link truncate" onClick=${() => changeQuery({ span: node.parent?.span.spanId })}>${node.parent.span.name}</button>`],
           isLost(span) && ["State", html`<${Badge} tone="warn">lost with its process<//>`],
-          node.isOrphan && ["Parent", html`<${Badge} tone="warn">not received<//>`],
+          span.isOrphan && ["Parent", html`<${Badge} tone="warn">not received<//>`],
         ]}
       />
       ${attributes.length > 0 && html`<section><h3>Attributes</h3>
@@ -54,22 +52,4 @@ export function SpanDetails({ node, trace, taskId }) {
       </section>`}
     </div>
   <//>`;
-}
-
-/**
- * Returns how much of a span its children cover.
- * @param {import("../store/trace.js").SpanNode} node
- */
-function coveredMs(node) {
-  let covered = 0;
-  let until = node.start;
-  for (const child of node.children) {
-    const from = Math.max(child.start, until);
-    const to = Math.min(child.end, node.end);
-    if (to > from) {
-      covered += to - from;
-      until = to;
-    }
-  }
-  return covered;
 }

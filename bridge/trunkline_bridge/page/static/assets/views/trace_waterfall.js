@@ -5,7 +5,7 @@ import { Icon } from "../components/icons.js";
 import { Table } from "../components/table.js";
 import { cost, duration, plural } from "../format.js";
 import { changeQuery, href, route } from "../router.js";
-import { costOf, criticalMs, isLost, isOpen as hasNoEnd, taskOf, tokensOf } from "../store/trace.js";
+import { criticalMs, isLost, isOpen as hasNoEnd, taskOf } from "../store/trace.js";
 import { html, useMemo, useState } from "../vendor/preact.js";
 
 /**
@@ -59,7 +59,7 @@ export function Waterfall({ trace, text, onlyErrors, onlyCritical, selected }) {
           selected=${selected}
           rowClass=${(/** @type {SpanNode} */ node) => (node.span.isError ? "failed" : "")}
           footer=${!isFiltered && parents.length > 1 &&
-          html`<${Button} kind="quiet" onClick=${() => setClosed(new Set())}>Open all<//><${Button} kind="quiet" onClick=${() => setClosed(new Set(parents.filter((node) => node.depth > 0).map((node) => node.span.spanId)))}>Close all<//>`}
+          html`<${Button} kind="quiet" onClick=${() => setClosed(new Set())}>Open all<//><${Button} kind="quiet" onClick=${() => setClosed(new Set(parents.filter((node) => node.span.depth > 0).map((node) => node.span.spanId)))}>Close all<//>`}
         />`
       : html`<${Empty} title="No span matches"><button type="button" class="link" onClick=${() => changeQuery({ text: "", errors: "", critical: "" })}>Show all</button><//>`}
   </div>`;
@@ -76,7 +76,7 @@ function initiallyClosed(trace) {
   for (const node of trace.order) {
     for (let each = node.span.isError ? node.parent : null; each && !withError.has(each); each = each.parent) withError.add(each);
   }
-  return new Set(trace.order.filter((node) => node.depth >= 3 && node.children.length && !withError.has(node)).map((node) => node.span.spanId));
+  return new Set(trace.order.filter((node) => node.span.depth >= 3 && node.children.length && !withError.has(node)).map((node) => node.span.spanId));
 }
 
 /**
@@ -92,7 +92,7 @@ function visibleRows(trace, closed, { text, onlyErrors, onlyCritical }) {
     const shown = new Set();
     for (const node of trace.order) {
       if (onlyErrors && !node.span.isError) continue;
-      if (onlyCritical && !node.critical.length) continue;
+      if (onlyCritical && !node.span.isCritical) continue;
       if (words && !`${node.span.name} ${node.span.service ?? ""} ${taskOf(node.span)}`.toLowerCase().includes(words)) continue;
       for (let each = /** @type {SpanNode | null} */ (node); each && !shown.has(each); each = each.parent) shown.add(each);
     }
@@ -109,7 +109,7 @@ function visibleRows(trace, closed, { text, onlyErrors, onlyCritical }) {
 }
 
 /** @type {import("../components/table.js").Column<SpanNode>} */
-const COST = { key: "cost", title: "Cost", width: "70px", from: 1200, align: "end", cell: (node) => costOf(node.span) > 0 && html`<span class="small muted">${cost(costOf(node.span))}</span>` };
+const COST = { key: "cost", title: "Cost", width: "70px", from: 1200, align: "end", cell: (node) => node.span.costMicros > 0 && html`<span class="small muted">${cost(node.span.costMicros)}</span>` };
 
 /** @param {string} spanId */
 function linkTo(spanId) {
@@ -134,14 +134,14 @@ function makeColumns(trace, colors, closed, toggle, isFiltered) {
       width: "minmax(150px, 2fr)",
       cell: (node) => {
         const isOpen = isFiltered || !closed.has(node.span.spanId);
-        return html`<div class="span-name" style=${{ paddingInlineStart: `${Math.min(node.depth, MOST_INDENT) * INDENT}px` }}>
+        return html`<div class="span-name" style=${{ paddingInlineStart: `${Math.min(node.span.depth, MOST_INDENT) * INDENT}px` }}>
           ${node.children.length
             ? html`<button type="button" class="tree-toggle small" aria-expanded=${String(isOpen)} aria-label=${`${plural(node.below, "span")} below ${node.span.name}`} disabled=${isFiltered} onClick=${() => toggle(node.span.spanId)}><${Icon} name="chevron" size=${10} /></button>`
             : html`<span class="tree-gap"></span>`}
           <span class="span-icon color-${colors.get(node.span.service ?? "") ?? 0}"><${Icon} name=${spanIcon(node)} size=${13} /></span>
           <a class="row-link truncate" href=${linkTo(node.span.spanId)} title=${node.span.name}>${node.span.name}</a>
           ${node.span.isError && html`<span class="error-text small">error</span>`}
-          ${isLost(node.span) ? html`<span class="warn-text small">lost</span>` : hasNoEnd(node.span) && html`<span class="muted small">not ended</span>`}
+          ${isLost(node.span) ? html`<span class="warn-text small">lost</span>` : hasNoEnd(node.span) && html`<span class="muted small">open</span>`}
           ${!isOpen && html`<span class="count">${node.below}</span>`}
         </div>`;
       },
@@ -161,8 +161,8 @@ function makeColumns(trace, colors, closed, toggle, isFiltered) {
       from: 1200,
       align: "end",
       cell: (node) => {
-        const tokens = tokensOf(node.span);
-        return tokens && html`<span class="small muted" title=${`${tokens.input} in, ${tokens.output} out`}>${tokens.input + tokens.output}</span>`;
+        const { inputTokens, outputTokens } = node.span;
+        return inputTokens + outputTokens > 0 && html`<span class="small muted" title=${`${inputTokens} in, ${outputTokens} out`}>${inputTokens + outputTokens}</span>`;
       },
     },
     ...(trace.costMicros ? [COST] : []),
