@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Final
 
 _PACKAGES_LIMIT_MB: Final = 137.5
-"""What others wrote. On 2026-11-25 it was 88 packages of 137.1 MB."""
+"""The packages of others. On 2026-11-25 it was 88 packages of 137.1 MB."""
 _OURS_LIMIT_MB: Final = 8.0
 """Our code, with the page. On 2026-11-25 it was 6.7 MB."""
 _OURS: Final = "trunkline"

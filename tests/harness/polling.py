@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 _PATIENCE_S: Final = 300.0
-_PAUSE_S: Final = 0.01
+_PAUSE_S: Final = 0.05
 
 T = TypeVar("T")
 

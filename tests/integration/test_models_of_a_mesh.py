@@ -112,7 +112,9 @@ async def test_the_command_line_asks_a_model_that_calls_a_tool(
     assert attributes[telemetry.GEN_AI_USAGE_INPUT_TOKENS] == 11
     assert attributes[telemetry.GEN_AI_USAGE_OUTPUT_TOKENS] == 7
     assert attributes[telemetry.GEN_AI_RESPONSE_MODEL] == "served-model"
-    assert "42" not in str(attributes)
+    # Content is recorded only if asked for.
+    assert "It is 42" not in str(attributes)
+    assert QUESTION not in str(attributes)
 
 
 async def test_a_token_reaches_the_client_before_the_provider_sends_the_next(

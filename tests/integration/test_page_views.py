@@ -212,10 +212,9 @@ async def test_webhooks_show_their_delivery_and_are_sent_again(page: PageMesh) -
     await page.ask("teacher", "hi", taskPushNotificationConfig=other)
     first = await page.at("operator").read("/webhooks", pageSize=1)
     rest = await page.at("operator").read("/webhooks", pageToken=first["nextPageToken"])
-    assert [webhook["configId"] for webhook in (*first["webhooks"], *rest["webhooks"])] == [
-        "b",
-        "hook.1",
-    ]
+    # Other tests of this mesh have webhooks, too.
+    ids = [webhook["configId"] for webhook in (*first["webhooks"], *rest["webhooks"])]
+    assert [each for each in ids if each in {"b", "hook.1"}] == ["b", "hook.1"]
 
 
 async def test_changes_of_webhooks_are_followed_by_those_who_see_them(page: PageMesh) -> None:

@@ -6,7 +6,6 @@ import sqlite3
 from contextlib import aclosing, closing
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from harness.mcp.bundled_servers import only_servers
@@ -29,6 +28,7 @@ from harness.mesh.host_processes import (
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import open_services, running_mesh
 from harness.polling import wait_for
+from harness.remote.metrics_page import MetricsPage
 from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.errors import AgentNotFoundError, PeerError, PeerUnavailableError
 from trunkline.v1 import task_pb2
@@ -86,10 +86,9 @@ async def test_tasks_of_a_killed_host_are_ended_by_another_host_and_stay_readabl
         assert again.partition("-")[0] != task_id.partition("-")[0]
         assert text_of(await caller.until(again, has_ended)) == "hello"
         assert await caller.until(task_id, has_ended) == ended
-        async with httpx2.AsyncClient(trust_env=False) as client:
-            measured = (await client.get(services.metrics_urls["math"])).text.splitlines()
-        for line in ("trunkline_takeovers_total 1.0", "trunkline_takeover_time_seconds_count 1.0"):
-            assert line in measured
+        page = MetricsPage(services.metrics_urls["math"])
+        assert await page.read("trunkline_takeovers_total", error_type="") == 1
+        assert await page.read("trunkline_takeover_time_seconds_count") == 1
 
 
 async def test_a_host_with_the_same_agents_repeats_the_tasks_of_a_dead_host(tmp_path: Path) -> None:

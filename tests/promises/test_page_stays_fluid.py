@@ -33,7 +33,7 @@ MODULE: Final = "harness.agents.crowd"
 MOST_LONG_TASK_MS: Final = 100.0
 FIRST_CONTENT_MS: Final = 1000.0
 MOST_HEAP_BYTES: Final = 100_000_000
-MOST_NODES: Final = 20_000
+MOST_NODES: Final = 5_000
 SENDERS: Final = 40
 TRACE: Final = b"5" * 16
 WORD: Final = "rarely"
@@ -198,8 +198,9 @@ async def check(browser: Browser, tab: Tab, view: str, scale: PromiseScale) -> l
         heap_mb=f"{measured.heap_bytes / 1e6:.1f}",
         nodes=measured.nodes,
     )
+    # Times hold on a quiet machine, so the proof requires them.
     limits = {
-        "tasks": measured.longest_task_ms <= MOST_LONG_TASK_MS,
+        "tasks": measured.longest_task_ms <= MOST_LONG_TASK_MS or not scale.is_proof,
         "first content": measured.first_content_ms <= FIRST_CONTENT_MS or not scale.is_proof,
         "memory": measured.heap_bytes < MOST_HEAP_BYTES,
         "nodes": measured.nodes < MOST_NODES,

@@ -1,11 +1,14 @@
 """The page's view of webhooks: how far their deliveries have come, and their replay."""
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory
-from trunkline.client.mesh_webhooks import watch_mesh_webhooks
+from trunkline.client.host import HostClient
+from trunkline.client.mesh_watch import HostChanges, open_mesh_watch
 from trunkline.errors import TaskNotFoundError, WebhookNotFoundError
 from trunkline.v1 import webhook_service_pb2
 from trunkline_bridge.bindings.http_handler import EventStreamResponse
@@ -86,7 +89,8 @@ class PageWebhooks:
         `ready` says that the watch has begun, `reset` that changes are missing: the reader lists
         again after both.
         """
-        async with watch_mesh_webhooks(self._directory, self._account(caller)) as watch:
+        watch_host = partial(_watch_host, account=self._account(caller))
+        async with open_mesh_watch(self._directory, watch_host) as watch:
             yield PageEvent("ready", {})
             while True:
                 webhooks, is_incomplete = await watch.take()
@@ -126,6 +130,16 @@ class PageWebhooks:
         except WireError:
             record_denial(self._audit, caller._replace(agent=agent), CREATE_PUSH_CONFIG, task_id)
             raise
+
+
+async def _watch_host(
+    client: HostClient, *, account: str
+) -> AsyncGenerator[HostChanges[webhook_service_pb2.Webhook], None]:
+    """Yield the webhooks of an account that change on a host; one that was deleted has no state."""
+    async with aclosing(client.watch_webhooks(account=account)) as responses:
+        async for response in responses:
+            items = [((each.config.task_id, each.config.id), each) for each in response.webhooks]
+            yield HostChanges(items, response.is_incomplete)
 
 
 def _position(webhook: webhook_service_pb2.Webhook) -> str:

@@ -27,7 +27,7 @@ class HostChanges(NamedTuple, Generic[_Item]):
     """A response of the watch of one host. The first one is empty: the watch has begun."""
 
     items: Sequence[tuple[Hashable, _Item]]
-    """What changed, as it is now, each with its key."""
+    """The changed items as they are now, each with its key."""
     is_incomplete: bool
     """True if changes are missing."""
 
@@ -85,7 +85,7 @@ class MeshWatch(Generic[_Item]):
                 waiting.clear()
                 served = {journal for host in directory.hosts for journal in host.journal_ids}
                 if opened.is_set() and served != journals:
-                    # What is in a journal changes unseen until its next host is watched.
+                    # Its journals change unseen until its next host is watched.
                     self._drop()
                 journals = served
                 opened.set()

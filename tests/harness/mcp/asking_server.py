@@ -113,6 +113,7 @@ class Tasks(Extension):
         return _Created(task_id=task_id, status="working")
 
     async def _get(self, _ctx: ServerRequestContext[Any, Any], params: _TaskParams) -> _State:
+        (FOLDER / "polled").touch()
         task = self._read(params.task_id)
         if task.get("canceled"):
             return _State(task_id=params.task_id, status="cancelled")

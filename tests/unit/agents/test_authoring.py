@@ -190,8 +190,8 @@ async def test_the_state_is_an_enum_and_the_context_has_no_host_methods(
     snapshot = await finish(await open_host(define(inspect)))
     assert texts(snapshot) == [
         "accepted_output_modes account agent approvals artifact ask ask_model attempt call_tool "
-        "caller complete context_id deadline fail history id incoming is_over message open "
-        "plan progress publish questions read reject reply report_usage request "
+        "caller complete context_id deadline fail history id incoming is_over mark_partial message "
+        "open plan progress publish questions read reject reply report_usage request "
         "request_approval require_auth require_input rewind send settings state store "
         "stream text tool turn working"
     ]

@@ -219,14 +219,14 @@ async def test_a_task_of_a_server_is_followed_when_the_server_was_down(tmp_path:
     entry = {"url": f"http://{address}/mcp", "trunkline": {"approval": "never"}}
     mcp_file = tmp_path / "mcp.json"
     mcp_file.write_text(json.dumps({"mcpServers": {"oven": entry}}), encoding="utf-8")
-    log = tmp_path / "log"
     settings = {"mcp_file": mcp_file, "breaker_failures": 1, "breaker_open_s": 0.2}
     async with AsyncExitStack() as stack:
         async with asking_over_http(tmp_path, address):
             m = await stack.enter_async_context(mesh(patient, settings=settings))
             group = await stack.enter_async_context(asyncio.TaskGroup())
             asked = group.create_task(m.ask("go"))
-            await wait_for(log.exists)
+            # The task of the server is known: a call of which nothing is known would have failed.
+            await wait_for((tmp_path / "polled").exists)
         (tmp_path / "done").touch()
         async with asking_over_http(tmp_path, address):
             answer = await asked
