@@ -25,6 +25,7 @@ _SUBJECTS: Final[dict[tuple[str, ...], str]] = {
 }
 _SUBJECTS.update({(f"{pronoun}'d",): "would" for pronoun in _PRONOUNS})
 _SUBJECTS.update({(f"{pronoun}'ll",): "will" for pronoun in _PRONOUNS})
+_SUBJECT_OPENERS: Final = frozenset(("a", "an", "one", "the", "there", *_PRONOUNS))
 # Behind a noun: "how much 30 pounds would be" asks "how much would 30 pounds be".
 _FUTURES: Final = frozenset((("would", "be"), ("will", "be")))
 
@@ -49,9 +50,17 @@ def ask_directly(question: str) -> str:
     verb = next((n for n, word in enumerate(words) if word in _VERBS), 0)
     is_condition = words[0] in _CONDITIONS
     opening = _count_opening(words)
+    if words[:2] == ["how", "many"]:
+        # What is counted stays before the verb: "how many grams are 3 ounces". Without a subject
+        # behind it, the order is right: "how many ounces are in a pound".
+        opening = next((n for n in range(3, verb) if _begins_subject(words[n])), verb)
     if verb <= opening - is_condition or words[opening] in _INVERTED:
         return question
     return _move_verb(question, spans, verb, 0 if is_condition else opening)
+
+
+def _begins_subject(word: str) -> bool:
+    return word.isdecimal() or word in _SUBJECT_OPENERS
 
 
 def _count_opening(words: Sequence[str]) -> int:

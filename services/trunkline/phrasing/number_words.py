@@ -2,7 +2,8 @@
 
 "twenty-five" is 25, "two thirds" is (2/3), "one and a half" is 1.5, "2 million" is 2000000, "the
 first of March 2026" is 2026-03-01, and "Christmas 2026" is 2026-12-25. Of two dates such as "from
-3 March to 1 June 2026", the one without a year takes that of the other.
+3 March to 1 June 2026", the one without a year takes that of the other. "24 August" is --08-24, as
+in ISO 8601: only who knows today's date knows its year.
 """
 
 import re
@@ -80,11 +81,13 @@ _MONTHS = {
     )
     for name in names
 }
+# They are months only behind a day, or with a capital: "how many days may 10 people take".
+_WORDS_LIKE_MONTHS = frozenset(("may", "march", "mar"))
 # Days that have a name, by month and day.
 _NAMED_DAYS = {
     tuple(name.split()): day
     for day, names in (
-        ((1, 1), ("new years day", "new year s day", "new year day")),
+        ((1, 1), ("new years day", "new year s day", "new year day", "new year")),
         ((2, 14), ("valentines day", "valentine s day", "valentine day")),
         ((10, 31), ("halloween",)),
         ((12, 24), ("christmas eve",)),
@@ -165,8 +168,9 @@ class _Day:
         return (self.month, self.day) < (other.month, other.day)
 
     def format(self) -> str:
-        """Return the date, YYYY-MM-DD."""
-        return f"{self.year:04}-{self.month:02}-{self.day:02}"
+        """Return the date, YYYY-MM-DD, or --MM-DD without a year."""
+        year = f"{self.year:04}" if self.year else "-"
+        return f"{year}-{self.month:02}-{self.day:02}"
 
 
 class _Reader:
@@ -199,13 +203,13 @@ class _Reader:
         return _format(value), end
 
     def read_dates(self, index: int) -> list[_Day]:
-        """Read a date, or the two of a span that has one year; [] if there is no year."""
+        """Read a date, or the two of a span that has one year; [] if there is none."""
         first = self._read_date(index)
         if first is None:
             return []
         second = self._read_second_date(first)
         if second is None or bool(first.year) == bool(second.year):
-            return [first] if first.year else []
+            return [first]
         # The second day is the later one: a span may lead into the next year.
         if first.year:
             year = first.year + second.is_before(first)
@@ -234,7 +238,7 @@ class _Reader:
         return replace(found, year=int(year[0]), end=year[1])
 
     def _read_named_day(self, index: int) -> _Day | None:
-        for length in range(_LONGEST_NAME, 0, -1):
+        for length in range(min(_LONGEST_NAME, len(self.words) - index), 0, -1):
             if found := _NAMED_DAYS.get(tuple(self.words[index : index + length])):
                 return _Day(index, index + length, *found)
         return None
@@ -248,9 +252,15 @@ class _Reader:
             position += self._word(position) == "of"
             month = _MONTHS.get(self._word(position), 0)
             return _Day(index, position + 1, month, day) if month else None
-        month = _MONTHS.get(self._word(start), 0)
+        month = _MONTHS.get(self._word(start), 0) if self._may_be_month(start) else 0
         day_last = self._read_day(start + 1 + (self._word(start + 1) == "the")) if month else None
         return _Day(index, day_last[1], month, day_last[0]) if day_last else None
+
+    def _may_be_month(self, index: int) -> bool:
+        """Return whether a word before a number may be a month, and not "may" or "march"."""
+        if self._word(index) not in _WORDS_LIKE_MONTHS:
+            return True
+        return self._text[self.starts[index]].isupper()
 
     def _read_day(self, index: int) -> tuple[int, int] | None:
         word = self._word(index)

@@ -170,6 +170,30 @@ CONVERT: list[MatchRuleJson] = [
     },
 ]
 
+# Without a second currency, the rate is that to the euro, and the euro's is that to the dollar.
+_EURO = r"(?i)^(?:euros?|eur|€)$"
+_STANDING = (
+    r"(?:\s(?:at|worth|doing|standing|valued|trading(?:\sat)?"
+    r"|(?:exchange\s)?(?:rate|course|price)))"
+)
+_ALONE = [
+    rf"^{_THE_RATE}{_FROM}{_STANDING}{{0,2}}{_END}",
+    rf"^{_THE_RATE}{_RATE}\s(?:of|for|from)\s{_FROM}{_END}",
+]
+CONVERT += [
+    {
+        "pattern": pattern,
+        "require": {
+            "0": r"\b(?:rates?|course|price|worth|doing|at|standing|valued|now|today|how)\b",
+            **euro,
+        },
+        "exclude": other,
+        "arguments": {"amount": "1", "from_currency": "{from}", "to_currency": code},
+    }
+    for pattern in _ALONE
+    for code, euro, other in (("USD", {"from": _EURO}, {}), ("EUR", {}, {"from": _EURO}))
+]
+
 LIST: list[MatchRuleJson] = [
     {
         "pattern": r"^(?:(?:which|what|list|show|tell|name|how\smany)\s+)(?:me\s)?"

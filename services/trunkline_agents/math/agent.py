@@ -302,6 +302,18 @@ _DATES = AgentSkill(
         *(f"{_ISO_DATE} {sign} #" for sign in ("plus", "minus")),
         *(f"what day {verb} {_ISO_DATE}" for verb in ("is", "was", "will", "did", "does")),
         *(f"which day {verb} {_ISO_DATE}" for verb in ("is", "was", "will", "did", "does")),
+        # Without a year.
+        *(
+            f"{words} # #"
+            for words in (
+                *("days until", "days till", "days to", "days before", "days since", "days from"),
+                *("days between", "weeks until", "weeks till", "weeks since", "weeks between"),
+                *("left until", "left till", "is it until", "is it till", "how long until"),
+                *("how long till", "days is it from", "days are there between"),
+            )
+        ),
+        *(f"{date} in #" for date in ("date", "date is it", "date is", "day is it", "day is")),
+        *(f"date # {unit} ago" for unit in ("days", "weeks", "months", "years")),
         *("what date will it be", "what date was it", "what day will it be", "what day was it"),
         *(
             f"{_ISO_DATE} {joint}{name}"

@@ -1,13 +1,15 @@
 """The questions that the tools for dates answer: "how many days from 2026-01-01 to 2026-03-12".
 
-Dates in words are digits by then: "the first of March 2026" is 2026-03-01.
+Dates in words are digits by then: "the first of March 2026" is 2026-03-01, and "1 March" --03-01.
 """
 
 from typing import Any
 
 from trunkline_agents.mcp_server import MatchRuleJson
 
-_DAY = r"(?:\d{4}-\d{1,2}-\d{1,2}|today|tomorrow|yesterday|now)"
+_ISO_DAY = r"(?:\d{4}-\d{1,2}-\d{1,2}|--\d{2}-\d{2})"
+_DAY = rf"(?:{_ISO_DAY}|today|tomorrow|yesterday|now)"
+_HAS_DAY = r"\d-\d|today|tomorrow|yesterday"
 _MONTH = (
     r"(?:january|february|march|april|may|june|july|august|september|october|november|december)"
 )
@@ -29,7 +31,7 @@ _COUNT = (
     r"(?:(?:are|is|were|was|lie|pass|passed|do\si\shave|do\swe\shave|have|has|left|remain|there|it"
     r"|did|will|elapsed|go\sby)\s){0,4}"
 )
-_HOW_LONG = r"^how\s(?:long|far)\s(?:is|was|are|will)\s(?:it\s|there\s|the\stime\s)?"
+_HOW_LONG = r"^how\s(?:long|far)\s(?:(?:is|was|are|will)\s(?:it\s|there\s|the\stime\s)?)?"
 _SPAN: dict[str, Any] = {"start": "{start}", "end": "{end}"}
 _IN_UNIT = {"unit": "{unit}"}
 _MOVED: dict[str, Any] = {
@@ -46,7 +48,7 @@ _BETWEEN = (
 COUNT_DAYS: list[MatchRuleJson] = [
     *(
         {
-            "contains": r"\d{4}-|today|tomorrow|yesterday",
+            "contains": _HAS_DAY,
             "pattern": f"{lead}{body}{_END}",
             "arguments": {**_SPAN, **span, **unit},
         }
@@ -54,11 +56,11 @@ COUNT_DAYS: list[MatchRuleJson] = [
         for body, span in (
             (_BETWEEN, {}),
             (
-                r"(?:until|till|to|before)\s(?P<end>\d{4}-\d{1,2}-\d{1,2})",
+                rf"(?:until|till|to|before)\s(?P<end>{_ISO_DAY})",
                 {"start": "today"},
             ),
             (
-                r"(?:since|ago\s(?:is|was))\s(?P<start>\d{4}-\d{1,2}-\d{1,2})",
+                rf"(?:since|ago\s(?:is|was))\s(?P<start>{_ISO_DAY})",
                 {"end": "today"},
             ),
         )
@@ -87,7 +89,7 @@ MOVE_DATE: list[MatchRuleJson] = [
     *(
         {
             # "2025-01-01 plus 90 days", "add 90 days to 2025-01-01"
-            "contains": r"\d{4}-|today|tomorrow|yesterday",
+            "contains": _HAS_DAY,
             "pattern": pattern + _END,
             "arguments": arguments,
         }

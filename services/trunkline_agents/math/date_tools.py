@@ -11,7 +11,9 @@ from typing_extensions import TypedDict
 from trunkline_agents.math import dates
 from trunkline_agents.mcp_server import ToolAnswer, call_result
 
-Day = Annotated[str, Field(description="A date, YYYY-MM-DD, or today, tomorrow, yesterday.")]
+Day = Annotated[
+    str, Field(description="A date, YYYY-MM-DD or --MM-DD, or today, tomorrow, yesterday.")
+]
 
 
 class CountedDays(TypedDict):
@@ -89,11 +91,7 @@ class DateTools:
         if end is None:
             span = dates.find_period("start", start)
         else:
-            today = self._today()
-            span = dates.DaySpan(
-                dates.parse_date("start", start, today=today),
-                dates.parse_date("end", end, today=today),
-            )
+            span = dates.parse_span(start, end, today=self._today())
         return ToolAnswer(
             span.describe("week" if unit.startswith("week") else "day"),
             {"start": str(span.start), "end": str(span.end), "days": span.days},

@@ -18,6 +18,8 @@ _WEEK: Final = 7
 _YEAR_MONTHS: Final = 12
 _RELATIVE: Final = {"yesterday": -1, "today": 0, "now": 0, "tomorrow": 1}
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
+# A date without its year, in ISO 8601.
+_DAY_OF_A_YEAR = re.compile(r"--(?=\d{1,2}-\d)")
 _PERIOD = re.compile(r"(?:([a-z]+) )?(\d{4})(?:-(\d{1,2}))?")
 _MONTHS: Final = {name.lower(): number for number, name in enumerate(calendar.month_name) if name}
 
@@ -45,12 +47,30 @@ class DaySpan:
         return text if self.days >= 0 else f"{text}, from {self.end} to {self.start}"
 
 
+def parse_span(start: str, end: str, *, today: date) -> DaySpan:
+    """Return the days between two dates as `parse_date` reads them.
+
+    The end is after the start if one of them has no year.
+
+    Raises:
+        InvalidArgumentError: one of them is no date.
+    """
+    span = DaySpan(parse_date("start", start, today=today), parse_date("end", end, today=today))
+    if span.days < 0 and _lacks_year(end):
+        return DaySpan(span.start, _parse_in_year("end", end, span.end.year + 1))
+    if span.days < 0 and _lacks_year(start):
+        return DaySpan(_parse_in_year("start", start, span.start.year - 1), span.end)
+    return span
+
+
 def parse_date(field: str, text: str, *, today: date) -> date:
-    """Read YYYY-MM-DD, `today`, `tomorrow` or `yesterday`.
+    """Read YYYY-MM-DD, --MM-DD for a day of this year, `today`, `tomorrow` or `yesterday`.
 
     Raises:
         InvalidArgumentError: it is none of them, or there is no such day.
     """
+    if _lacks_year(text):
+        return _parse_in_year(field, text, today.year)
     word = text.strip().lower()
     if word in _RELATIVE:
         return today + timedelta(days=_RELATIVE[word])
@@ -61,6 +81,15 @@ def parse_date(field: str, text: str, *, today: date) -> date:
         except ValueError:
             raise InvalidArgumentError(field, f"There is no day {word}.") from None
     raise InvalidArgumentError(field, f"{word[:40]!r} is not a date: take one such as 2026-03-01.")
+
+
+def _lacks_year(text: str) -> bool:
+    return _DAY_OF_A_YEAR.match(text.strip()) is not None
+
+
+def _parse_in_year(field: str, text: str, year: int) -> date:
+    dated = _DAY_OF_A_YEAR.sub(f"{year:04}-", text.strip())
+    return parse_date(field, dated, today=date.min)
 
 
 def find_period(field: str, text: str) -> DaySpan:

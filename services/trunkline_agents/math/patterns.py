@@ -392,6 +392,12 @@ _STATEMENTS: list[MatchRuleJson] = [
         "arguments": {**_PAIR, "relation": "divisible by"},
     },
     {
+        # "can you divide 126 by 9 evenly" without its polite words
+        "pattern": rf"^divide\s{EACH}\s(?:evenly\s)?by\s{OTHER}{_EVENLY}{_END}",
+        "require": {"0": "evenly|exactly|without"},
+        "arguments": {**_PAIR, "relation": "divisible by"},
+    },
+    {
         "pattern": rf"^is\s(?:the\snumber\s)?{EACH}\s(?:an\sinteger|a\swhole\snumber){_END}",
         "arguments": {**_NUMBER, "relation": "integer"},
     },

@@ -95,13 +95,14 @@ PHRASES: tuple[tuple[str, str], ...] = (
     ),
     *(
         (
-            rf"(?:how\smany|how\smuch|by\swhat|what|which)\s{_SHARE}\s{order}\sis\s{_X}\sthan\s{_Y}",
+            rf"(?:how\smany|how\smuch|by\swhat|what|which)\s{_SHARE}\s{compared}\sthan\s{_Y}",
             formula,
         )
         for order, formula in (
             (LARGER, "(({x})-({y}))/({y})*100"),
             (SMALLER, "(({y})-({x}))/({y})*100"),
         )
+        for compared in (rf"{order}\sis\s{_X}", rf"is\s{_X}\s{order}")
     ),
     (rf"{_MORE}\s+{_X}\sby\s+{_P}", "({x})*(1+({p})/100)"),
     (rf"{_LESS}\s+{_X}\sby\s+{_P}", "({x})*(1-({p})/100)"),

@@ -63,10 +63,8 @@ def test_numbers_and_dates_in_words_become_digits(text: str, expected: str) -> N
         "and a",
         "¹ ²",
         "3.5",
-        "3 March and 1 June",
-        "Christmas",
-        "christmas day at 5",
         "march 3 and 2026",
+        "how many days may 10 people take",
     ],
 )
 def test_other_text_is_unchanged(text: str) -> None:

@@ -33,6 +33,12 @@ def text_of(result: CallToolResult) -> str:
         ("2026-01-01", "2026-03-13", "weeks", "10 weeks and 1 day", 71),
         ("1900-01-01", "2000-01-01", "days", "36,524 days", 36_524),
         ("today", "2026-11-01", "days", "23 days, from 2026-11-01 to 2026-11-24", -23),
+        # Without a year, the end is the next such day after the start, and the start the last one
+        # before the end.
+        ("today", "--12-25", "days", "31 days", 31),
+        ("today", "--01-01", "days", "38 days", 38),
+        ("--12-20", "--01-05", "days", "16 days", 16),
+        ("--12-01", "today", "days", "358 days", 358),
         ("2028-02", None, "days", "29 days", 29),
         ("February 2027", None, "days", "28 days", 28),
         ("2028", None, "days", "366 days", 366),

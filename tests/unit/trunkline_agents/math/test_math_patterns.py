@@ -191,6 +191,22 @@ CASES = [
         "check",
         {"number": "54", "other": "9", "relation": "divisible by"},
     ),
+    Case(
+        "what's the dollar at today?",
+        "convert",
+        {**ONE, "from_currency": "dollar", "to_currency": "EUR"},
+    ),
+    Case("the pound rate", "convert", {**ONE, "from_currency": "pound", "to_currency": "EUR"}),
+    Case(
+        "how is the euro doing",
+        "convert",
+        {**ONE, "from_currency": "euro", "to_currency": "USD"},
+    ),
+    Case(
+        "what is the exchange rate for Swiss francs?",
+        "convert",
+        {**ONE, "from_currency": "Swiss francs", "to_currency": "EUR"},
+    ),
     Case("is -4 an integer?", "check", {"number": "-4", "relation": "integer"}),
     Case("is 3/4 a whole number", "check", {"number": "3/4", "relation": "integer"}),
     Case("what fraction is 0.2?", "calculate", {"expression": "0.2", "form": "fraction"}),
@@ -267,6 +283,8 @@ def test_an_unrelated_question_matches_nothing(question: str) -> None:
         ("combine like terms in 4a + 3b - 2a", "4a + 3b - 2a"),
         ("what percentage is 3/8", "(3/8)*100"),
         ("how many percent more is 60 than 48", "((60)-(48))/(48)*100"),
+        ("by how many percent is 52 more than 40", "((52)-(40))/(40)*100"),
+        ("what percent is 48 smaller than 60", "((60)-(48))/(60)*100"),
         ("what percent less is 48 than 60", "((60)-(48))/(60)*100"),
         ("a 1200 euro phone, reduced by a third", "(1200 euro)*(1-1/3)"),
         ("200 euros increased by a quarter", "(200 euros)*(1+1/4)"),
@@ -287,6 +305,34 @@ def test_an_unrelated_question_matches_nothing(question: str) -> None:
 def test_phrases_become_formulas(question: str, expression: str) -> None:
     (match,) = match_tools(question, TOOLS)
     assert (match.tool, match.arguments) == ("calculate", {"expression": expression})
+
+
+@pytest.mark.parametrize(
+    "question", ["can you divide 126 by 9 evenly?", "could 126 be divided by 9 without a remainder"]
+)
+def test_a_division_without_a_remainder_is_a_yes_or_no_question(question: str) -> None:
+    (match,) = match_tools(question, TOOLS)
+    arguments = {"number": "126", "other": "9", "relation": "divisible by"}
+    assert (match.tool, match.arguments) == ("check", arguments)
+
+
+@pytest.mark.parametrize(
+    ("question", "tool", "arguments"),
+    [
+        ("days until Christmas", "count_days", {"start": "today", "end": "--12-25"}),
+        ("how long is it till the 3rd of May", "count_days", {"start": "today", "end": "--05-03"}),
+        (
+            "how many days from 10 June to 24 August",
+            "count_days",
+            {"start": "--06-10", "end": "--08-24"},
+        ),
+        ("what day of the week is New Year's Eve?", "find_weekday", {"date": "--12-31"}),
+    ],
+)
+def test_a_date_may_lack_its_year(question: str, tool: str, arguments: dict[str, str]) -> None:
+    (match,) = match_tools(question, TOOLS)
+    assert match.tool == tool
+    assert {name: match.arguments[name] for name in arguments} == arguments
 
 
 @pytest.mark.parametrize(
