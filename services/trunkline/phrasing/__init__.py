@@ -6,6 +6,7 @@ Everything here works on the words of a text and takes time linear in its length
 from trunkline.phrasing.amounts import extract_value, resolve_amounts
 from trunkline.phrasing.courtesy import asks_for_introduction, is_courtesy, strip_courtesy
 from trunkline.phrasing.number_words import NumberPhrase, find_numbers, write_digits
+from trunkline.phrasing.pairs import find_pair, split_pair
 from trunkline.phrasing.spelling import Vocabulary
 
 __all__ = [
@@ -14,8 +15,10 @@ __all__ = [
     "asks_for_introduction",
     "extract_value",
     "find_numbers",
+    "find_pair",
     "is_courtesy",
     "resolve_amounts",
+    "split_pair",
     "strip_courtesy",
     "write_digits",
 ]

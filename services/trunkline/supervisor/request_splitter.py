@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from trunkline.calls.outcome import clip
 from trunkline.phrasing import (
     find_numbers,
+    find_pair,
     is_courtesy,
     resolve_amounts,
     strip_courtesy,
@@ -231,13 +232,15 @@ def _find_fragments(text: str, begin: int, end: int) -> list[tuple[int, int, boo
     """Return the parts between separators, and whether "then" precedes each."""
     fragments = []
     is_after = False
-    numbers = [
+    joined = [
         (begin + number.start, begin + number.end) for number in find_numbers(text[begin:end])
     ]
+    if pair := find_pair(text[begin:end]):
+        joined = sorted([*joined, (begin + pair.start("joint"), begin + pair.end("joint"))])
     for match in _SEPARATOR.finditer(text, begin, end):
-        # "one hundred and twenty", "March 2, 2020"
-        number = bisect(numbers, (match.start(), end)) - 1
-        if number >= 0 and match.start() < numbers[number][1]:
+        # "one hundred and twenty", "March 2, 2020", "both 4 and 5"
+        number = bisect(joined, (match.start(), end)) - 1
+        if number >= 0 and match.start() < joined[number][1]:
             continue
         if text[begin : match.start()].strip(_EDGE_CHARS):
             fragments.append((begin, match.start(), is_after))

@@ -5,7 +5,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from trunkline.phrasing import Vocabulary, resolve_amounts, strip_courtesy, write_digits
+from trunkline.phrasing import (
+    Vocabulary,
+    resolve_amounts,
+    split_pair,
+    strip_courtesy,
+    write_digits,
+)
 from trunkline.supervisor.description_scoring import (
     BY_DESCRIPTION_TAG,
     DescribedRequest,
@@ -192,6 +198,7 @@ class Router:
         if plain != text:
             yield plain
         yield from resolve_amounts(plain)
+        yield from split_pair(plain)
         # Without a number, a word that is near to a tag may be one of a document.
         if _DIGIT.search(plain) and (corrected := self._vocabulary.correct(plain)) != plain:
             yield corrected

@@ -312,6 +312,8 @@ _DATES = AgentSkill(
                 *("how long till", "days is it from", "days are there between"),
             )
         ),
+        *("a real date", "a valid date", "a real day", f"does {_ISO_DATE} exist", "does # # exist"),
+        *(f"{verb} there a {_ISO_DATE}" for verb in ("is", "was")),
         *(f"{date} in #" for date in ("date", "date is it", "date is", "day is it", "day is")),
         *(f"date # {unit} ago" for unit in ("days", "weeks", "months", "years")),
         *("what date will it be", "what date was it", "what day will it be", "what day was it"),

@@ -119,6 +119,29 @@ MOVE_DATE: list[MatchRuleJson] = [
     },
 ]
 
+_CHECKED = {"date": "{date}"}
+CHECK_DATE: list[MatchRuleJson] = [
+    {
+        # "is 2027-02-29 a real date"
+        "contains": r"\d-\d",
+        "pattern": rf"^(?:is|was|will)\s(?:the\s)?(?P<date>{_ISO_DAY})\s(?:be\s)?(?:an?\s)?"
+        rf"(?:real|valid|existing|possible|actual|correct)(?:\s(?:calendar\s)?(?:date|day))?{_END}",
+        "arguments": _CHECKED,
+    },
+    {
+        "contains": r"\d-\d",
+        "pattern": rf"^(?:does|did|will)\s(?:the\s)?(?P<date>{_ISO_DAY})\s(?:(?:really|actually"
+        rf"|even)\s)?exists?{_END}",
+        "arguments": _CHECKED,
+    },
+    {
+        "contains": r"\d-\d",
+        "pattern": rf"^(?:is|was|will)\sthere\s(?:be\s)?(?:(?:an?|the)\s)?(?P<date>{_ISO_DAY})"
+        rf"{_END}",
+        "arguments": _CHECKED,
+    },
+]
+
 FIND_WEEKDAY: list[MatchRuleJson] = [
     {
         # "what day of the week was 1976-07-04", "on which day does 2026-12-24 fall"

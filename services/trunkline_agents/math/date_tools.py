@@ -1,4 +1,4 @@
-"""The tools for dates over MCP: count_days, move_date and find_weekday."""
+"""The tools for dates over MCP: count_days, move_date, check_date and find_weekday."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -35,6 +35,13 @@ class WeekdayFound(FoundDate):
     """A date and its day of the week. `holds` says whether it is the expected one, if any."""
 
     holds: bool | None
+
+
+class CheckedDate(TypedDict):
+    """A date, and whether the calendar has it."""
+
+    date: str
+    exists: bool
 
 
 def read_clock() -> date:
@@ -77,6 +84,12 @@ class DateTools:
         """Find the date that is some days, weeks, months or years after or before another."""
         return await call_result(self._move_date(start, amount, unit, direction=direction))
 
+    async def check_date(
+        self, date: Annotated[str, Field(description="A date, YYYY-MM-DD or --MM-DD.")]
+    ) -> Annotated[CallToolResult, CheckedDate]:
+        """Say whether a date exists: is 29 February 2027 a real date."""
+        return await call_result(self._check_date(date))
+
     async def find_weekday(
         self,
         date: Day,
@@ -109,6 +122,13 @@ class DateTools:
         )
         return ToolAnswer(
             dates.write_date(day), {"date": str(day), "weekday": dates.find_weekday(day)}
+        )
+
+    async def _check_date(self, text: str) -> ToolAnswer:
+        checked = dates.check_date("date", text)
+        return ToolAnswer(
+            f"{'Yes' if checked.exists else 'No'}: {checked.fact}.",
+            {"date": text, "exists": checked.exists},
         )
 
     async def _find_weekday(self, text: str, expected: str | None) -> ToolAnswer:

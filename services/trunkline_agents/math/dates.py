@@ -16,6 +16,7 @@ MAX_AMOUNT: Final = 4_000_000
 """More days than all years have."""
 _WEEK: Final = 7
 _YEAR_MONTHS: Final = 12
+_FEBRUARY: Final = 2
 _RELATIVE: Final = {"yesterday": -1, "today": 0, "now": 0, "tomorrow": 1}
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
 # A date without its year, in ISO 8601.
@@ -130,6 +131,40 @@ def move_date(start: date, amount: int, unit: TimeUnit) -> date:
         return date(year, month + 1, min(start.day, last))
     except OverflowError:
         raise InvalidArgumentError("amount", "The result is outside the years 1 to 9999.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class DateCheck:
+    """A date or a day of a year that may not exist, and the fact that decides it."""
+
+    exists: bool
+    fact: str
+
+
+def check_date(field: str, text: str) -> DateCheck:
+    """Return whether YYYY-MM-DD, or --MM-DD in any year, is a day of the calendar.
+
+    Raises:
+        InvalidArgumentError: it is neither.
+    """
+    # With a leap year, which has all days that any year has.
+    dated = _DAY_OF_A_YEAR.sub("2000-", text.strip())
+    parts = _DATE.fullmatch(dated)
+    if parts is None or not int(parts[1]):
+        raise InvalidArgumentError(
+            field, f"{text[:40]!r} is not a date: take one such as 2026-03-01."
+        )
+    year, month, day = map(int, parts.groups())
+    if not 1 <= month <= _YEAR_MONTHS:
+        return DateCheck(exists=False, fact=f"A year has {_YEAR_MONTHS} months")
+    last = calendar.monthrange(year, month)[1]
+    exists = 1 <= day <= last
+    name = calendar.month_name[month]
+    if not _lacks_year(text):
+        found = write_date(date(year, month, day)) if exists else f"{name} {year} has {last} days"
+        return DateCheck(exists, found)
+    in_years = " in a leap year" if month == _FEBRUARY else ""
+    return DateCheck(exists, f"{name} has {last} days{in_years}")
 
 
 def find_weekday(day: date) -> str:

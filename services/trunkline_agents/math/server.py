@@ -1,6 +1,7 @@
 """The math tools over MCP: calculate, check, convert_units, factor, solve, calculus and dates."""
 
 import argparse
+import re
 from dataclasses import asdict
 from fractions import Fraction
 from typing import Annotated, Any, Literal
@@ -29,6 +30,7 @@ NAME = "trunkline-mcp-math"
 MAX_DIGITS = 1_000
 MAX_ORDER = 10
 _MAX_AMOUNT_CHARS = 40
+_MIXED_AMOUNT = re.compile(r"(\d+)\s+(\d+/\d+)")
 _PROPERTIES = (
     *("prime", "even", "odd", "composite", "square", "cube", "leap year"),
     *("triangular", "fibonacci", "palindrome", "integer"),
@@ -306,6 +308,10 @@ def _parse_amount(text: str) -> Fraction:
     try:
         if len(text) > _MAX_AMOUNT_CHARS:
             raise ValueError
+        # "2 1/2" is a whole number and a fraction.
+        mixed = _MIXED_AMOUNT.fullmatch(text.strip())
+        if mixed:
+            return int(mixed[1]) + Fraction(mixed[2])
         return Fraction(text.replace(",", "").strip())
     except (ValueError, ZeroDivisionError):
         raise InvalidArgumentError(
@@ -343,6 +349,7 @@ def build_server(engine: MathEngine) -> MCPServer[Any]:
         (tools.integrate, "Integrate", patterns.INTEGRATE),
         (date_tools.count_days, "Count days", date_patterns.COUNT_DAYS),
         (date_tools.move_date, "Move a date", date_patterns.MOVE_DATE),
+        (date_tools.check_date, "Check a date", date_patterns.CHECK_DATE),
         (date_tools.find_weekday, "Find the weekday", date_patterns.FIND_WEEKDAY),
         # Last, since matching gives each tool a share of what those before it left.
         (tools.calculate, "Calculate", patterns.CALCULATE),

@@ -11,7 +11,7 @@ _UNIT = (
     + r")s?|°\s?[cf])"
 )
 _LETTER = r"[mgl]"
-_NUMBER = r"-?\d[\d.,]*(?:/\d+)?"
+_NUMBER = r"-?\d[\d.,]*(?:(?:\s\d+)?/\d+)?"
 # "3/4 of an hour", which is (3/4) if it was in words
 _AMOUNT = rf"\(?(?P<amount>{_NUMBER})\)?(?:\s(?:of\s)?an?)?"
 _FROM = rf"(?P<from>{_UNIT}|{_LETTER})"

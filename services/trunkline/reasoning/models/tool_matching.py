@@ -23,7 +23,13 @@ from functools import lru_cache
 from typing import Any
 
 from trunkline.patterns import PATTERN_LIMIT_CHARS, Pattern, PatternMatch, compile_pattern
-from trunkline.phrasing import Vocabulary, resolve_amounts, strip_courtesy, write_digits
+from trunkline.phrasing import (
+    Vocabulary,
+    resolve_amounts,
+    split_pair,
+    strip_courtesy,
+    write_digits,
+)
 from trunkline.reasoning.models.pattern_words import list_pattern_words
 
 logger = logging.getLogger(__name__)
@@ -183,7 +189,7 @@ def _match_pieces(
     budget: "_Budget",
 ) -> list[ToolMatch]:
     """Return the calls for the parts of a question, if there are several and all match."""
-    pieces = _share_opening(_CONJUNCTION.split(text))
+    pieces = split_pair(text) or _share_opening(_CONJUNCTION.split(text))
     if not 1 < len(pieces) <= _PIECES_LIMIT:
         return []
     candidates = [_find_best(piece, declarations, answers, budget) for piece in pieces]

@@ -116,3 +116,21 @@ def test_today_is_not_the_only_word(day: str) -> None:
 def test_the_last_year_is_no_period() -> None:
     with pytest.raises(InvalidArgumentError):
         dates.find_period("start", "9999")
+
+
+@pytest.mark.parametrize(
+    ("day", "text"),
+    [
+        ("2027-02-29", "No: February 2027 has 28 days."),
+        ("2028-02-29", "Yes: Tuesday, 29 February 2028."),
+        ("--09-31", "No: September has 30 days."),
+        ("--02-29", "Yes: February has 29 days in a leap year."),
+        ("--02-30", "No: February has 29 days in a leap year."),
+        ("--12-31", "Yes: December has 31 days."),
+    ],
+)
+async def test_a_date_is_checked(tools: DateTools, day: str, text: str) -> None:
+    result = await tools.check_date(day)
+
+    assert text_of(result) == text
+    assert result.structured_content == {"date": day, "exists": text.startswith("Yes")}

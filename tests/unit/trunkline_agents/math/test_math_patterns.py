@@ -16,6 +16,7 @@ TOOLS = {
     "convert_units": unit_patterns.CONVERT_UNITS,
     "count_days": date_patterns.COUNT_DAYS,
     "move_date": date_patterns.MOVE_DATE,
+    "check_date": date_patterns.CHECK_DATE,
     "find_weekday": date_patterns.FIND_WEEKDAY,
     "factor": math.FACTOR,
     "expand": math.EXPAND,
@@ -207,6 +208,11 @@ CASES = [
         "convert",
         {**ONE, "from_currency": "Swiss francs", "to_currency": "EUR"},
     ),
+    Case(
+        "2 1/2 hours in minutes",
+        "convert_units",
+        {"amount": "2 1/2", "from_unit": "hours", "to_unit": "minutes"},
+    ),
     Case("is -4 an integer?", "check", {"number": "-4", "relation": "integer"}),
     Case("is 3/4 a whole number", "check", {"number": "3/4", "relation": "integer"}),
     Case("what fraction is 0.2?", "calculate", {"expression": "0.2", "form": "fraction"}),
@@ -326,13 +332,26 @@ def test_a_division_without_a_remainder_is_a_yes_or_no_question(question: str) -
             "count_days",
             {"start": "--06-10", "end": "--08-24"},
         ),
+        ("is 29 February 2027 a real date?", "check_date", {"date": "2027-02-29"}),
+        ("does 31 September exist", "check_date", {"date": "--09-31"}),
+        ("was there a February 29 in 1900?", "check_date", {"date": "1900-02-29"}),
         ("what day of the week is New Year's Eve?", "find_weekday", {"date": "--12-31"}),
     ],
 )
-def test_a_date_may_lack_its_year(question: str, tool: str, arguments: dict[str, str]) -> None:
+def test_a_question_about_dates_is_matched(
+    question: str, tool: str, arguments: dict[str, str]
+) -> None:
     (match,) = match_tools(question, TOOLS)
     assert match.tool == tool
     assert {name: match.arguments[name] for name in arguments} == arguments
+
+
+def test_both_of_a_pair_are_asked_about() -> None:
+    matches = match_tools("is sixty divisible by both 4 and 7?", TOOLS)
+    assert [(match.tool, match.arguments["other"]) for match in matches] == [
+        ("check", "4"),
+        ("check", "7"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,35 @@
+"""Pairs that "both" joins: "is 60 divisible by both 4 and 5" asks two questions.
+
+Two numbers share the words around them. Other things share the words before them.
+"""
+
+import re
+from collections.abc import Sequence
+
+TEXT_LIMIT_CHARS = 400
+"""Longer texts are texts with the word, and no questions."""
+_NUMBER = r"-?\d[\d.,]*(?:/\d+)?(?!\w)"
+_PAIRS = tuple(
+    re.compile(rf"(?P<head>[^\n]*?){pair}(?P<tail>[^\n]*)", re.IGNORECASE)
+    for pair in (
+        # "are both 7 and 11 prime", "are 7 and 11 both prime", "is 12 both even and a square"
+        rf"\bboth\s(?P<first>{_NUMBER})(?P<joint>\sand\s)(?P<second>{_NUMBER})",
+        rf"(?<![\d./])(?P<first>{_NUMBER})(?P<joint>\sand\s)(?P<second>{_NUMBER})\sboth(?=\s)",
+        r"\bboth\s(?P<first>[^,;?]{1,80}?)(?P<joint>\sand\s)(?P<second>[^,;?]{1,80})",
+    )
+)
+
+
+def find_pair(text: str) -> re.Match[str] | None:
+    """Return the two that "both" joins, and the words around them; None if there is no pair."""
+    if len(text) > TEXT_LIMIT_CHARS:
+        return None
+    return next((found for pair in _PAIRS if (found := pair.fullmatch(text))), None)
+
+
+def split_pair(text: str) -> Sequence[str]:
+    """Return the question for each of a pair; [] if there is none."""
+    pair = find_pair(text)
+    if pair is None:
+        return []
+    return [f"{pair['head']}{pair[name].strip()}{pair['tail']}" for name in ("first", "second")]
