@@ -5,6 +5,7 @@ Everything here works on the words of a text and takes time linear in its length
 
 from trunkline.phrasing.amounts import extract_value, resolve_amounts
 from trunkline.phrasing.courtesy import asks_for_introduction, is_courtesy, strip_courtesy
+from trunkline.phrasing.direct_questions import ask_for_action
 from trunkline.phrasing.number_words import NumberPhrase, find_numbers, write_digits
 from trunkline.phrasing.pairs import find_pair, split_pair
 from trunkline.phrasing.spelling import Vocabulary
@@ -12,6 +13,7 @@ from trunkline.phrasing.spelling import Vocabulary
 __all__ = [
     "NumberPhrase",
     "Vocabulary",
+    "ask_for_action",
     "asks_for_introduction",
     "extract_value",
     "find_numbers",

@@ -108,7 +108,8 @@ _INDIRECT = (
     "i'm wondering|i wonder|wondering|i was just wondering|i am just wondering|just wondering|"
     "i'm just wondering|do you know|do you happen to know|does anyone know|"
     "does anybody know|any idea|i wanted to know|i'm curious|i am curious|i wanted to ask|"
-    "i want to ask|check|confirm|explain|explain to me|work out|figure out|find out"
+    "i want to ask|check|confirm|explain|explain to me|work out|figure out|find out|"
+    "working out|figuring out|finding out|checking|confirming|explaining|letting me know"
 )
 _TAILS = (
     "pls|plz|"

@@ -30,6 +30,24 @@ _SUBJECT_OPENERS: Final = frozenset(("a", "an", "one", "the", "there", *_PRONOUN
 _FUTURES: Final = frozenset((("would", "be"), ("will", "be")))
 
 
+# "if I raise 1200 by 4 percent, what do I get"
+_CASE: Final = re.compile(
+    r"(?:if|when)\s(?:i|you|we|one)\s(?P<action>[^?\n]{1,300}?)[,;]?\s(?:then\s)?(?:what|how\smuch)\s"
+    r"(?:(?:do|will|would)\s(?:i|you|we|one)\s(?:get|have|pay)|is(?:\s(?:that|it|left))?)"
+    r"(?:\sleft|\sthen)?\W{0,4}",
+    re.IGNORECASE,
+)
+
+
+def ask_for_action(text: str) -> str | None:
+    """Return what a question supposes that one does; None if it asks more than what one gets.
+
+    "if I raise 1200 by 4 percent, what do I get" asks to "raise 1200 by 4 percent".
+    """
+    case = _CASE.fullmatch(text)
+    return case["action"] if case else None
+
+
 def split_spans(text: str) -> tuple[list[tuple[int, int]], list[str]]:
     """Return the places of the words, and the words in lower case."""
     spans = [match.span() for match in WORD.finditer(text)]

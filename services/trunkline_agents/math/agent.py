@@ -246,6 +246,7 @@ _UNITS = AgentSkill(
         *(f"# {unit} {joint}" for unit in _TIMES for joint in ("in", "to")),
         *("# km h in", "# km h to", "# kmh in", "# kmh to", "# kph in", "km per hour in"),
         *("convert", "# m in", "# m to", "# g in", "# g to", "# l in", "# l to"),
+        *(f"how many {unit} in {a}" for unit in _MEASURES for a in ("a", "an", "one")),
         *("seconds in a", "minutes in a", "minutes in an", "hours in a", "seconds in an"),
         *("days in a year", "weeks in a year", "months in a year", "days in a leap"),
         *("inches in a", "feet in a", "grams in a", "ounces in a", "meters in a", "metres in a"),

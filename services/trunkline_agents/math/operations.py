@@ -59,6 +59,7 @@ _PROPERTY_PHRASES = {
     "fibonacci": "a Fibonacci number",
     "palindrome": "a palindrome",
 }
+_OPPOSITES = {"even": "odd", "odd": "even"}
 # The signs of the difference for which each relation holds.
 _RELATIONS = {"<": (-1,), "<=": (-1, 0), "=": (0,), ">=": (0, 1), ">": (1,)}
 _ORDER_PHRASES = {-1: "less than", 0: "equal to", 1: "greater than"}
@@ -224,6 +225,8 @@ def check(*, number: str, relation: str, other: str | None) -> OperationAnswer:
         whole = _check_whole(value)
         holds, phrase = bool(_PROPERTIES[relation](whole)), _PROPERTY_PHRASES[relation]
         text = f"{render_exact(value)} is {'' if holds else 'not '}{phrase}"
+        if not holds and relation in _OPPOSITES:
+            text = f"{render_exact(value)} is {_OPPOSITES[relation]}"
         if relation == "prime" and not holds and whole > 1 and whole < _MAX_FACTORED:
             text += f": it is {factor(expression=str(whole)).data['factors']}"
     elif relation == "integer":

@@ -46,7 +46,7 @@ _VERB = (
     r"(?:which(?:\s(?:one|number))?\s(?:is|are)|what(?:'s|\sis|\sare|\sabout|\sdoes|\sdo\s(?:you"
     r"|i|we)\sget\s(?:if|when)\s(?:you|i|we))"
     r"|how\s(?:much\s(?:is|are|does)|about)|calculat(?:e|ing)|comput(?:e|ing)|evaluat(?:e|ing)"
-    r"|simplify(?:ing)?|find|get|give\sme|take|work\sout|determine|do)"
+    r"|simplify(?:ing)?|find(?:ing)?|get(?:ting)?|giv(?:e|ing)\sme|take|work\sout|determine|do)"
 )
 _RESULT = r"(?:(?:result|value|answer|solution)\s(?:of|to)\s)?"
 _LEAD = rf"^(?:please\s)?(?:{_VERB}\s+)?(?:the\s)?{_RESULT}"
@@ -434,8 +434,9 @@ FACTOR: list[MatchRuleJson] = [
         "arguments": _FACTORED,
     },
     {
-        "pattern": r"^(?:write|express|split|break)\s+(?P<expression>[^?]+?)\s(?:as|into)\s"
-        r"(?:a\sproduct\sof\s)?(?:its\s)?(?:prime\s)?(?:primes|factors)" + _END,
+        "pattern": r"^(?:write|express|split|break|decompose)\s+(?:(?:up|down)\s)?"
+        r"(?P<expression>[^?]+?)\s(?:(?:up|down)\s)?(?:as|into)\s(?:a\sproduct\sof\s)?(?:its\s)?(?:prime\s)?(?:primes|factors)"
+        + _END,
         "arguments": _FACTORED,
     },
     {
@@ -474,6 +475,12 @@ EXPAND: list[MatchRuleJson] = [
     {
         "pattern": r"^(?:remove|open|multiply\sout|resolve|get\srid\sof)\s(?:the\s)?"
         r"(?:brackets|parenthes[ei]s)\s(?:in|of|from)\s+(?P<expression>[^?]+)" + _END,
+        "require": {"expression": _A_FORMULA},
+        "arguments": _FACTORED,
+    },
+    {
+        "pattern": r"^(?:(?:write|express|put|give|show|rewrite|what(?:'s|\sis))\s+)?"
+        r"(?P<expression>[^?]+?)\swithout\s(?:the\s|any\s)?(?:brackets|parenthes[ei]s)" + _END,
         "require": {"expression": _A_FORMULA},
         "arguments": _FACTORED,
     },

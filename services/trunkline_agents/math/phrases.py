@@ -69,6 +69,12 @@ _BEFORE_TAX = (
     r"[,;.]?\s(?:so\s|and\s)?(?:what|how\smuch)(?:'s|\s(?:is|was|would|are|of))[a-z\s]{0,40}?"
     r"(?:without|before|net|excluding|less)(?:\s(?:it|that|the|price|amount|tax|vat|sum|value|of))*"
 )
+# A value, and what became of it: "it was 80 and now it is 60".
+_WAS = r"(?:was|were|cost|had|paid|used\sto\sbe|used\sto\scost)\s"
+_AND_NOW = (
+    r"[,;.]?\s(?:and\s|but\s)?(?:(?:now|today|then|later|it|they|i|is|are|was|were|costs?|has|have"
+    r"|fell\sto|rose\sto|became|at)\s){1,4}"
+)
 # Phrases with operands, after such words, and their formulas. A phrase is before those that match a
 # part of it.
 PHRASES: tuple[tuple[str, str], ...] = (
@@ -135,6 +141,19 @@ PHRASES: tuple[tuple[str, str], ...] = (
         rf"(?:{_SHARE}(?:\s{_CHANGE})?|{_CHANGE}\s(?:in|as\sa)\s{_SHARE})"
         rf"(?:\s(?:is|was)\s(?:that|it|this))?",
         "(({y})-({x}))/({x})*100",
+    ),
+    # "the price was 80 and now it is 60, how many percent less is that"
+    *(
+        (
+            rf"{_WAS}{_N}{_THINGS}{_AND_NOW}{_M}[a-z\s]{{0,20}}?[,;.]?\s(?:(?:by\s)?(?:what|how"
+            rf"\smany|how\smuch)|what\sis\sthe)\s{_SHARE}{change}(?:\s(?:is|was|did)\s(?:that|it|this)"
+            r"(?:\s(?:change|rise|fall|drop|grow|increase|decrease|go\sup|go\sdown))?)?",
+            formula,
+        )
+        for change, formula in (
+            (rf"\s(?:{SMALLER}|cheaper|off)", "(({x})-({y}))/({x})*100"),
+            (rf"(?:\s(?:{LARGER}|{_CHANGE}))?", "(({y})-({x}))/({x})*100"),
+        )
     ),
     (
         rf"by\s(?:what|how\smany)\s{_SHARE}\s[a-z\s]{{0,60}}?from\s+{_X}\sto\s+{_Y}",

@@ -11,7 +11,10 @@ TITLE_CHARS = 200
 TEXT_CHARS = 2000
 """Longest text of one source."""
 _EXCERPT_CHARS = 420
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n\n+")
+# What is quoted of a paragraph before its best sentence.
+_OPENING_CHARS = 120
+_PARAGRAPH_BREAK = re.compile(r"\n\n+")
+_SENTENCE_BREAK = re.compile(r"(?<=[.!?])\s+")
 # Words with the same first characters count as one word: leave, leaves, leaving.
 _STEM_CHARS = 5
 _NUMBER_POINTS = 2.0
@@ -85,20 +88,22 @@ class SearchResult:
 
 
 def extract_sentences(text: str, terms: Sequence[Term]) -> str:
-    """Return the sentences of a text that have most of these words, on one line."""
-    sentences = [
-        " ".join(sentence.split()) for sentence in _SENTENCE.split(text) if sentence.strip()
-    ]
+    """Return the sentences of a text that have most of these words, on one line.
+
+    What a paragraph says before them is quoted, too, if it is short.
+    """
+    paragraphs = [_split_sentences(paragraph) for paragraph in _PARAGRAPH_BREAK.split(text)]
+    sentences = [sentence for paragraph in paragraphs for sentence in paragraph]
     if not sentences:
         return ""
     points = [
         sum(_score(term, sentence) for term in terms)
         for sentence in (sentence.casefold() for sentence in sentences)
     ]
-    first = points.index(max(points))
-    excerpt = sentences[first]
-    last = first
-    for sentence in sentences[first + 1 :]:
+    last = points.index(max(points))
+    first = _find_opening(paragraphs, last)
+    excerpt = " ".join(sentences[first : last + 1])
+    for sentence in sentences[last + 1 :]:
         if len(excerpt) + len(sentence) + 1 > _EXCERPT_CHARS:
             break
         excerpt, last = f"{excerpt} {sentence}", last + 1
@@ -106,6 +111,22 @@ def extract_sentences(text: str, terms: Sequence[Term]) -> str:
     start = "" if first == 0 else "… "
     end = " …" if is_cut or last + 1 < len(sentences) else ""
     return f"{start}{excerpt[:_EXCERPT_CHARS].rstrip()}{end}"
+
+
+def _split_sentences(paragraph: str) -> list[str]:
+    sentences = _SENTENCE_BREAK.split(paragraph)
+    return [" ".join(sentence.split()) for sentence in sentences if sentence.strip()]
+
+
+def _find_opening(paragraphs: Sequence[Sequence[str]], sentence: int) -> int:
+    """Return the first sentence of a sentence's paragraph; the sentence itself if it is far."""
+    start = 0
+    for paragraph in paragraphs:
+        if sentence < start + len(paragraph):
+            before = paragraph[: sentence - start]
+            return start if sum(map(len, before)) <= _OPENING_CHARS else sentence
+        start += len(paragraph)
+    return sentence
 
 
 def _score(term: Term, sentence: str) -> float:

@@ -8,9 +8,10 @@ if the question has the short pattern `contains`. Among tools, the longest match
 conversation: `{answer}` is the last one, `{answers}` all of them joined by `join`. An argument from
 answers may select them by a pattern, `only`, and require a number of them, `least`. If there are
 too few, the declaration does not match. A question is matched without polite words, where all of it
-has to match, then as it is asked, then with digits for numbers and dates in words, then with the
-amount stated before in place of a reference to it. If none of them matches, misspelled words are
-corrected by those of the patterns. A fallback counts only if nothing else matches.
+has to match, then as it is asked, then with digits for numbers and dates in words, then without
+"if I" around what is to be done, then with the amount stated before in place of a reference to it.
+If none of them matches, misspelled words are corrected by those of the patterns. A fallback counts
+only if nothing else matches.
 Pure and deterministic. Patterns are RE2's, and all sizes are limited, since others declare them.
 """
 
@@ -25,6 +26,7 @@ from typing import Any
 from trunkline.patterns import PATTERN_LIMIT_CHARS, Pattern, PatternMatch, compile_pattern
 from trunkline.phrasing import (
     Vocabulary,
+    ask_for_action,
     resolve_amounts,
     split_pair,
     strip_courtesy,
@@ -151,7 +153,9 @@ def _list_phrasings(question: str) -> list[str]:
         _GROUPED.sub(_join_groups, write_digits(strip_courtesy(text)))
         for text in resolve_amounts(direct)
     )
-    return list(dict.fromkeys((direct, question, in_digits, *resolved)))
+    action = ask_for_action(in_digits)
+    actions = (action,) if action else ()
+    return list(dict.fromkeys((direct, question, in_digits, *actions, *resolved)))
 
 
 def _join_groups(number: re.Match[str]) -> str:

@@ -208,3 +208,16 @@ def test_more_statements_are_checked(
 def test_powers_of_one_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="powers of 2"):
         run_operation("check", {"number": "5", "relation": "power of", "other": "1"})
+
+
+@pytest.mark.parametrize(
+    ("number", "relation", "text"),
+    [
+        ("15", "even", "No, 15 is odd."),
+        ("14", "odd", "No, 14 is even."),
+        ("14", "even", "Yes, 14 is even."),
+    ],
+)
+def test_a_number_is_even_or_odd(number: str, relation: str, text: str) -> None:
+    arguments = {"number": number, "relation": relation, "other": None}
+    assert run_operation("check", arguments).text == text

@@ -16,6 +16,14 @@ def test_an_excerpt_begins_with_the_most_relevant_sentence() -> None:
     assert len(excerpt) < 450
 
 
+def test_an_excerpt_has_the_short_beginning_of_its_paragraph() -> None:
+    text = "One thing.\n\nMaria is the contact for payroll. Salaries are paid on the 25th.\n\nMore."
+
+    assert extract_sentences(text, [Term("salary", others=("salaries",))]) == (
+        "… Maria is the contact for payroll. Salaries are paid on the 25th. More."
+    )
+
+
 def test_a_short_text_is_quoted_completely_and_on_one_line() -> None:
     assert extract_sentences("One.\n\nTwo\nlines.", [Term("two")]) == "… Two lines."
     assert extract_sentences("One.\nTwo.", []) == "One. Two."
