@@ -52,6 +52,12 @@ _OCCASIONS = "|".join(
     for have in ("have", "have got", "get")
     for moment in ("second", "moment", "minute", "sec")
 )
+# "I have two questions"
+_ANNOUNCEMENTS = "|".join(
+    f"{i_have}{some} questions"
+    for i_have in ("", "i have ", "i have got ", "i've got ", "i've ")
+    for some in ("two", "three", "2", "3", "a few", "some", "several", "a couple of")
+)
 # "could somebody please", "if anyone can"
 _SOMEBODY = "|".join(
     phrase
@@ -173,7 +179,7 @@ _SALUTATIONS = _parse_phrases(_GREETINGS)
 _ADDRESSED = _parse_phrases(_ADDRESSEES)
 _INDIRECT_OPENINGS = _parse_phrases(_INDIRECT, _PERMISSIONS)
 _OPENINGS = (
-    _parse_phrases(_FILLERS, _REQUESTS, _WISHES, _SOMEBODY, _PROVISOS, _OCCASIONS)
+    _parse_phrases(_FILLERS, _ANNOUNCEMENTS, _REQUESTS, _WISHES, _SOMEBODY, _PROVISOS, _OCCASIONS)
     | _SALUTATIONS
     | _INDIRECT_OPENINGS
 )

@@ -8,6 +8,14 @@ _CONVERSION = AgentSkill(
     description="Converts amounts at the rates of the European Central Bank, since 1999.",
     tags=[
         *("currency", "currencies", "convert", "exchange", "exchange rate"),
+        # Not only "money", which documents have too.
+        *(
+            f"money do {who} {verb}"
+            for who in ("they", "people")
+            for verb in ("use", "have", "pay", "need")
+        ),
+        *("what money do i need in", "which money do i need in", "what money does"),
+        *("which money does", "money is used in", "money used in", "kind of money"),
         *("dollar", "dollars", "euro", "euros", "yen", "pound", "pounds", "franc", "francs"),
         *(
             "in dollars",

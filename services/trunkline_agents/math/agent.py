@@ -129,6 +129,7 @@ _ARITHMETIC = AgentSkill(
         *("percent raise", "percent rise", "# raise", "percent surcharge", "# surcharge"),
         *("reduce #/#", "lowest terms", "simplest form", "simplest terms", "base # log"),
         *("cube #", "# by half", "# by a third", "# by a quarter"),
+        *(f"{function} of #" for function in ("sin", "cos", "tan", "exp", "cosine", "cbrt", "abs")),
         *("sin #", "cos #", "tan #", "exp #", "log #", "ln #", "sin x", "cos x", "tan x", "log x"),
         *(
             "+",

@@ -110,26 +110,26 @@ PHRASES: tuple[tuple[str, str], ...] = (
         )
         for compared in (rf"{order}\sis\s{_X}", rf"is\s{_X}\s{order}")
     ),
-    (rf"{_MORE}\s+{_X}\sby\s+{_P}", "({x})*(1+({p})/100)"),
-    (rf"{_LESS}\s+{_X}\sby\s+{_P}", "({x})*(1-({p})/100)"),
+    (rf"{_MORE}\s+{_X}\sby\s+{_P}", "({x})*(1+({p})%)"),
+    (rf"{_LESS}\s+{_X}\sby\s+{_P}", "({x})*(1-({p})%)"),
     (rf"{_MORE}\s+{_X}\sby\s+{_Y}", "({x})+({y})"),
     (rf"{_LESS}\s+{_X}\sby\s+{_Y}", "({x})-({y})"),
-    (rf"add(?:ing)?\s+{_P}\sto\s+{_X}", "({x})*(1+({p})/100)"),
+    (rf"add(?:ing)?\s+{_P}\sto\s+{_X}", "({x})*(1+({p})%)"),
     (
         rf"(?:subtract|deduct|take)(?:ing)?\s+{_P}\s(?:away\s)?(?:from|off)\s+{_X}",
-        "({x})*(1-({p})/100)",
+        "({x})*(1-({p})%)",
     ),
     (
         rf"save\s(?:with|at|on|by|if|when)?\s*(?:i\sget\s)?{_P}\s(?:off|discount\son)\s+{_X}",
-        "({p})/100*({x})",
+        "({p})%*({x})",
     ),
     (
         rf"save\s[a-z\s]*?{_N}{_THINGS}[,;]?\s(?:at|with|if|when|after|and)\s[a-z\s]*?"
         rf"(?P<p>\d[\d.]*){_PERCENT}(?:\s(?:off|discount|reduction|less))?",
-        "({p})/100*({x})",
+        "({p})%*({x})",
     ),
-    (rf"{_P}\soff\s(?:of\s)?{_X}", "({x})*(1-({p})/100)"),
-    (rf"{_P}\s(?:off|discount\son)\s(?:of\s)?{_A}{_N}{_THINGS}{_TO_PAY}", "({x})*(1-({p})/100)"),
+    (rf"{_P}\soff\s(?:of\s)?{_X}", "({x})*(1-({p})%)"),
+    (rf"{_P}\s(?:off|discount\son)\s(?:of\s)?{_A}{_N}{_THINGS}{_TO_PAY}", "({x})*(1-({p})%)"),
     (
         rf"{_SHARE}\s{_CHANGE}\s(?:is\s)?(?:(?:it|that)\s(?:is\s)?)?(?:if|when)?\s*"
         rf"(?:[a-z]+\s){{0,4}}?(?:(?:from|between)\s+)?{_X}\s(?:to|and)\s+{_Y}",
@@ -168,10 +168,10 @@ PHRASES: tuple[tuple[str, str], ...] = (
         rf"{_X}",
         "({x})/({p})",
     ),
-    (rf"{_X}\s(?:is|are)\s{_P}\sof\s(?:what|which)(?:\snumber)?", "({x})/(({p})/100)"),
+    (rf"{_X}\s(?:is|are)\s{_P}\sof\s(?:what|which)(?:\snumber)?", "({x})/(({p})%)"),
     (
         rf"{_P}\sof\s(?:what|which)(?:\snumber)?\s(?:is|are|makes|equals)\s+{_X}",
-        "({x})/(({p})/100)",
+        "({x})/(({p})%)",
     ),
     (
         rf"{_X}\s(?:out\sof|of|/)\s+{_Y}\s(?:as|in|to|into)\s(?:a\s)?{_SHARE}",
@@ -181,11 +181,11 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (rf"(?:add|sum)(?:ing)?(?:\sup|\stogether)?\s+(?P<x>{_LIST})", "sum of {x}"),
     (rf"multiply(?:ing)?\s+(?P<x>{_LIST})", "product of {x}"),
     (rf"halv(?:e|ing)\s+{_X}", "({x})/2"),
-    (rf"{_X}\s(?:plus|and|with)\s+(?:an?\s(?:extra|additional)\s)?{_P}", "({x})*(1+({p})/100)"),
+    (rf"{_X}\s(?:plus|and|with)\s+(?:an?\s(?:extra|additional)\s)?{_P}", "({x})*(1+({p})%)"),
     *(
         (
             rf"{_N}{_THINGS}[,;.]?\s(?:(?:and|then|it|but)\s)*{verb}\s(?:by\s)?{_P}{_TO_PAY}",
-            f"({{x}})*(1{sign}({{p}})/100)",
+            f"({{x}})*(1{sign}({{p}})%)",
         )
         for verb, sign in (
             (r"(?:(?:go|goes|went)\sup|ris(?:es?|en)|rose|grows?|grew|increases?)", "+"),
@@ -196,61 +196,61 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (
         rf"{_N}{_THINGS}[,;.]?\s(?:(?:which|that|it|and|with|already|price)\s)*(?:includes?|including|incl\.?"
         rf"|inclusive\sof|contains?|with)\s{_P}{_BEFORE_TAX}",
-        "({x})/(1+({p})/100)",
+        "({x})/(1+({p})%)",
     ),
     (
         rf"(?:net\s(?:price|amount|value|sum)|(?:price|amount)\s(?:before|without|excluding)\s(?:tax|vat|gst))"
         rf"\s(?:of|for|if|in|when)\s{_A}{_LABEL}{_N}{_THINGS}\s(?:includes?|including|incl\.?|with|at|contains?)"
         rf"\s{_P}",
-        "({x})/(1+({p})/100)",
+        "({x})/(1+({p})%)",
     ),
-    (rf"{_X}\s(?:minus|less|without)\s+{_P}", "({x})*(1-({p})/100)"),
-    (rf"{_P}\s(?:more|higher|larger)\sthan\s+{_X}", "({x})*(1+({p})/100)"),
-    (rf"{_P}\s(?:less|lower|smaller)\sthan\s+{_X}", "({x})*(1-({p})/100)"),
-    (rf"(?:an?\s)?{_P}\s(?:[a-z]+\s)?(?:on|for)\s+(?:a\sbill\sof\s)?{_X}", "({p})/100*({x})"),
+    (rf"{_X}\s(?:minus|less|without)\s+{_P}", "({x})*(1-({p})%)"),
+    (rf"{_P}\s(?:more|higher|larger)\sthan\s+{_X}", "({x})*(1+({p})%)"),
+    (rf"{_P}\s(?:less|lower|smaller)\sthan\s+{_X}", "({x})*(1-({p})%)"),
+    (rf"(?:an?\s)?{_P}\s(?:[a-z]+\s)?(?:on|for)\s+(?:a\sbill\sof\s)?{_X}", "({p})%*({x})"),
     (
         rf"(?:an?\s)?{_P}\s(?:[a-z]+\s)?(?:on|for)\s{_A}{_LABEL}{_N}{_THINGS}",
-        "({p})/100*({x})",
+        "({p})%*({x})",
     ),
     (
         rf"(?:tip|tax|vat|interest|commission)\s(?:on|for|of)\s{_A}{_LABEL}{_N}{_THINGS}\s(?:at"
         rf"|with|is|if\sit\sis)"
         rf"\s(?:an?\s)?{_P}",
-        "({p})/100*({x})",
+        "({p})%*({x})",
     ),
     (
         rf"{_N}{_THINGS}[,;.]?\s(?:(?:and|but|now|it|that|which|they|there)\s)*(?:it's|at|after"
         rf"|with|is|are|minus)\s(?:an?\s)?(?P<p>\d[\d.]*){_PERCENT}"
         rf"\s(?:discount|off|reduction){_TO_PAY}",
-        "({x})*(1-({p})/100)",
+        "({x})*(1-({p})%)",
     ),
     (
         rf"(?:with|at|after)\s(?:an?\s)?(?P<p>\d[\d.]*){_PERCENT}\s(?:discount|reduction)"
         rf"(?:\son)?[,;]?"
         rf"\s[a-z'\s]*?{_A}{_LABEL}{_N}{_THINGS}(?:\scost)?",
-        "({x})*(1-({p})/100)",
+        "({x})*(1-({p})%)",
     ),
-    (rf"(?:an?\s)?{_P}\sdiscount\s(?:on|of|off)\s+{_X}", "({p})/100*({x})"),
+    (rf"(?:an?\s)?{_P}\sdiscount\s(?:on|of|off)\s+{_X}", "({p})%*({x})"),
     (rf"(?:what\s)?{_SHARE}\sof\s+{_X}\s(?:is|are)\s+{_Y}", "({y})/({x})*100"),
     (rf"{_X}\s(?:is|are|as)\s(?:what|which|a)\s{_SHARE}\sof\s+{_Y}", "({x})/({y})*100"),
     (rf"(?:what\s)?{_SHARE}\s(?:is|are)\s+{_X}\s(?:out\s)?of\s+{_Y}", "({x})/({y})*100"),
-    (rf"{_X}\s(?:reduced|decreased|lowered|discounted|cut)\sby\s+{_P}", "({x})*(1-({p})/100)"),
-    (rf"{_X}\s(?:increased|raised|marked\sup)\sby\s+{_P}", "({x})*(1+({p})/100)"),
+    (rf"{_X}\s(?:reduced|decreased|lowered|discounted|cut)\sby\s+{_P}", "({x})*(1-({p})%)"),
+    (rf"{_X}\s(?:increased|raised|marked\sup)\sby\s+{_P}", "({x})*(1+({p})%)"),
     (
         rf"{_X}\s(?:after|with)\s(?:an?\s)?(?P<p>\d[\d.]*){_PERCENT}\s(?:discount|off|reduction)",
-        "({x})*(1-({p})/100)",
+        "({x})*(1-({p})%)",
     ),
     (
         rf"{_N}{_THINGS}[,;.]?\s(?:and\s)?(?:what|how\smuch)(?:'s|\sis|\swould)\s(?:be\s)?"
         rf"(?:an?\s|the\s)?"
         rf"(?P<p>\d[\d.]*){_PERCENT}\s(?:tip|tax|vat|gst|interest|commission|fee)(?:\sbe)?",
-        "({p})/100*({x})",
+        "({p})%*({x})",
     ),
     (
         rf"{_LABEL}{_N}{_THINGS}\s(?:be\s|is\s)?(?:after|with|plus)\s(?:an?\s)?(?P<p>\d[\d.]*){_PERCENT}"
         rf"\s(?:(?:pay|price|salary|wage)\s)?(?:raise|rise|increase|hike|markup|surcharge|tax|vat|gst|tip)"
         rf"{_TO_PAY}",
-        "({x})*(1+({p})/100)",
+        "({x})*(1+({p})%)",
     ),
     # "out of 40 pupils 10 are ill, what percentage is that"
     *(

@@ -130,8 +130,12 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def has_decimals(node: Node) -> bool:
-    """Return True if a decimal or a percentage occurs, so that the user expects a decimal."""
-    return any(isinstance(child, Number) and child.is_decimal for child in walk(node))
+    """Return True if the user expects a decimal: for a decimal, a percentage, or rounding."""
+    return any(
+        (isinstance(child, Number) and child.is_decimal)
+        or (isinstance(child, FunctionCall) and child.function == "round")
+        for child in walk(node)
+    )
 
 
 def has_variables(node: Node) -> bool:

@@ -82,7 +82,7 @@ WORD_PROBLEMS: tuple[tuple[str, str], ...] = (
     ),
     # "a class has 28 pupils and 3/4 of them passed"
     (rf"{_N}{_WORDS}{_BREAK}{_FRACTION}{_OF_THEM}{_TAIL}{_QUESTION}", "({p})*({x})"),
-    (rf"{_N}{_WORDS}{_BREAK}{_PERCENT}{_OF_THEM}{_TAIL}{_QUESTION}", "({p})/100*({x})"),
+    (rf"{_N}{_WORDS}{_BREAK}{_PERCENT}{_OF_THEM}{_TAIL}{_QUESTION}", "({p})%*({x})"),
     # "how long does it take to drive 240 km at 80 km/h", and what follows from it
     (
         rf"how\s(?:long|many\shours)\s[a-z\s]*?{_N}{_KM}\s[a-z\s]*?(?P<y>\d[\d.,]*){_MILES}{_TAIL}",

@@ -25,6 +25,8 @@ from trunkline.phrasing import asks_for_introduction, is_courtesy, strip_courtes
         ("do you know how many grams 3 ounces are", "how many grams are 3 ounces"),
         ("Good morning! Would you mind working out 4% of 2500 for me please?", "4% of 2500"),
         ("would you mind finding out whether 97 is prime", "is 97 prime"),
+        ("I have two questions: what is 9 squared", "what is 9 squared"),
+        ("Hi! I've got a couple of questions. What is 2+2?", "What is 2+2?"),
         ("sorry to bother you, but how much is 2+2?", "how much is 2+2?"),
         ("I'd be grateful if you could convert 50 USD to EUR for me", "convert 50 USD to EUR"),
         ("It would be great if you could tell me what 3+4 is.", "what is 3+4."),

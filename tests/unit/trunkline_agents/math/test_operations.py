@@ -37,6 +37,8 @@ def phrase(case: Case) -> str:
         Case("15% of 240", "36"),
         Case("10% of 33", "3.3"),
         Case("0.1+0.2", "0.3"),
+        Case("(250)*(1+(19)%)", "297.5"),
+        Case("round(sqrt(50), 2)", "7.07"),
         Case("1/2", "1/2 = 0.5"),
         Case("2/3 divided by 4/9", "3/2 = 1.5"),
         Case("9 to the power of 1/2", "3"),
