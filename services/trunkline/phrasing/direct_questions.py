@@ -30,6 +30,11 @@ _SUBJECT_OPENERS: Final = frozenset(("a", "an", "one", "the", "there", *_PRONOUN
 _FUTURES: Final = frozenset((("would", "be"), ("will", "be")))
 
 
+# "how do you factor 6x - 18"
+_METHOD: Final = re.compile(
+    r"how\s(?:do|would|should|can|could)\s(?:i|you|we|one)\s(?P<action>[^?\n]{1,300})\W{0,4}",
+    re.IGNORECASE,
+)
 # "if I raise 1200 by 4 percent, what do I get"
 _CASE: Final = re.compile(
     r"(?:if|when)\s(?:i|you|we|one)\s(?P<action>[^?\n]{1,300}?)[,;]?\s(?:then\s)?(?:what|how\smuch)\s"
@@ -42,9 +47,10 @@ _CASE: Final = re.compile(
 def ask_for_action(text: str) -> str | None:
     """Return what a question supposes that one does; None if it asks more than what one gets.
 
-    "if I raise 1200 by 4 percent, what do I get" asks to "raise 1200 by 4 percent".
+    "if I raise 1200 by 4 percent, what do I get" asks to "raise 1200 by 4 percent", and "how do you
+    factor 6x - 18" to "factor 6x - 18".
     """
-    case = _CASE.fullmatch(text)
+    case = _CASE.fullmatch(text) or _METHOD.fullmatch(text)
     return case["action"] if case else None
 
 

@@ -81,7 +81,16 @@ _ARITHMETIC = AgentSkill(
             "# off",
         ),
         *("# tip", "percent tip", "tip on #", "tip on a", "# vat", "percent vat", "# discount"),
-        *("discount on", "as a fraction", "into a fraction", "to a fraction", "as a decimal"),
+        *(
+            "discount on",
+            "as a fraction",
+            "as a mixed",
+            "into a mixed",
+            "improper fraction",
+            "into a fraction",
+            "to a fraction",
+            "as a decimal",
+        ),
         *("to a decimal", "into a decimal", "to a percent", "to a percentage", "as a percentage"),
         *(
             "as a percent",

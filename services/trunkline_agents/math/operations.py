@@ -83,7 +83,8 @@ def calculate(
 
     `where` gives a variable a value: "x = 9".
 
-    `form` asks for a fraction or a ratio of whole numbers, for words or for Roman numerals.
+    `form` asks for a fraction, a mixed number or a ratio of whole numbers, for words or for Roman
+    numerals.
     """
     node = substitute(parse_expression(expression), where)
     value = _check_finite(_build(node))
@@ -95,9 +96,7 @@ def calculate(
     if form is not None:
         if not value.is_Rational:
             reject(f"{render_exact(value)} is no {form} of whole numbers.")
-        is_ratio = form == "ratio"
-        text = f"{value.p}:{value.q}" if is_ratio else f"{value.p}/{value.q}"
-        text = text if is_ratio or value.q != 1 else str(value.p)
+        text = _write_quotient(value.p, value.q, form)
         approximation = _render_approximation(value)
         return OperationAnswer(text, {"exact": text, "approximation": approximation})
     if not value.is_Rational and value.count_ops() <= _MAX_OPERATIONS_TO_SIMPLIFY:
@@ -106,6 +105,18 @@ def calculate(
     return OperationAnswer(
         text, {"exact": render_exact(value), "approximation": _render_approximation(value, digits)}
     )
+
+
+def _write_quotient(above: int, below: int, form: str) -> str:
+    """Return a quotient in lowest terms as a ratio, a mixed number or a fraction."""
+    if form == "ratio":
+        return f"{above}:{below}"
+    if below == 1:
+        return str(above)
+    whole, rest = divmod(abs(above), below)
+    if form == "mixed number" and whole:
+        return f"{'-' if above < 0 else ''}{whole} {rest}/{below}"
+    return f"{above}/{below}"
 
 
 def substitute(node: Node, where: str | None) -> Node:

@@ -103,6 +103,7 @@ _FORMS: tuple[tuple[str, dict[str, Any]], ...] = (
         {"form": "fraction"},
     ),
     (r"decimals?(?:\s(?:form|number))?", {}),
+    (r"mixed\s(?:numbers?|fractions?|numerals?)(?:\sform)?", {"form": "mixed number"}),
     (r"(?:(?:english\s)?words?|letters)", {"form": "words"}),
     (r"roman\s(?:numerals?|numbers?|figures?)", {"form": "roman"}),
 )
@@ -169,7 +170,7 @@ def _form_rules() -> list[MatchRuleJson]:
             {
                 "contains": noun,
                 "pattern": rf"{_LEAD}(?P<expression>{_FORMULA}){_SAID}\s?(?:as|in|to|into)\s"
-                rf"(?:an?\s)?(?:(?:simple|common|proper|exact|reduced)\s)?{noun}{_END}",
+                rf"(?:an?\s)?(?:(?:simple|common|(?:im)?proper|exact|reduced)\s)?{noun}{_END}",
                 "require": {"expression": _A_DIGIT_OR_A_CALL},
                 "arguments": {"expression": "{expression}", **form},
             }
@@ -258,7 +259,7 @@ CALCULATE: list[MatchRuleJson] = [
         {
             # "turn 0.375 into a fraction", "what is 7/8 as a decimal"
             "pattern": rf"{SOME_WORDS}(?P<x>{OPERAND}(?:%\s?)?)(?:as|in|to|into)\s(?:an?\s)?"
-            rf"(?:(?:simple|common|proper|exact|reduced)\s)?{noun}"
+            rf"(?:(?:simple|common|(?:im)?proper|exact|reduced)\s)?{noun}"
             rf"(?:\s(?:form|number|notation))?{_END}",
             "exclude": {"before": PART_OF_A_FORMULA},
             "arguments": {"expression": "{x}", **form},

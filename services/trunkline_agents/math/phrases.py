@@ -188,8 +188,16 @@ PHRASES: tuple[tuple[str, str], ...] = (
             f"({{x}})*(1{sign}({{p}})%)",
         )
         for verb, sign in (
-            (r"(?:(?:go|goes|went)\sup|ris(?:es?|en)|rose|grows?|grew|increases?)", "+"),
-            (r"(?:(?:go|goes|went)\sdown|falls?|fell|drops?|dropped|decreases?)", "-"),
+            (
+                r"(?:(?:go|goes|went)\sup|ris(?:es?|en)|rose|grows?|grew|increases?"
+                r"|(?:is|was|gets)\s(?:raised|increased|marked\sup))",
+                "+",
+            ),
+            (
+                r"(?:(?:go|goes|went)\sdown|falls?|fell|drops?|dropped|decreases?"
+                r"|(?:is|was|gets)\s(?:reduced|lowered|decreased|discounted|cut|marked\sdown))",
+                "-",
+            ),
         )
     ),
     # Taxes that a price includes: the question is for the price without them.

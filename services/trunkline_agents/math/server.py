@@ -156,8 +156,8 @@ class MathTools:
             int | None, Field(description="Significant digits of the answer, 1 to 1000.")
         ] = None,
         form: Annotated[
-            Literal["fraction", "ratio", "words", "roman"] | None,
-            Field(description="The form of the answer: 3/8, 3:8, in words, Roman numerals."),
+            Literal["fraction", "mixed number", "ratio", "words", "roman"] | None,
+            Field(description="The form of the answer: 7/4, 1 3/4, 7:4, in words, Roman numerals."),
         ] = None,
         where: Annotated[
             str | None, Field(description="The value of a variable, such as x = 9.")

@@ -9,9 +9,9 @@ conversation: `{answer}` is the last one, `{answers}` all of them joined by `joi
 answers may select them by a pattern, `only`, and require a number of them, `least`. If there are
 too few, the declaration does not match. A question is matched without polite words, where all of it
 has to match, then as it is asked, then with digits for numbers and dates in words, then without
-"if I" around what is to be done, then with the amount stated before in place of a reference to it.
-If none of them matches, misspelled words are corrected by those of the patterns. A fallback counts
-only if nothing else matches.
+"if I" or "how do I" around an action, then with the amount stated before in place of a reference
+to it. If none of them matches, misspelled words are corrected by those of the patterns. A fallback
+counts only if nothing else matches.
 Pure and deterministic. Patterns are RE2's, and all sizes are limited, since others declare them.
 """
 

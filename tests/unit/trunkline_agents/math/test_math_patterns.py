@@ -225,6 +225,12 @@ CASES = [
     Case("break 360 down into prime factors", "factor", {"expression": "360"}),
     Case("split up 84 into its primes", "factor", {"expression": "84"}),
     Case("finding 4% of 2500", "calculate", {"expression": "4% of 2500"}),
+    Case("write 7/4 as a mixed number", "calculate", {"expression": "7/4", "form": "mixed number"}),
+    Case(
+        "what is 1 3/4 as an improper fraction",
+        "calculate",
+        {"expression": "1 3/4", "form": "fraction"},
+    ),
     Case("remove the brackets in 3(x - 2)", "expand", {"expression": "3(x - 2)"}),
     Case("what's the expanded form of (x+1)^2", "expand", {"expression": "(x+1)^2"}),
     Case("is 15 a triangular number?", "check", {"number": "15", "relation": "triangular"}),
@@ -304,6 +310,12 @@ def test_an_unrelated_question_matches_nothing(question: str) -> None:
             "it cost 40 euros, now 50 euros. By what percent did it rise",
             "((50 euros)-(40 euros))/(40 euros)*100",
         ),
+        (
+            "a jacket costs 80 euros, it is reduced by 35 percent, what's the new price",
+            "(80 euros)*(1-(35)%)",
+        ),
+        ("the rent was 900 euros and was raised by 4%", "(900 euros)*(1+(4)%)"),
+        ("how would I take 15% off 80?", "(80)*(1-(15)%)"),
         ("by how many percent is 52 more than 40", "((52)-(40))/(40)*100"),
         ("what percent is 48 smaller than 60", "((60)-(48))/(60)*100"),
         ("what percent less is 48 than 60", "((60)-(48))/(60)*100"),
@@ -340,6 +352,7 @@ def test_a_division_without_a_remainder_is_a_yes_or_no_question(question: str) -
 @pytest.mark.parametrize(
     ("question", "tool", "arguments"),
     [
+        ("how do you factor 6x - 18?", "factor", {"expression": "6x - 18"}),
         ("days until Christmas", "count_days", {"start": "today", "end": "--12-25"}),
         ("how long is it till the 3rd of May", "count_days", {"start": "today", "end": "--05-03"}),
         (
@@ -353,7 +366,7 @@ def test_a_division_without_a_remainder_is_a_yes_or_no_question(question: str) -
         ("what day of the week is New Year's Eve?", "find_weekday", {"date": "--12-31"}),
     ],
 )
-def test_a_question_about_dates_is_matched(
+def test_a_question_in_other_words_is_matched(
     question: str, tool: str, arguments: dict[str, str]
 ) -> None:
     (match,) = match_tools(question, TOOLS)

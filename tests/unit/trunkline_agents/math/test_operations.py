@@ -223,3 +223,12 @@ def test_powers_of_one_are_refused() -> None:
 def test_a_number_is_even_or_odd(number: str, relation: str, text: str) -> None:
     arguments = {"number": number, "relation": relation, "other": None}
     assert run_operation("check", arguments).text == text
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [("7/4", "1 3/4"), ("-7/4", "-1 3/4"), ("8/4", "2"), ("3/4", "3/4"), ("2.5", "2 1/2")],
+)
+def test_a_number_is_written_as_a_mixed_number(expression: str, text: str) -> None:
+    arguments = {"expression": expression, "digits": None, "form": "mixed number"}
+    assert run_operation("calculate", arguments).text == text
