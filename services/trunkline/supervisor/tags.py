@@ -24,7 +24,7 @@ _GAP = r"\s{0,2}"
 # Marks inside these are not operators.
 _NOT_ARITHMETIC = re.compile(
     # Codes of contracts and standards, too: C-1041, ISO-9001.
-    r"(?-i:\b(?:[A-Z]-\d{3,}|[A-Z]{2,6}-\d+)\b)|https?://\S{1,500}|\b\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\b\d{1,2}[-/.]\d{1,2}[-/.]\d{4}\b"
+    r"(?-i:\b(?:[A-Z]-\d{3,}|[A-Z]{2,6}-\d+)\b)|https?://\S{1,500}|(?:\b\d{4}[-/.]|--)\d{1,2}[-/.]\d{1,2}\b|\b\d{1,2}[-/.]\d{1,2}[-/.]\d{4}\b"
 )
 
 
