@@ -9,6 +9,7 @@ from collections.abc import Sequence
 TEXT_LIMIT_CHARS = 400
 """Longer texts are texts with the word, and no questions."""
 _NUMBER = r"-?\d[\d.,]*(?:/\d+)?(?!\w)"
+# The first that matches a whole text counts.
 _PAIRS = tuple(
     re.compile(rf"(?P<head>[^\n]*?){pair}(?P<tail>[^\n]*)", re.IGNORECASE)
     for pair in (
@@ -28,8 +29,12 @@ def find_pair(text: str) -> re.Match[str] | None:
 
 
 def split_pair(text: str) -> Sequence[str]:
-    """Return the question for each of a pair; [] if there is none."""
+    """Return the question for each of a pair; [] if there is none.
+
+    "are 7 and 11 both prime" gives "are 7 prime" and "are 11 prime".
+    """
     pair = find_pair(text)
     if pair is None:
         return []
-    return [f"{pair['head']}{pair[name].strip()}{pair['tail']}" for name in ("first", "second")]
+    head, tail = pair["head"], pair["tail"]
+    return [f"{head}{pair[name].strip()}{tail}" for name in ("first", "second")]
