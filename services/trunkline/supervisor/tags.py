@@ -33,6 +33,10 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
+# A date without a year, which counts as one number.
+_DAY_OF_A_YEAR = re.compile(r"--\d{2}-\d{2}\b")
+
+
 @dataclass(frozen=True, slots=True)
 class SearchableText:
     """A text prepared for the search for tags, once for all agents."""
@@ -47,7 +51,8 @@ class SearchableText:
     def from_text(cls, text: str) -> "SearchableText":
         """Prepare a text."""
         words = split_words(text)
-        numbered = (_NUMBER if word.isdecimal() else word for word in words)
+        counted = split_words(_DAY_OF_A_YEAR.sub(" 1 ", text)) if "--" in text else words
+        numbered = (_NUMBER if word.isdecimal() else word for word in counted)
         arithmetic = _NOT_ARITHMETIC.sub(" ", text)
         return cls(tuple(words), _join_phrase(words), _join_phrase(numbered), arithmetic)
 

@@ -313,9 +313,9 @@ _DATES = AgentSkill(
         *(f"{_ISO_DATE} {sign} #" for sign in ("plus", "minus")),
         *(f"what day {verb} {_ISO_DATE}" for verb in ("is", "was", "will", "did", "does")),
         *(f"which day {verb} {_ISO_DATE}" for verb in ("is", "was", "will", "did", "does")),
-        # Without a year.
+        # A date without a year is one number.
         *(
-            f"{words} # #"
+            f"{words} #"
             for words in (
                 *("days until", "days till", "days to", "days before", "days since", "days from"),
                 *("days between", "weeks until", "weeks till", "weeks since", "weeks between"),
@@ -323,7 +323,7 @@ _DATES = AgentSkill(
                 *("how long till", "days is it from", "days are there between"),
             )
         ),
-        *("a real date", "a valid date", "a real day", f"does {_ISO_DATE} exist", "does # # exist"),
+        *("a real date", "a valid date", "a real day", f"does {_ISO_DATE} exist", "does # exist"),
         *(f"{verb} there a {_ISO_DATE}" for verb in ("is", "was")),
         *(f"{date} in #" for date in ("date", "date is it", "date is", "day is it", "day is")),
         *(f"date # {unit} ago" for unit in ("days", "weeks", "months", "years")),
