@@ -59,6 +59,10 @@ class Case:
             [("math", "what is the average of 10 and half of 30")],
         ),
         Case(
+            "how long must a password be, and are dogs allowed?",
+            [("", "how long must a password be"), ("", "are dogs allowed?")],
+        ),
+        Case(
             "what is 24 times 7, and can I smoke inside?",
             [("math", "what is 24 times 7"), ("", "can I smoke inside?")],
         ),
