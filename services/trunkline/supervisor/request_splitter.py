@@ -346,7 +346,9 @@ def _is_question(words: Sequence[str]) -> bool:
 
 def _is_yes_or_no_question(fragment: str, words: Sequence[str]) -> bool:
     """Return whether a fragment is a whole question such as "can I smoke inside"."""
-    return len(words) > 2 and words[0] in _YES_OR_NO_OPENERS and not has_reference(fragment)
+    # "May 17" is a date.
+    is_opened = len(words) > 2 and words[0] in _YES_OR_NO_OPENERS and not words[1].isdecimal()
+    return is_opened and not has_reference(fragment)
 
 
 def _is_preface(text: str, piece: _Piece) -> bool:

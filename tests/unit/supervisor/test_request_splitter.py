@@ -59,6 +59,10 @@ class Case:
             [("math", "what is the average of 10 and half of 30")],
         ),
         Case(
+            "how many days between March 3 and May 17 2026",
+            [("math", "how many days between March 3 and May 17 2026")],
+        ),
+        Case(
             "how long must a password be, and are dogs allowed?",
             [("", "how long must a password be"), ("", "are dogs allowed?")],
         ),
