@@ -39,7 +39,7 @@ async def test_a_delivery_that_failed_is_sent_again(browser: Browser, open_page:
         await tab.keep_screenshot("webhooks-dead")
         assert await tab.find_barriers() == []
         await page.keyboard.press("Escape")
-        # The list is told of changes. It is read only where it may have missed some.
+        # Changes arrive by the stream. The list is read again only if some may be missing.
         reads: list[str] = []
         page.on("request", lambda sent: reads.append(sent.url) if _LIST in sent.url else None)
         await page.get_by_label("State").select_option("dead")

@@ -83,7 +83,7 @@ def is_there(path: str, mounts: Mapping[str, Path | None]) -> bool:
 
 
 def paths_of(name: str, service: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the absolute paths that a service is told, and those that it needs anyway."""
+    """Yield the absolute paths in a service's settings, and those that it always needs."""
     variables = environment_of(service) if name in OURS else service.get("environment", {})
     texts = [value for key, value in variables.items() if key != "PATH"]
     for text in [*service.get("command", ()), *texts]:

@@ -1,4 +1,4 @@
-"""What the metrics of real meshes say when work waits, and when something fails."""
+"""Values of the metrics of real meshes whose work waits or fails."""
 
 import os
 import sqlite3
@@ -60,7 +60,7 @@ async def test_gauges_of_what_waits_and_runs(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": TESTS}
     async with running_mesh(tmp_path, *flags, environment=environment) as mesh:
         page = MetricsPage(mesh.http_url)
-        # Nobody listens at the webhook, so its events wait for as long as it is tried.
+        # The webhook's address has no listener, so its events wait between attempts.
         hook = {"taskPushNotificationConfig": {"url": "http://127.0.0.1:9/hook"}}
         await submit(mesh, "/agents/gated", str(gate), **hook)
         await page.wait_for("trunkline_admission_running", lambda value: value == 1, **AGENT)
@@ -127,7 +127,7 @@ async def test_hosts_that_die_show_as_breakers_takeovers_and_lost_leases(tmp_pat
             await caller.wait_until_moved("echo", waiting)
             assert await page.read("trunkline_leases_lost_total") == 1
 
-            # Then journals that somebody else writes to.
+            # Then journals that another process writes to.
             taken = await page.wait_for("trunkline_takeovers_total", bool, error_type="")
             await caller.begin_streaming()
             await services.kill("echo")

@@ -444,50 +444,50 @@ async def test_a_task_of_a_host_that_left_is_unavailable_and_not_unknown(
         directory.get_agent("math")
 
 
-async def test_nothing_is_unknown_until_the_hosts_return_to_a_restarted_registry(
-    channels: ChannelPool, tmp_path: Path
-) -> None:
-    owners_file = tmp_path / "owners.json"
+@asynccontextmanager
+async def restarted_registry(
+    channels: ChannelPool, folder: Path, *, lease_s: float = 10.0
+) -> AsyncIterator[tuple[RegistryClient, Directory]]:
+    """Restart a registry that knew host h-1; open a client and a directory of the new one."""
+    owners_file = folder / "owners.json"
     async with asyncio.timeout(PATIENCE_S):
         async with registry_at(owners_file=owners_file) as address:
             registry = RegistryClient(channels.get(address))
             await registry.register(host("h-1", "math", journal_id="aaaaaaaa"))
         async with (
-            registry_at(owners_file=owners_file) as address,
+            registry_at(owners_file=owners_file, lease_s=lease_s) as address,
             Directory(channels, address) as directory,
         ):
-            registry = RegistryClient(channels.get(address))
-            await registry.register(host("h-2", "echo", journal_id="bbbbbbbb"))
-            await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
-            with pytest.raises(PeerUnavailableError, match="not all hosts have registered"):
-                directory.get_agent("math")
-            with pytest.raises(PeerUnavailableError, match="not all hosts have registered"):
-                directory.get_task_host("aaaaaaaa-0123456789abcdef")
-            await registry.register(host("h-1", "math", journal_id="aaaaaaaa"))
-            await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
-            assert directory.get_agent_host("math").host_id == "h-1"
-            with pytest.raises(AgentNotFoundError):
-                directory.get_agent("nobody")
-            with pytest.raises(TaskNotFoundError):
-                directory.get_task_host("zzzzzzzz-0123456789abcdef")
+            yield RegistryClient(channels.get(address)), directory
+
+
+async def test_nothing_is_unknown_until_the_hosts_return_to_a_restarted_registry(
+    channels: ChannelPool, tmp_path: Path
+) -> None:
+    async with restarted_registry(channels, tmp_path) as (registry, directory):
+        await registry.register(host("h-2", "echo", journal_id="bbbbbbbb"))
+        await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
+        with pytest.raises(PeerUnavailableError, match="not all hosts have registered"):
+            directory.get_agent("math")
+        with pytest.raises(PeerUnavailableError, match="not all hosts have registered"):
+            directory.get_task_host("aaaaaaaa-0123456789abcdef")
+        await registry.register(host("h-1", "math", journal_id="aaaaaaaa"))
+        await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
+        assert directory.get_agent_host("math").host_id == "h-1"
+        with pytest.raises(AgentNotFoundError):
+            directory.get_agent("nobody")
+        with pytest.raises(TaskNotFoundError):
+            directory.get_task_host("zzzzzzzz-0123456789abcdef")
 
 
 async def test_a_host_that_does_not_return_is_unknown_after_a_lease(
     channels: ChannelPool, tmp_path: Path
 ) -> None:
-    owners_file = tmp_path / "owners.json"
-    async with asyncio.timeout(PATIENCE_S):
-        async with registry_at(owners_file=owners_file) as address:
-            registry = RegistryClient(channels.get(address))
-            await registry.register(host("h-1", "math", journal_id="aaaaaaaa"))
-        async with (
-            registry_at(owners_file=owners_file, lease_s=0.2) as address,
-            Directory(channels, address) as directory,
-        ):
-            # The second update ends the time in which hosts may return.
-            await directory.wait_until(lambda d: d.revision >= 2, timeout_s=PATIENCE_S)
-            with pytest.raises(AgentNotFoundError):
-                directory.get_agent("math")
+    async with restarted_registry(channels, tmp_path, lease_s=0.2) as (_, directory):
+        # The second update ends the time in which hosts may return.
+        await directory.wait_until(lambda d: d.revision >= 2, timeout_s=PATIENCE_S)
+        with pytest.raises(AgentNotFoundError):
+            directory.get_agent("math")
 
 
 async def test_a_directory_keeps_its_hosts_while_the_registry_is_down_and_catches_up(

@@ -34,7 +34,7 @@ async def test_calls_wait_for_an_adapter_that_starts_again(tmp_path: Path) -> No
     async with open_small_mesh(tmp_path) as mesh, AsyncExitStack() as stack:
         await mesh.join(caller)
         refused = await mesh.ask("1+1", agent="caller")
-        # Nobody has served tools so far.
+        # No process has served tools so far.
         assert refused.task.status.state == State.TASK_STATE_FAILED
         assert "no host on the mesh serves it" in status_texts(refused)
 

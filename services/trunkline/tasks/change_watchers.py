@@ -51,7 +51,7 @@ class ChangeWatchers(Generic[_Key, _Row]):
 
     @property
     def is_empty(self) -> bool:
-        """True if nobody watches."""
+        """True if there are no watchers."""
         return not self._watchers
 
     def publish(self, account: str, key: _Key, row: _Row) -> None:

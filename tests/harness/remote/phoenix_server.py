@@ -46,7 +46,7 @@ async def running_phoenix(folder: Path) -> AsyncIterator[Phoenix]:
     make_environment()
     http, grpc = free_address(), free_address()
     environment = _environment(folder, http, grpc)
-    # It logs each request, more than a pipe that nobody reads has room for.
+    # It logs each request, which would fill a pipe without a reader.
     with (folder / "phoenix.log").open("wb") as log:
         async with (
             running_process(
@@ -76,7 +76,7 @@ def _environment(folder: Path, http: str, grpc: str) -> dict[str, str]:
         "PHOENIX_HOST": host,
         "PHOENIX_PORT": port,
         "PHOENIX_GRPC_PORT": grpc.partition(":")[2],
-        # It calls nobody.
+        # Without calls to other machines.
         "PHOENIX_TELEMETRY_ENABLED": "false",
         "PHOENIX_ALLOW_EXTERNAL_RESOURCES": "false",
     }

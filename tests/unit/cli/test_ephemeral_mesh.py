@@ -43,7 +43,7 @@ async def test_an_interrupt_while_the_mesh_stops_leaves_nothing_behind(
 
     async with asyncio.TaskGroup() as group:
         using = group.create_task(use())
-        # The task goes on until it waits for the end of the mesh's process.
+        # The task runs until it waits for the end of the mesh's process.
         url = await started
         using.cancel()
     assert using.cancelled()

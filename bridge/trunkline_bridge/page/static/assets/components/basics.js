@@ -76,7 +76,7 @@ export function Time({ value }) {
 }
 
 /**
- * The duration of something, so far if it goes on.
+ * A duration; of what has not ended, the time so far.
  * @param {{from: string | undefined | null, to?: string | null}} props
  */
 export function Elapsed({ from, to }) {

@@ -38,7 +38,7 @@ const created = (row) => row.createdAt ?? "";
  * @param {Webhook[]} rows
  * @param {Map<string, Webhook | null>} changes null: deleted.
  * @param {WebhookFilter} filter
- * @param {boolean} hasMore The list goes on behind its last row.
+ * @param {boolean} hasMore There are further pages of the list.
  */
 export function mergeWebhooks(rows, changes, filter, hasMore) {
   const others = rows.filter((row) => !changes.has(row.id));

@@ -6,7 +6,7 @@ import { html } from "../vendor/preact.js";
 /**
  * Links to the views of a task.
  * @param {{id: string, without: "task" | "chat" | "trace" | "wire", agent?: string, isChild?: boolean}} props
- *   without: the view that shows the links. isChild: other agents called it, so that nobody can chat in it.
+ *   without: the view that shows the links. isChild: other agents called it, so it takes no messages from users.
  */
 export function TaskLinks({ id, without, agent = "", isChild = false }) {
   /** @type {[string, string, string][]} */
