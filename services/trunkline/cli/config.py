@@ -9,7 +9,7 @@ from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.terminal import print_json, print_table
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.logs import configure_logging
-from trunkline.settings import CONFIG_FILE, Settings, load_plugin_settings, load_settings
+from trunkline.settings import CONFIG_FILE, Settings, load_settings
 from trunkline.settings.effective import DEFAULT, EffectiveSetting, list_effective_settings
 from trunkline.settings.schema import build_settings_schema
 from trunkline.tools.config import build_config_schema, load_config
@@ -39,8 +39,9 @@ def show_settings(*, only_set: bool, as_json: bool) -> ExitCode:
 def check_files(files: list[Path], *, as_json: bool) -> ExitCode:
     """Check files: those that end in `.json` have MCP servers, others settings.
 
-    Without files, check the settings that `up` takes here, and the file of MCP servers they name.
-    An error names the file and the line or the key that is wrong. The other files are checked, too.
+    Without files, check the settings that `up` takes here. With settings, the agents, workflows and
+    MCP servers that they name are loaded and checked as `up` does. An error names the file and the
+    line or the key that is wrong. The other files are checked, too.
     """
     configure_logging(level="warning", log_format="plain")
     checked: list[str] = []
@@ -51,6 +52,8 @@ def check_files(files: list[Path], *, as_json: bool) -> ExitCode:
         try:
             checked += _check_current() if file is None else _check_file(file)
         except ConfigurationError as error:
+            if file and not str(error).startswith(str(file)):
+                error.add_note(f"in {file}")
             code = print_error(error)
     if as_json:
         print_json({"valid": checked})
@@ -89,24 +92,22 @@ def print_schema(kind: str) -> ExitCode:
 def _check_file(file: Path) -> list[str]:
     if file.suffix == ".json":
         load_config(file)
-    else:
-        _check_plugins(load_settings(environment={"TRUNKLINE_CONFIG": str(file)}))
-    return [str(file)]
+        return [str(file)]
+    settings = load_settings(environment={"TRUNKLINE_CONFIG": str(file)})
+    return [str(file), *_check_mesh(settings)]
 
 
 def _check_current() -> list[str]:
-    settings = load_settings()
-    _check_plugins(settings)
-    checked = [CONFIG_FILE] if Path(CONFIG_FILE).exists() else ["the environment"]
-    if settings.mcp_file is not None:
-        checked += _check_file(settings.mcp_file)
-    return checked
+    name = CONFIG_FILE if Path(CONFIG_FILE).exists() else "the environment"
+    return [name, *_check_mesh(load_settings())]
 
 
-def _check_plugins(settings: Settings) -> None:
-    for name, plugin in load_plugins().items():
-        if plugin.settings_type is not None:
-            load_plugin_settings(name, plugin.settings_type, settings)
+def _check_mesh(settings: Settings) -> list[str]:
+    # It loads all that a mesh consists of.
+    from trunkline.mesh.all_in_one import check_mesh
+
+    check_mesh(settings)
+    return [str(settings.mcp_file)] if settings.mcp_file else []
 
 
 def _to_json(setting: EffectiveSetting) -> dict[str, Any]:

@@ -106,6 +106,17 @@ def build_agents(
     return agents
 
 
+def check_default_agent(settings: Settings, names: Sequence[str]) -> None:
+    """Check that the agent that requests go to by default is one of `names`.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if settings.default_agent not in names:
+        problem = f"there is no agent {settings.default_agent!r}, only {', '.join(names)}"
+        raise ConfigurationError("default_agent (--default)", problem)
+
+
 def _load_others(settings: Settings) -> tuple[list[Agent], Sequence[Agent]]:
     """Load the agents and workflows of the settings, and the agents that the workflows bring."""
     loaded: list[Agent] = [load_agent(spec) for spec in settings.agents]

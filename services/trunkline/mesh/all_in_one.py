@@ -8,9 +8,8 @@ from trunkline.agents.hosting import AgentReadiness, add_host_services, open_hos
 from trunkline.agents.plugins import load_plugins
 from trunkline.audit import open_audit_log
 from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_background
-from trunkline.errors import ConfigurationError
 from trunkline.identity import open_credentials
-from trunkline.mesh.agents import build_agents, map_brought_agents, prewarm
+from trunkline.mesh.agents import build_agents, check_default_agent, map_brought_agents, prewarm
 from trunkline.mesh.bridge import check_addresses, open_bridge
 from trunkline.mesh.inventory import describe_inventory
 from trunkline.mesh.messaging import add_messages
@@ -64,10 +63,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         readiness = AgentReadiness()
         agents = build_agents(settings, config, directory, plugins=plugins)
         names = [agent.card.name for agent in agents]
-        if settings.default_agent not in names:
-            name = settings.default_agent
-            problem = f"there is no agent {name!r}, only {', '.join(names)}"
-            raise ConfigurationError("default_agent (--default)", problem)
+        check_default_agent(settings, names)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
         await stack.enter_async_context(
             add_registry(server, settings, credentials, name="trunkline", audit=audit)
@@ -144,6 +140,23 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
                 brought=map_brought_agents(agents, settings),
             ),
         )
+
+
+def check_mesh(settings: Settings) -> None:
+    """Check the addresses, agents and MCP servers of the settings as `open_mesh` does.
+
+    Nothing is started. The modules of the user's agents are imported.
+
+    Raises:
+        ConfigurationError: an address, a file or an agent is wrong.
+    """
+    check_addresses(settings)
+    plugins = load_plugins()
+    config = load_mcp_config(settings, plugins)
+    # It is never opened, so nothing listens at the socket.
+    directory = Directory(ChannelPool(), "unix:none")
+    agents = build_agents(settings, config, directory, plugins=plugins)
+    check_default_agent(settings, [agent.card.name for agent in agents])
 
 
 def _start_servers_at_load(

@@ -144,3 +144,30 @@ def test_the_command_shows_and_checks_settings(
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         list_effective_settings(environment={"TRUNKLINE_CONFIG": str(tmp_path / "none.toml")})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            '[supervisor.a]\nagents = ["b"]\n[supervisor.b]\nagents = ["a"]\n',
+            "[supervisor.a] agents: a asks b asks a: supervisors can't ask in a circle",
+        ),
+        ('[supervisor.front]\nagents = ["mth"]\n', "[supervisor.front] agents: there is no agent"),
+        ('default_agent = "mth"\n', "default_agent (--default): there is no agent 'mth'"),
+        ('workflows = ["none.yaml"]\n', "none.yaml: there is no such file"),
+        ('agents = ["none_here:agent"]\n', "--agent none_here:agent: can't import it"),
+        ('mcp_file = "none.json"\n', "none.json: can't be read"),
+    ],
+)
+def test_a_check_finds_what_would_end_up(
+    text: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.toml").write_text(text)
+    (tmp_path / "good.toml").write_text("lease_s = 5\n")
+    checked = run_in_process("config", "check", "wrong.toml", "good.toml")
+    assert checked.exit != 0
+    assert problem in checked.err
+    assert checked.err.endswith("; in wrong.toml\n")
+    assert checked.out == "ok  good.toml\n"
