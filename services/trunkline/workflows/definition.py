@@ -47,8 +47,13 @@ JsonSchema: TypeAlias = Mapping[str, Any]
 
 
 class _Model(BaseModel):
+    # Every mesh loads this module, but only one with workflows validates them.
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True
+        extra="forbid",
+        frozen=True,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+        defer_build=True,
     )
 
 
