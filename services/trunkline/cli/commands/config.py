@@ -41,7 +41,7 @@ def check_files(
     *,
     json: JsonOption = False,
 ) -> None:
-    """Check files of settings, with the agents they name, and of MCP servers. Nothing is started."""
+    """Check files of settings, with the agents they name, and MCP servers. Nothing is started."""
     from trunkline.cli import config as command
 
     finish(lambda: command.check_files(files or [], as_json=json))
