@@ -89,7 +89,7 @@ def run(work: Coroutine[Any, Any, int]) -> int:
             end.cancel()
     if _loads:
         # The interpreter would wait for these threads.
-        _exit_now(code)
+        exit_now(code)
     return code
 
 
@@ -184,7 +184,7 @@ def _schedule_exit(code: int) -> threading.Timer:
 
     def end() -> None:
         logger.warning("process.left_code_behind")
-        _exit_now(code)
+        exit_now(code)
 
     timer = threading.Timer(_EXIT_GRACE_S, end)
     timer.daemon = True
@@ -192,8 +192,8 @@ def _schedule_exit(code: int) -> threading.Timer:
     return timer
 
 
-def _exit_now(code: int) -> None:
-    """Exit the process now, without cleanup."""
+def exit_now(code: int) -> None:
+    """Exit the process now, without the interpreter's cleanup. What was printed is flushed."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     os._exit(code)

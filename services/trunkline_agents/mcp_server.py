@@ -84,7 +84,10 @@ def error_result(error: TrunklineError) -> CallToolResult:
 def run_stdio_server(
     serve: Callable[[], Coroutine[None, None, None]], *, service_name: str
 ) -> None:
-    """Run `serve` until its client closes stdin, or on SIGTERM or SIGINT; flush the spans."""
+    """Run `serve` until its client closes stdin, or on SIGTERM or SIGINT; flush the spans.
+
+    Then the process exits.
+    """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     flush = start_tracing(service_name)
     _exit_on_signals(flush)
@@ -92,6 +95,9 @@ def run_stdio_server(
         asyncio.run(serve())
     finally:
         flush()
+    # Everything is closed. The interpreter would need a fifth of a second more for its teardown,
+    # and the mesh that stops waits for it.
+    os._exit(0)
 
 
 def _exit_on_signals(flush: Callable[[], None]) -> None:

@@ -18,7 +18,8 @@ def main() -> None:
 
     # Imports create many objects that live as long as the process. Rarer collections start faster.
     gc.set_threshold(50_000, 20, 50)
-    if sys.argv[1:2] in (["up"], ["serve"], ["join"]):
+    is_serving = sys.argv[1:2] in (["up"], ["serve"], ["join"])
+    if is_serving:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: os._exit(0))
         # Until `tune_gc`: collections would be a tenth of the start.
@@ -31,4 +32,10 @@ def main() -> None:
         code = run_command()
     except KeyboardInterrupt:
         code = _CANCELED
+    if is_serving:
+        # All services are closed. The teardown of the interpreter would take a third of a second,
+        # for which a command that started a mesh waits.
+        from trunkline.runtime import exit_now
+
+        exit_now(code)
     sys.exit(code)
