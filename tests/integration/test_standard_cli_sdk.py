@@ -110,7 +110,7 @@ async def test_a_task_is_followed_again(cli: StandardCli, partner: Partner) -> N
     if followed.exit != 0:
         # The SDK of v0.3 has no stream of a task that ended before.
         assert partner.version == "0.3", followed
-        assert followed.error["a2aCode"] == "TASK_NOT_FOUND"
+        assert followed.error["code"] == "TaskNotFoundError"
         followed = await cli.run("task", "get", task_id, "-o", "json")
     assert "TASK_STATE_CANCELED" in followed.out
 

@@ -1,5 +1,6 @@
 """`trunkline config`: shows the effective settings, checks files of settings, prints schemas."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -106,7 +107,8 @@ def _check_mesh(settings: Settings) -> list[str]:
     # It loads all that a mesh consists of.
     from trunkline.mesh.all_in_one import check_mesh
 
-    check_mesh(settings)
+    # Agents are built on an event loop, as in a mesh.
+    asyncio.run(check_mesh(settings))
     return [str(settings.mcp_file)] if settings.mcp_file else []
 
 

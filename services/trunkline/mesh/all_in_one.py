@@ -142,7 +142,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         )
 
 
-def check_mesh(settings: Settings) -> None:
+async def check_mesh(settings: Settings) -> None:
     """Check the addresses, agents and MCP servers of the settings as `open_mesh` does.
 
     Nothing is started. The modules of the user's agents are imported.
