@@ -104,6 +104,12 @@ _ARITHMETIC = AgentSkill(
         *("of the numbers #", "# and # / #", "reciprocal of #", "# choose #", "# x #", "# x"),
         *("split # between", "split # among", "split # by", "split # into", "split # ways"),
         *("# split between", "divide # between", "divide # among", "share # between", "# ways"),
+        "split #",
+        *(
+            f"{money} {joint}"
+            for money in ("euros", "dollars", "pounds")
+            for joint in ("between #", "among #", "by #")
+        ),
         *("share # among", "share #", "equally among", "equally between", "evenly between"),
         *("left over when", "left over if", "born in #", "years between # and #", "square #"),
         *("years from # to #", "years are between", "# rounded", "round up #", "round down #"),
@@ -191,6 +197,9 @@ _STATEMENTS = AgentSkill(
         *("# an integer", "# a whole number", "split evenly", "split equally", "# be split"),
         *("# a positive", "# a negative", "than 1 and itself", "besides 1 and itself"),
         *("be divided by", "divided evenly", "evenly divided", "evenly by", "divide evenly"),
+        *("is # between # and #", "are # between # and #", "# in between # and #"),
+        *("# in the range # to #", "# in the range from # to #", "# in the range of # to #"),
+        *("# lie between # and #", "# fall between # and #", "# within the range"),
         *("bigger # or #", "larger # or #", "smaller # or #", ">", "<"),
     ],
     examples=["is 97 prime?", "is 12 divisible by 5"],
