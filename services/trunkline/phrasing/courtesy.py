@@ -134,7 +134,9 @@ _TAILS = (
     "thanks so much|thanks in advance|thank you so much|thank you very much|thank you in advance"
 )
 _INTRODUCTIONS = (
-    "what's your name|what is your name|are you a bot|what else can you do|what else do you do"
+    "how are you|how are you doing|how are you today|how is it going|how's it going|"
+    "nice to meet you|what's your name|what is your name|"
+    "are you a bot|what else can you do|what else do you do"
     "|what else|"
     "help|help me|what do you do|what can i ask|"
     "what can i ask you|what should i ask|who are you|what are you|"

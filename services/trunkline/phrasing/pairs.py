@@ -19,6 +19,9 @@ _PAIRS = tuple(
         # "the sum and the product of 6 and 9", "both the square and the cube of 4"
         rf"(?:\bboth\s|\b(?=the\s)|^)(?P<first>{_NAME})(?P<joint>\sand\s)(?P<second>{_NAME})"
         r"(?=\sof\s)",
+        # "is 1001 divisible by 7 and 11"
+        rf"(?:(?<=\bdivisible by\s)|(?<=\bmultiple of\s))(?P<first>{_NUMBER})(?P<joint>\sand\s)"
+        rf"(?P<second>{_NUMBER})(?=\W*$)",
         # "are both 7 and 11 prime", "are 7 and 11 both prime", "is 12 both even and a square"
         rf"\bboth\s(?P<first>{_NUMBER})(?P<joint>\sand\s)(?P<second>{_NUMBER})",
         rf"(?<![\d./])(?P<first>{_NUMBER})(?P<joint>\sand\s)(?P<second>{_NUMBER})\sboth(?=\s)",

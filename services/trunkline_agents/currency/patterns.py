@@ -29,8 +29,8 @@ _CODE = rf"(?:{_CODES.replace(' ', '|')})\s"
 _AMOUNT = r"(?P<amount>\d[\d,]*(?:\.\d+)?)"
 # A verb before an amount, and the one behind it: "what would 5 dollars be in yen".
 _VERB = (
-    r"(?:what(?:'s|\sis|\sare|\swas|\swere|\swould|\swill|\sdoes|\sdo)"
-    r"|how\smuch\s(?:is|are|was|were|would|will|does|do|for)"
+    r"(?:what(?:'s|\sis|\sare|\swas|\swere|\swould|\swill|\sdoes|\sdo|\sdid)"
+    r"|how\smuch\s(?:is|are|was|were|would|will|does|do|did|for)"
     r"|(?:what|how\smuch)\s(?:would|will|do|does|can|could|did)\s(?:i|we|you|one)\s"
     r"(?:get|receive|have|pay|need|make)\s(?:for|from|with|out\sof)"
     r"|convert(?:ing)?|exchang(?:e|ing)|chang(?:e|ing)|turn|swap|transfer|give\sme|show\sme|get)"

@@ -232,7 +232,8 @@ CALCULATE: list[MatchRuleJson] = [
     *(
         {
             # "900 minus a third": of 900, or the number 1/3
-            "pattern": rf"{_LEAD}(?P<x>\d[\d,.]*)\s(?:{word})\s\(1/(?P<under>\d{{1,3}})\){_EQUALS}{_END}",
+            "pattern": rf"{_LEAD}(?P<x>\d[\d,.]*)\s(?:{word})\s\(1/(?P<under>\d{{1,3}})\)"
+            rf"{_EQUALS}{_END}",
             "arguments": {
                 "expression": f"{{x}}{sign}1/{{under}}",
                 "other_reading": f"{{x}}*(1{sign}1/{{under}})",
@@ -556,6 +557,15 @@ SOLVE: list[MatchRuleJson] = [
         r"(?:then\s)?(?:what(?:'s|\sis)|find|solve\sfor)\s(?:the\svalue\sof\s)?(?P<variable>[a-z])"
         + _END,
         "require": {"equation": ".=."},
+        "arguments": {"equation": "{equation}", "variable": "{variable}"},
+    },
+    {
+        # "x squared equals 49, what is x"
+        "contains": "equal",
+        "pattern": r"^(?:if|when|given)?\s*(?P<equation>[^,;?]{1,80}?\sequals?\s(?:to\s)?[^,;?]{1,80}?)"
+        r"[,;.]?\s(?:then\s)?(?:what(?:'s|\sis)|find|solve\sfor)\s(?:the\svalue\sof\s)?"
+        r"(?P<variable>[a-z])" + _END,
+        "require": {"equation": r"\b\d*[a-z]\b"},
         "arguments": {"equation": "{equation}", "variable": "{variable}"},
     },
     {

@@ -28,6 +28,7 @@ from trunkline.phrasing.pairs import TEXT_LIMIT_CHARS
             "the sum and product of 6 and 9",
             ["the sum of 6 and 9", "product of 6 and 9"],
         ),
+        ("is 91 divisible by 7 and 11?", ["is 91 divisible by 7?", "is 91 divisible by 11?"]),
         ("is 7 prime and is 8 even", []),
         ("both of them", []),
         ("is it 5 or both", []),
