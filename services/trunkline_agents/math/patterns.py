@@ -562,7 +562,8 @@ SOLVE: list[MatchRuleJson] = [
     {
         # "x squared equals 49, what is x"
         "contains": "equal",
-        "pattern": r"^(?:if|when|given)?\s*(?P<equation>[^,;?]{1,80}?\sequals?\s(?:to\s)?[^,;?]{1,80}?)"
+        "pattern": r"^(?:if|when|given)?\s*"
+        r"(?P<equation>[^,;?]{1,80}?\sequals?\s(?:to\s)?[^,;?]{1,80}?)"
         r"[,;.]?\s(?:then\s)?(?:what(?:'s|\sis)|find|solve\sfor)\s(?:the\svalue\sof\s)?"
         r"(?P<variable>[a-z])" + _END,
         "require": {"equation": r"\b\d*[a-z]\b"},
