@@ -4,7 +4,12 @@ Everything here works on the words of a text and takes time linear in its length
 """
 
 from trunkline.phrasing.amounts import extract_value, resolve_amounts
-from trunkline.phrasing.courtesy import asks_for_introduction, is_courtesy, strip_courtesy
+from trunkline.phrasing.courtesy import (
+    asks_for_introduction,
+    find_topic,
+    is_courtesy,
+    strip_courtesy,
+)
 from trunkline.phrasing.direct_questions import ask_for_action
 from trunkline.phrasing.number_words import NumberPhrase, find_numbers, write_digits
 from trunkline.phrasing.pairs import find_pair, split_pair
@@ -18,6 +23,7 @@ __all__ = [
     "extract_value",
     "find_numbers",
     "find_pair",
+    "find_topic",
     "is_courtesy",
     "resolve_amounts",
     "split_pair",

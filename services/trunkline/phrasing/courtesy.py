@@ -58,6 +58,16 @@ _ANNOUNCEMENTS = "|".join(
     for i_have in ("", "i have ", "i have got ", "i've got ", "i've ")
     for some in ("two", "three", "2", "3", "a few", "some", "several", "a couple of")
 )
+# "I have a question about parking": the topic is behind it.
+_TOPICS = "|".join(
+    f"{opening}{question} {about}"
+    for opening in ("", "i have ", "i have got ", "i've got ", "i've ", "i had ", "this is ")
+    for question in (
+        *(f"{a} {kind}question" for a in ("a", "one", "another") for kind in ("", "quick ")),
+        *("question", "questions", "some questions", "a few questions", "two questions"),
+    )
+    for about in ("about", "on", "regarding", "concerning")
+)
 # "could somebody please", "if anyone can"
 _SOMEBODY = "|".join(
     phrase
@@ -124,7 +134,9 @@ _TAILS = (
     "thanks so much|thanks in advance|thank you so much|thank you very much|thank you in advance"
 )
 _INTRODUCTIONS = (
-    "what's your name|what is your name|are you a bot|what else can you do|what else do you do"
+    "how are you|how are you doing|how are you today|how is it going|how's it going|"
+    "nice to meet you|what's your name|what is your name|"
+    "are you a bot|what else can you do|what else do you do"
     "|what else|"
     "help|help me|what do you do|what can i ask|"
     "what can i ask you|what should i ask|who are you|what are you|"
@@ -178,8 +190,10 @@ def _parse_phrases(*alternatives: str) -> frozenset[tuple[str, ...]]:
 _SALUTATIONS = _parse_phrases(_GREETINGS)
 _ADDRESSED = _parse_phrases(_ADDRESSEES)
 _INDIRECT_OPENINGS = _parse_phrases(_INDIRECT, _PERMISSIONS)
+_TOPIC_OPENINGS = _parse_phrases(_TOPICS)
 _OPENINGS = (
     _parse_phrases(_FILLERS, _ANNOUNCEMENTS, _REQUESTS, _WISHES, _SOMEBODY, _PROVISOS, _OCCASIONS)
+    | _TOPIC_OPENINGS
     | _SALUTATIONS
     | _INDIRECT_OPENINGS
 )
@@ -219,6 +233,14 @@ def is_courtesy(text: str) -> bool:
     openings = list(_find_openings(words))
     first = openings[-1][1] if openings else 0
     return bool(words) and first + _length_without_closing(words[first:]) == first
+
+
+def find_topic(text: str) -> str:
+    """Return what a text says that it has a question about, or "": "parking"."""
+    _, words = split_spans(text)
+    openings = [tuple(words[begin:stop]) for begin, stop in _find_openings(words)]
+    is_topic = any(opening in _TOPIC_OPENINGS for opening in openings) and not is_courtesy(text)
+    return strip_courtesy(text).strip(_LEADING_MARKS) if is_topic else ""
 
 
 def asks_for_introduction(text: str) -> bool:

@@ -49,6 +49,20 @@ _ORDINALS = {
 } | {"thirtieth": 30}
 # After these, a half is a number: "more than half", but "the first half".
 _BEFORE_HALF = frozenset(("than", "plus", "minus", "times", "equals"))
+_OPERATORS = frozenset(("plus", "minus", "times", "by"))
+# Units that people halve: "an hour and a half".
+_MEASURES = frozenset(
+    f"{unit}{ending}"
+    for unit in (
+        *("second", "minute", "hour", "day", "week", "month", "year", "mile", "kilometer"),
+        *("kilometre", "meter", "metre", "pound", "kilo", "kilogram", "ounce", "gallon", "liter"),
+        *("litre", "cup", "pint", "yard", "dollar", "euro"),
+    )
+    for ending in ("", "s")
+)
+_AFTER_OPERAND = frozenset(
+    ("squared", "cubed", "plus", "minus", "times", "divided", "multiplied", "percent")
+)
 # A second is a time, so nobody means a half by it.
 _DENOMINATORS = {
     "half": 2,
@@ -190,6 +204,8 @@ class _Reader:
             value, end = fraction
             is_whole = value.denominator == 1
             return _format(value) if is_whole else f"({value.numerator}/{value.denominator})", end
+        if measured := self._read_measured(index):
+            return measured
         # "the tenth power". A first and a second may be words of prose.
         if _ORDINALS.get(self.words[index], 0) > 2:
             number = _ORDINALS[self.words[index]]
@@ -197,10 +213,28 @@ class _Reader:
         cardinal = self._read_cardinal(index)
         if cardinal is None:
             return None
-        value, end = self._read_mixed(*cardinal)
+        # In "1/2 and two thirds", the 2 is a denominator.
+        is_over = (
+            self._text[max(0, self.starts[index] - 2) : self.starts[index]].rstrip().endswith("/")
+        )
+        value, end = cardinal if is_over else self._read_mixed(*cardinal)
         if end == index + 1 and self.words[index][0].isdecimal():
             return None
         return _format(value), end
+
+    def _read_measured(self, index: int) -> tuple[str, int] | None:
+        """Read "a day and a half" or "two miles and a quarter": the number, and its unit."""
+        is_article = self._word(index) in _ARTICLES
+        whole = (Fraction(1), index + 1) if is_article else self._read_cardinal(index)
+        if whole is None or self._word(whole[1]) not in _MEASURES or not self._is_joined(whole[1]):
+            return None
+        unit = whole[1]
+        is_joined = self._word(unit + 1) == "and" and self._is_joined(unit + 1)
+        fraction = self._read_fraction(unit + 2) if is_joined else None
+        if fraction is None or fraction[0] >= 1 or self._word(fraction[1]) == "of":
+            return None
+        name = self._word(unit).removesuffix("s")
+        return f"{_format(whole[0] + fraction[0])} {name}s", fraction[1]
 
     def read_dates(self, index: int) -> list[_Day]:
         """Read a date, or the two of a span that has one year; [] if there is none."""
@@ -345,7 +379,16 @@ class _Reader:
             )
             if not self._is_joined(end):
                 break
+        if end == index and self._is_bare_scale(index):
+            return Fraction({"hundred": _HUNDRED, **_SCALES}[word]), index + 1
         return None if end == index else (total, end)
+
+    def _is_bare_scale(self, index: int) -> bool:
+        """Return whether a word such as "hundred" is an operand: "hundred squared"."""
+        if self._word(index) not in {"hundred", *_SCALES}:
+            return False
+        before = self.words[index - 1] if index else ""
+        return before in _OPERATORS or self._word(index + 1) in _AFTER_OPERAND
 
     def _read_group(self, index: int, *, is_first: bool) -> _Parsed:
         """Read a number below a thousand."""

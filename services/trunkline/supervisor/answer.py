@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from trunkline.calls.outcome import Outcome, failed_outcome
+from trunkline.calls.outcome import Outcome, clip, failed_outcome
+from trunkline.phrasing import find_topic
 from trunkline.printable import to_plain_line
 from trunkline.supervisor.request_splitter import MAX_STEPS
 from trunkline.supervisor.router import SEARCHED_CHARS, Router, top_agents
@@ -102,6 +103,8 @@ def no_agent_question(steps: Sequence[Step], router: Router) -> str:
             f"This is {len(steps[0].text):,} characters long, and the first {SEARCHED_CHARS:,} do "
             "not say who could answer it; ask more briefly, or begin with an agent's @name."
         )
+    elif topic := find_topic(steps[0].text):
+        problem = f"What about {clip(topic)}? Ask the whole question."
     else:
         problem = "No agent here can answer this."
     if not router.cards:

@@ -15,8 +15,9 @@ _FOLLOWS = (
 )
 # Words that are said of numbers, as in "is it divisible by 5".
 _NUMBER_ADJECTIVE = (
-    r"(?:(?:a |an )?(?:divisible|prime|even|odd|multiple of|perfect square)"
-    r"|(?:bigger|greater|larger|smaller|less) than)\b"
+    r"(?:(?:a |an )?(?:divisible|prime|even|odd|multiple of|(?:perfect )?square|whole number"
+    r"|integer|composite|positive|negative)|between \d"
+    r"|(?:bigger|greater|larger|smaller|more|less) than)\b"
 )
 _REFERENCE = re.compile(
     r"\bthe (?:(?:previous|last) )?(?:result|answer)\b"
@@ -40,6 +41,17 @@ def find_needed_steps(text: str, after: Sequence[str]) -> tuple[str, ...]:
     if needed := tuple(earlier for earlier in after if earlier in ids):
         return needed
     return tuple(after[-1:]) if after and has_reference(text) else ()
+
+
+def has_pronoun(text: str) -> bool:
+    """Return whether a text refers to an earlier result by one word, and not as "the answer"."""
+    found = _REFERENCE.search(text)
+    return found is not None and " " not in found[0]
+
+
+def write_number(text: str) -> str:
+    """Return the text with a number in place of its reference: "is 1 odd" for "is it odd"."""
+    return _REFERENCE.sub("1", text, count=1)
 
 
 class TextReference(NamedTuple):

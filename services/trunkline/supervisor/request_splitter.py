@@ -13,12 +13,13 @@ from trunkline.calls.outcome import clip
 from trunkline.phrasing import (
     find_numbers,
     find_pair,
+    find_topic,
     is_courtesy,
     resolve_amounts,
     strip_courtesy,
     write_digits,
 )
-from trunkline.supervisor.references import format_step_id, has_reference
+from trunkline.supervisor.references import format_step_id, has_pronoun, has_reference, write_number
 from trunkline.supervisor.router import SEARCHED_CHARS, RoutedText, Router, address_decision
 from trunkline.supervisor.steps import Step
 from trunkline.supervisor.tags import split_words
@@ -134,6 +135,8 @@ def names_agents(text: str, router: Router) -> bool:
 
 def is_open_question(text: str) -> bool:
     """Return whether a text is a whole question, which no earlier one has to complete."""
+    if find_topic(text[:SEARCHED_CHARS]):
+        return True
     words = split_words(strip_courtesy(text[:SEARCHED_CHARS]))
     if len(words) < 3 or tuple(words[:2]) in _FOLLOW_UPS:
         return False
@@ -214,6 +217,8 @@ def _split_pieces(text: str, begin: int, end: int, router: Router) -> list[_Piec
         elif not _is_place_behind(text, pieces[-1], fragments[number:]) and _stands_alone(
             text, fragment, routed, pieces[-1], router
         ):
+            if not routed.agent and has_reference(fragment):
+                routed = router.route(write_number(fragment))
             if _is_preface(text, pieces[-1]):
                 preface = pieces[-1]
                 if preface.routed.agent:
@@ -259,6 +264,8 @@ def _stands_alone(
     words = split_words(fragment)
     if _asks_about(text[previous.begin : previous.end], fragment, routed.agent):
         return False
+    if _follows_up(fragment, previous, router):
+        return True
     if not routed.agent or not words:
         return _is_question(words) or _is_yes_or_no_question(fragment, words)
     if routed.is_explicit:
@@ -273,12 +280,24 @@ def _stands_alone(
     return has_digit and (routed.has_verb or not previous.routed.has_verb)
 
 
+def _follows_up(fragment: str, previous: _Piece, router: Router) -> bool:
+    """Return whether a fragment asks about the result of the part before it.
+
+    "what is 3 cubed, and is it odd"; "subtract 15 from 40 and double it"
+    """
+    if not previous.routed.agent or not has_pronoun(fragment):
+        return False
+    with_number = write_number(fragment)
+    return router.route(with_number).agent == previous.routed.agent
+
+
 def _asks_about(before: str, fragment: str, agent: str) -> bool:
     """Return whether a fragment asks about what the text before it states.
 
     "I have 20 dollars, how much is that in euros"; "2x = 14, what is x"
     """
-    words, asked = split_words(before), split_words(fragment)
+    # "I have two questions: how long is it" is a question, and no statement.
+    words, asked = split_words(strip_courtesy(before)), split_words(fragment)
     variable = _VARIABLE_QUESTION.fullmatch(fragment)
     if variable:
         return variable[1].lower() in words
@@ -353,9 +372,10 @@ def _is_yes_or_no_question(fragment: str, words: Sequence[str]) -> bool:
 
 def _is_preface(text: str, piece: _Piece) -> bool:
     """Return whether a piece asks nothing, so that it belongs to the next piece."""
-    words = split_words(text[piece.begin : piece.end])
-    if is_courtesy(text[piece.begin : piece.end]):
+    body = text[piece.begin : piece.end]
+    if is_courtesy(body):
         return True
+    words = split_words(strip_courtesy(body))
     is_word = len(words) == 1 and not words[0].isdecimal()
     return is_word or _is_place(words) or (not piece.routed.agent and not _is_question(words))
 

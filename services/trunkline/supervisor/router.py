@@ -42,6 +42,16 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _FIRST_WORD = re.compile(r"\s*([^\W\d_]+)(?=\s|$)")
 # What is asked for, before its material: "write a note for customers: the export takes …".
 _HEAD = re.compile(r"[^:.!?\n]{1,200}(?=:\s)")
+# The unit in which an answer is wanted: "what is the meal allowance in euros".
+_FORM = re.compile(
+    r"\s(?:in|into)(?!\s(?:per\s?cent|percentage)\b)(?:\s[^\W\d_]{1,20}){1,2}\W{0,4}$",
+    re.IGNORECASE,
+)
+_ASKED_SIZE = re.compile(
+    r"(?:what(?:'s|\s(?:is|are|was|were))|how\s[a-z]{1,20}\s(?:is|are|was|were))"
+    r"\s(?:the|our|my|your|their)\s",
+    re.IGNORECASE,
+)
 # A word that a command is about. After a conjunction, another request follows.
 _OBJECT = re.compile(r"\s+(?!(?:and|or|then|also)\b)\S", re.IGNORECASE)
 
@@ -172,8 +182,10 @@ class Router:
         words corrected.
         """
         routed = self._route(text, self._find_command(text))
+        if routed.agent and not routed.is_explicit:
+            return self._route_without_form(text) or self._route_in_digits(text, routed)
         if routed.agent:
-            return routed if routed.is_explicit else self._route_in_digits(text, routed)
+            return routed
         self._apply_examples(routed.decision, text[:SEARCHED_CHARS])
         if routed.agent:
             return routed
@@ -192,6 +204,19 @@ class Router:
         other = self._route(in_digits, _Command())
         is_better = other.agent and other.decision.scores[0].score > routed.decision.scores[0].score
         return other if is_better else routed
+
+    def _route_without_form(self, text: str) -> RoutedText | None:
+        """Return no route for a question that fits agents only by the unit of its answer.
+
+        "What is the meal allowance in euros" states no amount to convert. None: it is no such
+        question, or no agent takes open ones.
+        """
+        direct = write_digits(strip_courtesy(text[:SEARCHED_CHARS])) if self._open_agent else ""
+        form = _FORM.search(direct)
+        if form is None or not _ASKED_SIZE.match(direct) or _DIGIT.search(direct):
+            return None
+        routed = self._route(direct[: form.start()], _Command())
+        return routed if not top_agents(routed.decision) else None
 
     def _list_phrasings(self, text: str) -> Iterator[str]:
         plain = write_digits(strip_courtesy(text))

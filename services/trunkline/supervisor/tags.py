@@ -24,6 +24,9 @@ _GAP = r"\s{0,2}"
 # Marks inside these are not operators.
 _NOT_ARITHMETIC = re.compile(
     # Codes of contracts and standards, too: C-1041, ISO-9001.
+    # "a 24/7 hotline", "open 24/7", but "a 1/2 of 10"
+    r"(?i:\b(?:an?|open|available|reachable|works?|runs?|support|staffed|on call)\s\d{1,2}/\d{1,2}"
+    r"(?=\s(?!of\b|in\b|to\b|as\b|plus\b|minus\b|times\b)[a-z]{3,}|\W{0,4}$))|"
     r"(?-i:\b(?:[A-Z]-\d{3,}|[A-Z]{2,6}-\d+)\b)|https?://\S{1,500}|(?:\b\d{4}[-/.]|--)\d{1,2}[-/.]\d{1,2}\b|\b\d{1,2}[-/.]\d{1,2}[-/.]\d{4}\b"
 )
 

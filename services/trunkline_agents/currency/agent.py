@@ -41,6 +41,7 @@ _CONVERSION = AgentSkill(
             "baht",
             "shekel",
             "shekels",
+            *("lira", "lire", "ruble", "rubles", "ringgit", "rupiah", "leva", "lei"),
         ),
         *("AUD", "BGN", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "GBP", "HKD", "HUF"),
         *("IDR", "ILS", "INR", "ISK", "JPY", "KRW", "MXN", "MYR", "NOK", "NZD", "PHP", "PLN"),

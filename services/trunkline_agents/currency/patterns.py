@@ -29,8 +29,8 @@ _CODE = rf"(?:{_CODES.replace(' ', '|')})\s"
 _AMOUNT = r"(?P<amount>\d[\d,]*(?:\.\d+)?)"
 # A verb before an amount, and the one behind it: "what would 5 dollars be in yen".
 _VERB = (
-    r"(?:what(?:'s|\sis|\sare|\swas|\swere|\swould|\swill|\sdoes|\sdo)"
-    r"|how\smuch\s(?:is|are|was|were|would|will|does|do|for)"
+    r"(?:what(?:'s|\sis|\sare|\swas|\swere|\swould|\swill|\sdoes|\sdo|\sdid)"
+    r"|how\smuch\s(?:is|are|was|were|would|will|does|do|did|for)"
     r"|(?:what|how\smuch)\s(?:would|will|do|does|can|could|did)\s(?:i|we|you|one)\s"
     r"(?:get|receive|have|pay|need|make)\s(?:for|from|with|out\sof)"
     r"|convert(?:ing)?|exchang(?:e|ing)|chang(?:e|ing)|turn|swap|transfer|give\sme|show\sme|get)"
@@ -180,17 +180,21 @@ _ALONE = [
     rf"^{_THE_RATE}{_FROM}{_STANDING}{{0,2}}{_END}",
     rf"^{_THE_RATE}{_RATE}\s(?:of|for|from)\s{_FROM}{_END}",
 ]
+_SAID = r"\b(?:rates?|course|price|worth|doing|at|standing|valued|now|today|how)\b"
+# "what's the pound"
+_NAMED_ALONE = rf"^what(?:'s|\sis|\sabout)\s(?:the|an?|one)\s(?P<from>{_KNOWN}){_END}"
 CONVERT += [
     {
         "pattern": pattern,
-        "require": {
-            "0": r"\b(?:rates?|course|price|worth|doing|at|standing|valued|now|today|how)\b",
-            **euro,
-        },
-        "exclude": other,
+        "require": {"0": said, **euro},
+        "exclude": {**other, **excluded},
         "arguments": {"amount": "1", "from_currency": "{from}", "to_currency": code},
     }
-    for pattern in _ALONE
+    for pattern, said, excluded in (
+        *((pattern, _SAID, {}) for pattern in _ALONE),
+        # "what is the currency of trust" asks for no rate.
+        (_NAMED_ALONE, ".", {"0": "currency|money"}),
+    )
     for code, euro, other in (("USD", {"from": _EURO}, {}), ("EUR", {}, {"from": _EURO}))
 ]
 

@@ -104,6 +104,12 @@ _ARITHMETIC = AgentSkill(
         *("of the numbers #", "# and # / #", "reciprocal of #", "# choose #", "# x #", "# x"),
         *("split # between", "split # among", "split # by", "split # into", "split # ways"),
         *("# split between", "divide # between", "divide # among", "share # between", "# ways"),
+        "split #",
+        *(
+            f"{money} {joint}"
+            for money in ("euros", "dollars", "pounds")
+            for joint in ("between #", "among #", "by #", "divided", "shared", "split")
+        ),
         *("share # among", "share #", "equally among", "equally between", "evenly between"),
         *("left over when", "left over if", "born in #", "years between # and #", "square #"),
         *("years from # to #", "years are between", "# rounded", "round up #", "round down #"),
@@ -191,6 +197,9 @@ _STATEMENTS = AgentSkill(
         *("# an integer", "# a whole number", "split evenly", "split equally", "# be split"),
         *("# a positive", "# a negative", "than 1 and itself", "besides 1 and itself"),
         *("be divided by", "divided evenly", "evenly divided", "evenly by", "divide evenly"),
+        *("# between #", "# in between #"),
+        *("# in the range # to #", "# in the range from # to #", "# in the range of # to #"),
+        *("# lie between #", "# fall between #", "# within the range"),
         *("bigger # or #", "larger # or #", "smaller # or #", ">", "<"),
     ],
     examples=["is 97 prime?", "is 12 divisible by 5"],
@@ -362,7 +371,10 @@ _EQUATIONS = AgentSkill(
     id="equations",
     name="Equations",
     description="Solves equations.",
-    tags=["solve", "equation", "=", "roots of", "zeros of"],
+    tags=[
+        *("solve", "equation", "=", "roots of", "zeros of", "squared equals #", "cubed equals #"),
+        *("x equals #", "what is x", "what s x", "find x"),
+    ],
     examples=["solve x^2-5x+6=0"],
 )
 _CALCULUS = AgentSkill(

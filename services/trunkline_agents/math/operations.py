@@ -77,11 +77,17 @@ class OperationAnswer:
 
 
 def calculate(
-    *, expression: str, digits: int | None, form: str | None = None, where: str | None = None
+    *,
+    expression: str,
+    digits: int | None,
+    form: str | None = None,
+    where: str | None = None,
+    other_reading: str | None = None,
 ) -> OperationAnswer:
     """Compute a number, or simplify an expression with variables.
 
-    `where` gives a variable a value: "x = 9".
+    `where` gives a variable a value: "x = 9". `other_reading` is the formula of another meaning,
+    and the answer has both values: "900 minus a third".
 
     `form` asks for a fraction, a mixed number or a ratio of whole numbers, for words or for Roman
     numerals.
@@ -102,6 +108,12 @@ def calculate(
     if not value.is_Rational and value.count_ops() <= _MAX_OPERATIONS_TO_SIMPLIFY:
         value = _check_finite(sympy.simplify(value))
     text = render_number(value, digits=digits, prefers_decimals=has_decimals(node))
+    if other_reading is not None:
+        other = _build_real(other_reading)
+        number = render_number(other, digits=digits, prefers_decimals=True)
+        if number != text:
+            text = f"{number}, if a part of the number is meant ({expression} = {text})"
+            value = other
     return OperationAnswer(
         text, {"exact": render_exact(value), "approximation": _render_approximation(value, digits)}
     )
@@ -229,8 +241,10 @@ def expand(*, expression: str) -> OperationAnswer:
     return OperationAnswer(exact, {"expanded": exact})
 
 
-def check(*, number: str, relation: str, other: str | None) -> OperationAnswer:
-    """Answer a yes-or-no question about one number or two."""
+def check(
+    *, number: str, relation: str, other: str | None, second: str | None = None
+) -> OperationAnswer:
+    """Answer a yes-or-no question about one number, two, or one and the ends of a range."""
     value = _build_real(number)
     if relation in _PROPERTIES:
         whole = _check_whole(value)
@@ -243,15 +257,29 @@ def check(*, number: str, relation: str, other: str | None) -> OperationAnswer:
     elif relation == "integer":
         holds = bool(value.is_integer)
         text = f"{render_exact(value)} is {'' if holds else 'not '}a whole number"
+    elif relation == "between":
+        holds, text = _check_between(value, _build_real(other or ""), _build_real(second or ""))
     else:
-        second = _build_real(other or "")
-        if relation == "coprime with":
-            holds, text = _check_coprime(_check_whole(value), _check_whole(second))
-        elif relation == "power of":
-            holds, text = _check_power(_check_whole(value), _check_whole(second))
-        else:
-            holds, text = _compare(value, relation, second)
+        holds, text = _check_pair(value, relation, _build_real(other or ""))
     return OperationAnswer(f"{'Yes' if holds else 'No'}, {text}.", {"holds": holds, "fact": text})
+
+
+def _check_pair(value: SympyValue, relation: str, other: SympyValue) -> tuple[bool, str]:
+    if relation == "coprime with":
+        return _check_coprime(_check_whole(value), _check_whole(other))
+    if relation == "power of":
+        return _check_power(_check_whole(value), _check_whole(other))
+    return _compare(value, relation, other)
+
+
+def _check_between(value: SympyValue, first: SympyValue, second: SympyValue) -> tuple[bool, str]:
+    """Return whether a number is in a range, whose ends may be in either order."""
+    name, ends = render_exact(value), f"{render_exact(first)} and {render_exact(second)}"
+    signs = {int(sympy.sign(sympy.simplify(value - end))) for end in (first, second)}
+    if 0 in signs:
+        return True, f"{name} is between {ends} if the ends count: it is one of them"
+    holds = signs == {-1, 1}
+    return holds, f"{name} is {'' if holds else 'not '}between {ends}"
 
 
 def _compare(value: SympyValue, relation: str, second: SympyValue) -> tuple[bool, str]:

@@ -229,6 +229,18 @@ CALCULATE: list[MatchRuleJson] = [
         for phrase, formula in PHRASES
     ),
     *_form_rules(),
+    *(
+        {
+            # "900 minus a third": of 900, or the number 1/3
+            "pattern": rf"{_LEAD}(?P<x>\d[\d,.]*)\s(?:{word})\s\(1/(?P<under>\d{{1,3}})\)"
+            rf"{_EQUALS}{_END}",
+            "arguments": {
+                "expression": f"{{x}}{sign}1/{{under}}",
+                "other_reading": f"{{x}}*(1{sign}1/{{under}})",
+            },
+        }
+        for word, sign in (("minus|less", "-"), ("plus", "+"))
+    ),
     {
         # A variable with a value: "evaluate 2x+1 at x = 9".
         "contains": "=",
@@ -368,6 +380,14 @@ _STATEMENTS: list[MatchRuleJson] = [
         for words, relation in _RELATIONS
     ),
     {
+        # "is 200 between 100 and 300", "is 7 in the range from 1 to 10"
+        "pattern": rf"^(?:is|are|does|do|lies?)\s(?:the\snumber\s)?{EACH}\s(?:(?:lie|fall)\s)?"
+        rf"(?:in\s?)?(?:between|(?:with)?in\sthe\srange(?:\s(?:of|from|between))?)\s{OTHER}"
+        rf"\s(?:and|to)\s(?P<end>[^?]*?\d[^?]*?){_END}",
+        "exclude": {"0": r"\d{4}-\d{1,2}-\d{1,2}|--\d"},
+        "arguments": {**_PAIR, "second": "{end}", "relation": "between"},
+    },
+    {
         "pattern": rf"^(?:are|do)\s{EACH}\sand\s{OTHER}\s(?:equal|the\ssame){_END}",
         "arguments": {**_PAIR, "relation": "="},
     },
@@ -413,7 +433,12 @@ _STATEMENTS: list[MatchRuleJson] = [
 CHECK: list[MatchRuleJson] = [
     {
         **rule,
-        "exclude": {group: NUMERALS for group in ("x", "y") if f"(?P<{group}>" in rule["pattern"]},
+        "exclude": {
+            **rule.get("exclude", {}),
+            **{
+                group: NUMERALS for group in ("x", "y", "end") if f"(?P<{group}>" in rule["pattern"]
+            },
+        },
     }
     for rule in _STATEMENTS
 ]
@@ -532,6 +557,16 @@ SOLVE: list[MatchRuleJson] = [
         r"(?:then\s)?(?:what(?:'s|\sis)|find|solve\sfor)\s(?:the\svalue\sof\s)?(?P<variable>[a-z])"
         + _END,
         "require": {"equation": ".=."},
+        "arguments": {"equation": "{equation}", "variable": "{variable}"},
+    },
+    {
+        # "x squared equals 49, what is x"
+        "contains": "equal",
+        "pattern": r"^(?:if|when|given)?\s*"
+        r"(?P<equation>[^,;?]{1,80}?\sequals?\s(?:to\s)?[^,;?]{1,80}?)"
+        r"[,;.]?\s(?:then\s)?(?:what(?:'s|\sis)|find|solve\sfor)\s(?:the\svalue\sof\s)?"
+        r"(?P<variable>[a-z])" + _END,
+        "require": {"equation": r"\b\d*[a-z]\b"},
         "arguments": {"equation": "{equation}", "variable": "{variable}"},
     },
     {

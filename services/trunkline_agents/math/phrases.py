@@ -40,9 +40,14 @@ _WORDS_OF_NUMBERS = (
 _OPERATORS = (
     r"plus|minus|times|over|divided|multiplied|factorial|squared|cubed|root|power|point|mod"
 )
+# Before "and", such a word asks for another number: "the square and the cube of 4".
+_NAMES = (
+    r"(?:square|cube|sum|product|difference|quotient|half|double|average|mean|median|roots?|total)"
+)
 NUMERALS = rf"\b(?:{_WORDS_OF_NUMBERS})s?\b"
 PART_OF_A_FORMULA = (
     rf"\b(?:{_WORDS_OF_NUMBERS}|{_OPERATORS}|sqrt|sine?|cos(?:ine)?|tan(?:gent)?|log|not"
+    rf"|{_NAMES}\sand|both"
     r"|[a-z]+n't|without|save|saves|saved|saving|savings|discount|increase|decrease|markup)\b"
 )
 """Words that make a phrase a part of a longer formula if they are before it or among its words."""

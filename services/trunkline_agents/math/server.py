@@ -121,6 +121,7 @@ Relation = Literal[
     "power of",
     "divisible by",
     "coprime with",
+    "between",
     "<",
     "<=",
     "=",
@@ -162,9 +163,15 @@ class MathTools:
         where: Annotated[
             str | None, Field(description="The value of a variable, such as x = 9.")
         ] = None,
+        other_reading: Annotated[
+            str | None,
+            Field(description="The formula of another meaning, which is answered first."),
+        ] = None,
     ) -> Annotated[CallToolResult, Calculation]:
         """Work out a number exactly ("15% of 240", "sqrt(2)"), or simplify an expression."""
-        return await call_result(self._calculate(expression, digits, form, where=where))
+        return await call_result(
+            self._calculate(expression, digits, form, where=where, other_reading=other_reading)
+        )
 
     async def check(
         self,
@@ -175,9 +182,12 @@ class MathTools:
         other: Annotated[
             str | None, Field(description="The divisor, or the number to compare with.")
         ] = None,
+        second: Annotated[
+            str | None, Field(description="The other end of the range, for `between`.")
+        ] = None,
     ) -> Annotated[CallToolResult, Verdict]:
         """Answer a yes-or-no question: is 97 prime, is 12 divisible by 5, is 10 > 9."""
-        return await call_result(self._check(number, relation, other))
+        return await call_result(self._check(number, relation, other, second))
 
     async def convert_units(
         self,
@@ -226,29 +236,43 @@ class MathTools:
         return await call_result(self._integrate(expression, variable, lower=lower, upper=upper))
 
     async def _calculate(
-        self, expression: str, digits: int | None, form: str | None, *, where: str | None
+        self,
+        expression: str,
+        digits: int | None,
+        form: str | None,
+        *,
+        where: str | None,
+        other_reading: str | None,
     ) -> ToolAnswer:
         # Users add '=' as on a pocket calculator.
         formula = _strip_punctuation(expression).removesuffix("=")
         node = parse_expression(formula)
         check_size(node)
-        is_plain = digits is None and form is None and where is None
+        options = {
+            "digits": digits,
+            "form": form,
+            "where": where,
+            "other_reading": None if other_reading is None else _check_formula(other_reading),
+        }
+        is_plain = not any(option is not None for option in options.values())
         if is_plain and (number := compute_whole_number(node)) is not None:
             return ToolAnswer(str(number), {"exact": str(number), "approximation": None})
         if digits is not None and not 1 <= digits <= MAX_DIGITS:
             raise InvalidArgumentError("digits", f"Ask for 1 to {MAX_DIGITS:,} digits.")
-        return await self._engine.compute(
-            "calculate",
-            {"expression": formula, "digits": digits, "form": form, "where": where},
-        )
+        return await self._engine.compute("calculate", {"expression": formula, **options})
 
-    async def _check(self, number: str, relation: Relation, other: str | None) -> ToolAnswer:
+    async def _check(
+        self, number: str, relation: Relation, other: str | None, second: str | None
+    ) -> ToolAnswer:
         if relation not in _PROPERTIES and other is None:
             raise InvalidArgumentError("other", f"'{relation}' needs a second number.")
+        if relation == "between" and second is None:
+            raise InvalidArgumentError("second", "'between' needs two numbers, its ends.")
         arguments = {
             "number": _check_formula(number),
             "relation": relation,
             "other": None if other is None else _check_formula(other),
+            "second": None if second is None else _check_formula(second),
         }
         return await self._engine.compute("check", arguments)
 

@@ -42,7 +42,7 @@ _SIZES: Final[Mapping[str, str]] = {
     "speed": (
         "metre_per_second meter_per_second metres_per_second meters_per_second m/s:1 "
         "kilometre_per_hour kilometer_per_hour kilometres_per_hour kilometers_per_hour km/h kmh "
-        "kph:5/18 mile_per_hour miles_per_hour mph:0.44704 knot:463/900"
+        "km_per_hour kph:5/18 mile_per_hour miles_per_hour mph:0.44704 knot:463/900"
     ),
     "data": (
         "byte:1 bit:1/8 kilobyte kb:1000 megabyte mb:1000000 gigabyte gb:1000000000 "

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from trunkline.phrasing import asks_for_introduction, is_courtesy, strip_courtesy
+from trunkline.phrasing import asks_for_introduction, find_topic, is_courtesy, strip_courtesy
 
 
 @pytest.mark.parametrize(
@@ -92,3 +92,10 @@ def test_time_is_linear_in_the_length(word: str) -> None:
     strip_courtesy(word * 4_000)
     asks_for_introduction(word * 4_000)
     assert time.process_time() - began < 5
+
+
+def test_a_topic_stands_behind_the_announcement_of_a_question() -> None:
+    assert find_topic("Hi, I have a quick question about parking.") == "parking"
+    assert find_topic("I have a question") == ""
+    assert find_topic("what is the question about parking") == ""
+    assert strip_courtesy("I have a question about 5 km in miles") == "5 km in miles"

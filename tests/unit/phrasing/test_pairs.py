@@ -20,6 +20,15 @@ from trunkline.phrasing.pairs import TEXT_LIMIT_CHARS
             "convert 20 euros to both dollars and pounds",
             ["convert 20 euros to dollars", "convert 20 euros to pounds"],
         ),
+        (
+            "what are both the square and the cube of 4",
+            ["what are the square of 4", "what are the cube of 4"],
+        ),
+        (
+            "the sum and product of 6 and 9",
+            ["the sum of 6 and 9", "product of 6 and 9"],
+        ),
+        ("is 91 divisible by 7 and 11?", ["is 91 divisible by 7?", "is 91 divisible by 11?"]),
         ("is 7 prime and is 8 even", []),
         ("both of them", []),
         ("is it 5 or both", []),

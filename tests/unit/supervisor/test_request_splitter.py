@@ -67,6 +67,18 @@ class Case:
             [("", "how long must a password be"), ("", "are dogs allowed?")],
         ),
         Case(
+            "I have two questions: how long must a password be, and are dogs allowed?",
+            [("", "I have two questions: how long must a password be"), ("", "are dogs allowed?")],
+        ),
+        Case(
+            "what's 3 cubed, and is it odd?",
+            [("math", "what's 3 cubed"), ("math", "is it odd?")],
+        ),
+        Case(
+            "subtract 15 from 40 and double it",
+            [("math", "subtract 15 from 40"), ("math", "double it")],
+        ),
+        Case(
             "what is 24 times 7, and can I smoke inside?",
             [("math", "what is 24 times 7"), ("", "can I smoke inside?")],
         ),

@@ -320,3 +320,41 @@ def test_the_best_of_two_descriptions_is_clearly_ahead() -> None:
     assert Router(cards).route("mix 3 litres of red paint").agent == "red"
     alike = Router(cards).route("mix 3 paint").decision
     assert (alike.agent, top_agents(alike)) == ("", ["any", "red"])
+
+
+@pytest.mark.parametrize(
+    ("question", "agent"),
+    [
+        ("what is the meal allowance in euros", "library"),
+        ("how high is our budget in dollars?", "library"),
+        ("what is the euro in dollars", "currency"),
+        ("what are the 20 euros in dollars", "currency"),
+    ],
+)
+def test_a_unit_alone_leaves_a_question_to_the_agent_of_open_questions(
+    question: str, agent: str
+) -> None:
+    money = card("currency", "euro", "in euros", "euros", "dollars", "in dollars")
+    step = split_request(question, router := Router([money, card("library", "open questions")]))[0]
+
+    router.apply_open_questions(step.route)
+
+    assert step.agent == agent
+    # Without such an agent, the other one says what to add.
+    assert split_request(question, Router([money]))[0].agent == "currency"
+
+
+def test_a_ratio_that_describes_a_thing_is_no_arithmetic(router: Router) -> None:
+    assert split_request("is there a 24/7 hotline", router)[0].agent == ""
+    assert split_request("are you open 24/7?", router)[0].agent == ""
+    assert split_request("what is 24/7", router)[0].agent == "math"
+    assert split_request("what is a 1/2 of 10", router)[0].agent == "math"
+
+
+def test_a_topic_without_a_question_is_asked_for() -> None:
+    router = Router([card("a", "red")])
+    steps = split_request("I have a question about parking", router)
+
+    assert no_agent_question(steps, router).startswith(
+        "What about parking? Ask the whole question."
+    )

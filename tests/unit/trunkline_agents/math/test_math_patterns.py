@@ -418,6 +418,7 @@ def test_a_formula_continues_from_the_last_answer(question: str, expression: str
         "how many days in a week can I work from home",
         "is 10 pounds the price of a key",
         "what is the currency of trust",
+        "is 2026-05-01 between 2026-04-01 and 2026-06-01",
         "how strong is the coffee against the tea",
         "the pound in my garden has 3 dogs",
         "convert my garage into a gym",

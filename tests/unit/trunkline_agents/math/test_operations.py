@@ -232,3 +232,27 @@ def test_a_number_is_even_or_odd(number: str, relation: str, text: str) -> None:
 def test_a_number_is_written_as_a_mixed_number(expression: str, text: str) -> None:
     arguments = {"expression": expression, "digits": None, "form": "mixed number"}
     assert run_operation("calculate", arguments).text == text
+
+
+@pytest.mark.parametrize(
+    ("number", "first", "second", "text"),
+    [
+        ("200", "100", "300", "Yes, 200 is between 100 and 300."),
+        ("200", "300", "100", "Yes, 200 is between 300 and 100."),
+        ("1/4", "1/2", "1", "No, 1/4 is not between 1/2 and 1."),
+        ("5", "5", "9", "Yes, 5 is between 5 and 9 if the ends count: it is one of them."),
+    ],
+)
+def test_a_number_is_between_two_others(number: str, first: str, second: str, text: str) -> None:
+    arguments = {"number": number, "relation": "between", "other": first, "second": second}
+
+    assert run_operation("check", arguments).text == text
+
+
+def test_both_values_of_a_formula_with_two_meanings_are_answered() -> None:
+    text = answer("calculate", expression="900-1/3", other_reading="900*(1-1/3)")
+
+    assert text == "600, if a part of the number is meant (900-1/3 = 2699/3 ≈ 899.666666666667)"
+    assert answer("calculate", expression="1-1/3", other_reading="1*(1-1/3)") == (
+        "2/3 ≈ 0.666666666666667"
+    )
