@@ -330,6 +330,7 @@ async def test_every_view_fits_a_4k_screen(browser: Browser, views: Views) -> No
     async with open_tab(browser, views.mesh.bridged.url, key=OPERATOR, size=(3840, 2160)) as tab:
         for name, path in paths.items():
             await tab.go(path)
+            await expect(tab.page.locator(".loading")).to_have_count(0)
             assert not await tab.is_wider_than_the_screen(), path
             assert await tab.page.evaluate(LIST_WIDE_TEXTS) == [], path
             await tab.keep_screenshot(f"{name}-3840")

@@ -117,9 +117,11 @@ async def test_hosts_that_die_show_as_breakers_takeovers_and_lost_leases(tmp_pat
             await services.kill("echo")
             # The dead host is asked again and again, until another one has its journal.
             await caller.until(running, has_ended)
-            # Behind its first peers, a process counts others together, as it may do here.
-            opened = measured.of("trunkline.breakers.opened")
-            assert opened in ({(address,): 1}, {("other",): 1})
+            # Behind its first peers, a process counts others together, as it may do here. A breaker
+            # opens again if the call that tries the host finds it dead.
+            ((peer, times),) = measured.of("trunkline.breakers.opened").items()
+            assert peer in {(address,), ("other",)}
+            assert times >= 1
 
             # The host without the agent holds the journal, and gives it back.
             await page.wait_for("trunkline_takeovers_total", lambda value: value == 1)

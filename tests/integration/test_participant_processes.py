@@ -90,7 +90,9 @@ class Participants:
             frame = json.loads(text)
             self.frames.append(frame)
             envelope = frame["message"]
-            reply = {"replyTo": envelope["envelopeId"], "replies": f"said: {envelope['text']}"}
+            # Messages of the mesh itself have no text.
+            replies = f"said: {envelope['text']}" if "text" in envelope else []
+            reply = {"replyTo": envelope["envelopeId"], "replies": replies}
             await connection.send(json.dumps(reply))
 
 

@@ -16,6 +16,7 @@ from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import COMMAND, run_in_process
 from harness.mesh.messages import MessageMesh, open_message_mesh
 from harness.mesh.processes import MeshProcess, free_address, read_line, running_process
+from harness.polling import poll
 from harness.remote.model_server import ModelServer, call, model_server, refuse
 from trunkline import (
     Client,
@@ -243,9 +244,13 @@ async def test_after_the_last_round_a_person_approves_or_rejects(mesh: ReviewMes
     messages = await conversation(mesh, answer)
     assert routes(messages) == [*FIRST, *AGAIN, ("broadcast", "review", "room:late")]
     assert messages[-1].text == "Short, but true."
+
     # The turn of the person's answer is a trace of its own, and the view shows both.
-    spans = Spans(await mesh.command("trace", answer.task_id))
-    assert len(spans.traces) == 2
+    async def read_spans() -> Spans:
+        return Spans(await mesh.command("trace", answer.task_id))
+
+    # The last spans arrive after the answer.
+    spans = await poll(read_spans, lambda read: len(read.traces) == 2)
     assert [spans.of_message(each.id, "send")["trace_id"] for each in messages] == [
         *[spans.traces[0]] * 8,
         spans.traces[1],
