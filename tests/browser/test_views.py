@@ -116,7 +116,9 @@ async def test_a_list_is_filtered_and_its_rows_are_reached_by_keyboard(
         await tab.go("mesh")
         await page.keyboard.press("g")
         await page.keyboard.press("t")
-        await expect(page.get_by_label("Search text or id")).to_be_visible()
+        # A new view takes the focus.
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Tasks")
+        await expect(page.get_by_role("heading", level=1)).to_be_focused()
         await page.keyboard.press("/")
         await page.keyboard.type("of the keyboard")
         await expect(page).to_have_url(re.compile("text=of\\+the\\+keyboard"))
