@@ -9,7 +9,7 @@ import { waitingApprovals } from "./store/approvals.js";
 import { hasCredential } from "./store/credentials.js";
 import { session, signOut } from "./store/session.js";
 import { chooseTheme, themeChoice } from "./store/theme.js";
-import { html, useEffect, useErrorBoundary, useRef, useState } from "./vendor/preact.js";
+import { html, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 import { VIEWS, findView, loadView } from "./views.js";
 
 /**
@@ -146,7 +146,8 @@ function CurrentView() {
   }, [view]);
 
   const Module = view && loaded.get(view);
-  useEffect(() => {
+  // Before the paint: a key may move the focus as soon as the view is seen.
+  useLayoutEffect(() => {
     if (!view || !Module) return;
     document.title = `${view.title} · Trunkline`;
     // A change of view moves the focus to its heading, as a new page would.
