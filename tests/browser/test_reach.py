@@ -50,7 +50,8 @@ LIST_MISSED = """() => [...document.querySelectorAll(
 # none of them, and come at any time.
 LIST_WIDE_TEXTS = """() => [...document.querySelectorAll("#main *")].filter((each) => {
         const isText = [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-        if (!isText || !each.checkVisibility() || each.closest("pre, textarea, svg, .loading")) return false;
+        if (!isText || !each.checkVisibility()) return false;
+        if (each.closest("pre, textarea, svg, .loading")) return false;
         const size = parseFloat(getComputedStyle(each).fontSize);
         const box = each.getBoundingClientRect();
         return box.height > 2.5 * size && box.width > 90 * size;
