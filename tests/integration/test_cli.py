@@ -147,6 +147,9 @@ async def test_a_question_of_the_task_can_be_answered(mesh: MeshProcess) -> None
     assert (result.exit, result.out) == (3, "your name?\n")
     assert f"trunkline ask --url {mesh.http_url} --agent echo --task " in result.err
     task_id = result.err.split()[-2]
+    result = await ask(mesh, "--task", task_id, "Ada")
+    assert result.exit == 2
+    assert "is no task of the default agent; give its own agent by --agent" in result.err
     result = await ask(mesh, "--agent", "echo", "--task", task_id, "Ada")
     assert result == CompletedCommand(0, "answer: Ada\n", "")
     result = await ask(mesh, "--agent", "echo", "--task", task_id, "again")

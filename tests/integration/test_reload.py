@@ -31,14 +31,19 @@ def write(path: Path, text: str) -> None:
     path.with_suffix(".new").rename(path)
 
 
-async def ask(url: str) -> str:
+async def ask(
+    url: str, text: str = "hi", *, agent: str = "hello", began: asyncio.Event | None = None
+) -> str:
+    """Return the text of an agent's answer. Sets the event at its first text."""
     answer = StreamedAnswer(write=lambda text: None)
     async with (
-        AgentClient(f"{url}/agents/hello") as client,
-        aclosing(client.stream("hi")) as results,
+        AgentClient(f"{url}/agents/{agent}") as client,
+        aclosing(client.stream(text)) as results,
     ):
         async for result in results:
             answer.apply(result)
+            if answer.text and began is not None:
+                began.set()
     answer.finish()
     return answer.text
 
@@ -57,15 +62,21 @@ async def test_a_change_of_an_agent_restarts_the_mesh(tmp_path: Path) -> None:
         folder=tmp_path,
         TRUNKLINE_MCP_FILE=only_servers(tmp_path)["TRUNKLINE_MCP_FILE"],
     )
-    async with command as mesh, asyncio.timeout(LIMIT_S):
+    began = asyncio.Event()
+    async with command as mesh, asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
         await read_until(mesh.stdout, b"ready ")
         assert await ask(f"http://{address}") == "one"
+        # It takes longer than a running task has to end, and continues in the next mesh.
+        count = ask(f"http://{address}", "count 30 100", agent="echo", began=began)
+        counting = group.create_task(count)
+        await began.wait()
         write(tmp_path / "greeter.py", "def broken(\n")
         await read_until(mesh.stderr, b"greeter.py changed: starting again")
         await read_until(mesh.stderr, b"it starts again after the next change")
         write(tmp_path / "greeter.py", AGENT.format("two"))
         await read_until(mesh.stdout, b"ready ")
         assert await ask(f"http://{address}") == "two"
+        assert (await counting).split() == [str(number) for number in range(1, 31)]
         mesh.send_signal(signal.SIGTERM)
         assert await mesh.wait() == 0
 

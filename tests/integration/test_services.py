@@ -6,9 +6,11 @@ import sqlite3
 from contextlib import aclosing, closing
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from harness.mcp.bundled_servers import only_servers
+from harness.mesh.command_line import run_command
 from harness.mesh.host_processes import (
     NUMBERS,
     PATIENCE_S,
@@ -27,7 +29,7 @@ from harness.mesh.host_processes import (
 )
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import open_services, running_mesh
-from harness.polling import wait_for
+from harness.polling import poll, wait_for
 from harness.remote.metrics_page import MetricsPage
 from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.errors import AgentNotFoundError, PeerError, PeerUnavailableError
@@ -37,6 +39,13 @@ from trunkline.v1 import task_pb2
 LONG = {"TRUNKLINE_LEASE_S": "60"}
 # gRPC waits up to a second before it retries a refused connection, plus its own jitter.
 BACK = {"TRUNKLINE_LEASE_S": "3"}
+
+
+async def calls_on_top(mesh: str) -> set[tuple[str, str]]:
+    """Return the callers and the called of the recent calls that `top` shows."""
+    done = await run_command("top", "--once", "--json", "--mesh", mesh)
+    assert done.exit == 0, done.err
+    return {(edge["from"], edge["to"]) for edge in done.json["edges"]}
 
 
 async def test_services_may_start_in_any_order(tmp_path: Path) -> None:
@@ -63,6 +72,13 @@ async def test_services_may_start_in_any_order(tmp_path: Path) -> None:
                         break
                     # The supervisor learns of the other agents a moment later.
             assert [part.text for part in snapshot.task.artifacts[-1].parts] == ["3"]
+        # The span store is in the process of the registry, which is no host.
+        edges = ("supervisor", "math")
+        await poll(lambda: calls_on_top(services.mesh_address), lambda calls: edges in calls)
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+            answer = await client.get(f"{services.http_url}/ui/api/traces")
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["traces"]
 
 
 async def test_tasks_of_a_killed_host_are_ended_by_another_host_and_stay_readable(

@@ -134,6 +134,7 @@ async def test_arguments_come_from_stdin(shop: Shop) -> None:
         (("shop/order", "--arg", "count=[1"), 2, "the value of count is not JSON"),
         (("shop/order", "--arg", "count=1"), 2, "shop/order also needs item"),
         (("shop/refuse",), 1, "not today"),
+        (("shop/wait", "--timeout", "0.5"), 1, "error: shop/wait took longer than 0.5 s"),
     ],
 )
 async def test_a_call_that_fails_says_why(

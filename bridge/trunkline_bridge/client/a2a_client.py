@@ -58,8 +58,11 @@ _NOT_FOUND: Final = "TASK_NOT_FOUND"
 # JSON-RPC's code for errors of the server itself. Trunkline's bridge ends a stream with it when it
 # shuts down.
 _SERVER_ERROR: Final = -32000
-RESUME_DELAYS_S: Final = (0.1, 0.3, 1.0, 3.0, 5.0)
-"""Delays before a broken stream or download is resumed; any progress starts them over."""
+RESUME_DELAYS_S: Final = (0.1, 0.3, 1.0, 3.0, *(5.0,) * 5)
+"""Delays before a broken stream or download is resumed; any progress starts them over.
+
+In their sum, half a minute, a mesh can restart.
+"""
 
 
 class A2AClient:

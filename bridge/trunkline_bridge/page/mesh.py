@@ -6,10 +6,9 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from trunkline.client import Directory, ToolClient, TraceClient, run_in_background
+from trunkline.client import Directory, ToolClient, run_in_background
 from trunkline.client.mesh_words import (
     TOOL_SERVICE,
-    TRACE_SERVICE,
     agent_kind,
     edge_kind,
     error_ratio,
@@ -123,7 +122,7 @@ class PageMesh:
             return ToolClient(directory.channel_for_service(TOOL_SERVICE)).watch_tools()
 
         def watch_edges() -> AsyncGenerator[trace_service_pb2.WatchEdgesResponse, None]:
-            return TraceClient(directory.channel_for_service(TRACE_SERVICE)).watch_edges()
+            return directory.trace_client().watch_edges()
 
         if self._access.is_operator(caller):
             yield lambda answered: follow_updates(watch_tools, sources.set_tools, answered)

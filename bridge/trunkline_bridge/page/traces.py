@@ -6,8 +6,7 @@ from contextlib import aclosing
 from typing import Final
 
 from trunkline import telemetry
-from trunkline.client import Directory, TraceClient
-from trunkline.client.mesh_words import TRACE_SERVICE
+from trunkline.client import Directory
 from trunkline.client.trace_report import SpanFacts, TraceReport
 from trunkline.client.trace_tree import TraceTree
 from trunkline.errors import TaskNotFoundError, TraceNotFoundError
@@ -68,7 +67,7 @@ class PageTraces:
 
     async def _list(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Json:
         size, token = read_page_size(params), read_text(params, "pageToken")
-        client = self._client()
+        client = self._directory.trace_client()
         found: list[trace_service_pb2.TraceSummary] = []
         for _ in range(_MAX_PAGES):
             page = await client.list_traces(size, token)
@@ -85,7 +84,7 @@ class PageTraces:
 
     async def _changes(self, caller: Caller) -> AsyncGenerator[PageEvent, None]:
         """Yield traces as their spans arrive, after `ready`: the watch has begun."""
-        async with aclosing(self._client().watch_traces()) as responses:
+        async with aclosing(self._directory.trace_client().watch_traces()) as responses:
             await anext(responses)
             yield PageEvent("ready", {})
             async for response in responses:
@@ -94,13 +93,13 @@ class PageTraces:
 
     async def _get(self, caller: Caller, _params: Json, path: Mapping[str, str]) -> Json:
         trace_id = path["trace_id"]
-        spans = await self._client().get_trace(trace_id)
+        spans = await self._directory.trace_client().get_trace(trace_id)
         return await self._render(caller, spans, trace_id)
 
     async def _get_of_task(self, caller: Caller, _params: Json, path: Mapping[str, str]) -> Json:
         task_id = path["task_id"]
         await self._operations.get_run(caller, task_id)
-        spans = await self._client().get_trace(task_id=task_id)
+        spans = await self._directory.trace_client().get_trace(task_id=task_id)
         return await self._render(caller, spans, task_id)
 
     async def _render(
@@ -162,9 +161,6 @@ class PageTraces:
             if len(self._agents) > _MAX_KNOWN_TASKS:
                 self._agents.popitem(last=False)
         return agent
-
-    def _client(self) -> TraceClient:
-        return TraceClient(self._directory.channel_for_service(TRACE_SERVICE))
 
 
 def _render_totals(report: TraceReport) -> Json:

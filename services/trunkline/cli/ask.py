@@ -30,6 +30,7 @@ from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
     TaskNotCancelableError,
+    TaskNotFoundError,
     TrunklineError,
 )
 from trunkline.network import is_this_machine
@@ -244,7 +245,8 @@ async def ask(
     Ctrl-C or an expired `timeout_s` cancels the task.
 
     Raises:
-        InvalidArgumentError: the question is empty, or a file can't be read or is too large.
+        InvalidArgumentError: the question is empty, a file can't be read or is too large, or the
+            default agent has no such task.
         ConfigurationError: the URL is invalid, or a file of the answer can't be saved.
         PeerTimeoutError: the answer did not end in time.
         PeerUnavailableError: no mesh answers, or the stream broke.
@@ -309,6 +311,19 @@ async def _send_question(
         answer.break_off()
         print_stderr(await _cancel(client, answer.task_id or question.task_id))
         raise
+    except TaskNotFoundError:
+        if question.agent or not question.task_id:
+            raise
+        problem = (
+            f"{question.task_id!r} is no task of the default agent; give its own agent by --agent "
+            "(`trunkline tasks` lists both)"
+        )
+        raise InvalidArgumentError("--task", problem) from None
+    except PeerUnavailableError as error:
+        if not answer.task_id:
+            raise
+        problem = f"{error.problem}; then `trunkline watch {answer.task_id}` follows the task"
+        raise PeerUnavailableError(error.peer, problem) from error
     if question.save is not None:
         await save_files(client, answer.files, question.save)
 

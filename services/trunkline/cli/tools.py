@@ -104,13 +104,21 @@ def call_tool(command: ToolCommand, mesh: str | None, *, as_json: bool) -> ExitC
             if not command.is_approved and (refusal := _ask_for_approval(tool, request)):
                 return refusal
             _approve(request, arguments)
-        result = runner.run(_call(request, mesh, timeout_s=command.timeout_s))
-        while result.HasField("question"):
-            continuation = _ask_question(f"{tool.server}/{tool.name}", result.question)
-            if continuation is None:
-                return ExitCode.INPUT_REQUIRED
-            request.continuation.CopyFrom(continuation)
+        label = f"{tool.server}/{tool.name}"
+        try:
             result = runner.run(_call(request, mesh, timeout_s=command.timeout_s))
+            while result.HasField("question"):
+                continuation = _ask_question(label, result.question)
+                if continuation is None:
+                    return ExitCode.INPUT_REQUIRED
+                request.continuation.CopyFrom(continuation)
+                result = runner.run(_call(request, mesh, timeout_s=command.timeout_s))
+        except PeerTimeoutError:
+            if command.timeout_s is None:
+                raise
+            # The mesh answers. The call has ended as the user said.
+            print_stderr(f"error: {label} took longer than {command.timeout_s:g} s")
+            return ExitCode.FAILED
     _print_result(result, as_json=as_json)
     return ExitCode.FAILED if result.is_error else ExitCode.OK
 

@@ -6,9 +6,9 @@ from collections import Counter
 from contextlib import suppress
 from typing import Final
 
-from trunkline.client import Directory, ToolClient, TraceClient
+from trunkline.client import Directory, ToolClient
 from trunkline.client.mesh_tasks import MeshTaskWatch, list_mesh_tasks
-from trunkline.client.mesh_words import TOOL_SERVICE, TRACE_SERVICE, follow_updates
+from trunkline.client.mesh_words import TOOL_SERVICE, follow_updates
 from trunkline.errors import PeerError, TrunklineError
 from trunkline.journal.batches import parse_batch
 from trunkline.task_states import INTERRUPTED
@@ -95,7 +95,7 @@ class TopSources:
             )
             group.create_task(
                 follow_updates(
-                    lambda: TraceClient(directory.channel_for_service(TRACE_SERVICE)).watch_edges(),
+                    lambda: directory.trace_client().watch_edges(),
                     self._set_edges,
                 )
             )

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import grpc
 
@@ -18,7 +18,7 @@ from trunkline.client.resuming_stream import (
     SubmitStream,
     WatchStream,
 )
-from trunkline.client.services import RegistryClient
+from trunkline.client.services import RegistryClient, TraceClient
 from trunkline.errors import (
     AgentNotFoundError,
     PeerTimeoutError,
@@ -32,6 +32,7 @@ from trunkline.v1 import message_pb2, message_service_pb2, registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
+TRACE_SERVICE: Final = "trunkline.v1.TraceService"
 _HOST_LEFT = (
     "the task's host has left the mesh, and no host has its journal; try again when it is back"
 )
@@ -143,11 +144,18 @@ class Directory:
             PeerUnavailableError: no live host serves it.
         """
         self._check_ready()
-        # Prefer the newest host: one that was killed stays listed until its lease ends.
-        for host in reversed(self.hosts):
-            if full_name in host.services:
-                return self._channels.get(host.address)
+        if address := self._find_service(full_name):
+            return self._channels.get(address)
         raise PeerUnavailableError(full_name, "no host on the mesh serves it")
+
+    def trace_client(self) -> TraceClient:
+        """Return a client of the span store.
+
+        It is in the process of the registry. With services in processes of their own, that one is
+        no host.
+        """
+        address = self._find_service(TRACE_SERVICE) or self._registry_address
+        return TraceClient(self._channels.get(address))
 
     def messaging_mode(self) -> str:
         """Return where messages between agents are stored; "": no host serves them."""
@@ -248,6 +256,12 @@ class Directory:
             self._check_complete()
             raise AgentNotFoundError(name)
         return entry
+
+    def _find_service(self, full_name: str) -> str:
+        """Return the address of a host that serves a service; "": there is none."""
+        # Prefer the newest host: one that was killed stays listed until its lease ends.
+        hosts = (host for host in reversed(self.hosts) if full_name in host.services)
+        return next((host.address for host in hosts), "")
 
     def _client(self, address: str) -> HostClient:
         client = self._clients.get(address)

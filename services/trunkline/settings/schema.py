@@ -1,9 +1,5 @@
 """The JSON schema of `trunkline.toml`, by which editors complete and check it."""
 
-import ast
-import inspect
-import itertools
-import textwrap
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any, Final, get_args, get_type_hints
@@ -12,6 +8,7 @@ from pydantic import ConfigDict, TypeAdapter, create_model
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
+from trunkline.attribute_docs import read_attribute_docs
 from trunkline.settings.settings import Settings
 from trunkline.settings.sources import field_definitions, file_key
 
@@ -94,18 +91,3 @@ def _find_tables(kind: Any) -> dict[str, type]:  # noqa: ANN401  types have no c
             pending += get_type_hints(current).values()
         pending += get_args(current)
     return found
-
-
-def read_attribute_docs(kind: type) -> dict[str, str]:
-    """Return the docstrings below the attributes of a class, by attribute, on one line each."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    docs: dict[str, str] = {}
-    statements = body.body if isinstance(body, ast.ClassDef) else []
-    for statement, following in itertools.pairwise(statements):
-        match statement, following:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                docs[name] = " ".join(text.split())
-    return docs

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import agent_card_pb2, message_pb2
+from trunkline.v1 import agent_card_pb2, message_pb2, task_pb2
 
 
 class Agent(Protocol):
@@ -99,3 +100,19 @@ class OutsideAgent(Protocol):
     @property
     def breaker_state(self) -> str:
         """The state of the circuit breaker: `closed`, `open` or `half-open`."""
+
+
+def may_have_started(agent: Agent | None, state: task_pb2.TaskState.ValueType) -> bool:
+    """Return True if the agent's code has to be treated as started.
+
+    A submitted task of an agent with a concurrency limit counts as waiting, although its code may
+    have started without writing anything. Without a limit no task waits, so it counts as started.
+    """
+    return state != State.TASK_STATE_SUBMITTED or agent is None or agent.concurrency is None
+
+
+def may_run_again(agent: Agent | None, state: task_pb2.TaskState.ValueType) -> bool:
+    """Return True if the next host of a task's journal may run its turn again, not fail it."""
+    if agent is None:
+        return False
+    return agent.resumable or agent.repeatable or not may_have_started(agent, state)

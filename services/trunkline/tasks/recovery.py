@@ -13,7 +13,7 @@ from trunkline import telemetry
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import Draft, EventKind, event_count, event_kind, parse_header
 from trunkline.journal.journal import Journal, TaskRow
-from trunkline.tasks.agent import Agent
+from trunkline.tasks.agent import Agent, may_have_started, may_run_again
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
 from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt, build_rewind_drafts
@@ -23,7 +23,7 @@ from trunkline.tasks.termination import READ_RETRY_S, TaskTerminator
 from trunkline.tasks.turn_factory import TurnFactory
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.turn_state import turn_traceparent
-from trunkline.v1 import event_pb2, task_pb2
+from trunkline.v1 import event_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class Recovery:
             return False
         if runtime.deadline is not None:
             self._deadlines.add(runtime.id, runtime.deadline)
-        if _may_have_started(agent, runtime.state):
+        if may_have_started(agent, runtime.state):
             if _is_restarted_from_turn_start(agent):
                 followed = [child.task_id for child in runtime.children.all if child.step_id]
                 await self._cancel_children(runtime, followed)
@@ -170,16 +170,16 @@ class Recovery:
         latest = await self._journal.snapshot(task_id)
         turn = await read_turn(self._journal, task_id)
         forwarded = await self._journal.forwarded_sequences(task_id)
-        may_have_started = _may_have_started(agent, latest.task.status.state)
+        has_started = may_have_started(agent, latest.task.status.state)
         snapshot = latest
         drafts: list[Draft] = []
-        if may_have_started:
+        if has_started:
             # A supervisor compares it with the latest one to find this turn's plan and children.
             snapshot = await self._journal.snapshot(task_id, at=turn.start)
             if _is_restarted_from_turn_start(agent):
                 drafts = build_rewind_drafts(latest, snapshot, forwarded)
         attempt = Attempt(
-            turn.attempts + 1 if may_have_started else 1,
+            turn.attempts + 1 if has_started else 1,
             turn.start,
             latest,
             is_rewound=_is_restarted_from_turn_start(agent),
@@ -194,8 +194,7 @@ class Recovery:
             return DEADLINE_PASSED
         if agent is None:
             return _ABANDONED
-        may_have_started = _may_have_started(agent, runtime.state)
-        if may_have_started and not (agent.resumable or agent.repeatable):
+        if not may_run_again(agent, runtime.state):
             return _ABANDONED
         if runtime.attempt > self._settings.attempt_limit:
             failed_attempts = runtime.attempt - 1
@@ -209,15 +208,6 @@ class Recovery:
                 await self._terminator.cancel_children(
                     runtime, set(followed), retry_unreachable=True
                 )
-
-
-def _may_have_started(agent: Agent | None, state: task_pb2.TaskState.ValueType) -> bool:
-    """Return True if the agent's code has to be treated as started.
-
-    A submitted task of an agent with a concurrency limit counts as waiting, although its code may
-    have started without writing anything. Without a limit no task waits, so it counts as started.
-    """
-    return state != State.TASK_STATE_SUBMITTED or agent is None or agent.concurrency is None
 
 
 def _is_restarted_from_turn_start(agent: Agent | None) -> bool:

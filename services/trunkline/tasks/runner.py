@@ -158,7 +158,7 @@ async def _run(agent: Agent, task: TurnRuntime) -> BaseException | None:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an agent's code may raise anything
         await _fail(task, _log_defect(task, error))
         return error
-    if not task.is_over:
+    if not _is_stopped(task):
         if task.pending_approvals.is_open:
             await task.require_input()
         else:
@@ -171,8 +171,13 @@ def _is_canceled() -> bool:
     return current is not None and current.cancelling() > 0
 
 
+def _is_stopped(task: TurnRuntime) -> bool:
+    """Return True if the turn is over, or left to the next host: the code's end has no effect."""
+    return task.is_over or task.pause.is_leaving
+
+
 async def _fail(task: TurnRuntime, text: str) -> None:
-    if not task.is_over:
+    if not _is_stopped(task):
         await task.fail(text)
 
 

@@ -15,7 +15,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.tasks.agent import Agent, CancelableAgent, PausableAgent
+from trunkline.tasks.agent import Agent, CancelableAgent, PausableAgent, may_run_again
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -204,9 +204,10 @@ async def drain(
     cancel_grace_s: float,
     lost: asyncio.Event,
 ) -> None:
-    """Wait `grace_s` for running tasks, then fail those that remain unless the journal is lost.
+    """Wait `grace_s` for running tasks, then leave those that remain to the next host.
 
-    Tasks that may be paused are not waited for: they go on at the next host.
+    Tasks that may be paused are not waited for. Tasks that the next host would not run again fail,
+    unless the journal is lost, and so do tasks of which an approved call is in progress.
     """
     for slot in slots.all():
         if slot.runtime is not None and may_leave(slot.runtime, agents):
@@ -219,6 +220,8 @@ async def drain(
     for slot in remaining:
         if slot.runtime is not None and slot.runtime.state in INTERRUPTED:
             slot.stop()  # The question is journaled, and can be answered after a restart.
+        elif slot.runtime is not None and _runs_again(slot.runtime, agents):
+            slot.leave()
         elif not lost.is_set():
             reason = _shutdown_reason(slot.runtime)
             terminator.terminate(slot, State.TASK_STATE_FAILED, reason, grace_s=cancel_grace_s)
@@ -232,6 +235,11 @@ def may_leave(runtime: TurnRuntime, agents: Mapping[str, Agent]) -> bool:
     agent = agents.get(runtime.agent)
     is_pausable = isinstance(agent, PausableAgent) and agent.is_pausable
     return is_pausable and runtime.exists and not runtime.is_over
+
+
+def _runs_again(runtime: TurnRuntime, agents: Mapping[str, Agent]) -> bool:
+    is_open = runtime.exists and not runtime.is_over and not runtime.approved_calls()
+    return is_open and may_run_again(agents.get(runtime.agent), runtime.state)
 
 
 async def _wait_released(slots: Sequence[TaskSlot]) -> None:

@@ -135,7 +135,7 @@ class TurnRuntime:
         """True while the task is paused."""
         self.answers: list[ArtifactWriter] = []
         """The artifacts of this attempt that are no progress."""
-        # The artifacts that earlier attempts at this turn wrote, and whether each is closed.
+        # Those of earlier attempts at this turn, and whether each is closed.
         self._written_artifacts = {} if attempt is None else attempt.written_artifacts()
 
     @property
@@ -227,9 +227,8 @@ class TurnRuntime:
     def meter(self) -> UsageMeter:
         """Checks and counts the models that the turn calls."""
         if self._meter is None:
-            self._meter = UsageMeter(
-                self.tree, self.account, self.caller, self._budgets, self._models
-            )
+            limits = (self._budgets, self._models)
+            self._meter = UsageMeter(self.tree, self.account, self.caller, *limits)
         return self._meter
 
     def child_submission(self, task_id: str) -> message_service_pb2.Submission:
@@ -487,9 +486,10 @@ class TurnRuntime:
     async def record(self, *events: event_pb2.Event, waits: bool = True) -> None:
         """Write events to the journal; returns when they are durable, unless `waits` is False.
 
-        Works while the task is being canceled, so that effects which happened are recorded.
+        Works while the task is being canceled or left, so that effects which happened are recorded.
         """
-        emitter = self._emitter if self._is_canceling else await self._begin_work()
+        is_stopped = self._is_canceling or self.pause.is_leaving
+        emitter = self._emitter if is_stopped else await self._begin_work()
         for event in events:
             self.children.apply(event)
             self.pending_approvals.apply(event)
@@ -515,7 +515,7 @@ class TurnRuntime:
         return (
             self._state == _WORKING
             and self._create is None
-            and not (self._is_over or self._is_canceling or self._emitter.is_full)
+            and not (self.is_over or self.pause.is_leaving or self._emitter.is_full)
             and self._emitter.error is None
         )
 
@@ -696,5 +696,5 @@ class TurnRuntime:
     def _check_open(self) -> None:
         if self._is_over:
             raise InvalidAgentResponseError(self.agent, "it wrote after the end of its turn")
-        if self._is_canceling:
+        if self._is_canceling or self.pause.is_leaving:
             raise InvalidAgentResponseError(self.agent, "it wrote after it was canceled")

@@ -19,6 +19,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from trunkline.attribute_docs import describe_properties
+
 DEFAULT_STEP_LIMIT: Final = 50
 """The number of nodes that a run executes at most, unless the workflow says otherwise."""
 
@@ -52,8 +54,8 @@ class _Model(BaseModel):
         extra="forbid",
         frozen=True,
         populate_by_name=True,
-        use_attribute_docstrings=True,
         defer_build=True,
+        json_schema_extra=describe_properties,
     )
 
 

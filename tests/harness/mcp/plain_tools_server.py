@@ -3,6 +3,7 @@
 Orders are lines of the file `orders` in SHOP_FOLDER.
 """
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -52,6 +53,13 @@ async def refuse() -> str:
 async def big_number(number: int) -> str:
     """Repeat a number exactly."""
     return str(number)
+
+
+@server.tool(title="Wait", annotations=_READS)
+async def wait() -> str:
+    """Wait until the call is canceled."""
+    await asyncio.Event().wait()
+    raise AssertionError
 
 
 if __name__ == "__main__":

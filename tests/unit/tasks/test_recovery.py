@@ -13,7 +13,7 @@ from harness.mesh.recorded_spans import spans_in
 from harness.polling import wait_for
 from trunkline import telemetry
 from trunkline.agents import FunctionAgent
-from trunkline.errors import TaskNotFoundError
+from trunkline.errors import InvalidAgentResponseError, TaskNotFoundError
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.host import TaskHost
@@ -342,3 +342,35 @@ async def test_a_task_that_never_started_just_runs(journal_path: Path, open_host
     reopened = await open_host(agent)
     ended = await reopened.wait_turn(queued.task_id)
     assert texts(ended) == ["queued 1"]
+
+
+async def test_a_host_that_shuts_down_leaves_a_repeatable_turn_to_the_next_one(
+    journal_path: Path, open_host: OpenHost
+) -> None:
+    started = asyncio.Event()
+
+    async def count(task: TaskContext) -> None:
+        numbers = task.artifact()
+        await numbers.append("one ")
+        if task.attempt == 1:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                # Neither what it writes now nor its return counts.
+                with pytest.raises(InvalidAgentResponseError):
+                    await numbers.append("lost")
+                return
+        await numbers.append("two", last=True)
+
+    agent = define(count, repeatable=True)
+    host = TaskHost(Journal.open(journal_path), [agent])
+    await host.__aenter__()
+    accepted = await host.submit("tested", message(), NOTHING)
+    assert isinstance(accepted, SubmitResult)
+    await started.wait()
+    await host.drain(0)
+    await kill_host(host)
+    ended = await (await open_host(agent)).wait_turn(accepted.task_id)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(ended) == ["one two"]
