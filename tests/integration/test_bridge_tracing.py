@@ -174,6 +174,18 @@ async def test_all_work_of_a_request_is_in_its_trace(
     assert traces == {TRACE}
 
 
+async def test_the_first_request_of_the_original_protocol_leaves_no_error(
+    caller: Caller, spans: InMemorySpanExporter
+) -> None:
+    parts = [{"type": "text", "text": "echo hi"}]
+    task = {"id": "chosen", "message": {"role": "user", "parts": parts}}
+    await caller.post("tasks/send", task, {"traceparent": PARENT, "A2A-Version": "0.1"})
+    assert await of_bridge(spans, 1)
+    ended_spans = spans.get_finished_spans()
+    assert any(span.name.endswith("/ResolveTaskAlias") for span in ended_spans)
+    assert {span.status.status_code for span in ended_spans} == {StatusCode.UNSET}
+
+
 async def test_the_span_of_a_stream_ends_with_the_stream(
     caller: Caller, spans: InMemorySpanExporter
 ) -> None:
