@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_command, start_command
-from harness.mesh.processes import MeshProcess, running_mesh
+from harness.mesh.processes import MeshProcess, free_address, running_mesh
 from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
@@ -317,6 +317,27 @@ async def test_a_closed_pipe_is_not_an_error(mesh: MeshProcess) -> None:
     async with asyncio.timeout(LIMIT_S):
         _, err = await process.communicate()
     assert (process.returncode, err) == (1, b"")
+
+
+async def test_with_json_logs_every_line_of_stderr_is_json(tmp_path: Path) -> None:
+    with (tmp_path / "stderr").open("wb") as stderr:
+        async with (
+            running_mesh(tmp_path, environment={"TRUNKLINE_LOG_FORMAT": "json"}, stderr=stderr),
+            # It waits for a mesh to join.
+            start_command(
+                *("serve", "agents", "echo", "--listen", "127.0.0.1:0"),
+                *("--mesh", free_address(), "--data", str(tmp_path / "alone")),
+                TRUNKLINE_LOG_FORMAT="json",
+            ) as waiting,
+        ):
+            async with asyncio.timeout(LIMIT_S):
+                event = ""
+                while event != "process.waiting":
+                    event = json.loads(await waiting.stderr.readline())["event"]
+    lines = [json.loads(line) for line in (tmp_path / "stderr").read_text().splitlines()]
+    loaded = {line["kind"]: line["text"] for line in lines if line["event"] == "process.loaded"}
+    assert {"agents", "model", "extras", "settings"} <= loaded.keys()
+    assert "supervisor (bundled)" in loaded["agents"]
 
 
 async def test_an_unknown_task_is_reported(mesh: MeshProcess) -> None:
