@@ -24,6 +24,7 @@ from harness.remote.webhook_receiver import (
     open_receiver,
     status,
 )
+from harness.workflows.messages import serve_messages
 from trunkline import telemetry
 from trunkline.span_content import ContentCapture
 from trunkline_agents.echo.agent import echo
@@ -348,9 +349,13 @@ async def test_cards_are_traced_and_health_is_not(
 
 
 async def test_reads_of_the_page_are_traced_if_their_caller_has_a_trace(
-    bridged: BridgedMesh, spans: InMemorySpanExporter
+    bridged: BridgedMesh, spans: InMemorySpanExporter, tmp_path: Path
 ) -> None:
-    for path in ("/ui", "/ui/", "/ui/assets/app.js", "/ui/api/session", "/ui/api/tasks"):
+    await serve_messages(bridged.mesh, tmp_path / "messages")
+    spans.clear()
+    api = ("/session", "/tasks", "/messages", "/messages/rooms", "/messages/rooms/none")
+    paths = ("/ui", "/ui/", "/ui/assets/app.js", *(f"/ui/api{path}" for path in api))
+    for path in paths:
         assert (await bridged.client.get(bridged.url + path)).status_code < 400, path
     await bridged.client.get(f"{bridged.url}/ui/api/tasks", headers={"traceparent": "nonsense"})
     answer = await bridged.client.get(
