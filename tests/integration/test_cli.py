@@ -32,12 +32,22 @@ CANCELED = r"cancel(?:ed|ing) task ([\w-]+)(?:; .*)?\n"
 ADDRESSES = ("--http", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0", "--mesh", "127.0.0.1:0")
 
 
+@pytest.fixture(scope="module")
+def mesh_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mesh")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
-    async with running_mesh(
-        tmp_path_factory.mktemp("mesh"), servers=("math", "currency")
-    ) as running:
+async def mesh(mesh_folder: Path) -> AsyncIterator[MeshProcess]:
+    async with running_mesh(mesh_folder, servers=("math", "currency")) as running:
         yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def ended_task(mesh: MeshProcess) -> str:
+    """The id of a task that has ended."""
+    task_id: str = (await ask(mesh, "what is 1+2", "--json")).json["task_id"]
+    return task_id
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +315,24 @@ async def test_tasks_are_listed_and_shown(mesh: MeshProcess) -> None:
     assert snapshot["task"]["id"] == answer["task_id"]
 
 
-async def test_a_closed_pipe_is_not_an_error(mesh: MeshProcess) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        "agents",
+        "watch ID",
+        "events ID --follow",
+        "tasks --follow",
+        "top --json",
+        "logs --follow",
+        "audit --follow",
+    ],
+)
+async def test_a_closed_pipe_is_not_an_error(
+    mesh: MeshProcess, mesh_folder: Path, ended_task: str, command: str
+) -> None:
+    words = [ended_task if word == "ID" else word for word in command.split()]
+    has_data = words[0] in {"logs", "audit"}
+    place = ("--data", str(mesh_folder / "data")) if has_data else ("--mesh", mesh.mesh_address)
     reading, writing = os.pipe()
     os.close(reading)
     process = await asyncio.create_subprocess_exec(

@@ -127,6 +127,9 @@ def show_logs(
                 raise ConfigurationError(str(path), problem)
             for record in selected[-lines:]:
                 _print(record, render)
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has left.
+        raise
     except OSError as error:
         problem = f"can't be read: {error.strerror or error}"
         raise ConfigurationError(str(path), problem) from error
