@@ -336,9 +336,7 @@ async def test_a_closed_pipe_is_not_an_error(
     reading, writing = os.pipe()
     os.close(reading)
     process = await asyncio.create_subprocess_exec(
-        *(*COMMAND, "agents", "--mesh", mesh.mesh_address),
-        stdout=writing,
-        stderr=asyncio.subprocess.PIPE,
+        *(*COMMAND, *words, *place), stdout=writing, stderr=asyncio.subprocess.PIPE
     )
     os.close(writing)
     async with asyncio.timeout(LIMIT_S):
@@ -451,6 +449,19 @@ async def test_ctrl_c_cancels_the_task_and_reports_it(mesh: MeshProcess) -> None
     match = re.fullmatch(CANCELED, err.decode())
     assert match
     await wait_until_canceled(mesh, match[1])
+
+
+async def test_ctrl_c_prints_what_is_known_as_json(mesh: MeshProcess) -> None:
+    words = ("ask", "--url", mesh.http_url, "--agent", "echo", "count 100000 20", "--json")
+    async with start_command(*words) as process, asyncio.timeout(LIMIT_S):
+        task_id = (await working_task(mesh, "echo")).task_id
+        process.send_signal(signal.SIGINT)
+        out, _ = await process.communicate()
+    assert process.returncode == 130
+    answer = json.loads(out)
+    assert answer["task_id"] == task_id
+    assert (answer["state"], answer["agent"]) in (("canceled", "echo"), ("working", "echo"))
+    await wait_until_canceled(mesh, task_id)
 
 
 async def test_ctrl_c_ends_an_ephemeral_mesh_with_its_task(tmp_path: Path, no_servers: str) -> None:
