@@ -437,6 +437,16 @@ async def test_a_cancelled_task_ends_the_command_that_waits_for_it(mesh: MeshPro
     assert "has ended" in result.err or "canceled" in result.err
 
 
+async def test_a_command_that_finds_no_mesh_says_that_it_takes_no_url(tmp_path: Path) -> None:
+    (tmp_path / "trunkline.toml").write_text('mesh = "127.0.0.1:1"\n')
+    url = "http://127.0.0.1:8000"
+    lost = await run_command("tools", folder=tmp_path, TRUNKLINE_URL=url)
+    assert lost.exit == 4
+    assert "TRUNKLINE_URL is not for this command, TRUNKLINE_MESH is" in lost.err
+    named = await run_command("tools", TRUNKLINE_URL=url, TRUNKLINE_MESH="127.0.0.1:1")
+    assert "TRUNKLINE_URL" not in named.err
+
+
 async def test_ctrl_c_cancels_the_task_and_reports_it(mesh: MeshProcess) -> None:
     words = ("ask", "--url", mesh.http_url, "--agent", "echo", "count 100000 20")
     async with start_command(*words) as process, asyncio.timeout(LIMIT_S):
