@@ -15,9 +15,9 @@ Each name is imported at its first use, because every process of the mesh, down 
 server, imports this package.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+# No module is imported here, `typing` neither: commands need their own handling of Ctrl-C first.
+# Type checkers take this name as true.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from trunkline.agents.authoring import FunctionAgent, agent
     from trunkline.agents.langgraph import from_langgraph, get_task
@@ -223,6 +223,8 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("trunkline")
+    from importlib import import_module
+
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -40,6 +40,15 @@ def configure_logging(*, level: str, log_format: str) -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
+def make_event(event: str, **fields: object) -> logging.LogRecord:
+    """Return the record of an event of the process, for output that has it at every level."""
+    record = logging.makeLogRecord(
+        {"name": "trunkline", "levelno": logging.INFO, "levelname": "INFO", "msg": event}
+    )
+    vars(record).update(fields)
+    return record
+
+
 class PlainFormatter(logging.Formatter):
     """Formats a record as one line: time, level, logger, event, fields.
 

@@ -281,12 +281,14 @@ async def run_in_background(work: Coroutine[None, None, None]) -> AsyncIterator[
     Errors of the block are raised unchanged. If the work fails, the block is canceled and the
     failure is raised in an exception group, as by a task group.
     """
-    failure: Exception | None = None
+    failure: Exception | GeneratorExit | None = None
     async with asyncio.TaskGroup() as group:
         task = group.create_task(work)
         try:
             yield
-        except Exception as error:  # noqa: BLE001  raised again below, out of the group's wrapping
+        # Raised again below, out of the group's wrapping. GeneratorExit: the block is part of an
+        # asynchronous generator that is closed.
+        except (Exception, GeneratorExit) as error:  # noqa: BLE001
             failure = error
         finally:
             task.cancel()

@@ -1,6 +1,7 @@
 """The page's views of messages: rooms, conversations as sequence diagrams, and dead letters."""
 
 import re
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -27,6 +28,8 @@ async def test_a_room_is_joined_and_its_conversation_is_drawn_as_it_goes(
 ) -> None:
     async with open_tab(browser, mesh.bridged.url, key=KEY) as tab:
         page = tab.page
+        paths: set[str] = set()
+        page.on("request", lambda request: paths.add(urlsplit(request.url).path))
         await tab.go("messages?tab=rooms")
         await page.get_by_label("Name of a room to join").fill("drafts")
         await page.get_by_role("button", name="Join").click()
@@ -75,6 +78,9 @@ async def test_a_room_is_joined_and_its_conversation_is_drawn_as_it_goes(
         await expect(table.get_by_role("link")).to_have_text(
             ["evaluation_request", "evaluation_result", "quiet"]
         )
+        # Reads elsewhere make spans.
+        assert "/ui/api/messages:watch" in paths
+        assert [path for path in paths if not path.startswith("/ui/")] == []
 
 
 async def test_dead_letters_say_why_and_are_redriven_and_replayed(

@@ -24,6 +24,7 @@ from harness.remote.webhook_receiver import (
     open_receiver,
     status,
 )
+from harness.workflows.messages import serve_messages
 from trunkline import telemetry
 from trunkline.span_content import ContentCapture
 from trunkline_agents.echo.agent import echo
@@ -172,6 +173,18 @@ async def test_all_work_of_a_request_is_in_its_trace(
     assert await of_bridge(spans, 1)
     traces = {trace.format_trace_id(span.context.trace_id) for span in ended_spans if span.context}
     assert traces == {TRACE}
+
+
+async def test_the_first_request_of_the_original_protocol_leaves_no_error(
+    caller: Caller, spans: InMemorySpanExporter
+) -> None:
+    parts = [{"type": "text", "text": "echo hi"}]
+    task = {"id": "chosen", "message": {"role": "user", "parts": parts}}
+    await caller.post("tasks/send", task, {"traceparent": PARENT, "A2A-Version": "0.1"})
+    assert await of_bridge(spans, 1)
+    ended_spans = spans.get_finished_spans()
+    assert any(span.name.endswith("/ResolveTaskAlias") for span in ended_spans)
+    assert {span.status.status_code for span in ended_spans} == {StatusCode.UNSET}
 
 
 async def test_the_span_of_a_stream_ends_with_the_stream(
@@ -336,9 +349,13 @@ async def test_cards_are_traced_and_health_is_not(
 
 
 async def test_reads_of_the_page_are_traced_if_their_caller_has_a_trace(
-    bridged: BridgedMesh, spans: InMemorySpanExporter
+    bridged: BridgedMesh, spans: InMemorySpanExporter, tmp_path: Path
 ) -> None:
-    for path in ("/ui", "/ui/", "/ui/assets/app.js", "/ui/api/session", "/ui/api/tasks"):
+    await serve_messages(bridged.mesh, tmp_path / "messages")
+    spans.clear()
+    api = ("/session", "/tasks", "/messages", "/messages/rooms", "/messages/rooms/none")
+    paths = ("/ui", "/ui/", "/ui/assets/app.js", *(f"/ui/api{path}" for path in api))
+    for path in paths:
         assert (await bridged.client.get(bridged.url + path)).status_code < 400, path
     await bridged.client.get(f"{bridged.url}/ui/api/tasks", headers={"traceparent": "nonsense"})
     answer = await bridged.client.get(

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_command, start_command
-from harness.mesh.processes import MeshProcess, running_mesh
+from harness.mesh.processes import MeshProcess, free_address, running_mesh
 from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
@@ -32,12 +32,22 @@ CANCELED = r"cancel(?:ed|ing) task ([\w-]+)(?:; .*)?\n"
 ADDRESSES = ("--http", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0", "--mesh", "127.0.0.1:0")
 
 
+@pytest.fixture(scope="module")
+def mesh_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mesh")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
-    async with running_mesh(
-        tmp_path_factory.mktemp("mesh"), servers=("math", "currency")
-    ) as running:
+async def mesh(mesh_folder: Path) -> AsyncIterator[MeshProcess]:
+    async with running_mesh(mesh_folder, servers=("math", "currency")) as running:
         yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def ended_task(mesh: MeshProcess) -> str:
+    """The id of a task that has ended."""
+    task_id: str = (await ask(mesh, "what is 1+2", "--json")).json["task_id"]
+    return task_id
 
 
 @pytest.fixture(scope="module")
@@ -308,18 +318,54 @@ async def test_tasks_are_listed_and_shown(mesh: MeshProcess) -> None:
     assert snapshot["task"]["id"] == answer["task_id"]
 
 
-async def test_a_closed_pipe_is_not_an_error(mesh: MeshProcess) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        "agents",
+        "watch ID",
+        "events ID --follow",
+        "tasks --follow",
+        "top --json",
+        "logs --follow",
+        "audit --follow",
+    ],
+)
+async def test_a_closed_pipe_is_not_an_error(
+    mesh: MeshProcess, mesh_folder: Path, ended_task: str, command: str
+) -> None:
+    words = [ended_task if word == "ID" else word for word in command.split()]
+    has_data = words[0] in {"logs", "audit"}
+    place = ("--data", str(mesh_folder / "data")) if has_data else ("--mesh", mesh.mesh_address)
     reading, writing = os.pipe()
     os.close(reading)
     process = await asyncio.create_subprocess_exec(
-        *(*COMMAND, "agents", "--mesh", mesh.mesh_address),
-        stdout=writing,
-        stderr=asyncio.subprocess.PIPE,
+        *(*COMMAND, *words, *place), stdout=writing, stderr=asyncio.subprocess.PIPE
     )
     os.close(writing)
     async with asyncio.timeout(LIMIT_S):
         _, err = await process.communicate()
     assert (process.returncode, err) == (1, b"")
+
+
+async def test_with_json_logs_every_line_of_stderr_is_json(tmp_path: Path) -> None:
+    with (tmp_path / "stderr").open("wb") as stderr:
+        async with (
+            running_mesh(tmp_path, environment={"TRUNKLINE_LOG_FORMAT": "json"}, stderr=stderr),
+            # It waits for a mesh to join.
+            start_command(
+                *("serve", "agents", "echo", "--listen", "127.0.0.1:0"),
+                *("--mesh", free_address(), "--data", str(tmp_path / "alone")),
+                TRUNKLINE_LOG_FORMAT="json",
+            ) as waiting,
+        ):
+            async with asyncio.timeout(LIMIT_S):
+                event = ""
+                while event != "process.waiting":
+                    event = json.loads(await waiting.stderr.readline())["event"]
+    lines = [json.loads(line) for line in (tmp_path / "stderr").read_text().splitlines()]
+    loaded = {line["kind"]: line["text"] for line in lines if line["event"] == "process.loaded"}
+    assert {"agents", "model", "extras", "settings"} <= loaded.keys()
+    assert "supervisor (bundled)" in loaded["agents"]
 
 
 async def test_an_unknown_task_is_reported(mesh: MeshProcess) -> None:
@@ -394,6 +440,16 @@ async def test_a_cancelled_task_ends_the_command_that_waits_for_it(mesh: MeshPro
     assert "has ended" in result.err or "canceled" in result.err
 
 
+async def test_a_command_that_finds_no_mesh_says_that_it_takes_no_url(tmp_path: Path) -> None:
+    (tmp_path / "trunkline.toml").write_text('mesh = "127.0.0.1:1"\n')
+    url = "http://127.0.0.1:8000"
+    lost = await run_command("tools", folder=tmp_path, TRUNKLINE_URL=url)
+    assert lost.exit == 4
+    assert "TRUNKLINE_URL is not for this command, TRUNKLINE_MESH is" in lost.err
+    named = await run_command("tools", TRUNKLINE_URL=url, TRUNKLINE_MESH="127.0.0.1:1")
+    assert "TRUNKLINE_URL" not in named.err
+
+
 async def test_ctrl_c_cancels_the_task_and_reports_it(mesh: MeshProcess) -> None:
     words = ("ask", "--url", mesh.http_url, "--agent", "echo", "count 100000 20")
     async with start_command(*words) as process, asyncio.timeout(LIMIT_S):
@@ -406,6 +462,19 @@ async def test_ctrl_c_cancels_the_task_and_reports_it(mesh: MeshProcess) -> None
     match = re.fullmatch(CANCELED, err.decode())
     assert match
     await wait_until_canceled(mesh, match[1])
+
+
+async def test_ctrl_c_prints_what_is_known_as_json(mesh: MeshProcess) -> None:
+    words = ("ask", "--url", mesh.http_url, "--agent", "echo", "count 100000 20", "--json")
+    async with start_command(*words) as process, asyncio.timeout(LIMIT_S):
+        task_id = (await working_task(mesh, "echo")).task_id
+        process.send_signal(signal.SIGINT)
+        out, _ = await process.communicate()
+    assert process.returncode == 130
+    answer = json.loads(out)
+    assert answer["task_id"] == task_id
+    assert (answer["state"], answer["agent"]) in (("canceled", "echo"), ("working", "echo"))
+    await wait_until_canceled(mesh, task_id)
 
 
 async def test_ctrl_c_ends_an_ephemeral_mesh_with_its_task(tmp_path: Path, no_servers: str) -> None:

@@ -429,13 +429,21 @@ async def test_aliases_are_per_account(client: HostClient) -> None:
     task_id = (await send(client, "hello")).task.id
     assert await client.set_task_alias("", "mine", task_id) == task_id
     assert await client.resolve_task_alias("anonymous", "mine") == task_id
-    with pytest.raises(TaskNotFoundError):
-        await client.resolve_task_alias("acme", "mine")
+    assert await client.resolve_task_alias("acme", "mine") == ""
+
+
+async def test_an_alias_that_an_earlier_host_does_not_find_is_unbound(
+    client: HostClient, host: TaskHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolve(_account: str, alias: str) -> str:
+        raise TaskNotFoundError(alias)
+
+    monkeypatch.setattr(host, "resolve_alias", resolve)
+    assert await client.resolve_task_alias("acme", "mine") == ""
 
 
 @pytest.mark.parametrize(("alias", "task_id"), [("", "t"), ("a" * 1025, "t"), ("a", "")])
 async def test_an_invalid_alias_is_refused(client: HostClient, alias: str, task_id: str) -> None:
     with pytest.raises(InvalidArgumentError):
         await client.set_task_alias("", alias, task_id)
-    with pytest.raises(TaskNotFoundError):
-        await client.resolve_task_alias("", alias)
+    assert await client.resolve_task_alias("", alias) == ""

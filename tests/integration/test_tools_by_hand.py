@@ -132,7 +132,12 @@ async def test_arguments_come_from_stdin(shop: Shop) -> None:
         (("shop/order", "count=1"), 2, "or give --arg NAME=VALUE"),
         (("shop/order", "--arg", "count"), 2, "'count' is not NAME=VALUE"),
         (("shop/order", "--arg", "count=[1"), 2, "the value of count is not JSON"),
-        (("shop/order", "--arg", "count=1"), 2, "shop/order also needs item"),
+        (("shop/order", "--arg", "count=1"), 2, "shop/order also needs item; see"),
+        (
+            ("shop/order", '{"count": 1, "object": "pen"}'),
+            2,
+            "also needs item, and has no 'object'; see",
+        ),
         (("shop/refuse",), 1, "not today"),
         (("shop/wait", "--timeout", "0.5"), 1, "error: shop/wait took longer than 0.5 s"),
     ],

@@ -1,6 +1,7 @@
 """Background work ends with its block, and periodic work is aligned between processes."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
 from hypothesis import given
@@ -43,6 +44,20 @@ async def test_an_exception_of_the_block_is_raised_unwrapped() -> None:
 
     with pytest.raises(ValueError, match="the block's own"):
         await block()
+    assert work.has_ended
+
+
+async def test_a_generator_whose_block_has_work_can_be_closed() -> None:
+    work = Work()
+
+    async def generate() -> AsyncGenerator[int]:
+        async with run_in_background(work.run()):
+            await work.started.wait()
+            yield 1
+
+    numbers = generate()
+    assert await anext(numbers) == 1
+    await numbers.aclose()
     assert work.has_ended
 
 

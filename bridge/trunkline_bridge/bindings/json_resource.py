@@ -39,7 +39,8 @@ QueryReader: TypeAlias = Callable[[bytes, str], Json]
 BuildHandler: TypeAlias = Callable[[Binding], ASGIApp]
 """Builds the application of a path."""
 
-_NO_HEADERS: Final[Mapping[str, str]] = {}
+NO_HEADERS: Final[Mapping[str, str]] = {}
+"""For resources whose responses have no headers of their own."""
 
 
 def to_json(message: Message) -> Json:
@@ -54,7 +55,7 @@ def json_routes(
     *,
     name: str,
     read_query: QueryReader,
-    headers: Mapping[str, str] = _NO_HEADERS,
+    headers: Mapping[str, str] = NO_HEADERS,
 ) -> list[BaseRoute]:
     """Return the routes of paths, whose spans are named after `name` and the handler.
 

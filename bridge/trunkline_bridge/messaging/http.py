@@ -11,6 +11,7 @@ from trunkline.messaging.store import Envelope, EnvelopeFilter
 from trunkline.v1 import messaging_service_pb2
 from trunkline_bridge.bindings.http_handler import EventStreamResponse, Response
 from trunkline_bridge.bindings.json_resource import (
+    NO_HEADERS,
     BuildHandler,
     ResourcePaths,
     json_routes,
@@ -98,31 +99,46 @@ class MessageRenderer:
 
 
 class MessageBinding:
-    """The routes of messages and rooms."""
+    """The routes of messages and rooms: for all clients, or for the page below its own root."""
 
-    def __init__(self, operations: MessageOperations, callers: CallerFactory) -> None:
+    def __init__(
+        self,
+        operations: MessageOperations,
+        callers: CallerFactory,
+        *,
+        root: str = "",
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> None:
+        """`headers` are those of all responses."""
         self._callers = callers
         self._operations = operations
+        self._path = f"{root}/messages"
+        self._headers = headers
 
     def routes(self, build_handler: BuildHandler) -> list[BaseRoute]:
         """Return the routes; `build_handler` builds the application of each."""
-        room = "/messages/rooms/{room:segment}"
+        room = f"{self._path}/rooms/{{room:segment}}"
         paths: ResourcePaths = {
-            "/messages": {"GET": self._list, "POST": self._send},
-            "/messages:request": {"POST": self._request},
-            "/messages:watch": {"GET": self._watch},
-            "/messages:replay": {"POST": self._replay},
-            "/messages:redrive": {"POST": self._redrive},
-            "/messages:purge": {"POST": self._purge},
-            "/messages/rooms": {"GET": self._list_rooms},
+            self._path: {"GET": self._list, "POST": self._send},
+            f"{self._path}:request": {"POST": self._request},
+            f"{self._path}:watch": {"GET": self._watch},
+            f"{self._path}:replay": {"POST": self._replay},
+            f"{self._path}:redrive": {"POST": self._redrive},
+            f"{self._path}:purge": {"POST": self._purge},
+            f"{self._path}/rooms": {"GET": self._list_rooms},
             f"{room}:join": {"POST": self._join},
             f"{room}:leave": {"POST": self._leave},
             f"{room}/messages": {"GET": self._list},
             room: {"GET": self._get_room},
-            "/messages/{envelope_id:segment}": {"GET": self._get},
+            f"{self._path}/{{envelope_id:segment}}": {"GET": self._get},
         }
         return json_routes(
-            paths, self._callers, build_handler, name="messages", read_query=_read_query
+            paths,
+            self._callers,
+            build_handler,
+            name="messages",
+            read_query=_read_query,
+            headers=self._headers,
         )
 
     async def _send(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Message:
@@ -168,7 +184,7 @@ class MessageBinding:
             after_position=parse_position(after, field="afterPosition") if after else None,
             with_deliveries=with_deliveries,
         )
-        return EventStreamResponse(events, MessageRenderer(), {})
+        return EventStreamResponse(events, MessageRenderer(), self._headers)
 
     async def _replay(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Message:
         request = _parse_action(params, messaging_service_pb2.ReplayEnvelopesRequest)

@@ -9,6 +9,7 @@ from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import CallerFactory, SecurityRequirements
 from trunkline_bridge.edge.pages import Page
+from trunkline_bridge.messaging.http import MessageBinding
 from trunkline_bridge.messaging.operations import MessageOperations
 from trunkline_bridge.page.access import PageAccess
 from trunkline_bridge.page.approvals import PageApprovals
@@ -55,6 +56,8 @@ class PageBinding:
         streams = PageStreams(limiter)
         origin = find_issuer_origin(page.oidc_issuer, page.oidc_client_id)
         self._callers = callers
+        # Below `/ui`, because reads there make no spans.
+        self._messages = MessageBinding(messages, callers, root=API_PATH, headers=HEADERS)
         self._files = PageFiles(build_headers(origin))
         self._session = PageSession(
             directory, settings, security, access, has_workflows=workflows.has_catalog
@@ -80,6 +83,7 @@ class PageBinding:
             Route("/ui/", Page(self._files.index)),
             Route("/ui/assets/{path:path}", Page(self._files.asset)),
             Route(f"{API_PATH}/sign-in", Page(self._session.sign_in)),
+            *self._messages.routes(build_handler),
             *json_routes(
                 paths,
                 self._callers,

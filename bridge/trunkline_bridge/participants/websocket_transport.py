@@ -104,6 +104,9 @@ class WebSocketParticipant:
         finally:
             if self._waiting.get(key) is answer:
                 del self._waiting[key]
+            if answer.done() and not answer.cancelled():
+                # Sending failed, too. asyncio logs errors of futures that are never read.
+                answer.exception()
 
     async def _connect(self) -> ClientConnection:
         async with self._connecting:

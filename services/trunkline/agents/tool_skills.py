@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
+from trunkline import telemetry
 from trunkline.agents.authoring import Lifespan
 from trunkline.calls.tool_source import ToolListing, WatchableToolSource
 from trunkline.client import run_in_background
@@ -91,7 +92,10 @@ class _FollowedTools:
             # Errors: the host of the tools is starting, or it is down.
             with suppress(TrunklineError):
                 if not self._is_known:
-                    await self._learn(await source.list_tools(servers))
+                    # It is part of no request: each start of a mesh would leave a trace.
+                    with telemetry.suppress_spans():
+                        listing = await source.list_tools(servers)
+                    await self._learn(listing)
                 async with aclosing(source.watch_tools(servers)) as listings:
                     async for listing in listings:
                         backoff.reset()

@@ -288,10 +288,38 @@ async def _ask(client: "AgentClient", question: Question, files: Parts, *, advic
 
 async def _ask_for_json(client: "AgentClient", question: Question, files: Parts) -> ExitCode:
     answer = StreamedAnswer(write=lambda text: None, continues=bool(question.task_id))
-    await _send_question(client, answer, question, files)
+    try:
+        await _send_question(client, answer, question, files)
+    except asyncio.CancelledError:
+        print_json((await _report_interrupted(client, answer, question)).to_json())
+        raise
     report = await build_report(client, answer, agent=question.agent)
     print_json(report.to_json())
     return report.exit_code
+
+
+async def _report_interrupted(
+    client: "AgentClient", answer: StreamedAnswer, question: Question
+) -> TurnReport:
+    """Return what is known of a turn that was interrupted: the task's latest state, "" if none."""
+    answer.task_id = answer.task_id or question.task_id
+    state = state_name(answer.state)
+    with suppress(TimeoutError, TrunklineError):
+        async with asyncio.timeout(_CANCEL_TIMEOUT_S):
+            task = await client.get_task(answer.task_id) if answer.task_id else {}
+            state = state_name(task.get("status", {}).get("state", "")) or state
+    return TurnReport(
+        state=state,
+        outcome=answer.outcome or _OUTCOMES.get(state, ""),
+        answer=answer.text,
+        status_text=answer.status_text,
+        agent=", ".join(answer.agents) or question.agent or "",
+        confidence=None,
+        reasons=[],
+        task_id=answer.task_id,
+        context_id=answer.context_id,
+        trace_id=client.trace_id,
+    )
 
 
 async def _send_question(

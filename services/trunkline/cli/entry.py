@@ -8,17 +8,12 @@ import sys
 _CANCELED = 130
 
 
-def main() -> None:
-    """Run the command line and exit with its code.
-
-    A serving command that is stopped while it starts exits at once with code 0.
-    """
+def _prepare(*, is_serving: bool) -> None:
     # Imported here, when `python -m trunkline.cli` no longer searches the current folder.
     import signal
 
     # Imports create many objects that live as long as the process. Rarer collections start faster.
     gc.set_threshold(50_000, 20, 50)
-    is_serving = sys.argv[1:2] in (["up"], ["serve"], ["join"])
     if is_serving:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: os._exit(0))
@@ -26,7 +21,16 @@ def main() -> None:
         gc.disable()
     # gRPC reads this when it is imported. Without it, gRPC logs every closed connection.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+
+def main() -> None:
+    """Run the command line and exit with its code.
+
+    A serving command that is stopped while it starts exits at once with code 0.
+    """
+    is_serving = sys.argv[1:2] in (["up"], ["serve"], ["join"])
     try:
+        _prepare(is_serving=is_serving)
         from trunkline.cli.app import run_command
 
         code = run_command()

@@ -19,7 +19,7 @@ from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import paint_level
 from trunkline.cli.times import parse_since
 from trunkline.errors import ConfigurationError, InvalidArgumentError
-from trunkline.logs import JsonFormatter
+from trunkline.logs import JsonFormatter, make_event
 from trunkline.printable import escape_controls, escape_json_controls
 from trunkline.private_files import PRIVATE_FOLDER
 from trunkline.settings import Settings
@@ -67,11 +67,7 @@ class LogFileHandler(logging.Handler):
 
     def note(self, event: str, **fields: str) -> None:
         """Append an event that is written at every level."""
-        record = logging.makeLogRecord(
-            {"name": "trunkline", "levelno": logging.INFO, "levelname": "INFO", "msg": event}
-        )
-        vars(record).update(fields)
-        self.handle(record)
+        self.handle(make_event(event, **fields))
 
     def close(self) -> None:
         """Close the file."""
@@ -131,6 +127,9 @@ def show_logs(
                 raise ConfigurationError(str(path), problem)
             for record in selected[-lines:]:
                 _print(record, render)
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has left.
+        raise
     except OSError as error:
         problem = f"can't be read: {error.strerror or error}"
         raise ConfigurationError(str(path), problem) from error

@@ -8,8 +8,7 @@ from typing import Final
 
 from trunkline import runtime
 from trunkline.cli.options import resolve_mesh_settings
-from trunkline.cli.serve import print_state
-from trunkline.cli.terminal import print_stderr
+from trunkline.cli.serve import print_state, print_waiting
 from trunkline.errors import ConfigurationError
 from trunkline.logs import configure_logging
 from trunkline.settings import HostPort, Settings
@@ -48,7 +47,7 @@ async def serve_mcp(
             settings, address, url=url, names=names, api_key=api_key, state_key=state_key
         ),
         on_state=partial(print_state, as_json=as_json),
-        on_waiting=lambda: print_stderr(runtime.format_waiting(settings.mesh)),
+        on_waiting=lambda: print_waiting(settings),
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import grpc
 
 from trunkline import telemetry
 from trunkline.cli.exits import ExitCode, print_error
-from trunkline.cli.options import resolve_mesh_settings
+from trunkline.cli.options import is_mesh_named, resolve_mesh_settings
 from trunkline.client import (
     ChannelPool,
     Directory,
@@ -29,12 +30,13 @@ from trunkline.errors import (
 )
 from trunkline.identity import load_credentials
 from trunkline.journal.events import parse_journal_id
-from trunkline.settings import HostPort
+from trunkline.settings import ENV_PREFIX, HostPort
 from trunkline.v1 import registry_service_pb2
 
 T = TypeVar("T")
 
 _NO_MESH: Final = "no mesh answers there; start one with `trunkline up`, or give --mesh"
+_NO_URL: Final = "; TRUNKLINE_URL is not for this command, TRUNKLINE_MESH is"
 _CONNECT_TIMEOUT_S: Final = 2.0
 _DIRECTORY_TIMEOUT_S: Final = 5.0
 
@@ -154,7 +156,7 @@ async def open_mesh_view(mesh: str | None, *, is_traced: bool = False) -> AsyncG
     except UnauthenticatedError as error:
         if await _accepts_connections(settings.mesh):
             raise
-        raise PeerUnavailableError(address, _NO_MESH) from error
+        raise PeerUnavailableError(address, _describe_no_mesh(mesh)) from error
     async with ChannelPool(credentials) as channels:
         try:
             hosts = await RegistryClient(channels.get(address)).list_agents()
@@ -162,10 +164,15 @@ async def open_mesh_view(mesh: str | None, *, is_traced: bool = False) -> AsyncG
             # A mesh answers. Its error says what to do.
             raise
         except PeerUnavailableError as error:
-            raise PeerUnavailableError(address, _NO_MESH) from error
+            raise PeerUnavailableError(address, _describe_no_mesh(mesh)) from error
         channels.expect(hosts, registry_address=address)
         with tracing:
             yield MeshView(hosts, address, channels)
+
+
+def _describe_no_mesh(mesh: str | None) -> str:
+    has_only_url = is_mesh_named(None) and not (mesh or os.environ.get(f"{ENV_PREFIX}MESH"))
+    return f"{_NO_MESH}{_NO_URL}" if has_only_url else _NO_MESH
 
 
 async def _accepts_connections(address: HostPort) -> bool:

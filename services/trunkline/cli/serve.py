@@ -13,7 +13,7 @@ from trunkline.cli.log_file import LogFileHandler, log_path
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import DIM, paint, print_json, print_stderr
 from trunkline.errors import ConfigurationError
-from trunkline.logs import configure_logging
+from trunkline.logs import JsonFormatter, configure_logging, make_event
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import Settings, TlsSettings, load_settings, parse_remote
 
@@ -163,17 +163,15 @@ async def _serve(
             log_file.note(f"process.{state}", **addresses)
         print_state(state, addresses, as_json=as_json)
 
-    async def print_inventory(status: ServiceStatus) -> None:
+    async def report_inventory(status: ServiceStatus) -> None:
         sources = await runtime.load_in_thread(_name_sources, flags)
-        rows = {**status.inventory, "settings": sources}
-        lines = (f"{kind:<10} {text}" for kind, text in rows.items())
-        print_stderr(paint("\n".join(lines), DIM, sys.stderr))
+        print_inventory({**status.inventory, "settings": sources}, settings)
 
     return await runtime.serve(
         service(settings),
         on_state=report_state,
-        on_ready=print_inventory if reports else None,
-        on_waiting=lambda: print_stderr(runtime.format_waiting(settings.mesh)),
+        on_ready=report_inventory if reports else None,
+        on_waiting=lambda: print_waiting(settings),
         parent_pipe=parent_pipe,
     )
 
@@ -184,6 +182,24 @@ def print_state(state: str, addresses: Mapping[str, str], *, as_json: bool) -> N
         print_json(addresses if state == "ready" else {**addresses, "state": state})
     else:
         print(runtime.format_state(state, addresses), end="", flush=True)
+
+
+def print_inventory(rows: Mapping[str, str], settings: Settings) -> None:
+    """Print to stderr what is loaded, in the format of the log."""
+    if settings.log_format == "json":
+        events = (make_event("process.loaded", kind=kind, text=rows[kind]) for kind in rows)
+        print_stderr("\n".join(map(JsonFormatter().format, events)))
+    else:
+        lines = (f"{kind:<10} {text}" for kind, text in rows.items())
+        print_stderr(paint("\n".join(lines), DIM, sys.stderr))
+
+
+def print_waiting(settings: Settings) -> None:
+    """Print to stderr that there is no mesh to join yet, in the format of the log."""
+    if settings.log_format == "json":
+        print_stderr(JsonFormatter().format(make_event("process.waiting", mesh=settings.mesh)))
+    else:
+        print_stderr(runtime.format_waiting(settings.mesh))
 
 
 def _name_sources(flags: Mapping[str, object]) -> str:

@@ -210,12 +210,21 @@ def _parse_value(name: str, text: str) -> Any:  # noqa: ANN401  a JSON value
 
 
 def _check_required(tool: tool_service_pb2.Tool, arguments: Mapping[str, Any]) -> None:
-    required = to_json(tool.input_schema).get("required", ())
-    missing = [str(name) for name in required if name not in arguments]
+    """Check that no required argument is missing.
+
+    Raises:
+        InvalidArgumentError: one is. It also names arguments that the tool does not have, since one
+            of them may be the missing one, misspelled.
+    """
+    schema = to_json(tool.input_schema)
+    missing = [str(name) for name in schema.get("required", ()) if name not in arguments]
     if missing:
+        unknown = [repr(name) for name in arguments if name not in schema.get("properties", {})]
         label = f"{tool.server}/{tool.name}"
-        problem = f"{label} also needs {', '.join(missing)}; see `trunkline tools show {label}`"
-        raise InvalidArgumentError("JSON", problem)
+        problem = f"{label} also needs {', '.join(missing)}"
+        if unknown:
+            problem += f", and has no {', '.join(unknown)}"
+        raise InvalidArgumentError("JSON", f"{problem}; see `trunkline tools show {label}`")
 
 
 def _build_request(

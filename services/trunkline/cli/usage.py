@@ -50,8 +50,20 @@ def parse_and_run(app: typer.Typer) -> int:
         takes_text = error.ctx and isinstance(error.ctx.command, QuestionCommand)
         if problem.startswith("No such option") and takes_text:
             problem += " (put a text that begins with a dash after `--`)"
+        if problem == "No such option: --url" and error.ctx:
+            problem += _advise_address(error.ctx.command)
         path = error.ctx.command_path if error.ctx else "trunkline"
         return _print_usage_error(problem[:1].lower() + problem[1:], path)
+
+
+def _advise_address(command: Any) -> str:  # noqa: ANN401  typer has no public name for it
+    """Return what a command without `--url` takes in its place."""
+    options = {name for parameter in command.params for name in parameter.opts}
+    if "--mesh" in options:
+        return " (give --mesh HOST:PORT, the `mesh=` that `trunkline up` prints)"
+    if "--data" in options:
+        return " (it calls no mesh: give --data DIR, the data directory)"
+    return ""
 
 
 def _print_usage_error(problem: str, command: str) -> int:

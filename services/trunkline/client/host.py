@@ -16,7 +16,12 @@ from trunkline.client.statements import find_statement, statement_metadata
 from trunkline.client.status import translate_errors
 from trunkline.client.task_stream import TaskStream, open_plain_stream
 from trunkline.client.trunk import REQUEST_BYTES, Trunk
-from trunkline.errors import PeerProtocolError, PeerUnavailableError, UnsupportedOperationError
+from trunkline.errors import (
+    PeerProtocolError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -281,13 +286,16 @@ class HostClient:
         return (await self._call_idempotent(self._set_alias, request)).task_id
 
     async def resolve_task_alias(self, account: str, alias: str) -> str:
-        """Return the id of the task that an alias is bound to; the task need not exist yet.
+        """Return the id of the task that an alias is bound to; empty: it is not bound on this host.
 
-        Raises:
-            TaskNotFoundError: the alias is not bound on this host.
+        The task need not exist yet.
         """
         request = task_service_pb2.ResolveTaskAliasRequest(account=account, alias=alias)
-        return (await self._call_idempotent(self._resolve_alias, request)).task_id
+        try:
+            return (await self._call_idempotent(self._resolve_alias, request)).task_id
+        except TaskNotFoundError:
+            # Hosts of earlier versions answer so.
+            return ""
 
     async def set_push_config(
         self, config: PushConfig, *, account: str, version: str

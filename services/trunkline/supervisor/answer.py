@@ -120,8 +120,16 @@ def render_introduction(router: Router) -> str:
 
 
 def _add_examples(text: str, router: Router) -> str:
-    lines = [f"- {_describe_example(card)}" for card in router.cards.values()]
-    return "\n".join([text, EXAMPLES_INTRODUCTION, *lines])
+    """Add an example of each agent that has one, and the names of the others.
+
+    A description is no example: an agent may not answer when it is asked by that.
+    """
+    examples = {card.name: _find_example(card) for card in router.cards.values()}
+    lines = [f'- {name}: "{example}"' for name, example in examples.items() if example]
+    others = ", ".join(f"@{name}" for name, example in examples.items() if not example)
+    if others:
+        text += f" Begin with one of these to ask it by its name: {others}."
+    return "\n".join([text, EXAMPLES_INTRODUCTION, *lines]) if lines else text
 
 
 def too_many_steps_question(count: int) -> str:
@@ -182,10 +190,9 @@ def _describe_silence(agents: str) -> str:
     return f"{agents} left no answer."
 
 
-def _describe_example(card: agent_card_pb2.AgentCard) -> str:
-    examples = [example for skill in card.skills for example in skill.examples]
-    text = to_plain_line(examples[0] if examples else card.description, _EXAMPLE_CHARS)
-    return f'{card.name}: "{text}"' if examples else f"{card.name}: {text}"
+def _find_example(card: agent_card_pb2.AgentCard) -> str:
+    examples = (example for skill in card.skills for example in skill.examples)
+    return to_plain_line(next(examples, ""), _EXAMPLE_CHARS)
 
 
 # The answer is written in pieces of this size, so that each fits a frame of the wire.

@@ -462,10 +462,11 @@ class TaskHost:
         return await asyncio.shield(bound)
 
     def resolve_alias(self, account: str, alias: str) -> str:
-        """Return the id of the task that an alias is bound to; the task may not exist yet.
+        """Return the id of the task that an alias is bound to; empty: it is not bound.
+
+        The task may not exist yet.
 
         Raises:
-            TaskNotFoundError: the alias is not bound.
             PeerUnavailableError: another host has a journal.
             JournalUnavailableError: a journal can't be read.
         """
@@ -475,7 +476,7 @@ class TaskHost:
             task_id = host.journal.aliases.find(account, alias)
             if task_id is not None:
                 return task_id
-        raise TaskNotFoundError(alias)
+        return ""
 
     async def wait_turn(
         self, task_id: str, *, with_timeline: bool = False

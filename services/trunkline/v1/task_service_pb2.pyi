@@ -839,7 +839,9 @@ class ResolveTaskAliasResponse(_message.Message):
 
     TASK_ID_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
-    """The task."""
+    """The task, which may not exist yet. Empty: the alias is bound to none. Earlier hosts answer NOT_FOUND
+    (TASK_NOT_FOUND).
+    """
     def __init__(
         self,
         *,

@@ -215,7 +215,8 @@ class TaskServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResolveTaskAlias(self, request, context):
-        """Resolves an id that a client chose. NOT_FOUND (TASK_NOT_FOUND).
+        """Resolves an id that a client chose. An unbound id is no error, because each first request of a v0.1 client
+        has one: the task's id is empty.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -79,7 +79,9 @@ class TaskServiceStub:
     what `replaces` says, it stays; the answer says to which task it is bound now.
     """
     ResolveTaskAlias: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ResolveTaskAliasRequest, _task_service_pb2.ResolveTaskAliasResponse]
-    """Resolves an id that a client chose. NOT_FOUND (TASK_NOT_FOUND)."""
+    """Resolves an id that a client chose. An unbound id is no error, because each first request of a v0.1 client
+    has one: the task's id is empty.
+    """
 
 @_typing.type_check_only
 class TaskServiceAsyncStub(TaskServiceStub):
@@ -132,7 +134,9 @@ class TaskServiceAsyncStub(TaskServiceStub):
     what `replaces` says, it stays; the answer says to which task it is bound now.
     """
     ResolveTaskAlias: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ResolveTaskAliasRequest, _task_service_pb2.ResolveTaskAliasResponse]  # type: ignore[assignment]
-    """Resolves an id that a client chose. NOT_FOUND (TASK_NOT_FOUND)."""
+    """Resolves an id that a client chose. An unbound id is no error, because each first request of a v0.1 client
+    has one: the task's id is empty.
+    """
 
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads, watches and cancels tasks of one host. A task of another account is NOT_FOUND."""
@@ -266,6 +270,8 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.ResolveTaskAliasRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.ResolveTaskAliasResponse, _abc.Awaitable[_task_service_pb2.ResolveTaskAliasResponse]]:
-        """Resolves an id that a client chose. NOT_FOUND (TASK_NOT_FOUND)."""
+        """Resolves an id that a client chose. An unbound id is no error, because each first request of a v0.1 client
+        has one: the task's id is empty.
+        """
 
 def add_TaskServiceServicer_to_server(servicer: TaskServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -75,6 +75,8 @@ def run_ask(*words: str) -> subprocess.CompletedProcess[str]:
         (("tsks",), "no such command 'tsks' (did you mean 'tasks', 'task'?); see "),
         (("tasks", "--frob"), "no such option: --frob; see "),
         (("--frob",), "no such option: --frob"),
+        (("tools", "list", "--url", "http://x"), "no such option: --url (give --mesh HOST:PORT"),
+        (("docs", "list", "--url", "http://x"), "no such option: --url (it calls no mesh: give"),
     ],
 )
 def test_wrong_usage_is_one_line(words: tuple[str | bytes, ...], line: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.mesh.bundled_cards import shipped_cards
-from trunkline.supervisor.answer import no_agent_question
+from trunkline.supervisor.answer import no_agent_question, render_introduction
 from trunkline.supervisor.request_splitter import split_request
 from trunkline.supervisor.router import GOOD_CONFIDENCE, Router, top_agents
 from trunkline.supervisor.tags import SearchableText, Tag
@@ -235,6 +235,19 @@ def test_the_question_back_lists_examples(router: Router) -> None:
     assert text.startswith("No agent here can answer this.")
     assert '- math: "what is 1+2"' in text
     assert '- currency: "100 USD in EUR"' in text
+
+
+def test_an_introduction_has_examples_and_the_names_of_agents_without_one() -> None:
+    counts = card("count", "number")
+    counts.skills[0].examples.append("count to 3")
+    start = "I pass your questions to the agents that fit."
+    by_name = "Begin with one of these to ask it by its name: @draw, @weigh."
+
+    text = render_introduction(Router([card("weigh", "kg"), counts, card("draw", "line")]))
+    assert text == f'{start} {by_name}\nThese would work:\n- count: "count to 3"'
+    text = render_introduction(Router([card("weigh", "kg"), card("draw", "line")]))
+    assert text == f"{start} {by_name}"
+    assert render_introduction(Router([counts])).startswith(f"{start}\nThese would work:\n")
 
 
 def test_the_question_back_says_that_a_request_was_too_long(router: Router) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from trunkline.client import Directory, HostClient, allocate_task_id, parse_journal_id
-from trunkline.errors import AgentNotFoundError, TaskNotFoundError, TrunklineError
+from trunkline.errors import AgentNotFoundError, TrunklineError
 from trunkline_bridge.edge.caller import Caller
 
 
@@ -31,7 +31,7 @@ class TaskAliases:
         alias = _alias(caller, client_id)
         clients = list(self._clients(caller.agent))
         # Most aliases are on the host of their agent.
-        task_id = await _resolve(clients[0], caller.account, alias) if clients else ""
+        task_id = await clients[0].resolve_task_alias(caller.account, alias) if clients else ""
         return task_id or await _resolve_anywhere(clients[1:], caller.account, alias)
 
     def new_task_id(self, caller: Caller) -> str:
@@ -71,13 +71,6 @@ def _alias(caller: Caller, client_id: str) -> str:
     return f"{caller.agent}/{client_id}"
 
 
-async def _resolve(client: HostClient, account: str, alias: str) -> str:
-    try:
-        return await client.resolve_task_alias(account, alias)
-    except TaskNotFoundError:
-        return ""
-
-
 async def _resolve_anywhere(clients: Sequence[HostClient], account: str, alias: str) -> str:
     """Query all hosts in parallel; an error of one is raised only if no other has the alias."""
     results: list[str] = []
@@ -85,7 +78,7 @@ async def _resolve_anywhere(clients: Sequence[HostClient], account: str, alias: 
 
     async def query(client: HostClient) -> None:
         try:
-            results.append(await _resolve(client, account, alias))
+            results.append(await client.resolve_task_alias(account, alias))
         except TrunklineError as error:
             problems.append(error)
 

@@ -5,7 +5,7 @@ import { credentialHeaders } from "./store/credentials.js";
 /** @typedef {Record<string, string | number | boolean | null | undefined>} Query */
 
 const API = new URL("api/", document.baseURI);
-/** The bridge's root, for its public routes: A2A and messages. */
+/** The bridge's root, for its public routes of A2A. */
 export const BRIDGE = new URL("../", document.baseURI);
 
 const FIRST_DELAY_MS = 500;

@@ -1,12 +1,12 @@
-/** Messages between agents, from the bridge's public routes: pages of the list, and what changes as it changes. */
+/** Messages between agents: pages of the list, and what changes as it changes. */
 
 import { enumName } from "../format.js";
 import { useEffect, useRef } from "../vendor/preact.js";
 import { useStream } from "./hooks.js";
 import { usePages } from "./pages.js";
 
-/** The path of the routes, as seen from the page's API. */
-export const MESSAGES = "../../messages";
+/** The path of messages in the page's API, which has the bridge's public routes of messages, too. */
+export const MESSAGES = "messages";
 
 /**
  * @typedef {object} Delivery
