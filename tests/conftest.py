@@ -5,10 +5,11 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
-from blockbuster import BlockBuster
+from blockbuster import BlockBuster, BlockBusterFunction
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
@@ -37,6 +38,10 @@ os.environ["TRUNKLINE_IDENTITY_FOLDER"] = f"{_STATE.name}/trunkline/meshes/tempo
 # A shell starts background jobs with SIGINT ignored, and child processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# jsonschema loads this parser of URIs, which a tool for bills of materials brings: two seconds for
+# each worker. No test checks a format.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # A busy machine makes an example slow, not wrong.
 hypothesis_settings.register_profile(
@@ -88,14 +93,24 @@ _MAY_BLOCK = {
 }
 
 
+@cache
+def _waiting_functions() -> list[BlockBusterFunction]:
+    """Return the detectors of waiting calls. To make them takes longer than a short test."""
+    detector = BlockBuster(["trunkline", "trunkline_bridge", "trunkline_agents"])
+    waiting = [
+        function for name, function in detector.functions.items() if name.startswith(_WAITING_CALLS)
+    ]
+    for function in waiting:
+        for path, functions in _MAY_BLOCK.items():
+            function.can_block_in(path, functions)
+    return waiting
+
+
 @pytest.fixture(autouse=True)
 def no_blocking_calls() -> Iterator[None]:
     """Fail a test in which our code blocks the event loop."""
-    detector = BlockBuster(["trunkline", "trunkline_bridge", "trunkline_agents"])
-    for name, function in detector.functions.items():
-        if name.startswith(_WAITING_CALLS):
-            for path, functions in _MAY_BLOCK.items():
-                function.can_block_in(path, functions)
-            function.activate()
+    for function in _waiting_functions():
+        function.activate()
     yield
-    detector.deactivate()
+    for function in _waiting_functions():
+        function.deactivate()

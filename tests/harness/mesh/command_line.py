@@ -6,12 +6,13 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from harness.mesh.forked_commands import Stream, start_forked
 from trunkline.cli.app import run_command as run_parsed_command
 
 # -P: the current folder is not searched for modules, as in the installed script.
@@ -49,6 +50,33 @@ class StartedCommand(Protocol):
     async def communicate(self, data: bytes | None = None, /) -> tuple[bytes, bytes]: ...
 
 
+async def start_process(
+    *command: str,
+    cwd: Path | None,
+    environment: Mapping[str, str],
+    stdin: Stream = None,
+    stdout: Stream = None,
+    stderr: Stream = None,
+) -> asyncio.subprocess.Process:
+    """Start a process in a new session; one of `trunkline` without doing its imports again."""
+    if command[: len(COMMAND)] == COMMAND:
+        words = command[len(COMMAND) :]
+        process = await start_forked(
+            words, cwd, environment, stdin=stdin, stdout=stdout, stderr=stderr
+        )
+        if process is not None:
+            return process
+    return await asyncio.create_subprocess_exec(
+        *command,
+        cwd=cwd,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        env=dict(environment),
+        start_new_session=True,
+    )
+
+
 @asynccontextmanager
 async def start_command(
     *words: str, stdin: int | None = None, folder: Path | None = None, **variables: str
@@ -58,15 +86,14 @@ async def start_command(
     If it still runs at the end of the block, it is killed together with its child processes. An
     error in the block gets the command's stderr as a note.
     """
-    process = await asyncio.create_subprocess_exec(
+    process = await start_process(
         *COMMAND,
         *words,
         cwd=folder,
         stdin=stdin or asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **variables},
-        start_new_session=True,
+        environment={**os.environ, **variables},
     )
     try:
         yield cast("StartedCommand", process)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from harness.mcp.bundled_servers import only_servers
-from harness.mesh.command_line import COMMAND
+from harness.mesh.command_line import COMMAND, start_process
 
 # Enough for eight processes to start at once on a busy machine, and less than a test's timeout.
 START_TIMEOUT_S = 300.0
@@ -67,14 +67,13 @@ async def running_process(
     stderr: BinaryIO | int | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a command for the length of a block, then stop it and assert that it ends."""
-    process = await asyncio.create_subprocess_exec(
+    process = await start_process(
         *command,
         cwd=cwd,
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
-        env={**os.environ, **(environment or {})},
-        start_new_session=True,
+        environment={**os.environ, **(environment or {})},
     )
     try:
         yield process

@@ -1,0 +1,122 @@
+"""Runs `trunkline` commands in forks of one process that has the imports done.
+
+Run as a script by `harness.mesh.forked_commands`. Imports are most of the processor time of a short
+command, and half of that of a mesh. A fork is else a process as any other: its own session, folder,
+environment, arguments, standard streams and signals.
+
+A request is four descriptors (stdin, stdout, stderr, and a pipe for the status) with the length
+of a JSON object, and the object. The status is two lines: the process's id, then its exit code.
+"""
+
+import gc
+import importlib
+import io
+import json
+import os
+import socket
+import sys
+from contextlib import suppress
+from typing import Any
+
+# gRPC reads this when it is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+# jsonschema loads this optional parser of URIs if it is installed, which takes two seconds.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
+# Commands, and the lazily loaded parts of a mesh. None of them may start a thread.
+_MODULES = (
+    "trunkline.cli.app",
+    "trunkline.cli.ask",
+    "trunkline.cli.mesh_view",
+    "trunkline.cli.serve",
+    "trunkline.cli.task_view",
+    "trunkline.cli.trace",
+    "trunkline.mesh.agents",
+    "trunkline.mesh.all_in_one",
+    "trunkline.mesh.bridge",
+    "trunkline.mesh.tools",
+    "trunkline.reasoning.graph",
+    "langgraph.graph",
+    "langgraph.checkpoint.sqlite.aio",
+    "mcp",
+)
+
+
+def _prepare() -> None:
+    for module in _MODULES:
+        importlib.import_module(module)
+    assert len(os.listdir("/proc/self/task")) == 1, "a module started a thread"  # noqa: PTH208
+    gc.collect()
+    # Collections of a fork skip what it shares with the others.
+    gc.freeze()
+
+
+def _read(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    length, descriptors, _, _ = socket.recv_fds(requests, 4, 4)
+    if not length:
+        return None
+    data = requests.recv(int.from_bytes(length), socket.MSG_WAITALL)
+    return json.loads(data), descriptors
+
+
+def _serve(requests: socket.socket) -> dict[str, Any] | None:
+    """Return the request in each process that shall run one; None when there are no more."""
+    while request := _read(requests):
+        words, descriptors = request
+        if os.fork() == 0:
+            requests.close()
+            return _watch(words, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+    return None
+
+
+def _watch(words: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+    """Return in a new child process. This one waits for its end, and reports it."""
+    *streams, status = descriptors
+    if (child := os.fork()) == 0:
+        os.setsid()
+        os.close(status)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        return words
+    for stream in streams:
+        os.close(stream)
+    os.write(status, f"{child}\n".encode())
+    _, code = os.waitpid(child, 0)
+    with suppress(BrokenPipeError):
+        os.write(status, f"{os.waitstatus_to_exitcode(code)}\n".encode())
+    os._exit(0)
+
+
+def _open_stream(descriptor: int, mode: str, old: Any) -> Any:
+    """Return a standard stream as the interpreter opens it."""
+    binary = os.fdopen(descriptor, f"{mode}b", closefd=False)
+    is_lines = descriptor == 2 or os.isatty(descriptor)
+    return io.TextIOWrapper(binary, old.encoding, old.errors, line_buffering=is_lines)
+
+
+def _run(words: dict[str, Any]) -> None:
+    os.chdir(words["folder"])
+    os.environ.clear()
+    os.environ.update(words["environment"])
+    sys.argv = words["arguments"]
+    sys.stdin = _open_stream(0, "r", sys.stdin)
+    sys.stdout = _open_stream(1, "w", sys.stdout)
+    sys.stderr = _open_stream(2, "w", sys.stderr)
+    from trunkline.cli.entry import main
+
+    main()
+
+
+if __name__ == "__main__":
+    _prepare()
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.sendall(b"r")
+    work = _serve(channel)
+    if work is not None:
+        _run(work)
