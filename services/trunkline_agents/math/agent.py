@@ -250,6 +250,112 @@ _WORD_PROBLEMS = AgentSkill(
         *("# apiece", "# of them", "each get #", "at # km", "at # mph"),
         *("euros each", "dollars each", "pounds each", "# euros each", "# dollars each"),
         *("# pounds each", "split a bill", "split the bill", "bill of #"),
+        # Several of these outweigh the name of a currency.
+        *("is that each", "how much each", "does each", "each pay", "does everyone", "is it each"),
+        *(
+            "per person",
+            "for # people",
+            "much per person",
+            "# of us",
+            "# friends",
+            "is each",
+            "each of us",
+        ),
+        *(
+            "each person pay",
+            "does each person",
+            "does each friend",
+            "bill is #",
+            "share a",
+            "share the",
+        ),
+        *(
+            "and spend #",
+            "and spent #",
+            "i spend #",
+            "spent #",
+            "is left",
+            "are left",
+            "have left",
+            "left over",
+        ),
+        *(
+            "how much is left",
+            "much do i have left",
+            "much money is left",
+            "many are left",
+            "how many left",
+        ),
+        *(
+            "still have",
+            "much change",
+            "change do i get",
+            "change will i get",
+            "get back",
+            "pay with",
+        ),
+        *("how much change", "how much change do", "change from", "# note"),
+        *("how much in total", "in total", "is the total", "the total", "how much altogether"),
+        *("altogether", "how much is that in total", "much is it in total", "in all", "at # and #"),
+        *(
+            "does one",
+            "is one",
+            "one cost",
+            "much is one",
+            "price of one",
+            "cost of one",
+            "does a single",
+        ),
+        *(
+            "for # people",
+            "recipe for #",
+            "people needs #",
+            "serves #",
+            "do i need for #",
+            "much for #",
+        ),
+        *("how far", "how long does it take", "how long will it take", "average speed", "how fast"),
+        *("# km h", "# kmh", "# kph", "# mph", "# km per hour"),
+        *(
+            "per # km",
+            "per # miles",
+            "hours at #",
+            "hour at #",
+            "an hour",
+            "per hour",
+            "how much is that for #",
+        ),
+        *(
+            f"how much {verb} # {things}"
+            for verb in ("are", "do", "is", "for")
+            for things in ("tickets", "people")
+        ),
+        *(
+            "how much are #",
+            "how much do # cost",
+            "how many do # cost",
+            "at # #",
+            "# at #",
+            "# for # euros",
+            "# for # dollars",
+        ),
+        *(
+            "interest on #",
+            "# years",
+            "interest",
+            "much interest",
+            "percent interest",
+            "over # years",
+        ),
+        *(
+            "# more",
+            "# percent more",
+            "# less",
+            "is # more",
+            "is # less",
+            "is # # more",
+            "is # # less",
+        ),
         *("cost # dollars", "cost # euros", "cost # pounds", "# per hour", "# a month"),
     ],
     examples=["if 5 pens cost 4 dollars, how much do 12 pens cost"],
@@ -283,6 +389,55 @@ _UNITS = AgentSkill(
                 *(f"pounds {joint} # {unit}" for joint in ("is", "are", "in", "are in")),
                 *(f"{unit} {joint} # pounds" for joint in ("is", "are", "in", "are in")),
             )
+        ),
+        # Two units of one amount, and amounts that are compared.
+        *(
+            f"# {larger} {joint}#"
+            for larger in (
+                *(
+                    "feet",
+                    "foot",
+                    "ft",
+                    "hours",
+                    "hour",
+                    "minutes",
+                    "days",
+                    "weeks",
+                    "stone",
+                    "lbs",
+                ),
+                *("pound", "pounds", "years"),
+            )
+            for joint in ("", "and ")
+        ),
+        *(
+            f"{unit} {compared} than"
+            for unit in (*_MEASURES, *_MORE_MEASURES, *_TIMES, "pound", "pounds", "kilo", "g", "m")
+            for compared in ("more", "less", "longer", "shorter", "heavier", "lighter", "bigger")
+        ),
+        *(f"which is {order}" for order in ("longer", "heavier", "lighter", "shorter", "faster")),
+        *(f"# {unit} between" for unit in (*_MEASURES, *_TIMES)),
+        *("heavier than", "lighter than", "a dozen", "dozens", "dozen is", "dozen are"),
+        *(
+            f"# # {joint} {unit}"
+            for joint in ("in", "to")
+            for unit in ("cm", "centimeters", "meters")
+        ),
+        *(
+            "# f in c",
+            "# f to c",
+            "# c in f",
+            "# c to f",
+            "# dozen",
+            "# pairs",
+            "in feet and inches",
+        ),
+        *("hours and minutes", "minutes and seconds", "days and hours", "weeks and days"),
+        *(
+            f"{unit} {joint} a {of}"
+            for unit in ("tablespoons", "teaspoons", "cups")
+            for joint in ("in", "are in")
+            for of in ("cup", "tablespoon", "pint")
         ),
         *("is # kg", "in # kg", "are # kg", "ounces in a pound", "ounces are in a pound"),
         *("# of an hour", "# of a day", "# of a mile", "# of a year", "# of a minute"),
