@@ -303,7 +303,8 @@ def _stands_alone(
     if words[0] in _OPENERS or (not is_call and router.has_tag(routed.agent, words[0])):
         return len(words) > 1
     # "integrate x^2 and x^3": the second part has no verb, so splitting would lose it.
-    return has_digit and (routed.has_verb or not previous.routed.has_verb)
+    is_share = _SHARE.search(fragment) is not None and len(_NUMBER.findall(fragment)) > 1
+    return has_digit and (routed.has_verb or not previous.routed.has_verb or is_share)
 
 
 def _follows_up(fragment: str, previous: _Piece, router: Router) -> bool:
@@ -353,6 +354,9 @@ def _continues_statement(before: str, fragment: str, asked: Sequence[str]) -> bo
 
     "a shirt costs 20 dollars and a tie 15 dollars, what do I pay"
     """
+    if _QUESTION_WORDS.intersection(split_words(before)):
+        return False
+    # "I need 400 zloty" states a number, though "I need" may be polite.
     if not (states_number(before) or states_number(strip_courtesy(before))):
         return False
     if asked[0] == "how":
@@ -360,7 +364,7 @@ def _continues_statement(before: str, fragment: str, asked: Sequence[str]) -> bo
     if _QUESTION_WORDS.intersection(asked):
         is_lacking = not any(word.isdecimal() for word in asked)
         return asked[0] == "what" and is_lacking and bool(_RESULTS.intersection(asked))
-    return asked[0] in _STATEMENT_OPENERS or (asked[0].isdecimal() and states_number(fragment))
+    return asked[0] in _STATEMENT_OPENERS or states_number(fragment)
 
 
 def _is_amount(text: str) -> bool:

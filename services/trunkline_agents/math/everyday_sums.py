@@ -18,6 +18,7 @@ _SIGNED = (
 _SOME = r"(?:[\s,-][a-z'-]+){0,8}?"
 _FEW = r"(?:[\s-][a-z'-]+){0,4}?"
 _BREAK = r"\s?[,;.:]?\s(?:and\s|so\s|but\s|then\s)?"
+_ASKED = r"(?:\s[a-z'-]+){0,9}"
 _HOW = r"(?:how\s(?:much|many)|what(?:'s)?)"
 _EACH = (
     r"(?:each|apiece|per\s(?:person|head|guest|child|friend)|(?:for|by)\s(?:each|every)\s[a-z]+"
@@ -37,6 +38,10 @@ _PORTIONS = (
     r"|liters?|ml|cups?)"
 )
 _JOINED = rf"{_FEW}(?:,\sand\s|,\s|\sand\s){_THEN}"
+_TOTAL = (
+    rf"(?:(?:{_BREAK}|\s[\x{{2013}}\x{{2014}}-]\s)(?:{_HOW}{_ASKED}|(?:in\s)?total"
+    r"|altogether|all\stogether))?"
+)
 _THE_PIECE = r"(?:\s(?:each|apiece))?"
 _ONE = r"(?:one|1|a\ssingle|each|an?|every|per)"
 _SPEND = (
@@ -49,7 +54,6 @@ _LEFT = r"(?:left(?:\sover)?|remain(?:s|ing)?|change|back|over|still)"
 _SPEED = r"\s?(?:km/h|kmh|kph|mph|(?:km|kilomet(?:re|er)s|miles)\s(?:per|an)\shour)"
 _DISTANCE = r"\s?(?:km|kilomet(?:re|er)s|miles)"
 _HOURS = r"\s?(?:h|hours?|hrs?)"
-_ASKED = r"(?:\s[a-z'-]+){0,9}"
 
 EVERYDAY_SUMS: tuple[tuple[str, str, str], ...] = (
     # "I paid $46.80 for lunch for 4 people, how much is that each"
@@ -156,8 +160,23 @@ EVERYDAY_SUMS: tuple[tuple[str, str, str], ...] = (
         r"\bat\b.*\bat\b",
         rf"{_X}\s[a-z]+{_FEW}\sat\s{_Y}{_THE_PIECE}(?:,\s|\sand\s|,\sand\s|\splus\s)"
         rf"{_Z}\s"
-        rf"[a-z]+{_FEW}\sat\s{_W}{_THE_PIECE}(?:{_BREAK}{_HOW}{_ASKED})?",
+        rf"[a-z]+{_FEW}\sat\s{_W}{_THE_PIECE}{_TOTAL}",
         "({x})*({y})+({z})*({w})",
+    ),
+    # "3 notebooks at 4.75 each plus one pen for 2.20 - total"
+    (
+        r"\bat\b.*\d.*\b(?:and|plus)\b",
+        rf"(?P<x>\d{{1,5}})\s[a-z]+{_FEW}\sat\s{_Y}{_THE_PIECE}(?:,\s|\sand\s|,\sand\s|\splus\s)"
+        rf"(?:an?|one|1|another|the)\s[a-z]+{_FEW}\s(?:for|at|costing|worth)\s{_Z}{_TOTAL}",
+        "({x})*({y})+({z})",
+    ),
+    # "I have to tip 18 percent on a bill of $64.50, how much is the tip"
+    (
+        r"\bhow\smuch\b|\bwhat\b",
+        rf"(?P<p>\d[\d.]*)\s?(?:%|per\s?cent){_FEW}\s(?:on|of|for){_FEW}\s{_X}{_FEW}{_BREAK}{_HOW}"
+        rf"(?:'s|\s(?:is|would|will|do|must|should))(?:\sbe)?(?:\s(?:the|that|it|my|i|we)){{0,2}}\s"
+        rf"(?:tip|tax|vat|fee|commission|discount|interest|deposit|share|it|that)(?:\sbe)?",
+        "({p})%*({x})",
     ),
     # "a coffee costs 2.80 and a cake 3.50, how much is it altogether"
     *(

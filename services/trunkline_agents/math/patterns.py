@@ -28,7 +28,7 @@ _WORDS = sorted(
         *(name for name in CONSTANTS if len(name) > 1),
         *("arcsin", "arccos", "arctan", "ceiling"),
         *(word for phrase in SPELLINGS for word in phrase.split()),
-        *("of", "off", "and", "base", "to", "the", "power", "st", "nd", "rd", "th"),
+        *("of", "off", "and", "base", "to", "the", "same", "power", "st", "nd", "rd", "th"),
     }
     # Their digits match as numbers, so that a text matches in one way only.
     - {"log10", "log2"}
