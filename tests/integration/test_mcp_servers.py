@@ -69,7 +69,8 @@ async def test_the_math_tools_are_listed_with_schemas_annotations_and_matches() 
     async with client_of("math") as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert set(tools) == {
-        *("calculate", "check", "convert_units", "factor", "expand", "solve"),
+        *("calculate", "work_out", "check", "convert_units", "compare_units", "factor"),
+        *("expand", "solve"),
         *("differentiate", "integrate", "count_days", "move_date", "check_date", "find_weekday"),
     }
     for tool in tools.values():

@@ -3,7 +3,7 @@
 Everything here works on the words of a text and takes time linear in its length.
 """
 
-from trunkline.phrasing.amounts import extract_value, resolve_amounts
+from trunkline.phrasing.amounts import extract_value, resolve_amounts, states_number
 from trunkline.phrasing.courtesy import (
     asks_for_introduction,
     find_topic,
@@ -11,11 +11,18 @@ from trunkline.phrasing.courtesy import (
     strip_courtesy,
 )
 from trunkline.phrasing.direct_questions import ask_for_action
-from trunkline.phrasing.number_words import NumberPhrase, find_numbers, write_digits
+from trunkline.phrasing.ellipsis import split_ellipsis
+from trunkline.phrasing.number_words import (
+    MEASURE_PAIR,
+    NumberPhrase,
+    find_numbers,
+    write_digits,
+)
 from trunkline.phrasing.pairs import find_pair, split_pair
 from trunkline.phrasing.spelling import Vocabulary
 
 __all__ = [
+    "MEASURE_PAIR",
     "NumberPhrase",
     "Vocabulary",
     "ask_for_action",
@@ -26,7 +33,9 @@ __all__ = [
     "find_topic",
     "is_courtesy",
     "resolve_amounts",
+    "split_ellipsis",
     "split_pair",
+    "states_number",
     "strip_courtesy",
     "write_digits",
 ]

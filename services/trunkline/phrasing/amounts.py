@@ -29,16 +29,27 @@ _STATED = re.compile(
     r":|\b(?:is|are|was|were|am|have|has|had|got|'ve|\N{RIGHT SINGLE QUOTATION MARK}ve|own|owe|owes"
     r"|earns?|needs?|paid|pays?|spent|spends?|costs?|weighs?|takes?|took|lasts?|makes?|made"
     r"|measures?|saved?|saves|scored?|received|gets?|bought|sold|drove|ran|walked|drives?|wants?"
-    r"|found|left|flying|charges?|includes?|totals?|comes|won|lost|borrowed)\b",
+    r"|found|left|flying|charges?|includes?|totals?|comes|won|lost|borrowed|shares?|uses?"
+    r"|serves?)\b",
+    re.IGNORECASE,
+)
+# Without a verb, numbers are stated by how they belong together: "3 shirts at 19.99 each".
+_PRICED = re.compile(
+    r"\d\s[a-z]+(?:\s[a-z]+)?\s(?:at|for|per)\s[$€£]?\d|\beach\b|^\W*at\s\d[\d.,]*\s?(?:km|mph"
+    r"|kmh|kph|%)",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"[$€£¥₹]?\s?(?<![\w.,])\d(?:[\d,]*\d)?(?:\.\d+)?(?![\w-]*\w)\s?[%€$£¥]?")
 _ANSWER_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+_FRACTION = re.compile(r"-?\d{1,40}/\d{1,40}")
 _EQUALS = re.compile(r"[=≈]")
 _WORD = re.compile(r"\s*([^\W\d_]+(?:/[a-z]+)?)")
 _ONE = re.compile(
     r"\b(?:that|this|it)(?:\s(?:amount|sum|number|price|distance|weight|time|much money))?"
-    r"(?!['\N{RIGHT SINGLE QUOTATION MARK}\w])",
+    r"(?!['\N{RIGHT SINGLE QUOTATION MARK}\w])"
+    # "What is the price in euros?"
+    r"|\b(?:the|my|its)\s(?:price|cost|amount|sum|value|bill|total|fee|rent|salary|budget|distance"
+    r"|weight|length|height)(?=\s(?:in|to|into)\s)",
     re.IGNORECASE,
 )
 _SEVERAL = re.compile(
@@ -50,16 +61,27 @@ _SEVERAL = re.compile(
 def extract_value(answer: str) -> str:
     """Return the value of an answer, short enough for the next question.
 
-    It is the number after the only equals sign (92.34 in `100 USD = 92.34 EUR (…)`). Without one
-    it is the whole answer. Commas are removed from a number.
+    It is the number after the only equals sign (92.34 in `100 USD = 92.34 EUR (…)`), or the exact
+    fraction before a rounded number (1/3 in `1/3 ≈ 0.333333`). Without a sign it is the whole
+    answer. Commas are removed from a number.
     """
     answer = answer.strip()
     pieces = _EQUALS.split(answer)
+    exact = pieces[0].strip()
+    if len(pieces) == 2 and "≈" in answer and _FRACTION.fullmatch(exact):
+        return f"({exact})"
     value = pieces[1].strip() if len(pieces) == 2 else answer
     number = _ANSWER_NUMBER.match(value)
     if number and (len(pieces) == 2 or value == number[0]):
         return number[0].replace(",", "")
     return answer
+
+
+def states_number(text: str) -> bool:
+    """Return whether a text says a number of something, and asks and orders nothing."""
+    if len(text) > TEXT_LIMIT_CHARS or _REQUEST.match(text) or not _find_numbers(text):
+        return False
+    return bool(_STATED.search(text) or _PRICED.search(text))
 
 
 def split_statement(text: str) -> tuple[str, str] | None:

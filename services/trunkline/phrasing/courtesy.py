@@ -118,6 +118,21 @@ _WISHES = "|".join(
     for one in (f"{one}'d", f"{one} would")
     for wish in wishes
 )
+# The end of a conversation: "thank you, that's all".
+_FAREWELLS = "|".join(
+    f"{that}{ending}"
+    for that in ("that's ", "that is ", "that was ", "that'll be ", "that will be ", "")
+    for ending in ("all", "it", "everything", "all for now", "all for today", "it for now")
+    if that or " for " in ending
+) + (
+    "|nothing else|no more questions|i'm done|i am done|we're done|we are done|nothing more|"
+    "have a nice day|have a good day|have a great day|have a nice evening|have a good weekend|"
+    "take care|see you later|talk to you later|until next time|good work|well done|"
+    "you've been helpful|that helps|that helped|that was helpful|much appreciated|appreciate it|"
+    "no thanks|no thank you|never mind|nevermind"
+)
+# Before a question word, they are as "tell me"; "say cheese" asks to say it.
+_SAYING = "say|show|give|state|show me|give me|answer|calculate|compute"
 # After these, a question is in the order of a statement.
 _INDIRECT = (
     "tell me|tell us|telling me|let me know|know|to know|i was wondering|i am wondering|"
@@ -188,8 +203,11 @@ def _parse_phrases(*alternatives: str) -> frozenset[tuple[str, ...]]:
 
 
 _SALUTATIONS = _parse_phrases(_GREETINGS)
+_FAREWELL_PHRASES = _parse_phrases(_FAREWELLS)
+_SAYING_OPENINGS = _parse_phrases(_SAYING)
 _ADDRESSED = _parse_phrases(_ADDRESSEES)
 _INDIRECT_OPENINGS = _parse_phrases(_INDIRECT, _PERMISSIONS)
+_QUESTION_OPENINGS = _parse_phrases("what|what's|how|which|whether|who|when|where")
 _TOPIC_OPENINGS = _parse_phrases(_TOPICS)
 _OPENINGS = (
     _parse_phrases(_FILLERS, _ANNOUNCEMENTS, _REQUESTS, _WISHES, _SOMEBODY, _PROVISOS, _OCCASIONS)
@@ -197,6 +215,8 @@ _OPENINGS = (
     | _SALUTATIONS
     | _INDIRECT_OPENINGS
 )
+# Before a request, "take care" and "that's all" are a part of it.
+_OPENINGS_OF_COURTESY = _OPENINGS | _FAREWELL_PHRASES
 _CLOSINGS = _parse_phrases(_TAILS, _PROVISOS)
 _INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS, _ABILITIES, _QUESTIONS)
 _LONGEST_INTRODUCTION = max(map(len, _INTRODUCTION_REQUESTS))
@@ -204,7 +224,7 @@ _INTRODUCTIONS_LIMIT = 3
 # Words that change nothing of what such a request asks.
 _EMPHASIS = frozenset(("exactly", "actually", "really", "precisely", "else", "all", "so"))
 _BENEFICIARIES = (("for", "me"), ("for", "us"), ("here",))
-_LONGEST = max(map(len, (*_OPENINGS, *_CLOSINGS)))
+_LONGEST = max(map(len, (*_OPENINGS_OF_COURTESY, *_CLOSINGS)))
 
 
 def strip_courtesy(text: str) -> str:
@@ -223,14 +243,17 @@ def strip_courtesy(text: str) -> str:
     request = text[start:end].rstrip(_OUTER_MARKS)
     request = request.lstrip(_LEADING_MARKS) if first else request.lstrip()
     request = _separate_verb(request)
-    is_indirect = any(tuple(words[begin:stop]) in _INDIRECT_OPENINGS for begin, stop in openings)
+    is_indirect = any(
+        tuple(words[begin:stop]) in _INDIRECT_OPENINGS | _SAYING_OPENINGS
+        for begin, stop in openings
+    )
     return ask_directly(request) if is_indirect else request
 
 
 def is_courtesy(text: str) -> bool:
     """Return whether a text has polite words and no others."""
     _, words = split_spans(text)
-    openings = list(_find_openings(words))
+    openings = list(_find_openings(words, _OPENINGS_OF_COURTESY))
     first = openings[-1][1] if openings else 0
     return bool(words) and first + _length_without_closing(words[first:]) == first
 
@@ -246,13 +269,14 @@ def find_topic(text: str) -> str:
 def asks_for_introduction(text: str) -> bool:
     """Return whether a text only greets, or asks what can be asked here."""
     _, words = split_spans(text)
-    openings = list(_find_openings(words))
+    openings = list(_find_openings(words, _OPENINGS_OF_COURTESY))
     last = _length_without_closing(words)
     # A phrase may begin with polite words itself: "help me".
     starts = (0, *(begin for begin, _ in openings), *(stop for _, stop in openings))
     if any(_introduces(words[start:end]) for start in starts for end in (last, len(words))):
         return True
-    has_greeting = any(tuple(words[begin:stop]) in _SALUTATIONS for begin, stop in openings)
+    greetings = _SALUTATIONS | _FAREWELL_PHRASES
+    has_greeting = any(tuple(words[begin:stop]) in greetings for begin, stop in openings)
     first = openings[-1][1] if openings else 0
     return has_greeting and last <= first
 
@@ -282,16 +306,26 @@ def _shorten_phrase(phrase: tuple[str, ...]) -> tuple[str, ...]:
     return short
 
 
-def _find_openings(words: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _find_openings(
+    words: Sequence[str], phrases: Collection[tuple[str, ...]] = _OPENINGS
+) -> Iterator[tuple[int, int]]:
     """Yield the places of the polite phrases that a request begins with."""
     begin = 0
-    while length := _longest_phrase(words[begin : begin + _LONGEST], _OPENINGS):
+    while length := _length_of_opening(words[begin : begin + _LONGEST], phrases):
         yield begin, begin + length
         is_greeting = tuple(words[begin : begin + length]) in _SALUTATIONS
         begin += length
         if is_greeting and tuple(words[begin : begin + 1]) in _ADDRESSED:
             yield begin, begin + 1
             begin += 1
+
+
+def _length_of_opening(words: Sequence[str], phrases: Collection[tuple[str, ...]]) -> int:
+    length = _longest_phrase(words, phrases)
+    if length:
+        return length
+    length = _longest_phrase(words, _SAYING_OPENINGS)
+    return length if tuple(words[length : length + 1]) in _QUESTION_OPENINGS else 0
 
 
 def _longest_phrase(words: Sequence[str], phrases: Collection[tuple[str, ...]]) -> int:

@@ -56,10 +56,17 @@ _MEASURES = frozenset(
     for unit in (
         *("second", "minute", "hour", "day", "week", "month", "year", "mile", "kilometer"),
         *("kilometre", "meter", "metre", "pound", "kilo", "kilogram", "ounce", "gallon", "liter"),
-        *("litre", "cup", "pint", "yard", "dollar", "euro"),
+        *("litre", "cup", "pint", "yard", "dollar", "euro", "gram", "tablespoon", "teaspoon"),
+        *("inch", "millilitre", "milliliter", "acre", "hectare", "quart", "ton", "tonne"),
     )
     for ending in ("", "s")
 )
+MEASURE_PAIR = re.compile(
+    rf"\b(?:{'|'.join(sorted(_MEASURES))}|feet)(?P<joint>\sand\s)(?:"
+    rf"{'|'.join(sorted(_MEASURES))}|inches)\b",
+    re.IGNORECASE,
+)
+"""Two units of one amount: "hours and minutes"."""
 _AFTER_OPERAND = frozenset(
     ("squared", "cubed", "plus", "minus", "times", "divided", "multiplied", "percent")
 )
@@ -319,6 +326,9 @@ class _Reader:
             is_counted = self._word(index + 2) != "percent"
             if scale and self._is_joined(index + 2):
                 return Fraction(scale, 2), index + 2 + is_counted
+            # "half an hour", "half a cup"
+            if self._word(index + 2) in _MEASURES:
+                return Fraction(1, 2), index + 2
         is_operand = index > 0 and self.words[index - 1] in _BEFORE_HALF
         if self._word(index) == "half" and (
             is_operand
@@ -421,6 +431,9 @@ class _Reader:
         return 0, index
 
     def _read_scale(self, value: Fraction, end: int) -> tuple[Fraction, int]:
+        # "3 dozen", "a dozen dozens"
+        if self._word(end) in {"dozen", "dozens"} and self._is_joined(end):
+            return value * _DOZEN, end + 1
         scale = _SCALES.get(self._word(end), 0)
         return (value * scale, end + 1) if scale and self._is_joined(end) else (value, end)
 

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 
 from trunkline.calls.outcome import clip
 from trunkline.phrasing import (
+    MEASURE_PAIR,
     find_numbers,
     find_pair,
     find_topic,
     is_courtesy,
     resolve_amounts,
+    split_ellipsis,
+    states_number,
     strip_courtesy,
     write_digits,
 )
@@ -40,6 +43,7 @@ _LAST_QUESTION = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d[\d.,]*")
+_AMOUNT_ALONE = re.compile(r"\W{0,4}\d[\d.,]*\s?(?:[^\W\d]{1,20}|[$€£])?\W{0,4}")
 _SHARE = re.compile(r"\d\s?(?:%|per ?cent\b)", re.IGNORECASE)
 _THEN = re.compile(r"\bthen\b", re.IGNORECASE)
 _EDGE_CHARS = " \t\r\n,;"
@@ -80,6 +84,26 @@ _CONTINUATIONS = frozenset(
     (
         *("reduced", "increased", "decreased", "lowered", "raised", "discounted", "divided"),
         *("multiplied", "plus", "minus", "times"),
+    )
+)
+# Words of questions for what follows from numbers stated before.
+_RESULTS = frozenset(
+    (
+        *(
+            "i",
+            "we",
+            "each",
+            "one",
+            "it",
+            "total",
+            "sum",
+            "price",
+            "cost",
+            "rest",
+            "change",
+            "speed",
+        ),
+        *("average", "that", "left", "remains", "profit", "difference", "they", "percentage"),
     )
 )
 _TOTALS = frozenset(("total", "altogether", "all", "sum"))
@@ -240,8 +264,10 @@ def _find_fragments(text: str, begin: int, end: int) -> list[tuple[int, int, boo
     joined = [
         (begin + number.start, begin + number.end) for number in find_numbers(text[begin:end])
     ]
+    pairs = [*MEASURE_PAIR.finditer(text, begin, end)]
     if pair := find_pair(text[begin:end]):
-        joined = sorted([*joined, (begin + pair.start("joint"), begin + pair.end("joint"))])
+        joined.append((begin + pair.start("joint"), begin + pair.end("joint")))
+    joined = sorted([*joined, *(measures.span("joint") for measures in pairs)])
     for match in _SEPARATOR.finditer(text, begin, end):
         # "one hundred and twenty", "March 2, 2020", "both 4 and 5"
         number = bisect(joined, (match.start(), end)) - 1
@@ -277,7 +303,8 @@ def _stands_alone(
     if words[0] in _OPENERS or (not is_call and router.has_tag(routed.agent, words[0])):
         return len(words) > 1
     # "integrate x^2 and x^3": the second part has no verb, so splitting would lose it.
-    return has_digit and (routed.has_verb or not previous.routed.has_verb)
+    is_share = _SHARE.search(fragment) is not None and len(_NUMBER.findall(fragment)) > 1
+    return has_digit and (routed.has_verb or not previous.routed.has_verb or is_share)
 
 
 def _follows_up(fragment: str, previous: _Piece, router: Router) -> bool:
@@ -301,6 +328,8 @@ def _asks_about(before: str, fragment: str, agent: str) -> bool:
     variable = _VARIABLE_QUESTION.fullmatch(fragment)
     if variable:
         return variable[1].lower() in words
+    if split_ellipsis(f"{before.strip(_EDGE_CHARS)}, {fragment.strip(_EDGE_CHARS)}"):
+        return True
     if not words or not asked:
         return False
     if _lacks_operand(before, words) and asked[0] not in _OPENERS:
@@ -311,13 +340,36 @@ def _asks_about(before: str, fragment: str, agent: str) -> bool:
         return True
     if resolve_amounts(f"{before.strip(_EDGE_CHARS)}. {fragment.strip(_EDGE_CHARS)}"):
         return True
-    if not agent and _asks_for_total(words, asked):
+    if _asks_for_total(words, asked) or _continues_statement(before, fragment, asked):
         return True
-    if words[0] not in _STATEMENT_OPENERS:
+    if words[0] not in _STATEMENT_OPENERS and not _is_amount(before):
         return False
     # A statement asks nothing, so a question that fits no agent is about it.
     is_about_it = not agent and _is_question(asked) and not _QUESTION_WORDS.intersection(words)
     return is_about_it or has_reference(fragment) or _asks_for_share(words, fragment)
+
+
+def _continues_statement(before: str, fragment: str, asked: Sequence[str]) -> bool:
+    """Return whether words say more of what is stated, or ask for a number that follows from it.
+
+    "a shirt costs 20 dollars and a tie 15 dollars, what do I pay"
+    """
+    if _QUESTION_WORDS.intersection(split_words(before)):
+        return False
+    # "I need 400 zloty" states a number, though "I need" may be polite.
+    if not (states_number(before) or states_number(strip_courtesy(before))):
+        return False
+    if asked[0] == "how":
+        return True
+    if _QUESTION_WORDS.intersection(asked):
+        is_lacking = not any(word.isdecimal() for word in asked)
+        return asked[0] == "what" and is_lacking and bool(_RESULTS.intersection(asked))
+    return asked[0] in _STATEMENT_OPENERS or states_number(fragment)
+
+
+def _is_amount(text: str) -> bool:
+    """Return whether a text is an amount alone, about which the next part asks: "3200 euros"."""
+    return _AMOUNT_ALONE.fullmatch(text) is not None
 
 
 def _asks_for_share(before: Sequence[str], fragment: str) -> bool:

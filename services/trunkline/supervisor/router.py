@@ -38,8 +38,9 @@ SEARCHED_CHARS = 4000
 
 _ADDRESS = re.compile(r"(?<![\w@])@([a-z0-9][a-z0-9-]{0,62})(?![\w@-])[:,]?", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
+_ONE = re.compile(r"\bones?\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_FIRST_WORD = re.compile(r"\s*([^\W\d_]+)(?=\s|$)")
+_FIRST_WORD = re.compile(r"\s*([^\W\d_]+)(?=:?\s|$)")
 # What is asked for, before its material: "write a note for customers: the export takes …".
 _HEAD = re.compile(r"[^:.!?\n]{1,200}(?=:\s)")
 # The unit in which an answer is wanted: "what is the meal allowance in euros".
@@ -52,8 +53,15 @@ _ASKED_SIZE = re.compile(
     r"\s(?:the|our|my|your|their)\s",
     re.IGNORECASE,
 )
+# Questions for a person, a place, a reason or a permission, and an amount that they mention.
+_ASKED_CIRCUMSTANCE = re.compile(
+    r"(?:who|whom|whose|where|why|(?:can|may|must|should|do|am|are)\s(?:i|we)|what"
+    r"\shappens)\b",
+    re.IGNORECASE,
+)
+_MENTIONED_AMOUNT = re.compile(r"[$€£¥]?\s?\d[\d.,]*(?:\s?(?:[$€£¥%]|[^\W\d_]{1,20}))?")
 # A word that a command is about. After a conjunction, another request follows.
-_OBJECT = re.compile(r"\s+(?!(?:and|or|then|also)\b)\S", re.IGNORECASE)
+_OBJECT = re.compile(r":?\s+(?!(?:and|or|then|also)\b)\S", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +190,12 @@ class Router:
         words corrected.
         """
         routed = self._route(text, self._find_command(text))
-        if routed.agent and not routed.is_explicit:
-            return self._route_without_form(text) or self._route_in_digits(text, routed)
-        if routed.agent:
+        if routed.is_explicit:
             return routed
+        if top_agents(routed.decision) and (open_question := self._route_without_form(text)):
+            return open_question
+        if routed.agent:
+            return self._route_in_digits(text, routed)
         self._apply_examples(routed.decision, text[:SEARCHED_CHARS])
         if routed.agent:
             return routed
@@ -206,12 +216,15 @@ class Router:
         return other if is_better else routed
 
     def _route_without_form(self, text: str) -> RoutedText | None:
-        """Return no route for a question that fits agents only by the unit of its answer.
+        """Return no route for a question that fits agents only by a unit or an amount.
 
-        "What is the meal allowance in euros" states no amount to convert. None: it is no such
-        question, or no agent takes open ones.
+        "What is the meal allowance in euros" states no amount to convert, and "who approves a claim
+        of 900 euros" asks for a person. None: it is no such question, or no agent takes open ones.
         """
         direct = write_digits(strip_courtesy(text[:SEARCHED_CHARS])) if self._open_agent else ""
+        if _ASKED_CIRCUMSTANCE.match(direct):
+            without = self._route(_MENTIONED_AMOUNT.sub(" ", direct), _Command())
+            return None if top_agents(without.decision) else without
         form = _FORM.search(direct)
         if form is None or not _ASKED_SIZE.match(direct) or _DIGIT.search(direct):
             return None
@@ -219,13 +232,16 @@ class Router:
         return routed if not top_agents(routed.decision) else None
 
     def _list_phrasings(self, text: str) -> Iterator[str]:
-        plain = write_digits(strip_courtesy(text))
+        direct = strip_courtesy(text)
+        plain = write_digits(direct)
         if plain != text:
             yield plain
         yield from resolve_amounts(plain)
         yield from split_pair(plain)
         # Without a number, a word that is near to a tag may be one of a document.
-        if _DIGIT.search(plain) and (corrected := self._vocabulary.correct(plain)) != plain:
+        # "A new one" has no number.
+        has_number = _DIGIT.search(write_digits(_ONE.sub(" ", direct)))
+        if has_number and (corrected := self._vocabulary.correct(plain)) != plain:
             yield corrected
 
     def _route(self, text: str, command: _Command) -> RoutedText:

@@ -26,7 +26,8 @@ _SIGN = r"[$€£¥₹₩₪]"
 _ANY = rf"(?:(?:{_NAMES}|[a-z]{{3}})|{_SIGN})"
 _KNOWN = rf"(?:(?:{_NAMES}|{_CODES.replace(' ', '|')})|{_SIGN})"
 _CODE = rf"(?:{_CODES.replace(' ', '|')})\s"
-_AMOUNT = r"(?P<amount>\d[\d,]*(?:\.\d+)?)"
+# An exact fraction may be the result of the question before.
+_AMOUNT = r"\(?(?P<amount>\d[\d,]*(?:\.\d+|/\d+)?)\)?"
 # A verb before an amount, and the one behind it: "what would 5 dollars be in yen".
 _VERB = (
     r"(?:what(?:'s|\sis|\sare|\swas|\swere|\swould|\swill|\sdoes|\sdo|\sdid)"

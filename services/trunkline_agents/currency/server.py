@@ -1,7 +1,7 @@
 """The currency tools over MCP: convert, compare, list_currencies, get_country_currency."""
 
 from datetime import date as Date  # noqa: N812 - `date` is an argument of the tool
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Decimal, DivisionByZero, InvalidOperation
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -177,8 +177,9 @@ def _parse_amount(amount: str | float) -> Decimal:
     is_whole = isinstance(amount, float) and amount.is_integer()
     text = str(int(amount) if is_whole else amount).strip()
     try:
-        money = Decimal(text.replace(",", ""))
-    except InvalidOperation:
+        whole, _, under = text.replace(",", "").partition("/")
+        money = Decimal(whole) / Decimal(under or 1)
+    except (InvalidOperation, DivisionByZero):
         money = Decimal("NaN")
     if not (len(text) <= _MAX_AMOUNT_CHARS and money.is_finite() and 0 <= money <= MAX_AMOUNT):
         raise InvalidArgumentError(

@@ -250,6 +250,43 @@ _WORD_PROBLEMS = AgentSkill(
         *("# apiece", "# of them", "each get #", "at # km", "at # mph"),
         *("euros each", "dollars each", "pounds each", "# euros each", "# dollars each"),
         *("# pounds each", "split a bill", "split the bill", "bill of #"),
+        # Several of these outweigh the name of a currency. Those without a number are whole
+        # questions for a result, which are asked of no document.
+        *("is that each", "how much each", "each pay", "is it each", "does each person"),
+        *("each person pay", "does each friend", "bill is #", "share a bill", "share the bill"),
+        *(
+            "friends share",
+            "for # people",
+            "# of us",
+            "# friends",
+            "spend #",
+            "spent #",
+            "and spend #",
+        ),
+        *("and spent #", "gave away #", "give away #", "how much is left", "how many are left"),
+        *("how much do i have left", "how much money is left", "how many left", "change do i get"),
+        *("how much change", "change will i get", "change from #", "# note", "how much in total"),
+        *("much is that in total", "much is it in total", "how much altogether", "it altogether"),
+        *(f"{money} how much are #" for money in ("dollars", "euros", "pounds")),
+        *(f"{money} an hour" for money in ("dollars", "euros", "pounds")),
+        *(f"# {money} and a" for money in ("dollars", "euros", "pounds")),
+        *(f"costs # {money}" for money in ("dollars", "euros", "pounds")),
+        *(f"{money} what s the total" for money in ("dollars", "euros", "pounds")),
+        *(f"{money} what is the total" for money in ("dollars", "euros", "pounds")),
+        *(
+            f"# {money}{what} one"
+            for money in ("", "dollars ", "euros ", "pounds ")
+            for what in ("what does", "what is", "how much is", "how much does")
+        ),
+        *("pack of #", "price of one", "cost of one", "recipe for #", "people needs #", "serves #"),
+        *("do i need for #", "much for #", "per # km", "per # miles", "average speed"),
+        *("# km h", "# kmh", "# kph", "# mph", "# km per hour", "# an hour", "hours at #"),
+        *("how much is that for #", "how much are #", "how much do # cost", "how many do # cost"),
+        *("at # # and #", "at # and #", "each plus #", "# for # euros", "# for # dollars"),
+        *("much is the tip", "is the tip", "percent on a bill", "how much tip", "hour at #"),
+        *("interest on #", "much interest", "percent interest", "compound interest"),
+        *("over # years", "is # more", "is # less", "is # # more", "is # # less"),
+        *("# percent more", "# percent less"),
         *("cost # dollars", "cost # euros", "cost # pounds", "# per hour", "# a month"),
     ],
     examples=["if 5 pens cost 4 dollars, how much do 12 pens cost"],
@@ -283,6 +320,61 @@ _UNITS = AgentSkill(
                 *(f"pounds {joint} # {unit}" for joint in ("is", "are", "in", "are in")),
                 *(f"{unit} {joint} # pounds" for joint in ("is", "are", "in", "are in")),
             )
+        ),
+        # Two units of one amount, and amounts that are compared.
+        *(
+            f"# {larger} {joint}#"
+            for larger in (
+                *(
+                    "feet",
+                    "foot",
+                    "ft",
+                    "hours",
+                    "hour",
+                    "minutes",
+                    "days",
+                    "weeks",
+                    "stone",
+                    "lbs",
+                ),
+                *("pound", "pounds", "years"),
+            )
+            for joint in ("", "and ")
+        ),
+        *(
+            f"{unit} {compared} than"
+            for unit in (*_MEASURES, *_MORE_MEASURES, *_TIMES, "pound", "pounds", "kilo", "g", "m")
+            for compared in ("more", "less", "longer", "shorter", "heavier", "lighter", "bigger")
+        ),
+        *(f"which is {order}" for order in ("longer", "heavier", "lighter", "shorter", "faster")),
+        *(f"# {unit} between" for unit in (*_MEASURES, *_TIMES)),
+        *("heavier than", "lighter than", "a dozen", "dozens", "dozen is", "dozen are"),
+        *(
+            f"# # {joint} {unit}"
+            for joint in ("in", "to")
+            for unit in ("cm", "centimeters", "meters")
+        ),
+        *(
+            "# f in c",
+            "# f to c",
+            "# c in f",
+            "# c to f",
+            "# dozen",
+            "# pairs",
+            "in feet and inches",
+        ),
+        *(
+            "in hours and minutes",
+            "many hours and minutes",
+            "in minutes and seconds",
+            "in days and hours",
+            "in weeks and days",
+        ),
+        *(
+            f"{unit} {joint} a {of}"
+            for unit in ("tablespoons", "teaspoons", "cups")
+            for joint in ("in", "are in")
+            for of in ("cup", "tablespoon", "pint")
         ),
         *("is # kg", "in # kg", "are # kg", "ounces in a pound", "ounces are in a pound"),
         *("# of an hour", "# of a day", "# of a mile", "# of a year", "# of a minute"),

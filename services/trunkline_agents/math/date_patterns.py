@@ -17,7 +17,7 @@ _WEEKDAY = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
 _END = r"\s*[?.!]?$"
 # Words of questions for a date: "on which day of the week does … fall".
 _WORDS = (
-    r"(?:(?:on|what(?:'s)?|which|is|was|were|will|would|did|does|do|it|be|been|the|a|of|week"
+    r"(?:(?:on|what(?:'s)?|which|when|is|was|were|will|would|did|does|do|it|be|been|the|a|of|week"
     r"|weekday|date|day|calendar|exactly|that|give|show|find|tell|calculate|me|fall|falls|fell"
     r"|land|comes|lies|we|have|to|i)\s)"
 )

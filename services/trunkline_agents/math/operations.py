@@ -83,11 +83,12 @@ def calculate(
     form: str | None = None,
     where: str | None = None,
     other_reading: str | None = None,
+    other_meaning: str | None = None,
 ) -> OperationAnswer:
     """Compute a number, or simplify an expression with variables.
 
     `where` gives a variable a value: "x = 9". `other_reading` is the formula of another meaning,
-    and the answer has both values: "900 minus a third".
+    and the answer has both values: "900 minus a third". `other_meaning` says when it is meant.
 
     `form` asks for a fraction, a mixed number or a ratio of whole numbers, for words or for Roman
     numerals.
@@ -112,7 +113,8 @@ def calculate(
         other = _build_real(other_reading)
         number = render_number(other, digits=digits, prefers_decimals=True)
         if number != text:
-            text = f"{number}, if a part of the number is meant ({expression} = {text})"
+            meaning = other_meaning or "if a part of the number is meant"
+            text = f"{number}, {meaning} ({expression} = {text})"
             value = other
     return OperationAnswer(
         text, {"exact": render_exact(value), "approximation": _render_approximation(value, digits)}

@@ -5,6 +5,7 @@ They are in RE2's syntax, which has no lookahead: `require` says what else a tex
 
 from typing import Any
 
+from trunkline_agents.math.everyday_sums import COMPOUND, EVERYDAY_SUMS, INTEREST
 from trunkline_agents.math.parser import CONSTANTS, FUNCTIONS
 from trunkline_agents.math.phrases import (
     EACH,
@@ -27,7 +28,7 @@ _WORDS = sorted(
         *(name for name in CONSTANTS if len(name) > 1),
         *("arcsin", "arccos", "arctan", "ceiling"),
         *(word for phrase in SPELLINGS for word in phrase.split()),
-        *("of", "off", "and", "base", "to", "the", "power", "st", "nd", "rd", "th"),
+        *("of", "off", "and", "base", "to", "the", "same", "power", "st", "nd", "rd", "th"),
     }
     # Their digits match as numbers, so that a text matches in one way only.
     - {"log10", "log2"}
@@ -90,11 +91,14 @@ _SAID = (
 _ROUNDED = (
     r"\s*[,;.]?\s*(?:and\s|then\s|please\s){0,3}(?:(?:give|write|show)\s(?:it|that|the\sanswer)\s)?"
     r"(?:(?:round(?:ed|ing)?|correct)\s)?(?:(?:it|that|the\s(?:answer|result))\s)?(?:off\s)?"
-    r"(?:to|with|give(?:\sme)?|showing|using)\s(?P<places>\d{1,2})\s(?:decimals?|decimal\s(?:places?|digits?)|places?)"
+    r"(?:to|with|give(?:\sme)?|showing|using)\s(?P<places>\d{1,2})\s(?:decimals?|decimal\s"
+    r"(?:places?|digits?)|places?)"
 )
 _WRITE = (
-    r"^(?:please\s)?(?:(?:write|spell|express|put|say|show|give|convert|turn|change|how\sdo\s(?:you|i|we)"
-    r"\s(?:write|say|spell)|how\s(?:is|would\syou\s(?:write|say|spell))|what(?:'s|\sis))\s+)?(?:me\s)?(?:out\s)?"
+    r"^(?:please\s)?(?:(?:write|spell|express|put|say|show|give|convert|turn|change|how\sdo\s"
+    r"(?:you|i|we)"
+    r"\s(?:write|say|spell)|how\s(?:is|would\syou\s(?:write|say|spell))|what(?:'s|\sis))\s+)?"
+    r"(?:me\s)?(?:out\s)?"
     r"(?:the\s)?(?:(?:number|amount|figure|sum|year|value)\s)?"
 )
 _FORMS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -135,7 +139,8 @@ def _earlier_answer_rules() -> list[MatchRuleJson]:
     declared.append(
         {
             "pattern": rf"^(?:(?:please|now|and|then)\s){{0,3}}(?:(?:what(?:'s|\sis)|how\smuch\sis)"
-            rf"\s)?{_IT}\s(?P<rest>(?:times|plus|minus|over|mod|(?:divided|multiplied)\sby|[+\-*/^])"
+            rf"\s)?{_IT}\s(?P<rest>(?:times|plus|minus|over|mod|(?:divided|multiplied)\sby|[+"
+            rf"\-*/^])"
             rf"\s?{OPERAND}|squared|cubed){_END}",
             "arguments": {"expression": {"from": "({answer}) {rest}", **_LATEST}},
         }
@@ -232,11 +237,14 @@ CALCULATE: list[MatchRuleJson] = [
     *(
         {
             # "900 minus a third": of 900, or the number 1/3
-            "pattern": rf"{_LEAD}(?P<x>\d[\d,.]*)\s(?:{word})\s\(1/(?P<under>\d{{1,3}})\)"
+            "contains": r"\(1/",
+            "pattern": rf"{_LEAD}(?P<x>{_FORMULA})\b(?:{word})\s\(1/(?P<under>\d{{1,3}})\)"
             rf"{_EQUALS}{_END}",
+            # Of fractions alone, the number is meant.
+            "require": {"x": r"(?:^|[^/\d])\d+(?:\.\d+)?\s?(?:$|[^/\d.])"},
             "arguments": {
-                "expression": f"{{x}}{sign}1/{{under}}",
-                "other_reading": f"{{x}}*(1{sign}1/{{under}})",
+                "expression": f"({{x}}){sign}1/{{under}}",
+                "other_reading": f"({{x}})*(1{sign}1/{{under}})",
             },
         }
         for word, sign in (("minus|less", "-"), ("plus", "+"))
@@ -300,6 +308,39 @@ CALCULATE: list[MatchRuleJson] = [
         "pattern": r"^(?:what(?:'s|\sis)\s)?(?P<expression>[^\s(]*\([^\s?]*)" + _END,
         "arguments": {"expression": "{expression}"},
     },
+]
+
+WORK_OUT: list[MatchRuleJson] = [
+    *(
+        {
+            "contains": condition,
+            "pattern": rf"{SOME_WORDS}{phrase}{_END}",
+            "exclude": {"before": NUMERALS},
+            "arguments": {"expression": formula},
+        }
+        for condition, phrase, formula in EVERYDAY_SUMS
+    ),
+    *(
+        {
+            # Of some years: "5% interest on 2000 over 3 years"
+            "contains": rf"{contained}.*\byears?|\byears?.*{contained}",
+            "pattern": rf"{SOME_WORDS}{phrase}{_END}",
+            "arguments": arguments,
+        }
+        for phrases, contained, arguments in (
+            (COMPOUND, "compound", {"expression": "({x})*((1+({p})%)^{n}-1)"}),
+            (
+                INTEREST,
+                "interest",
+                {
+                    "expression": "({x})*(1+({p})%)^{n}-({x})",
+                    "other_reading": "({x})*({p})%*{n}",
+                    "other_meaning": "without interest on interest",
+                },
+            ),
+        )
+        for phrase in phrases
+    ),
 ]
 
 _NUMBER = {"number": "{x}"}
@@ -408,7 +449,8 @@ _STATEMENTS: list[MatchRuleJson] = [
     },
     {
         "pattern": rf"^{_MODAL}\s{EACH}\s(?:be\s)?(?:(?:evenly|equally)\s)?(?:divided|split|shared)"
-        rf"\s(?:(?:evenly|equally)\s)?(?:into|in|between|among)\s{OTHER}(?:\s(?:parts|ways|people))?"
+        rf"\s(?:(?:evenly|equally)\s)?(?:into|in|between|among)\s{OTHER}(?:\s(?:parts|ways"
+        rf"|people))?"
         rf"{_EVENLY}{_END}",
         "arguments": {**_PAIR, "relation": "divisible by"},
     },
@@ -461,8 +503,8 @@ FACTOR: list[MatchRuleJson] = [
     },
     {
         "pattern": r"^(?:write|express|split|break|decompose)\s+(?:(?:up|down)\s)?"
-        r"(?P<expression>[^?]+?)\s(?:(?:up|down)\s)?(?:as|into)\s(?:a\sproduct\sof\s)?(?:its\s)?(?:prime\s)?(?:primes|factors)"
-        + _END,
+        r"(?P<expression>[^?]+?)\s(?:(?:up|down)\s)?(?:as|into)\s(?:a\sproduct\sof\s)?(?:its\s)?"
+        r"(?:prime\s)?(?:primes|factors)" + _END,
         "arguments": _FACTORED,
     },
     {
@@ -483,8 +525,8 @@ FACTOR: list[MatchRuleJson] = [
 EXPAND: list[MatchRuleJson] = [
     {
         "pattern": r"^(?:please\s)?(?:expand|multiply\sout|distribute)(?:\sand\ssimplify)?\s+"
-        r"(?:(?:the\s)?(?:following\s)?(?:expression|product|brackets?|parenthes[ei]s)\s?:?\s)?(?P<expression>[^?]+)"
-        + _END,
+        r"(?:(?:the\s)?(?:following\s)?(?:expression|product|brackets?|parenthes[ei]s)\s?:?\s)?"
+        r"(?P<expression>[^?]+)" + _END,
         "require": {"expression": _A_FORMULA},
         "arguments": _FACTORED,
     },

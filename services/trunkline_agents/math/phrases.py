@@ -15,7 +15,8 @@ _X = rf"(?P<x>{OPERAND})"
 _Y = rf"(?P<y>{OPERAND})"
 _P = (
     rf"(?P<p>\d[\d.]*){_PERCENT}"
-    r"(?:\s(?:(?:sales|service|income|import|value\sadded)\s)?(?:tax|vat|gst|tip|discount|surcharge|interest|commission|fee|markup))?"
+    r"(?:\s(?:(?:sales|service|income|import|value\sadded)\s)?(?:tax|vat|gst|tip|discount"
+    r"|surcharge|interest|commission|fee|markup))?"
 )
 _MORE = r"(?:rais(?:e|ing)|increas(?:e|ing)|grow)"
 _LESS = r"(?:decreas(?:e|ing)|reduc(?:e|ing)|lower(?:ing)?|cut(?:ting)?|discount(?:ing)?)"
@@ -80,6 +81,12 @@ _AND_NOW = (
     r"[,;.]?\s(?:and\s|but\s)?(?:(?:now|today|then|later|it|they|i|is|are|was|were|costs?|has|have"
     r"|fell\sto|rose\sto|became|at)\s){1,4}"
 )
+# What is done with a result, said behind it.
+_AFTERWARDS = (
+    *(("doubled", "*2"), ("tripled", "*3"), ("halved", "/2"), ("squared", "^2"), ("cubed", "^3")),
+    (r"divided\sby\s(?P<z>\d[\d.]*)", "/{z}"),
+    (r"(?:times|multiplied\sby)\s(?P<z>\d[\d.]*)", "*{z}"),
+)
 # Phrases with operands, after such words, and their formulas. A phrase is before those that match a
 # part of it.
 PHRASES: tuple[tuple[str, str], ...] = (
@@ -142,7 +149,8 @@ PHRASES: tuple[tuple[str, str], ...] = (
     ),
     (
         rf"(?:from|between)\s+{_N}\s(?:to|and)\s+{_M}[,;.]?\s(?:is\s)?(?:(?:what|how\smuch|by\swhat"
-        rf"|by\show\smany|what's\sthe|what\sis\sthe|what\sis\sthat|how\smany|in|a|as\sa)\s)*(?:of\sa\s)?"
+        rf"|by\show\smany|what's\sthe|what\sis\sthe|what\sis\sthat|how\smany|in|a|as\sa)\s)*"
+        rf"(?:of\sa\s)?"
         rf"(?:{_SHARE}(?:\s{_CHANGE})?|{_CHANGE}\s(?:in|as\sa)\s{_SHARE})"
         rf"(?:\s(?:is|was)\s(?:that|it|this))?",
         "(({y})-({x}))/({x})*100",
@@ -151,7 +159,8 @@ PHRASES: tuple[tuple[str, str], ...] = (
     *(
         (
             rf"{_WAS}{_N}{_THINGS}{_AND_NOW}{_M}[a-z\s]{{0,20}}?[,;.]?\s(?:(?:by\s)?(?:what|how"
-            rf"\smany|how\smuch)|what\sis\sthe)\s{_SHARE}{change}(?:\s(?:is|was|did)\s(?:that|it|this)"
+            rf"\smany|how\smuch)|what\sis\sthe)\s{_SHARE}{change}(?:\s(?:is|was|did)\s(?:that|it"
+            rf"|this)"
             r"(?:\s(?:change|rise|fall|drop|grow|increase|decrease|go\sup|go\sdown))?)?",
             formula,
         )
@@ -165,7 +174,8 @@ PHRASES: tuple[tuple[str, str], ...] = (
         "(({y})-({x}))/({x})*100",
     ),
     (
-        rf"{_X}\s(?:is|are|makes|equals)\s\(?(?P<p>\d{{1,4}}/\d{{1,4}})\)?\sof\s(?:what|which)(?:\snumber)?",
+        rf"{_X}\s(?:is|are|makes|equals)\s\(?(?P<p>\d{{1,4}}/\d{{1,4}})\)?\sof\s(?:what|which)"
+        rf"(?:\snumber)?",
         "({x})/({p})",
     ),
     (
@@ -207,13 +217,16 @@ PHRASES: tuple[tuple[str, str], ...] = (
     ),
     # Taxes that a price includes: the question is for the price without them.
     (
-        rf"{_N}{_THINGS}[,;.]?\s(?:(?:which|that|it|and|with|already|price)\s)*(?:includes?|including|incl\.?"
+        rf"{_N}{_THINGS}[,;.]?\s(?:(?:which|that|it|and|with|already|price)\s)*(?:includes?"
+        rf"|including|incl\.?"
         rf"|inclusive\sof|contains?|with)\s{_P}{_BEFORE_TAX}",
         "({x})/(1+({p})%)",
     ),
     (
-        rf"(?:net\s(?:price|amount|value|sum)|(?:price|amount)\s(?:before|without|excluding)\s(?:tax|vat|gst))"
-        rf"\s(?:of|for|if|in|when)\s{_A}{_LABEL}{_N}{_THINGS}\s(?:includes?|including|incl\.?|with|at|contains?)"
+        rf"(?:net\s(?:price|amount|value|sum)|(?:price|amount)\s(?:before|without|excluding)\s"
+        rf"(?:tax|vat|gst))"
+        rf"\s(?:of|for|if|in|when)\s{_A}{_LABEL}{_N}{_THINGS}\s(?:includes?|including|incl\.?"
+        rf"|with|at|contains?)"
         rf"\s{_P}",
         "({x})/(1+({p})%)",
     ),
@@ -260,8 +273,10 @@ PHRASES: tuple[tuple[str, str], ...] = (
         "({p})%*({x})",
     ),
     (
-        rf"{_LABEL}{_N}{_THINGS}\s(?:be\s|is\s)?(?:after|with|plus)\s(?:an?\s)?(?P<p>\d[\d.]*){_PERCENT}"
-        rf"\s(?:(?:pay|price|salary|wage)\s)?(?:raise|rise|increase|hike|markup|surcharge|tax|vat|gst|tip)"
+        rf"{_LABEL}{_N}{_THINGS}\s(?:be\s|is\s)?(?:after|with|plus)\s(?:an?\s)?(?P<p>\d[\d.]*)"
+        rf"{_PERCENT}"
+        rf"\s(?:(?:pay|price|salary|wage)\s)?(?:raise|rise|increase|hike|markup|surcharge|tax"
+        rf"|vat|gst|tip)"
         rf"{_TO_PAY}",
         "({x})*(1+({p})%)",
     ),
@@ -280,7 +295,8 @@ PHRASES: tuple[tuple[str, str], ...] = (
     ),
     (rf"{_SHARE}\s(?:is|are|equals)\s(?P<x>\d+/\d+|0?\.\d+)", "({x})*100"),
     (
-        r"(?:collect|combine|gather|group)\s(?:the\s)?(?:like\s)?terms\s?(?::|in|of)?\s(?P<x>[^?]+)",
+        r"(?:collect|combine|gather|group)\s(?:the\s)?(?:like\s)?terms\s?(?::|in|of)?\s(?P<x>"
+        r"[^?]+)",
         "{x}",
     ),
     (rf"{_X}\sas\s(?:a\s)?(?:fraction|share|part|proportion)\sof\s+{_Y}", "({x})/({y})"),
@@ -294,6 +310,22 @@ PHRASES: tuple[tuple[str, str], ...] = (
         rf"sum\sof\s(?:all\s)?(?:the\s)?first\s+{_X}\s(?:whole\s|natural\s|positive\s)?"
         rf"(?:numbers|integers)",
         "({x})*(({x})+1)/2",
+    ),
+    # "the difference between 83 and 47 doubled"
+    *(
+        (
+            rf"(?P<f>sum|product|average|mean|total)\s(?:between|of)\s(?P<x>\d[\d.]*)\sand\s"
+            rf"(?P<y>\d[\d.]*),?\s{after}",
+            f"({{f}}({{x}},{{y}})){operation}",
+        )
+        for after, operation in _AFTERWARDS
+    ),
+    *(
+        (
+            rf"difference\s(?:between|of)\s+{_X}\s(?:and|to)\s+{_Y},?\s{after}",
+            f"abs(({{x}})-({{y}})){operation}",
+        )
+        for after, operation in _AFTERWARDS
     ),
     (rf"difference\s(?:between|of)\s+{_X}\s(?:and|to)\s+{_Y}", "abs(({x})-({y}))"),
     (
@@ -317,6 +349,11 @@ PHRASES: tuple[tuple[str, str], ...] = (
         rf"(?:remainder|rest)"
         rf"|what\sis\sleft(?:\sover)?)",
         "mod({x},{y})",
+    ),
+    # "how many eggs are in 3 dozen", once the dozen is in digits
+    (
+        r"how\smany\s(?P<things>[a-z]{3,})\s(?:are\s|is\s)?(?:there\s)?in\s(?P<x>\d\d[\d,.]*)",
+        "{x}",
     ),
     (
         rf"how\smany\s+(?P<x>\d[\d.]*)(?:'?s)?\s(?:are\s)?(?:there\s)?(?:in|make(?:\sup)?|(?:go"
@@ -357,7 +394,8 @@ PHRASES: tuple[tuple[str, str], ...] = (
     ),
     # "logarithm of 1000 to base 10", "base 2 log of 64"
     (
-        rf"log(?:arithm)?\s(?:of\s)?{_X}\s(?:(?:to|in|with|for)\s)?(?:the\s)?base\s(?P<y>\d{{1,6}})",
+        rf"log(?:arithm)?\s(?:of\s)?{_X}\s(?:(?:to|in|with|for)\s)?(?:the\s)?base\s(?P<y>\d"
+        rf"{{1,6}})",
         "log base {y} of ({x})",
     ),
     (

@@ -1,9 +1,6 @@
-"""The math tools over MCP: calculate, check, convert_units, factor, solve, calculus and dates."""
+"""The math tools over MCP: sums, statements, algebra and calculus, with units and dates."""
 
 import argparse
-import re
-from dataclasses import asdict
-from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from mcp.server import MCPServer
@@ -12,11 +9,12 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from trunkline.errors import InvalidArgumentError
-from trunkline_agents.math import date_patterns, patterns, unit_patterns, units
+from trunkline_agents.math import date_patterns, patterns, unit_patterns
 from trunkline_agents.math.date_tools import DateTools
 from trunkline_agents.math.engine import EngineLimits, MathEngine
 from trunkline_agents.math.parser import parse_equation, parse_expression, parse_variable
 from trunkline_agents.math.size_limits import check_size
+from trunkline_agents.math.unit_tools import UnitTools
 from trunkline_agents.math.whole_numbers import compute_whole_number
 from trunkline_agents.mcp_server import (
     MATCH_KEY,
@@ -29,8 +27,6 @@ from trunkline_agents.mcp_server import (
 NAME = "trunkline-mcp-math"
 MAX_DIGITS = 1_000
 MAX_ORDER = 10
-_MAX_AMOUNT_CHARS = 40
-_MIXED_AMOUNT = re.compile(r"(\d+)\s+(\d+/\d+)")
 _PROPERTIES = (
     *("prime", "even", "odd", "composite", "square", "cube", "leap year"),
     *("triangular", "fibonacci", "palindrome", "integer"),
@@ -42,16 +38,6 @@ class Calculation(TypedDict):
 
     exact: str
     approximation: str | None
-
-
-class UnitConversion(TypedDict):
-    """The amount in the other unit, as decimal text; `is_exact` is false if it is rounded."""
-
-    amount: str
-    from_unit: str
-    result: str
-    to_unit: str
-    is_exact: bool
 
 
 class Solution(TypedDict):
@@ -173,6 +159,24 @@ class MathTools:
             self._calculate(expression, digits, form, where=where, other_reading=other_reading)
         )
 
+    async def work_out(
+        self,
+        expression: Formula,
+        other_reading: Annotated[
+            str | None,
+            Field(description="The formula of another meaning, which is answered first."),
+        ] = None,
+        other_meaning: Annotated[
+            str | None, Field(description="When the other formula is meant, in some words.")
+        ] = None,
+    ) -> Annotated[CallToolResult, Calculation]:
+        """Work out an everyday sum: a share of a bill, change, a price, a recipe, interest."""
+        return await call_result(
+            self._calculate(
+                expression, None, None, other_reading=other_reading, other_meaning=other_meaning
+            )
+        )
+
     async def check(
         self,
         number: Formula,
@@ -188,15 +192,6 @@ class MathTools:
     ) -> Annotated[CallToolResult, Verdict]:
         """Answer a yes-or-no question: is 97 prime, is 12 divisible by 5, is 10 > 9."""
         return await call_result(self._check(number, relation, other, second))
-
-    async def convert_units(
-        self,
-        amount: Annotated[str | float, Field(description="How much, as a number.")],
-        from_unit: Annotated[str, Field(description="A unit such as km, pounds or celsius.")],
-        to_unit: Annotated[str, Field(description="A unit of the same kind.")],
-    ) -> Annotated[CallToolResult, UnitConversion]:
-        """Convert a length, mass, time, volume, area, speed, temperature or size of data."""
-        return await call_result(self._convert_units(amount, from_unit, to_unit))
 
     async def factor(self, expression: Formula) -> Annotated[CallToolResult, Factors]:
         """Factor an expression, or a whole number into primes."""
@@ -241,8 +236,9 @@ class MathTools:
         digits: int | None,
         form: str | None,
         *,
-        where: str | None,
-        other_reading: str | None,
+        where: str | None = None,
+        other_reading: str | None = None,
+        other_meaning: str | None = None,
     ) -> ToolAnswer:
         # Users add '=' as on a pocket calculator.
         formula = _strip_punctuation(expression).removesuffix("=")
@@ -253,6 +249,7 @@ class MathTools:
             "form": form,
             "where": where,
             "other_reading": None if other_reading is None else _check_formula(other_reading),
+            "other_meaning": other_meaning,
         }
         is_plain = not any(option is not None for option in options.values())
         if is_plain and (number := compute_whole_number(node)) is not None:
@@ -275,15 +272,6 @@ class MathTools:
             "second": None if second is None else _check_formula(second),
         }
         return await self._engine.compute("check", arguments)
-
-    async def _convert_units(self, amount: str | float, from_unit: str, to_unit: str) -> ToolAnswer:
-        conversion = units.convert(_parse_amount(str(amount)), from_unit, to_unit)
-        sign = "=" if conversion.is_exact else "≈"
-        return ToolAnswer(
-            f"{conversion.amount} {conversion.from_unit} {sign} "
-            f"{conversion.result} {conversion.to_unit}",
-            asdict(conversion),
-        )
 
     async def _rewrite(self, operation: str, expression: str) -> ToolAnswer:
         return await self._engine.compute(operation, {"expression": _check_formula(expression)})
@@ -328,21 +316,6 @@ def _strip_punctuation(text: str) -> str:
     return text.strip().rstrip("?.,;").rstrip()
 
 
-def _parse_amount(text: str) -> Fraction:
-    try:
-        if len(text) > _MAX_AMOUNT_CHARS:
-            raise ValueError
-        # "2 1/2" is a whole number and a fraction.
-        mixed = _MIXED_AMOUNT.fullmatch(text.strip())
-        if mixed:
-            return int(mixed[1]) + Fraction(mixed[2])
-        return Fraction(text.replace(",", "").strip())
-    except (ValueError, ZeroDivisionError):
-        raise InvalidArgumentError(
-            "amount", f"{text[:_MAX_AMOUNT_CHARS]!r} is not an amount: take a number such as 3.5."
-        ) from None
-
-
 def _check_formula(text: str) -> str:
     formula = _strip_punctuation(text)
     check_size(parse_expression(formula))
@@ -363,9 +336,12 @@ def build_server(engine: MathEngine) -> MCPServer[Any]:
     )
     tools = MathTools(engine)
     date_tools = DateTools()
+    unit_tools = UnitTools()
     for function, title, declarations in (
+        (unit_tools.compare_units, "Compare amounts", unit_patterns.COMPARE_UNITS),
         (tools.check, "Check a statement", patterns.CHECK),
-        (tools.convert_units, "Convert units", unit_patterns.CONVERT_UNITS),
+        (unit_tools.convert_units, "Convert units", unit_patterns.CONVERT_UNITS),
+        (tools.work_out, "Work out an everyday sum", patterns.WORK_OUT),
         (tools.factor, "Factor", patterns.FACTOR),
         (tools.expand, "Expand", patterns.EXPAND),
         (tools.solve, "Solve an equation", patterns.SOLVE),

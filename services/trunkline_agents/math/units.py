@@ -4,7 +4,7 @@ Ambiguous names have their most common meaning: gallons, pints and cups are thos
 States, a year has 365 days, and prefixes of bytes are decimal.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -49,14 +49,19 @@ _SIZES: Final[Mapping[str, str]] = {
         "terabyte tb:1000000000000 kibibyte kib:1024 mebibyte mib:1048576 gibibyte gib:1073741824"
     ),
     "angle": "degree:1 turn:360",
+    "number": "piece:1 pair:2 dozen:12 score:20 gross:144",
 }
 # The degrees between the freezing point of water and zero, and the size of a degree.
 _TEMPERATURES: Final = {
-    ("degree Celsius", "celsius", "centigrade"): (Fraction(0), Fraction(1)),
-    ("degree Fahrenheit", "fahrenheit"): (Fraction(32), Fraction(5, 9)),
+    ("degree Celsius", "celsius", "centigrade", "c"): (Fraction(0), Fraction(1)),
+    ("degree Fahrenheit", "fahrenheit", "f"): (Fraction(32), Fraction(5, 9)),
     ("kelvin",): (Fraction("273.15"), Fraction(1)),
 }
-_ABBREVIATION_CHARS: Final = 3
+# The unit of a number that has none, behind an amount: "6 foot 2".
+_SMALLER: Final = {
+    **{"foot": "inch", "pound": "ounce", "stone": "pound", "hour": "minute", "minute": "second"},
+    **{"metre": "centimetre", "kilometre": "metre"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,12 @@ class ConvertedAmount:
     result: str
     to_unit: str
     is_exact: bool
+    value: Fraction
+
+    def describe(self) -> str:
+        """Return both amounts with their units: "5 feet 11 inches = 180.34 centimetres"."""
+        sign = "=" if self.is_exact else "≈"
+        return f"{self.amount} {self.from_unit} {sign} {self.result} {self.to_unit}"
 
 
 def _list_units() -> dict[str, list[Unit]]:
@@ -103,36 +114,91 @@ UNITS: Final = _list_units()
 """The units of each name, in the singular."""
 
 
-def convert(amount: Fraction, from_unit: str, to_unit: str) -> ConvertedAmount:
-    """Convert an amount.
+def convert(
+    amounts: Sequence[tuple[Fraction, str]], to_unit: str, *, rest_unit: str | None = None
+) -> ConvertedAmount:
+    """Convert an amount, or the sum of several such as 5 feet and 11 inches.
+
+    With `rest_unit`, the result is a whole number of `to_unit`, and the rest in that unit.
 
     Raises:
         InvalidArgumentError: a unit is unknown, or the units measure different things.
     """
-    pairs = [
-        (source, target)
-        for source in _find_units("from_unit", from_unit)
-        for target in _find_units("to_unit", to_unit)
-        if source.kind == target.kind
-    ]
-    if not pairs:
-        raise InvalidArgumentError(
-            "to_unit", f"{from_unit[:40]!r} and {to_unit[:40]!r} do not measure the same thing."
-        )
-    source, target = pairs[0]
-    result = (amount - source.zero) * source.size / target.size + target.zero
-    text, is_exact = _render(result)
-    return ConvertedAmount(
-        _render(amount)[0],
-        _inflect(source.name, amount),
-        text,
-        _inflect(target.name, result),
-        is_exact,
+    names = [unit for _, unit in amounts]
+    sources, target = _match_units(names, to_unit)
+    if rest_unit is not None:
+        (rest,), _ = _match_units([rest_unit], to_unit, kind=target.kind)
+    total = sum(
+        (
+            (amount - unit.zero) * unit.size
+            for (amount, _), unit in zip(amounts, sources, strict=True)
+        ),
+        Fraction(0),
     )
+    result = total / target.size + target.zero
+    last = amounts[-1][0]
+    text, is_exact = _render(result)
+    to_name = _inflect(target.name, result)
+    if rest_unit is not None:
+        whole = Fraction(int(result))
+        left = (result - whole) * target.size / rest.size
+        rest_text, is_exact = _render(left)
+        text = f"{_render(whole)[0]} {_inflect(target.name, whole)} {rest_text}"
+        to_name = _inflect(rest.name, left)
+    return ConvertedAmount(
+        write(amounts).removesuffix(f" {_inflect(sources[-1].name, last)}"),
+        _inflect(sources[-1].name, last),
+        text,
+        to_name,
+        is_exact,
+        result,
+    )
+
+
+def write(amounts: Sequence[tuple[Fraction, str]]) -> str:
+    """Return amounts with the names of their units: "5 feet 11 inches".
+
+    Raises:
+        InvalidArgumentError: a unit is unknown.
+    """
+    return " ".join(
+        f"{_render(amount)[0]} {_inflect(_find_units('from_unit', name)[0].name, amount)}"
+        for amount, name in amounts
+    )
+
+
+def find_smaller(name: str) -> str:
+    """Return the unit of a number behind a unit: the inches of "5 feet 11".
+
+    Raises:
+        InvalidArgumentError: the unit is unknown, or no smaller one is usual.
+    """
+    smaller = _SMALLER.get(_find_units("from_unit", name)[0].name)
+    if smaller is None:
+        raise InvalidArgumentError("more_unit", f"Name the unit behind {name[:40]!r}.")
+    return smaller
+
+
+def _match_units(
+    names: Sequence[str], to_unit: str, *, kind: str | None = None
+) -> tuple[list[Unit], Unit]:
+    """Return the units of names and of a target that all measure the same thing.
+
+    Raises:
+        InvalidArgumentError: a unit is unknown, or they measure different things.
+    """
+    found = [_find_units("from_unit", name) for name in names]
+    for target in _find_units("to_unit", to_unit):
+        same = [[unit for unit in group if unit.kind == target.kind] for group in found]
+        if all(same) and kind in {None, target.kind}:
+            return [group[0] for group in same], target
+    other = " and ".join(repr(name[:40]) for name in (*names, to_unit))
+    raise InvalidArgumentError("to_unit", f"{other} do not measure the same thing.")
 
 
 def _find_units(field: str, name: str) -> list[Unit]:
     plain = " ".join(name.lower().replace("degrees", "").replace("degree ", "").split()) or "degree"
+    plain = plain.removeprefix("°").strip()
     for spelling in (plain, plain.removesuffix("s"), plain.replace("s per", " per")):
         if spelling in UNITS:
             return UNITS[spelling]
@@ -157,7 +223,10 @@ def _inflect(name: str, amount: Fraction) -> str:
         return name
     head, _, rest = name.partition(" per " if " per " in name else " C" if " C" in name else " F")
     joint = name[len(head) : len(name) - len(rest)]
-    plurals = {"foot": "feet", "inch": "inches", "century": "centuries"}
+    plurals = {
+        **{"foot": "feet", "inch": "inches", "century": "centuries"},
+        **{"dozen": "dozen", "gross": "gross", "score": "score"},
+    }
     first, _, last = head.rpartition(" ")
     plural = plurals.get(last, f"{last}s")
     return f"{first} {plural}".strip() + joint + rest

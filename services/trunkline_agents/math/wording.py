@@ -72,7 +72,7 @@ _MIXED = re.compile(
 _MIXED_FIRST = re.compile(r"^(\s*\d{1,9})\s{1,3}and\s{1,3}(?=\d{1,9}/\d)", re.IGNORECASE)
 # An x between numbers. In 0x10 it is no sign.
 _CROSS = re.compile(r"(?<=\d)(?<!\b0)\s{0,2}x\s{0,2}(?=\d)", re.IGNORECASE)
-_ARTICLE = re.compile(r"\bthe\b", re.IGNORECASE)
+_ARTICLE = re.compile(r"\bthe\b(?:\s{1,4}same\b)?", re.IGNORECASE)
 # Thousands, as in 2.5k: where words or a percentage show that k is no variable.
 _THOUSANDS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)k\b", re.IGNORECASE)
 _SPOKEN = re.compile(

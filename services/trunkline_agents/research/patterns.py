@@ -77,7 +77,38 @@ WEB: list[MatchRuleJson] = [
     },
 ]
 
+# "anything", "a rule": what is looked for, without a word of the subject.
+_ANYTHING = (
+    r"(?:anything|something|any\s(?:information|info|rules?|policy|details)|information|info"
+    r"|details"
+    r"|(?:an?|the)\s(?:rule|policy|section|chapter|part|paragraph|word))"
+)
+_IN_SHELF = rf"\s(?:in|from|inside|within)\s{_SOME}{_SHELF}"
+_STANDS = r"(?:\s(?:written|said|stated|mentioned))?"
 DOCUMENTS: list[MatchRuleJson] = [
+    *(
+        {
+            # "is there anything in the documents on travel expenses"
+            "pattern": rf"{_PLEASE}(?:is\sthere|are\sthere|do\s(?:we|you)\shave|have\swe\sgot|"
+            rf"{_SEEK})"
+            rf"\s{_ANYTHING}{_STANDS}{place}{_END}",
+            "arguments": {"query": "{query}"},
+        }
+        for place in (rf"{_IN_SHELF}{_ABOUT}{_QUERY}", rf"{_ABOUT}{_QUERY}{_IN_SHELF}")
+    ),
+    {
+        # "does the handbook say anything about pets", "do the documents mention overtime"
+        "pattern": rf"{_PLEASE}(?:do|does|did)\s{_SOME}{_SHELF}\s(?:(?:also|even)\s)?"
+        rf"(?:(?:say|have|contain|include|tell(?:\s(?:me|us))?|state)\s{_ANYTHING}{_ABOUT}"
+        rf"|(?:mention|cover|talk\sabout|address|describe|explain|discuss|regulate|contain)\s+)"
+        rf"{_QUERY}{_END}",
+        "arguments": {"query": "{query}"},
+    },
+    {
+        "pattern": rf"{_PLEASE}where\sin\s{_SOME}{_SHELF}\s(?:is|are|does\sit\ssay|do\sthey\ssay)\s"
+        rf"{_QUERY}{_END}",
+        "arguments": {"query": "{query}"},
+    },
     {
         "pattern": rf"{_PLEASE}{_SEEK}\s+{_SOME}{_SHELF}{_ABOUT}{_QUERY}{_END}",
         "arguments": {"query": "{query}"},

@@ -99,3 +99,21 @@ def test_a_topic_stands_behind_the_announcement_of_a_question() -> None:
     assert find_topic("I have a question") == ""
     assert find_topic("what is the question about parking") == ""
     assert strip_courtesy("I have a question about 5 km in miles") == "5 km in miles"
+
+
+@pytest.mark.parametrize(
+    ("text", "request_"),
+    [
+        ("say what half of 90 is", "what is half of 90"),
+        ("show me how much 5 usd is in eur", "how much is 5 usd in eur"),
+        ("say thanks for nothing", "say thanks for nothing"),
+        ("take care of the dog", "take care of the dog"),
+    ],
+)
+def test_a_verb_of_telling_is_polite_only_before_a_question(text: str, request_: str) -> None:
+    assert strip_courtesy(text) == request_
+
+
+@pytest.mark.parametrize("text", ["Thank you, that's all!", "that's it for now, bye", "never mind"])
+def test_the_end_of_a_conversation_asks_nothing(text: str) -> None:
+    assert asks_for_introduction(text)

@@ -342,6 +342,9 @@ def test_the_best_of_two_descriptions_is_clearly_ahead() -> None:
         ("how high is our budget in dollars?", "library"),
         ("what is the euro in dollars", "currency"),
         ("what are the 20 euros in dollars", "currency"),
+        ("who approves a claim of 900 euros", "library"),
+        ("can I spend 150 euros on a hotel", "library"),
+        ("can I have 20 euros in dollars", "currency"),
     ],
 )
 def test_a_unit_alone_leaves_a_question_to_the_agent_of_open_questions(

@@ -28,6 +28,7 @@ from trunkline.phrasing import (
     Vocabulary,
     ask_for_action,
     resolve_amounts,
+    split_ellipsis,
     split_pair,
     strip_courtesy,
     write_digits,
@@ -193,7 +194,8 @@ def _match_pieces(
     budget: "_Budget",
 ) -> list[ToolMatch]:
     """Return the calls for the parts of a question, if there are several and all match."""
-    pieces = split_pair(text) or _share_opening(_CONJUNCTION.split(text))
+    pieces = [write_digits(piece) for piece in split_pair(text)]
+    pieces = pieces or list(split_ellipsis(text)) or _share_opening(_CONJUNCTION.split(text))
     if not 1 < len(pieces) <= _PIECES_LIMIT:
         return []
     candidates = [_find_best(piece, declarations, answers, budget) for piece in pieces]

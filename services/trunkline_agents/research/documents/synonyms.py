@@ -7,7 +7,7 @@ _GROUPS: Final = (
     "holiday vacation leave",
     "salary pay wage payroll",
     "pay spend cost price fee charge rate amount",
-    "refund reimburse compensate",
+    "refund reimburse compensate expense receipt claim",
     "most maximum limit",
     "least minimum",
     "sick ill illness sickness unwell",

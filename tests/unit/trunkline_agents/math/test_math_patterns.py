@@ -12,12 +12,14 @@ from trunkline_agents.math import date_patterns, unit_patterns
 from trunkline_agents.math import patterns as math
 
 TOOLS = {
+    "compare_units": unit_patterns.COMPARE_UNITS,
     "check": math.CHECK,
     "convert_units": unit_patterns.CONVERT_UNITS,
     "count_days": date_patterns.COUNT_DAYS,
     "move_date": date_patterns.MOVE_DATE,
     "check_date": date_patterns.CHECK_DATE,
     "find_weekday": date_patterns.FIND_WEEKDAY,
+    "work_out": math.WORK_OUT,
     "factor": math.FACTOR,
     "expand": math.EXPAND,
     "solve": math.SOLVE,

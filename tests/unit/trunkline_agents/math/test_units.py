@@ -24,10 +24,27 @@ from trunkline_agents.math.units import convert
     ],
 )
 def test_an_amount_is_converted(amount: str, source: str, target: str, expected: str) -> None:
-    conversion = convert(Fraction(amount), source, target)
-    sign = "=" if conversion.is_exact else "≈"
-    text = f"{conversion.amount} {conversion.from_unit} {sign}"
-    assert f"{text} {conversion.result} {conversion.to_unit}" == expected
+    assert convert([(Fraction(amount), source)], target).describe() == expected
+
+
+def test_an_amount_in_two_units_is_converted_as_one() -> None:
+    height = [(Fraction(5), "feet"), (Fraction(11), "inches")]
+
+    assert convert(height, "cm").describe() == "5 feet 11 inches = 180.34 centimetres"
+
+
+@pytest.mark.parametrize(
+    ("amount", "source", "target", "rest", "expected"),
+    [
+        ("135", "minutes", "hours", "minutes", "135 minutes = 2 hours 15 minutes"),
+        ("180", "cm", "feet", "inches", "180 centimetres ≈ 5 feet 10.8661 inches"),
+        ("60", "minutes", "hours", "minutes", "60 minutes = 1 hour 0 minutes"),
+    ],
+)
+def test_an_amount_is_written_in_two_units(
+    amount: str, source: str, target: str, rest: str, expected: str
+) -> None:
+    assert convert([(Fraction(amount), source)], target, rest_unit=rest).describe() == expected
 
 
 @pytest.mark.parametrize(
@@ -40,4 +57,4 @@ def test_an_amount_is_converted(amount: str, source: str, target: str, expected:
 )
 def test_what_cannot_be_converted_is_refused(source: str, target: str, problem: str) -> None:
     with pytest.raises(InvalidArgumentError, match=problem):
-        convert(Fraction(1), source, target)
+        convert([(Fraction(1), source)], target)

@@ -1,0 +1,88 @@
+"""Completes a question that leaves out what the question before it says.
+
+"what is 20% of 150, and of 200" asks "what is 20% of 150" and "what is 20% of 200". The last part
+has a number and a word that says which number of the first part it replaces.
+"""
+
+import re
+from collections.abc import Sequence
+
+TEXT_LIMIT_CHARS = 400
+"""Longer texts are texts with numbers, and no questions."""
+_NUMBER = r"[$€£¥]?-?\d(?:[\d,]*\d)?(?:\.\d+)?(?:/\d+)?"
+_SHARE = rf"(?:{_NUMBER}\s?(?:%|per\s?cent\b))"
+_WORDS = r"(?:\s(?!and\b)[a-z]+){0,2}"
+_PREPOSITION = r"(?:of|from|by|to|into|in|on|at|for|with)"
+_VERB = r"(?:is|are|was|were|does|do|can|will)"
+_END = r"(?:\s(?:too|also|as\swell|then|instead))?\W*"
+# The last part of a text: behind "and" or a mark. In "5, 6 and of 7", the 7 is listed.
+_LAST = re.compile(
+    r"(?P<first>[^\n]*?\d[^\n]*?)"
+    r"(?:(?P<mark>\s?[,;.?])\s{0,2}(?:and\s|also\s|or\s)?(?:also\s)?|\sand\s(?:also\s)?)"
+    rf"(?:(?P<about>(?:what|how)\sabout\s(?:{_PREPOSITION}\s)?)|(?P<cue>{_PREPOSITION}|{_VERB})\s)?"
+    rf"(?P<value>(?P<number>{_SHARE}|{_NUMBER})(?P<words>{_WORDS})){_END}",
+    re.IGNORECASE,
+)
+_ANY_NUMBER = re.compile(rf"(?<![\w./,]){_SHARE}|(?<![\w./,]){_NUMBER}(?![\w./])")
+# The number is the first of several: "sum of 5 and 6".
+_LISTED = re.compile(rf"\s?(?:,|and)\s?{_NUMBER}", re.IGNORECASE)
+_YES_OR_NO = re.compile(rf"{_VERB}\s", re.IGNORECASE)
+
+
+def split_ellipsis(text: str) -> Sequence[str]:
+    """Return the question and the completed one that is behind it; [] if there is none."""
+    if len(text) > TEXT_LIMIT_CHARS:
+        return []
+    last = _LAST.fullmatch(text)
+    if last is None:
+        return []
+    question = last["first"].rstrip(" ,;.?")
+    if not last["cue"]:
+        # A share alone replaces another one: "what is 15% of 80? And 20%?"
+        is_clear = last["about"] or (last["mark"] and re.fullmatch(_SHARE, last["value"]))
+        place = _find_number(question, last["number"]) if is_clear else None
+    elif re.fullmatch(_VERB, last["cue"], re.IGNORECASE):
+        place = _find_behind_verb(question, last["cue"])
+    else:
+        place = _find_behind(question, last["cue"])
+    if place is None:
+        return []
+    start, end = place
+    tail = question[end:]
+    if last["words"]:
+        # The unit of the new number replaces that of the old one.
+        tail = re.sub(rf"^{_WORDS}(?=$|\W)", "", tail, count=1, flags=re.IGNORECASE)
+    return [question, f"{question[:start]}{last['value']}{tail}"]
+
+
+def _find_behind(question: str, word: str) -> tuple[int, int] | None:
+    """Return the place of the last number behind a preposition."""
+    pattern = rf"\b{word}\s({_SHARE}|{_NUMBER})(?![\w./])"
+    found = list(re.finditer(pattern, question, re.IGNORECASE))
+    if found and _LISTED.match(question, found[-1].end()):
+        return None
+    return found[-1].span(1) if found else None
+
+
+def _find_behind_verb(question: str, verb: str) -> tuple[int, int] | None:
+    """Return the place of the number that a question begins with, behind the same verb."""
+    found = re.match(
+        rf"{verb}\s(?:the\s(?:number|year)\s)?({_SHARE}|{_NUMBER})\s", question, re.IGNORECASE
+    )
+    return found.span(1) if found else None
+
+
+def _find_number(question: str, number: str) -> tuple[int, int] | None:
+    """Return the place of the number that another one of its kind replaces.
+
+    That of a yes-or-no question is its subject, and that of another question is its last one.
+    """
+    is_share = re.fullmatch(_SHARE, number, re.IGNORECASE) is not None
+    places = [
+        found.span()
+        for found in _ANY_NUMBER.finditer(question)
+        if is_share == bool(re.fullmatch(_SHARE, found[0], re.IGNORECASE))
+    ]
+    if not places:
+        return None
+    return places[0] if _YES_OR_NO.match(question) else places[-1]
