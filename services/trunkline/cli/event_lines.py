@@ -128,11 +128,12 @@ def _approval_answered(event: event_pb2.ApprovalAnswered) -> str:
 
 
 def _child_started(event: event_pb2.ChildStarted) -> str:
-    return f"{event.agent} {event.task_id}"
+    # The id comes first: a narrow terminal cuts the end of the line.
+    return f"{event.task_id} {event.agent}"
 
 
 def _child_finished(event: event_pb2.ChildFinished) -> str:
-    return f"{event.agent} {state_name(event.state)} {event.task_id}"
+    return f"{event.task_id} {event.agent} {state_name(event.state)}"
 
 
 def _route(event: event_pb2.RouteDecided) -> str:

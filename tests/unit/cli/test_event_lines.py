@@ -73,8 +73,8 @@ def test_calls_say_what_was_called_and_how_it_ended() -> None:
         'tool called     shop/order {"n": 1}',
         "tool returned   shop/order: ordered",
         "tool failed     shop/order",
-        "agent called    math t-2",
-        "agent ended     math completed t-2",
+        "agent called    t-2 math",
+        "agent ended     t-2 math completed",
         "routed          to math, 88%: tag 'sum'",
         "routed          to no agent",
     ]
