@@ -125,7 +125,7 @@ async def test_an_approval_is_edited_and_what_happened_is_shown(
         await expect(page.locator(".answer").last).to_contain_text("Ordered 2 apples.")
         await expect(page.locator(".bubble").last).to_contain_text("Approved with changes")
         activity = page.get_by_role("list", name="What happened")
-        await expect(activity).to_contain_text("apples/order returned")
+        await expect(activity).to_contain_text("Tool returned apples/order")
         assert open_page.orders.orders[-1] == {"n": 2, "item": "apples"}
 
 

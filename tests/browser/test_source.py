@@ -4,9 +4,11 @@ import hashlib
 import json
 import re
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from harness.browser import PARTNERS, ROOT
+from trunkline.cli.times import render_age, render_duration, render_percent
 
 STATIC = ROOT / "bridge/trunkline_bridge/page/static"
 VENDOR = STATIC / "assets/vendor"
@@ -27,6 +29,33 @@ def test_types_are_right() -> None:
         check=False,
     )
     assert (check.returncode, check.stdout) == (0, "")
+
+
+def test_times_and_shares_are_written_as_in_the_terminal() -> None:
+    seconds = [0, 0.0004, 0.0123, 0.3, 0.9994, 1, 3.764, 59.94, 59.97, 61, 125, 3599, 3601, 90_061]
+    ratios = [0, 0.004, 0.0994, 0.0996, 0.883, 1]
+    now = datetime.now(UTC)
+    expected = [
+        [render_age(now - timedelta(seconds=each), now) for each in seconds],
+        [render_duration(each) for each in seconds],
+        [render_percent(each) for each in ratios],
+    ]
+    source = (STATIC / "assets/format.js").read_text(encoding="utf-8")
+    code = f"""
+        const {{ age, duration, percent }} = await import({json.dumps("data:text/javascript,")}
+          + encodeURIComponent({json.dumps(source)}));
+        const seconds = {json.dumps(seconds)};
+        console.log(JSON.stringify([seconds.map((each) => age(0, each * 1000)),
+          seconds.map((each) => duration(each * 1000)), {json.dumps(ratios)}.map(percent)]));
+    """
+    written = subprocess.run(
+        [ROOT / ".venv-partners/bin/node", "--input-type=module", "-"],
+        input=code,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(written.stdout) == expected
 
 
 def test_libraries_are_those_of_the_manifest() -> None:

@@ -77,7 +77,7 @@ async def test_journal_metadata_and_command_line_have_the_choice_and_its_reason(
     as_json = json.loads(await _command(bridged, "task", sent["id"], "--json"))
     lines = output.splitlines()
     assert "plan      1. math: what is 15% of 240" in lines
-    assert "route     math, confidence 0.88: skill 'Arithmetic': # of #, %" in lines
+    assert "route     math, confidence 88%: skill 'Arithmetic': # of #, %" in lines
     assert [route["agent"] for route in as_json["routes"]] == ["math", "argocd"]
     assert as_json["routes"][0]["scores"][0]["score"] == 3.5
 

@@ -5,9 +5,10 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
+from trunkline.cli.event_lines import EventDescriber
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
-from trunkline.cli.task_events import describe_event, fit_terminal, print_json_events
+from trunkline.cli.task_events import fit_terminal, print_json_events
 from trunkline.cli.terminal import BOLD, paint, print_stderr, write
 from trunkline.client import Directory, run_in_background
 from trunkline.client.mesh_tasks import MeshTaskWatch, list_mesh_tasks, watch_mesh_tasks
@@ -72,6 +73,7 @@ class EventLines:
 
     def __init__(self) -> None:
         self._task_id = ""
+        self._describer = EventDescriber()
 
     def show(self, task: snapshot_pb2.TaskSummary, batch: event_pb2.EventBatch) -> None:
         """Print the events of a batch."""
@@ -83,7 +85,7 @@ class EventLines:
             lines.append(f"{paint(f'{task.task_id}  {task.agent}', BOLD, sys.stdout)}\n")
         time = batch.header.time.ToDatetime().strftime("%H:%M:%S")
         for event in batch.events:
-            line = f"{time}  {source}{describe_event(event)}"
+            line = f"{time}  {source}{self._describer.describe(event, task.task_id)}"
             lines.append(f"{fit_terminal(line, event)}\n")
         write("".join(lines))
 

@@ -10,6 +10,7 @@ from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.streamed_answer import StreamedAnswer
 from trunkline.cli.terminal import BOLD, paint, print_json
+from trunkline.cli.times import render_percent
 from trunkline.cli.trace import fetch_trace, render_trace
 from trunkline.client.trace_tree import TraceTree
 
@@ -55,5 +56,6 @@ async def _ask(client: AgentClient, question: str, *, as_json: bool) -> TurnRepo
     report = await build_report(client, answer, agent=None)
     if not as_json:
         show_end(answer)
-        print(f"  [{report.agent}, confidence {report.confidence or 0:.2f}, {took_ms:.0f} ms]")
+        confidence = render_percent(report.confidence or 0)
+        print(f"  [{report.agent}, confidence {confidence}, {took_ms:.0f} ms]")
     return report

@@ -24,13 +24,19 @@ from trunkline.tasks.messages import Payload, Priority
 from trunkline.v1 import envelope_pb2, messaging_service_pb2
 
 _PREFIX: Final = "DELIVERY_STATE_"
-_STATES: Final[Mapping[str, envelope_pb2.DeliveryState.ValueType]] = {
+STATES: Final[Mapping[str, envelope_pb2.DeliveryState.ValueType]] = {
     name.removeprefix(_PREFIX).lower(): value
     for name, value in envelope_pb2.DeliveryState.items()
     if value != envelope_pb2.DELIVERY_STATE_UNSPECIFIED
 }
 _PRIORITIES: Final = ("low", "normal", "high")
 _PAGE_SIZE: Final = 1000
+# A message without deliveries: users read it in its room.
+STORED: Final = "stored"
+
+# The page has the same words.
+MESSAGE_TITLES: Final = ("MESSAGE", "FROM", "TO", "STATE", "SENT", "TYPE")
+DEAD_LETTER_TITLES: Final = ("MESSAGE", "RECIPIENT", "ATTEMPTS", "SINCE", "REASON")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +69,10 @@ class MessageQuery:
             recipient=self.recipient,
         )
         if self.state:
-            if self.state not in _STATES:
-                problem = f"no such state; there are: {', '.join(_STATES)}"
+            if self.state not in STATES:
+                problem = f"no such state; there are: {', '.join(STATES)}"
                 raise InvalidArgumentError("--state", problem)
-            query.states.append(_STATES[self.state])
+            query.states.append(STATES[self.state])
         if self.since:
             query.start_time.FromDatetime(parse_since(self.since))
         if self.until:
@@ -142,8 +148,7 @@ def print_messages(found: Iterable[envelope_pb2.StoredEnvelope]) -> None:
         )
         for stored in found
     ]
-    titles = ("MESSAGE", "FROM", "TO", "STATE", "SENT", "TYPE")
-    print_table(titles, rows, optional=("TYPE", "SENT"), empty="no messages")
+    print_table(MESSAGE_TITLES, rows, optional=("TYPE", "SENT"), empty="no messages")
 
 
 async def list_dead_letters(
@@ -183,7 +188,7 @@ async def list_dead_letters(
         )
         for stored, delivery in dead
     ]
-    print_table(("MESSAGE", "TO", "TRIES", "SINCE", "PROBLEM"), rows, empty="no dead letters")
+    print_table(DEAD_LETTER_TITLES, rows, empty="no dead letters")
     return ExitCode.OK
 
 
@@ -374,8 +379,8 @@ def _state_cell(stored: envelope_pb2.StoredEnvelope) -> str:
     names = [_state_name(delivery.state) for delivery in stored.deliveries]
     counts = {name: names.count(name) for name in names}
     if len(counts) < 2:
-        return next(iter(counts), "")
-    return ", ".join(f"{name}: {count}" for name, count in counts.items())
+        return next(iter(counts), STORED)
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def _last_problem(delivery: envelope_pb2.Delivery) -> str:

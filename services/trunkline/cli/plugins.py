@@ -5,7 +5,7 @@ when a command needs them, because that takes a tenth of a second.
 """
 
 import logging
-from typing import Any
+from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -13,6 +13,8 @@ from typer.main import get_command
 
 COMMAND_GROUP = "trunkline.commands"
 """The entry-point group of commands. Each entry point refers to a `typer.Typer`."""
+
+_COMPLETION_PARAMS: Final = ("install_completion", "show_completion")
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,8 @@ class PluginGroup(TyperGroup):
             logger.error("command.ignored", extra={"command": cmd_name, "problem": problem})
             return None
         command.name = cmd_name
+        # Only the built-in command completes words, for all commands.
+        command.params = [each for each in command.params if each.name not in _COMPLETION_PARAMS]
         return command
 
 

@@ -4,14 +4,14 @@ import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
-from google.protobuf import json_format, struct_pb2
+from google.protobuf import json_format
 
+from trunkline.cli.event_lines import EventDescriber
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.table_layout import cut_text
-from trunkline.cli.task_view import excerpt, excerpt_parts
 from trunkline.cli.terminal import paint_state, print_json, write
 from trunkline.client import TaskStream
 from trunkline.errors import CursorExpiredError, InvalidArgumentError
@@ -19,7 +19,6 @@ from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import event_count
 from trunkline.printable import remove_controls
 from trunkline.task_states import INTERRUPTED, TaskOutcome, find_outcome, state_name
-from trunkline.tasks.approvals import render_decision
 from trunkline.v1 import event_pb2, task_pb2
 
 _EXIT_CODES: Final[Mapping[int, ExitCode]] = {
@@ -131,6 +130,7 @@ class _EventPrinter:
     def __init__(self) -> None:
         self._start_ns: int | None = None
         self._agent = ""
+        self._describer = EventDescriber()
 
     def show(self, batch: event_pb2.EventBatch) -> None:
         header = batch.header
@@ -143,7 +143,8 @@ class _EventPrinter:
                 self._agent = event.created.agent
             agent = header.origin.agent or self._agent
             offset = f"+{(now_ns - self._start_ns) / 1e9:.3f}s"
-            line = f"{sequence:>4} {offset:>8}  {agent:<10}  {describe_event(event)}"
+            described = self._describer.describe(event, header.origin.task_id or header.task_id)
+            line = f"{sequence:>4} {offset:>8}  {agent:<10}  {described}"
             lines.append(f"{fit_terminal(line, event)}\n")
             sequence += event_count(event)
         write("".join(lines))
@@ -154,8 +155,7 @@ def fit_terminal(line: str, event: event_pb2.Event) -> str:
 
     A terminal that would show only its beginning shows all of it, on several lines.
     """
-    # The ids of approvals, which users copy, reach beyond 80 columns.
-    if not sys.stdout.isatty() or event.HasField("approval_requested"):
+    if not sys.stdout.isatty():
         return line
     columns = shutil.get_terminal_size().columns
     if columns >= _LEAST_COLUMNS:
@@ -164,114 +164,6 @@ def fit_terminal(line: str, event: event_pb2.Event) -> str:
         state = state_name(event.status.status.state)
         line = line.replace(f" {state}", f" {paint_state(state, sys.stdout)}", 1)
     return line
-
-
-def describe_event(event: event_pb2.Event) -> str:
-    """Return an event on one line: its kind and its content."""
-    kind = event.WhichOneof("event") or "unknown"
-    describe = _DESCRIBERS.get(kind)
-    label = kind.replace("_", " ")
-    return f"{label:<14}  {describe(getattr(event, kind)) if describe else ''}".rstrip()
-
-
-def _created(event: event_pb2.TaskCreated) -> str:
-    caller = f" by {event.caller}" if event.caller else ""
-    return f"for {event.agent}{caller}: {excerpt_parts(event.message.parts)}"
-
-
-def _status(event: event_pb2.StatusChanged) -> str:
-    text = excerpt_parts(event.status.message.parts)
-    state = state_name(event.status.state)
-    if find_outcome(event.status.state, event.metadata) is TaskOutcome.PARTIAL:
-        state += " (partial)"
-    return f"{state}: {text}" if text else state
-
-
-def _delta(event: event_pb2.ArtifactDelta) -> str:
-    name = event.start.name or event.artifact_id
-    text = "".join(event.texts) or (excerpt_parts([event.part]) if event.HasField("part") else "")
-    end = " (last)" if event.last else ""
-    return f"{name}{end}: {excerpt(text)}" if text else f"{name}{end}"
-
-
-def _rewound(event: event_pb2.ArtifactRewound) -> str:
-    return f"{event.remains.artifact_id}: {excerpt_parts(event.remains.parts)}"
-
-
-def _plan(event: event_pb2.PlanChanged) -> str:
-    steps = "; ".join(f"{step.agent or 'no agent'}: {step.text}" for step in event.steps)
-    return excerpt(steps or "".join(event.texts))
-
-
-def _tool_started(event: event_pb2.ToolStarted) -> str:
-    return f"{event.tool} {_arguments(event.arguments)}"
-
-
-def _tool_task_started(event: event_pb2.ToolTaskStarted) -> str:
-    return event.call_id
-
-
-def _tool_finished(event: event_pb2.ToolFinished) -> str:
-    return f"{event.tool} {'failed' if event.is_error else 'done'}: {excerpt(event.summary)}"
-
-
-def _approval_requested(event: event_pb2.ApprovalRequested) -> str:
-    return f"{event.approval_id} {event.tool} {_arguments(event.arguments)}"
-
-
-def _approval_answered(event: event_pb2.ApprovalAnswered) -> str:
-    reason = f": {excerpt(event.reason)}" if event.reason else ""
-    return f"{event.approval_id} {render_decision(event.decision)}{reason}"
-
-
-def _child_started(event: event_pb2.ChildStarted) -> str:
-    return f"{event.task_id} {event.agent}"
-
-
-def _child_finished(event: event_pb2.ChildFinished) -> str:
-    return f"{event.task_id} {event.agent} {state_name(event.state)}"
-
-
-def _route(event: event_pb2.RouteDecided) -> str:
-    reasons = "; ".join(event.reasons)
-    return excerpt(f"{event.agent or 'no agent'}, confidence {event.confidence:.2f}: {reasons}")
-
-
-def _turn_started(event: event_pb2.TurnStarted) -> str:
-    return f"{event.turn}: {excerpt_parts(event.message.parts)}"
-
-
-def _step_started(event: event_pb2.StepStarted) -> str:
-    return f"{event.plan_id} {event.step_id}"
-
-
-def _step_finished(event: event_pb2.StepFinished) -> str:
-    way = "failed" if event.is_error else event.label
-    return excerpt(f"{event.plan_id} {event.step_id} {way}: {event.summary}".removesuffix(": "))
-
-
-_DESCRIBERS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "created": _created,
-    "status": _status,
-    "delta": _delta,
-    "rewound": _rewound,
-    "plan": _plan,
-    "tool_started": _tool_started,
-    "tool_task_started": _tool_task_started,
-    "tool_finished": _tool_finished,
-    "approval_requested": _approval_requested,
-    "approval_answered": _approval_answered,
-    "child_started": _child_started,
-    "child_finished": _child_finished,
-    "route_decided": _route,
-    "turn_started": _turn_started,
-    "step_started": _step_started,
-    "step_finished": _step_finished,
-}
-
-
-def _arguments(arguments: struct_pb2.Struct) -> str:
-    return excerpt(str(json_format.MessageToJson(arguments, indent=None)))
 
 
 def print_json_events(batch: event_pb2.EventBatch, task_id: str = "") -> None:

@@ -20,7 +20,8 @@ from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 _PAGE_SIZE: Final = 100
 # The tasks whose latest status is remembered, so that none is printed twice.
 _MAX_SEEN: Final = 10_000
-_TITLES: Final = ("TASK", "AGENT", "STATE", "SINCE", "PARENT")
+# The page has the same words.
+TITLES: Final = ("TASK", "AGENT", "STATE", "SINCE", "PARENT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def _print_tasks(tasks: Sequence[snapshot_pb2.TaskSummary], *, empty: str, as_js
         )
         for task in tasks
     ]
-    print_table(_TITLES, rows, optional=("PARENT",), empty=empty)
+    print_table(TITLES, rows, optional=("PARENT",), empty=empty)
 
 
 def _print_change(task: snapshot_pb2.TaskSummary, *, as_json: bool) -> None:

@@ -1,5 +1,6 @@
 """`trunkline task` and `cancel`: shows a task, and cancels it."""
 
+import json
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -9,7 +10,7 @@ from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.model_calls import ModelCalls, count_model_calls
 from trunkline.cli.terminal import paint_state, print_json, print_wrapped
-from trunkline.cli.times import describe_time, render_duration, time_cell
+from trunkline.cli.times import describe_time, render_duration, render_percent, time_cell
 from trunkline.errors import TraceNotFoundError, UnsupportedOperationError
 from trunkline.task_states import (
     INTERRUPTED,
@@ -19,7 +20,8 @@ from trunkline.task_states import (
     is_paused,
     state_name,
 )
-from trunkline.tasks.approvals import render_decision
+from trunkline.tasks.approvals import is_approval_answer, render_decision
+from trunkline.tasks.content import to_json
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 
 # The limit on the characters of a text that is part of a line.
@@ -93,7 +95,7 @@ def describe(
     for approval in snapshot.approvals:
         yield f"approval  {_approval(approval)}"
     for artifact, info in _unrepeated_artifacts(snapshot):
-        yield f"artifact  {_artifact(artifact, writer=info.origin.agent)}"
+        yield f"artifact  {_artifact(artifact, info)}"
 
 
 def _unrepeated_artifacts(
@@ -122,7 +124,8 @@ def _identity(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
     state = paint_state(state_name(status.state), sys.stdout)
     yield f"task      {snapshot.task.id}"
     for message in snapshot.task.history:
-        if message.role == message_pb2.ROLE_USER:
+        # The lines of the approvals say how they were answered.
+        if message.role == message_pb2.ROLE_USER and not _answers_approvals(message):
             yield f"question  {excerpt_parts(message.parts)}"
     outcome = find_outcome(status.state, snapshot.task.metadata)
     partial = " (partial: a part of the answer is missing)"
@@ -156,31 +159,45 @@ def _routes(routes: Iterable[event_pb2.RouteDecided]) -> Iterator[str]:
     for route in routes:
         reasons = "; ".join(route.reasons)
         agent = route.agent or "no agent"
-        yield f"route     {agent}, confidence {route.confidence:.2f}: {reasons or 'no reason'}"
+        confidence = render_percent(route.confidence)
+        yield f"route     {agent}, confidence {confidence}: {reasons or 'no reason'}"
         others = [score for score in route.scores if score.agent != route.agent and score.score]
         if others:
-            scores = ", ".join(f"{score.agent} {score.confidence:.2f}" for score in others)
-            yield f"          also considered: {scores}"
+            scores = (f"{score.agent} {render_percent(score.confidence)}" for score in others)
+            yield f"          also considered: {', '.join(scores)}"
 
 
 def _tool_call(call: snapshot_pb2.ToolCallInfo) -> str:
     if not call.HasField("finished"):
         return f"{call.started.tool} running"
-    outcome = "failed" if call.finished.is_error else "done"
+    outcome = "failed" if call.finished.is_error else "returned"
     return f"{call.started.tool} {outcome}: {excerpt(call.finished.summary)}".rstrip(": ")
 
 
 def _approval(approval: snapshot_pb2.ApprovalInfo) -> str:
     requested, answered = approval.requested, approval.answered
-    state = render_decision(answered.decision) if approval.HasField("answered") else "waits"
+    state = render_decision(answered.decision) if approval.HasField("answered") else "waiting"
     reason = f" ({excerpt(answered.reason)})" if answered.reason else ""
     return f"{requested.approval_id} {requested.tool} {state}{reason}"
 
 
-def _artifact(artifact: artifact_pb2.Artifact, *, writer: str) -> str:
-    """Describe an artifact; `writer` is the agent that was asked for it, "" for the task's own."""
-    name = artifact.name or artifact.artifact_id
-    return f"{name}{f' of {writer}' if writer else ''}: {excerpt_parts(artifact.parts)}"
+def _artifact(artifact: artifact_pb2.Artifact, info: snapshot_pb2.ArtifactInfo) -> str:
+    name = name_artifact(artifact.name, info.kind, artifact.artifact_id)
+    # Only that of another task has an origin.
+    writer = f" of {info.origin.agent}" if info.origin.agent else ""
+    return f"{name}{writer}: {excerpt_parts(artifact.parts)}"
+
+
+def name_artifact(name: str, kind: event_pb2.ArtifactKind.ValueType, artifact_id: str) -> str:
+    """Return what to call an artifact, as the page does: its name, else its kind, else its id."""
+    if name or kind == event_pb2.ARTIFACT_KIND_UNSPECIFIED:
+        return name or artifact_id
+    return event_pb2.ArtifactKind.Name(kind).removeprefix("ARTIFACT_KIND_").lower()
+
+
+def _answers_approvals(message: message_pb2.Message) -> bool:
+    """Return whether a message is nothing but answers to approvals."""
+    return bool(message.parts) and all(map(is_approval_answer, message.parts))
 
 
 def excerpt_parts(parts: Iterable[part_pb2.Part]) -> str:
@@ -195,7 +212,7 @@ def excerpt_parts(parts: Iterable[part_pb2.Part]) -> str:
             case "url":
                 text += f" [file {part.filename or 'unnamed'} at {part.url}] "
             case _:
-                text += " [data] "
+                text += f" {json.dumps(to_json(part.data), ensure_ascii=False)} "
     return excerpt(text)
 
 

@@ -12,44 +12,49 @@ from trunkline.errors import InvalidArgumentError
 
 _AGE: Final = re.compile(r"([0-9]{1,9})([smhd])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-# Seconds in a unit, and the unit's name. An age below two of a unit is in the next smaller one.
-_AGE_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+# Seconds in a unit, and the unit, as `--since` takes it.
+_AGE_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+# An age below this is "now": it is old before it is read.
+_NOW_S: Final = 5
 
 
 def render_age(time: datetime, now: datetime) -> str:
-    """Return how long ago a time was, such as `3 min ago`. A future time is `now`."""
+    """Return how long ago a time was, such as `3m ago`, as the page does; `now` if ahead."""
     seconds = int((now - time).total_seconds())
     for size, unit in _AGE_UNITS:
-        if seconds >= size * (1 if unit == "s" else 2):
-            return f"{seconds // size} {unit} ago"
+        if seconds >= max(size, _NOW_S):
+            return f"{seconds // size}{unit} ago"
     return "now"
 
 
 def render_expiry(time: datetime, now: datetime) -> str:
-    """Return when a time is or was, such as `in 3 min` or `3 min ago`."""
+    """Return when a time is or was, such as `in 3m` or `3m ago`."""
     ahead = render_age(now, time)
     return render_age(time, now) if ahead == "now" else f"in {ahead.removesuffix(' ago')}"
 
 
 def render_duration(seconds: float) -> str:
-    """Return a duration, such as `12 ms`, `3.4 s` or `5 min 20 s`."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s"
-
-
-def render_latency(milliseconds: float) -> str:
-    """Return how long a call took, such as `840 µs`, `12.4 ms` or `3.21 s`, as the page does."""
+    """Return a duration, such as `840 µs`, `12.4 ms`, `3.21 s` or `2m 5s`, as the page does."""
+    milliseconds = seconds * 1000
     if 0 < milliseconds < 0.9995:
         return f"{milliseconds * 1000:.0f} µs"
     if milliseconds < 999.5:
         return f"{_three_digits(milliseconds)} ms"
     if milliseconds < 59_950:
-        return f"{_three_digits(milliseconds / 1000)} s"
+        return f"{_three_digits(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m {rest}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60}m"
+
+
+def render_latency(milliseconds: float) -> str:
+    """Return how long a call took, given in milliseconds, as `render_duration`."""
     return render_duration(milliseconds / 1000)
+
+
+def render_percent(ratio: float) -> str:
+    """Return a ratio from 0 to 1, such as `88%` or `1.2%`, as the page does."""
+    percent = ratio * 100
+    return f"{percent:.0f}%" if not percent or percent >= 9.95 else f"{percent:.1f}%"
 
 
 def render_cost(micros: int) -> str:

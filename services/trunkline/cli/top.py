@@ -12,7 +12,7 @@ from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.table_layout import join_cells, lay_out_record, lay_out_table
 from trunkline.cli.terminal import is_interactive, print_json, print_stderr, print_table
-from trunkline.cli.times import render_latency, time_cell
+from trunkline.cli.times import render_latency, render_percent, time_cell
 from trunkline.cli.top_sources import TopSources
 from trunkline.client import run_in_background
 from trunkline.client.mesh_tasks import watch_mesh_tasks
@@ -35,7 +35,8 @@ _INCOMPLETE: Final = "a host does not answer; its tasks are missing (`trunkline 
 _Cell: TypeAlias = str | int | float | list[str]
 _Rows: TypeAlias = list[dict[str, _Cell]]
 # The tables in their order: the key of their rows in JSON, and the title of each column by its key.
-_TABLES: Final[Mapping[str, Mapping[str, str]]] = {
+# The page has the same words.
+TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "agents": {
         "agent": "AGENT",
         "kind": "KIND",
@@ -168,8 +169,7 @@ def _render_cell(key: str, value: _Cell) -> str:
         case "rate_per_s", float():
             return f"{value:.0f}/s" if value >= 100 else f"{value:.2f}/s"
         case "error_ratio", float():
-            percent = value * 100
-            return f"{percent:.0f}%" if not percent or percent >= 9.95 else f"{percent:.1f}%"
+            return render_percent(value)
         case "p50_ms" | "p95_ms", float():
             return render_latency(value)
         case "since", str():
@@ -180,14 +180,14 @@ def _render_cell(key: str, value: _Cell) -> str:
 
 
 def _table_rows(name: str, state: Mapping[str, _Rows]) -> list[list[str]]:
-    return [[_render_cell(key, row[key]) for key in _TABLES[name]] for row in state[name]]
+    return [[_render_cell(key, row[key]) for key in TABLES[name]] for row in state[name]]
 
 
 def _print(state: Mapping[str, _Rows], *, as_json: bool) -> None:
     if as_json:
         print_json(state)
         return
-    for number, (name, columns) in enumerate(_TABLES.items()):
+    for number, (name, columns) in enumerate(TABLES.items()):
         if number:
             print()
         print_table([*columns.values()], _table_rows(name, state), empty=_EMPTY[name])
@@ -233,7 +233,7 @@ def _render(state: Mapping[str, _Rows], hint: str, width: int, height: int) -> "
     from trunkline.cli.rich_console import Harmless
 
     text = Text(no_wrap=True)
-    for name, columns in _TABLES.items():
+    for name, columns in TABLES.items():
         rows = _table_rows(name, state)
         if rows:
             _append_table(text, [*columns.values()], rows, width)

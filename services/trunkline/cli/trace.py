@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from shutil import get_terminal_size
+from typing import Final
 
 from google.protobuf import json_format, timestamp_pb2
 
@@ -27,6 +28,8 @@ _ARRIVAL_S = 1.0
 _WAIT_TIMEOUT_S = 3.0
 _RETRY_INTERVAL_S = 0.2
 _PAGE_SIZE = 20
+# The page has the same words.
+TITLES: Final = ("TRACE", "STARTED", "DURATION", "SPANS", "ERRORS", "ROOT")
 _TRACE_ID_DIGITS = 32
 
 
@@ -76,8 +79,7 @@ async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
         )
         for trace in listing.traces
     ]
-    titles = ("TRACE", "START", "TOOK", "SPANS", "ERRORS", "ROOT")
-    print_table(titles, table, empty="no traces yet; each request makes one")
+    print_table(TITLES, table, empty="no traces yet; each request makes one")
     return ExitCode.OK
 
 

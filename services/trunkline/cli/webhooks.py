@@ -24,6 +24,9 @@ STATES: Final = {
     if value != webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
 }
 
+# The page has the same words.
+TITLES: Final = ("TASK", "WEBHOOK", "STATE", "SENT", "URL", "LAST ERROR")
+
 
 async def list_webhooks(mesh: str | None, *, state: str, as_json: bool) -> ExitCode:
     """Print the webhooks of all hosts in a state, newest first; all states if it is "".
@@ -46,10 +49,11 @@ async def list_webhooks(mesh: str | None, *, state: str, as_json: bool) -> ExitC
                 _state_name(webhook),
                 webhook.cursor or "-",
                 webhook.config.url,
+                webhook.last_error,
             )
             for webhook in webhooks
         ]
-        print_table(("TASK", "WEBHOOK", "STATE", "SENT", "URL"), rows, empty="no webhooks")
+        print_table(TITLES, rows, empty="no webhooks")
     return code
 
 

@@ -30,7 +30,7 @@ def describe_inventory(
         **{name: f"for {workflow}" for name, workflow in (brought or {}).items()},
         **{name: f"[participant.{name}]" for name in settings.participants},
         **{name: f"[remote.{name}]" for name in settings.remotes},
-        **dict.fromkeys(workflows, "--workflow"),
+        **dict.fromkeys(workflows, "workflow"),
         **dict.fromkeys((spec.name for spec in agents_from_config(config)), file),
         **dict.fromkeys(plugins, "installed"),
         "supervisor": "bundled",

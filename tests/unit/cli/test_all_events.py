@@ -39,12 +39,12 @@ def test_a_terminal_shows_the_task_of_events_on_a_line_of_its_own(
         output = read_until(reader, b"the end\n")
     assert output.splitlines() == [
         f"{TASK_ID}  math",
-        "09:05:07  status          working: Calling math/calculate, which works out a nu…",
-        "09:05:07  status          working: one more",
+        "09:05:07  state           working: Calling math/calculate, which works out a nu…",
+        "09:05:07  state           working: one more",
         f"{OTHER_ID}  echo",
-        "09:05:07  status          working: hello",
+        "09:05:07  state           working: hello",
         f"{TASK_ID}  math",
-        "09:05:07  status          working: the end",
+        "09:05:07  state           working: the end",
     ]
 
 
@@ -53,9 +53,9 @@ def test_a_pipe_gets_the_task_on_the_line_of_each_event(
 ) -> None:
     show_two_tasks()
     assert capsys.readouterr().out.splitlines() == [
-        f"09:05:07  {TASK_ID}  math        status          working: Calling math/calculate, which"
+        f"09:05:07  {TASK_ID}  math        state           working: Calling math/calculate, which"
         " works out a number exactly",
-        f"09:05:07  {TASK_ID}  math        status          working: one more",
-        f"09:05:07  {OTHER_ID}  echo        status          working: hello",
-        f"09:05:07  {TASK_ID}  math        status          working: the end",
+        f"09:05:07  {TASK_ID}  math        state           working: one more",
+        f"09:05:07  {OTHER_ID}  echo        state           working: hello",
+        f"09:05:07  {TASK_ID}  math        state           working: the end",
     ]

@@ -56,6 +56,12 @@ def test_help_names_every_command() -> None:
     assert named >= COMMANDS | {"serve", "join", "webhooks", "keys", "card", "data", "docs"}
 
 
+def test_commands_of_packages_have_no_options_for_completion() -> None:
+    output = run("docs", "--help")
+    assert "search" in output
+    assert "completion" not in output
+
+
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_can_print_json(command: str) -> None:
     assert "--json" in run(command, "--help")

@@ -173,14 +173,14 @@ def test_a_task_is_described_with_all_its_steps() -> None:
         "agent     supervisor, turn 2",
         "context   c-1",
         "created   2026-11-24T12:00:00Z",
-        "ended     2026-11-24T12:00:02.500Z (after 2.5 s)",
+        "ended     2026-11-24T12:00:02.500Z (after 2.50 s)",
         f"trace     {'ab' * 16}",
     ]
     assert lines[8:17] == [
         "parent    t-0 (boss)",
-        "model     plan: 2 calls, 1 failed, 210 + 35 tokens, 1.2 s (gpt-x)",
-        "route     math, confidence 0.50: tag 'sum'; tag 'add'",
-        "route     no agent, confidence 0.00: no reason",
+        "model     plan: 2 calls, 1 failed, 210 + 35 tokens, 1.25 s (gpt-x)",
+        "route     math, confidence 50%: tag 'sum'; tag 'add'",
+        "route     no agent, confidence 0%: no reason",
         "child     t-2 math completed",
         "child     t-3  working",
         "tool      math/calculate failed: too large",
@@ -189,7 +189,7 @@ def test_a_task_is_described_with_all_its_steps() -> None:
     ]
     assert lines[17] == f"artifact  answer of math: {'x' * 159}…"
     assert lines[18] == (
-        "artifact  a-2: [file f.bin, 3 bytes] [file unnamed at https://example.com/] [data]"
+        "artifact  a-2: [file f.bin, 3 bytes] [file unnamed at https://example.com/] 3"
     )
 
 

@@ -129,8 +129,8 @@ def test_ids_of_messages_are_whole(
 
 @pytest.mark.parametrize(
     ("seconds", "age"),
-    [(-5, "now"), (0, "now"), (1, "1 s ago"), (119, "119 s ago"), (180, "3 min ago"),
-     (7199, "119 min ago"), (7200, "2 h ago"), (3 * 86400, "3 d ago")],
+    [(-5, "now"), (0, "now"), (4, "now"), (5, "5s ago"), (119, "1m ago"), (180, "3m ago"),
+     (3599, "59m ago"), (7200, "2h ago"), (3 * 86400, "3d ago")],
 )  # fmt: skip
 def test_ages_have_the_largest_fitting_unit(seconds: int, age: str) -> None:
     assert render_age(NOW - timedelta(seconds=seconds), NOW) == age
@@ -138,15 +138,17 @@ def test_ages_have_the_largest_fitting_unit(seconds: int, age: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(-5, "5 s ago"), (0, "now"), (1, "in 1 s"), (180, "in 3 min"), (30 * 86400, "in 30 d")],
+    [(-5, "5s ago"), (0, "now"), (6, "in 6s"), (180, "in 3m"), (30 * 86400, "in 30d")],
 )
 def test_what_expires_later_is_not_now(seconds: int, text: str) -> None:
     assert render_expiry(NOW + timedelta(seconds=seconds), NOW) == text
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0123, "12 ms"), (3.44, "3.4 s"), (320, "5 min 20 s")]
-)
+    ("seconds", "text"),
+    [(0, "0 ms"), (0.0005, "500 µs"), (0.0123, "12.3 ms"), (3.44, "3.44 s"), (59.97, "1m 0s"),
+     (320, "5m 20s"), (3600 * 3 + 605, "3h 10m")],
+)  # fmt: skip
 def test_durations_have_a_unit(seconds: float, text: str) -> None:
     assert render_duration(seconds) == text
 

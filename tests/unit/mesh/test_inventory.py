@@ -36,7 +36,7 @@ def test_each_agent_server_and_model_is_named_with_its_origin(
     )
     assert rows["agents"] == (
         "supervisor (bundled); math, echo (installed); time (tools.json); hello (my_agent:hello); "
-        "flow (--workflow); helper (for flow)"
+        "flow (workflow); helper (for flow)"
     )
     assert "argocd (no settings for its MCP server argocd)" in rows["not loaded"]
     assert "currency" in rows["not loaded"]

@@ -69,23 +69,20 @@ export function timeNs(time) {
 }
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const dayAndYear = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 
 /**
- * Returns how long ago a time was: `12s ago`, `5m ago`, `3h ago`, then the date.
+ * Returns how long ago a time was: `12s ago`, `5m ago`, `3h ago`, `4d ago`.
  * @param {number} ms
  * @param {number} nowMs
  */
 export function age(ms, nowMs) {
-  const seconds = Math.max(0, Math.round((nowMs - ms) / 1000));
+  const seconds = Math.max(0, Math.floor((nowMs - ms) / 1000));
   if (seconds < 5) return "now";
   if (seconds < 60) return `${seconds}s ago`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)}m ago`;
   if (seconds < 86_400) return `${Math.floor(seconds / 3600)}h ago`;
-  const date = new Date(ms);
-  const thisYear = date.getFullYear() === new Date(nowMs).getFullYear();
-  return (thisYear ? day : dayAndYear).format(date);
+  return `${Math.floor(seconds / 86_400)}d ago`;
 }
 
 /** @param {number} ms */
@@ -110,8 +107,9 @@ export function duration(ms) {
   if (ms < 0.9995) return `${Math.round(ms * 1000)} µs`;
   if (ms < 999.5) return `${trim(ms)} ms`;
   if (ms < 59_950) return `${trim(ms / 1000)} s`;
-  const minutes = Math.floor(ms / 60_000);
-  if (minutes < 60) return `${minutes}m ${Math.floor((ms % 60_000) / 1000)}s`;
+  const seconds = Math.round(ms / 1000);
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes}m ${seconds % 60}s`;
   return `${Math.floor(minutes / 60)}h ${minutes % 60}m`;
 }
 

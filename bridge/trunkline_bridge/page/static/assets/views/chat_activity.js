@@ -3,7 +3,7 @@
 import { Badge } from "../components/basics.js";
 import { Icon } from "../components/icons.js";
 import { JsonView } from "../components/json_view.js";
-import { hasEnded, percent, plural } from "../format.js";
+import { hasEnded, plural } from "../format.js";
 import { href } from "../router.js";
 import { mayCall } from "../store/session.js";
 import { useTask } from "../store/task.js";
@@ -93,7 +93,6 @@ function Line({ line }) {
     <span class="activity-icon ${line.tone}"><${Icon} name=${line.icon} size=${12} /></span>
     <div class="grow">
       <div class="row wrap"><span>${line.title}</span>${line.agent && html`<span class="tag">${line.agent}</span>`}
-        ${kind === "routeDecided" && event.confidence > 0 && html`<span class="muted small">${percent(event.confidence)}</span>`}
         ${(kind === "childStarted" || kind === "childFinished") && html`<a class="small" href=${href(["tasks", event.taskId])}>Task</a>`}</div>
       ${steps.length > 0
         ? html`<ol class="activity-steps">${steps.map((/** @type {any} */ step) => html`<li key=${step.stepId}>${step.text}${step.agent && html` <span class="tag">${step.agent}</span>`}</li>`)}</ol>`

@@ -93,7 +93,7 @@ function ConversationTable({ id, rows, selected }) {
     { key: "from", title: "From", width: "minmax(70px, 1fr)", cell: ({ envelope }) => envelope.sender },
     { key: "to", title: "To", width: "minmax(70px, 1fr)", from: 360, cell: ({ envelope }) => envelope.recipient },
     { key: "content", title: "Content", width: "minmax(100px, 3fr)", from: 640, cell: ({ envelope }) => html`<span class="muted">${payloadText(envelope)}</span>` },
-    { key: "state", title: "Deliveries", width: "110px", from: 420, cell: (stored) => html`<${Deliveries} stored=${stored} />` },
+    { key: "state", title: "State", width: "110px", from: 420, cell: (stored) => html`<${Deliveries} stored=${stored} />` },
     { key: "sent", title: "Sent", width: "70px", from: 560, align: "end", cell: ({ envelope }) => html`<${Time} value=${envelope.createTime} />` },
   ];
   return html`<${Table} label="Messages of the conversation" columns=${columns} rows=${rows} rowKey=${(/** @type {StoredEnvelope} */ row) => row.envelope.envelopeId} selected=${selected} />`;

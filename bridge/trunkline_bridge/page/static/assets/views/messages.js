@@ -22,7 +22,7 @@ const COLUMNS = [
   { key: "from", title: "From", width: "minmax(70px, 1fr)", from: 420, cell: ({ envelope }) => envelope.sender },
   { key: "to", title: "To", width: "minmax(70px, 1fr)", from: 320, cell: ({ envelope }) => envelope.recipient },
   { key: "content", title: "Content", width: "minmax(100px, 3fr)", from: 700, cell: ({ envelope }) => html`<span class="muted" title=${payloadText(envelope).slice(0, 500)}>${payloadText(envelope)}</span>` },
-  { key: "state", title: "Deliveries", width: "110px", cell: (stored) => html`<${Deliveries} stored=${stored} />` },
+  { key: "state", title: "State", width: "110px", cell: (stored) => html`<${Deliveries} stored=${stored} />` },
   { key: "sent", title: "Sent", width: "70px", from: 520, align: "end", cell: ({ envelope }) => html`<${Time} value=${envelope.createTime} />` },
 ];
 
@@ -85,7 +85,7 @@ const DEAD_COLUMNS = [
   { key: "to", title: "Recipient", width: "minmax(80px, 1fr)", cell: (stored) => deadDelivery(stored)?.recipient },
   { key: "reason", title: "Reason", width: "minmax(120px, 3fr)", from: 560, cell: (stored) => html`<span class="muted" title=${deadDelivery(stored)?.attempts?.at(-1)?.problem}>${deadDelivery(stored)?.attempts?.at(-1)?.problem ?? ""}</span>` },
   { key: "attempts", title: "Attempts", width: "70px", align: "end", from: 320, cell: (stored) => deadDelivery(stored)?.attemptCount ?? 0 },
-  { key: "since", title: "Given up", width: "80px", align: "end", from: 480, cell: (stored) => html`<${Time} value=${deadDelivery(stored)?.updateTime} />` },
+  { key: "since", title: "Since", width: "80px", align: "end", from: 480, cell: (stored) => html`<${Time} value=${deadDelivery(stored)?.updateTime} />` },
 ];
 
 /** @param {{query: URLSearchParams}} props */

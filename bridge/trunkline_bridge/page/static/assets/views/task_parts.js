@@ -103,7 +103,7 @@ export function Plans({ plans, routes }) {
     )}
     ${routes.map(
       (route, index) => html`<section key=${index}>
-        <div class="row"><h3 class="grow">${route.text}</h3><span class="tag">${route.agent || "nobody"}</span><span class="muted small">${percent(route.confidence ?? 0)}</span></div>
+        <div class="row"><h3 class="grow">${route.text}</h3><span class="tag">${route.agent || "no agent"}</span><span class="muted small">${percent(route.confidence ?? 0)}</span></div>
         <p class="muted small">${(route.reasons ?? []).join(", ")}</p>
         ${(route.scores ?? []).length > 1 &&
         html`<ul class="scores">${route.scores.map(

@@ -33,7 +33,7 @@ const COLUMNS = [
   { key: "id", title: "Task", width: "110px", from: 760, cell: (row) => html`<span class="id" title=${row.id}>${row.id.slice(-12)}</span>` },
   {
     key: "parent",
-    title: "Caller",
+    title: "Parent",
     width: "110px",
     from: 1400,
     cell: (row) => (row.parentTaskId ? html`<${Id} value=${row.parentTaskId} link=${href(["tasks", row.parentTaskId])} />` : html`<span class="muted">–</span>`),

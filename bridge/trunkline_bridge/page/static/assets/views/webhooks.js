@@ -27,7 +27,7 @@ const STATES = {
 /** @type {import("../components/table.js").Column<Webhook>[]} */
 const COLUMNS = [
   { key: "state", title: "State", width: "96px", cell: (row) => html`<${State} state=${row.state} />` },
-  { key: "url", title: "Receiver", width: "minmax(120px, 2fr)", cell: (row) => html`<a class="row-link" href=${href(["webhooks"], { ...currentFilter(), webhook: row.id })} title=${row.url}>${row.url}</a>` },
+  { key: "url", title: "URL", width: "minmax(120px, 2fr)", cell: (row) => html`<a class="row-link" href=${href(["webhooks"], { ...currentFilter(), webhook: row.id })} title=${row.url}>${row.url}</a>` },
   { key: "error", title: "Last error", width: "minmax(100px, 2fr)", from: 900, cell: (row) => html`<span class="error-text" title=${row.lastError}>${row.lastError}</span>` },
   { key: "agent", title: "Agent", width: "minmax(80px, 130px)", from: 560, cell: (row) => row.agent },
   { key: "task", title: "Task", width: "110px", from: 700, cell: (row) => html`<${Id} value=${row.taskId} link=${href(["tasks", row.taskId])} />` },
@@ -93,7 +93,7 @@ function Details({ webhook, onClose }) {
       ${webhook.lastError && html`<p class="notice error">${webhook.lastError}</p>`}
       <${Facts}
         items=${[
-          ["Receiver", webhook.url],
+          ["URL", webhook.url],
           ["Agent", webhook.agent],
           ["Task", html`<${Id} value=${webhook.taskId} link=${href(["tasks", webhook.taskId])} />`],
           ["Configuration", html`<${Id} value=${webhook.configId} />`],
