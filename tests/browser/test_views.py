@@ -102,6 +102,8 @@ async def test_a_task_appears_live_and_is_shown_as_it_was(browser: Browser, mesh
         await expect(page).to_have_url(re.compile(rf"tasks/{task['id']}\?at=1$"))
         header = page.locator(".page-header")
         await expect(header).to_contain_text("submitted")
+        # It is created by this event: until then, it ran for no time.
+        await expect(page.locator("dl.facts")).to_contain_text("Running for0 ms")
         await page.get_by_role("button", name="Back to now").click()
         await expect(header).to_contain_text("completed")
 
