@@ -146,11 +146,21 @@ async def test_a_running_task_is_canceled(browser: Browser, mesh: PageMesh) -> N
 async def test_people_sign_in_and_wrong_keys_are_refused(browser: Browser, mesh: PageMesh) -> None:
     async with open_tab(browser, mesh.bridged.url) as tab:
         page = tab.page
+        refused: list[str] = []
+
+        def keep(response: Response) -> None:
+            # The browser reports it in its console.
+            if not response.ok:
+                refused.append(response.url)
+
+        page.on("response", keep)
         await page.goto(f"{tab.url}/ui/#/tasks")
         field = page.get_by_label("API key")
         await field.fill("wrong")
+        assert refused == []
         await page.get_by_role("button", name="Sign in").click()
-        await expect(page.get_by_role("alert")).to_be_visible()
+        alert = page.get_by_role("alert")
+        await expect(alert).to_have_text(re.compile("the API key or token is unknown"))
         assert await tab.find_barriers() == []
         await tab.keep_screenshot("sign-in-refused")
         await field.fill("key-of-reader")
