@@ -114,6 +114,14 @@ async def test_dead_letters_say_why_and_are_redriven_and_replayed(
         await dialog.get_by_role("button", name="Replay").click()
         await expect(toasts).to_contain_text("Sent 1 message again.")
         await expect(table.get_by_role("link")).to_have_count(2)
+        await page.get_by_role("button", name="Redrive all").click()
+        question = page.get_by_role("dialog", name="Redrive all dead letters?")
+        assert await tab.find_barriers() == []
+        await question.get_by_role("button", name="Leave them").click()
+        await expect(table.get_by_role("link")).to_have_count(2)
+        await page.get_by_role("button", name="Redrive all").click()
+        await question.get_by_role("button", name="Redrive all").click()
+        await expect(toasts).to_contain_text("Delivers 2 dead letters again.")
 
 
 async def test_readers_see_messages_and_are_told_what_they_may_not_do(
@@ -130,3 +138,23 @@ async def test_readers_see_messages_and_are_told_what_they_may_not_do(
         await expect(page.get_by_text("do not permit sending")).to_be_visible()
         await tab.go("messages?tab=rooms")
         await expect(page.get_by_label("Name of a room to join")).to_have_count(0)
+
+
+async def test_credentials_for_some_agents_read_the_messages_of_each(
+    browser: Browser, mesh: PageMesh
+) -> None:
+    await send(mesh, recipient="teacher", type="quiet", text="for narrow credentials")
+    await send(mesh, recipient="apples", type="quiet", text="for apples alone")
+    async with open_tab(browser, mesh.bridged.url, key="key-of-narrow") as tab:
+        page = tab.page
+        await tab.go("messages")
+        await expect(page.get_by_label("From or to")).to_have_value("teacher")
+        await expect(page.get_by_role("status").get_by_text("Live")).to_be_visible()
+        row = page.get_by_role("row", name="for narrow credentials")
+        await expect(row).to_be_visible()
+        await expect(page.get_by_role("row", name="for apples alone")).to_have_count(0)
+        await row.click()
+        await expect(page.locator(".message-details")).to_contain_text("for narrow credentials")
+        await tab.go("messages?tab=dead")
+        await expect(page.get_by_role("status").get_by_text("Live")).to_be_visible()
+        await expect(page.get_by_role("alert")).to_have_count(0)

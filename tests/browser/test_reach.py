@@ -134,7 +134,7 @@ SNAPSHOTS = {
         - button "With errors"
       - table "Traces":
         - rowgroup:
-          - row "Compare Root Service Duration Spans Errors Tasks Trace Started"
+          - row "Compare Root Service Agent Duration Spans Errors Tasks Trace Started"
         - rowgroup:
           - row:
             - cell:

@@ -188,3 +188,22 @@ async def test_refused_actions_say_why(browser: Browser, mesh: PageMesh) -> None
         other = await mesh.ask("teacher", "not yours", "bob")
         await tab.go(f"tasks/{other['id']}")
         await expect(page.get_by_role("alert")).to_contain_text("no task")
+
+
+async def test_views_say_which_permission_is_missing(browser: Browser, mesh: PageMesh) -> None:
+    async with open_tab(browser, mesh.bridged.url, key="key-of-asker") as tab:
+        main = tab.page.locator("#main")
+        for path, method in (
+            ("tasks", "ListTasks"),
+            ("wire", "ListTasks"),
+            ("approvals", "GetTask"),
+        ):
+            await tab.go(path)
+            await expect(main.locator(".notice")).to_contain_text(f"It needs {method}.")
+            await expect(main.get_by_text("No tasks")).to_have_count(0)
+            await expect(main.get_by_text("Connecting")).to_have_count(0)
+    async with open_tab(browser, mesh.bridged.url, key="key-of-gatekeeper") as tab:
+        await tab.go("chat")
+        agents = tab.page.get_by_label("Agent", exact=True)
+        await expect(agents).to_have_value("gate")
+        await expect(agents.get_by_role("option")).to_have_text(["gate"])

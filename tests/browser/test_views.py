@@ -102,6 +102,8 @@ async def test_a_task_appears_live_and_is_shown_as_it_was(browser: Browser, mesh
         await expect(page).to_have_url(re.compile(rf"tasks/{task['id']}\?at=1$"))
         header = page.locator(".page-header")
         await expect(header).to_contain_text("submitted")
+        # It is created by this event: until then, it ran for no time.
+        await expect(page.locator("dl.facts")).to_contain_text("Running for0 ms")
         await page.get_by_role("button", name="Back to now").click()
         await expect(header).to_contain_text("completed")
 
@@ -144,11 +146,21 @@ async def test_a_running_task_is_canceled(browser: Browser, mesh: PageMesh) -> N
 async def test_people_sign_in_and_wrong_keys_are_refused(browser: Browser, mesh: PageMesh) -> None:
     async with open_tab(browser, mesh.bridged.url) as tab:
         page = tab.page
+        refused: list[str] = []
+
+        def keep(response: Response) -> None:
+            # The browser reports it in its console.
+            if not response.ok:
+                refused.append(response.url)
+
+        page.on("response", keep)
         await page.goto(f"{tab.url}/ui/#/tasks")
         field = page.get_by_label("API key")
         await field.fill("wrong")
+        assert refused == []
         await page.get_by_role("button", name="Sign in").click()
-        await expect(page.get_by_role("alert")).to_be_visible()
+        alert = page.get_by_role("alert")
+        await expect(alert).to_have_text(re.compile("the API key or token is unknown"))
         assert await tab.find_barriers() == []
         await tab.keep_screenshot("sign-in-refused")
         await field.fill("key-of-reader")
@@ -191,6 +203,15 @@ async def test_a_real_mesh_is_seen_from_task_to_trace_and_through_a_restart(
             await expect(page.get_by_role("heading", level=1)).to_have_text("hello, mesh")
             await page.get_by_role("link", name="Trace", exact=True).click()
             await expect(spans).to_contain_text("invoke_agent")
+            # What people look at leaves no trace, also in the chat, which is an A2A client.
+            await page.get_by_role("link", name="Chat", exact=True).last.click()
+            await expect(page.get_by_role("log", name="Messages")).to_contain_text("hello, mesh")
+            await page.get_by_label("Your message").fill("asked in the chat")
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.get_by_role("article", name="Exchange")).to_have_count(2)
+            await tab.go("traces")
+            names = page.get_by_role("table", name="Traces").locator(".row-link")
+            await expect(names).to_have_text(["SendStreamingMessage"] * 2)
             await tab.go("tasks")
             await expect(page.get_by_role("status").get_by_text("Live")).to_be_visible()
             mesh.process.kill()

@@ -109,12 +109,20 @@ async def test_files_need_no_credentials_and_have_strict_headers(page: PageMesh)
 
 async def test_the_session_says_who_signs_in_how_and_what_they_may_do(page: PageMesh) -> None:
     ways = await page.at("").read("/sign-in")
-    assert ways == {"anonymous": False, "apiKey": True, "token": False, "oidc": None}
+    expected = {"anonymous": False, "certificate": False, "apiKey": True, "token": False}
+    assert ways == {**expected, "oidc": None}
     assert (await page.at("").get("/session")).status_code == 401
     assert (await page.at("stranger").get("/session")).status_code == 401
     session = await page.at("narrow").read("/session")
     assert (session["account"], session["user"]) == ("acme", "narrow")
-    assert session["features"] == {"messages": True, "workflows": True, "inspector": False}
+    features = {"messages": True, "allMessages": False, "workflows": True, "inspector": False}
+    assert session["features"] == features
+    assert (await page.at().read("/session"))["features"]["allMessages"]
+    begins_with = {
+        key: (await page.at(key).read("/session"))["defaultAgent"]
+        for key in ("narrow", "reader", "gatekeeper")
+    }
+    assert begins_with == {"narrow": "teacher", "reader": "teacher", "gatekeeper": "gate"}
     assert not session["isOperator"]
     assert "SendMessage" in session["methods"]
     assert "SendMessage" not in (await page.at("reader").read("/session"))["methods"]

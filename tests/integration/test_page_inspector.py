@@ -97,7 +97,7 @@ async def test_messages_are_sent_over_each_binding_and_version(
     assert "count 3" in json.dumps(sent["json"])
     text = json.dumps(received)
     assert all(number in text for number in ("1 ", "2 ", "3 "))
-    assert "completed" in found[action]["detail"].lower()
+    assert "in state completed" in found[action]["detail"]
     # Headers may hold credentials.
     assert "key-of-ann" not in json.dumps([event.response for event in events])
 
@@ -148,6 +148,8 @@ async def test_streams_that_break_and_refusals_are_steps_that_failed(
     other.on("SendMessage", remote.result({"task": {"id": float("nan")}}))
     events = await inspect(page, other.url, "send", text="hi")
     assert "NaN" in frames(events)[-1]["text"]
+    events = await inspect(page, f"{page.bridged.url}/agents/echo", "send", text="hi")
+    assert "set them in the field Headers" in steps(events)["send"]["detail"]
     other.on("card", remote.http("302 Found", more="location: http://10.0.0.1/\r\n"))
     assert "redirects" in steps(await inspect(page, other.url))["fetch"]["detail"]
     other.on("card", remote.http("200 OK", "no card"))

@@ -170,7 +170,7 @@ class CredentialAuthenticator:
         if identity := self._find_identity(credential):
             return identity
         if self._tokens is None or credential.count(".") != _TOKEN_DOTS:
-            raise RefusedCredentialError("the bearer token is unknown")
+            raise RefusedCredentialError("the API key or token is unknown")
         try:
             return await self._tokens.verify(credential)
         except InvalidTokenError as error:

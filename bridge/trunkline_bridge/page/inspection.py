@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
@@ -133,7 +134,7 @@ class Inspection:
             report.step("address", f"the URL {error}", ok=False)
         except TrunklineError as error:
             # The caller named the address itself, so it may see it.
-            report.step(self._request.action, str(error), ok=False, reason=error.reason)
+            report.step(self._request.action, _explain(error), ok=False, reason=error.reason)
         except Exception as error:  # noqa: BLE001  the stream has begun: only a step can report it
             report.step(self._request.action, to_wire_error(error).text, ok=False)
         finally:
@@ -341,10 +342,18 @@ def _read_content(content: bytes) -> Json:
         return {"text": content.decode("utf-8", "replace")[:10_000]}
 
 
+def _explain(error: TrunklineError) -> str:
+    """Return the text of an error, which names the field of the page that sets credentials."""
+    return str(error).replace("set them in its settings", "set them in the field Headers")
+
+
 def _describe_result(result: Mapping[str, Any]) -> str:
     task = result.get("task")
     if not isinstance(task, dict):
         return "the agent answered with a message"
     status = task.get("status")
-    state = status.get("state") if isinstance(status, dict) else None
-    return f"the agent answered with task {str(task.get('id'))[:100]} in state {str(state)[:50]}"
+    state = str(status.get("state") if isinstance(status, dict) else None)[:50]
+    # The same words as those of a stream.
+    with suppress(ValueError):
+        state = state_name(task_pb2.TaskState.Value(state))
+    return f"the agent answered with task {str(task.get('id'))[:100]} in state {state}"

@@ -11,7 +11,8 @@ from trunkline.client import Directory
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort
 from trunkline_bridge.edge.caller import Caller, SecurityRequirements
-from trunkline_bridge.page.access import PageAccess, list_methods
+from trunkline_bridge.messaging.operations import ALL
+from trunkline_bridge.page.access import PageAccess, list_methods, may_see, may_use
 from trunkline_bridge.page.binding import API_PATH, HEADERS, Paths
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.versions.json_values import Json
@@ -52,6 +53,8 @@ class PageSession:
         settings, security = self._settings, self._security
         body = {
             "anonymous": security.is_anonymous_only or settings.anonymous,
+            # The request has none of the page's credentials, but its connection may prove a caller.
+            "certificate": settings.tls.client_roots is not None,
             "apiKey": settings.api_keys_file is not None,
             "token": settings.tokens is not None,
             "oidc": self._oidc,
@@ -66,15 +69,24 @@ class PageSession:
             "isAuthenticated": caller.is_authenticated,
             "isOperator": is_operator,
             "methods": list_methods(caller.permissions),
-            "defaultAgent": self._settings.default_agent,
+            "defaultAgent": self._choose_agent(caller),
             "version": self._version,
             "features": {
                 "messages": any(_MESSAGES in host.services for host in self._directory.hosts),
+                "allMessages": may_use(caller, ALL, "ListEnvelopes"),
                 "workflows": self._has_workflows,
                 "inspector": is_operator,
             },
             "oidc": self._oidc,
         }
+
+    def _choose_agent(self, caller: Caller) -> str:
+        """Return the agent that a chat begins with: the default one if the credential is for it.
+
+        Otherwise it is the first that the credential is for, and empty if there is none.
+        """
+        agents = (self._settings.default_agent, *self._directory.list_agents())
+        return next((agent for agent in agents if may_see(caller, agent)), "")
 
 
 def find_issuer_origin(issuer: str, client_id: str) -> str:

@@ -46,7 +46,7 @@ _AT_WORK, _REFERRING = 2, 1
 _MAX_PRUNED_PER_BATCH = 200
 _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE = 50, 100
 
-_VERSION = 3
+_VERSION = 4
 # No identity has this byte.
 _END_OF_EXPORTER = b"\0"
 _DROP = "DROP TABLE IF EXISTS spans; DROP TABLE IF EXISTS traces; DROP TABLE IF EXISTS tasks;"
@@ -55,10 +55,13 @@ _SCHEMA = """
 -- if it joined by a token; see trunkline.traces.spans
 CREATE TABLE IF NOT EXISTS spans (trace_id TEXT NOT NULL, spans BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS spans_by_trace ON spans (trace_id);
+-- root_*: of the root, else of the topmost span that was received; top_ns: 0 for a root, else the
+-- start of that span
 CREATE TABLE IF NOT EXISTS traces (
     trace_id TEXT PRIMARY KEY, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
     span_count INTEGER NOT NULL, error_count INTEGER NOT NULL,
-    root_name TEXT NOT NULL, root_service TEXT NOT NULL, change INTEGER NOT NULL
+    root_name TEXT NOT NULL, root_service TEXT NOT NULL, root_agent TEXT NOT NULL,
+    top_ns INTEGER NOT NULL, change INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS traces_by_start ON traces (start_ns, trace_id);
 CREATE INDEX IF NOT EXISTS traces_by_change ON traces (change);
@@ -70,16 +73,19 @@ CREATE TABLE IF NOT EXISTS tasks (
 CREATE INDEX IF NOT EXISTS tasks_by_trace ON tasks (trace_id);
 """
 _UPSERT_TRACE = """
-INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (trace_id) DO UPDATE SET
+INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (trace_id) DO UPDATE SET
     start_ns = min(start_ns, excluded.start_ns), end_ns = max(end_ns, excluded.end_ns),
     span_count = span_count + excluded.span_count,
     error_count = error_count + excluded.error_count,
-    root_name = iif(excluded.root_name = '', root_name, excluded.root_name),
-    root_service = iif(excluded.root_name = '', root_service, excluded.root_service),
+    root_name = iif({is_higher}, excluded.root_name, root_name),
+    root_service = iif({is_higher}, excluded.root_service, root_service),
+    root_agent = iif({is_higher}, excluded.root_agent, root_agent),
+    top_ns = iif({is_higher}, excluded.top_ns, top_ns),
     change = excluded.change
-"""
+""".format(is_higher="(excluded.top_ns = 0 OR excluded.top_ns <= top_ns)")
 _SELECT_TRACES = """
-SELECT trace_id, start_ns, end_ns, span_count, error_count, root_name, root_service FROM traces
+SELECT trace_id, start_ns, end_ns, span_count, error_count, root_name, root_service,
+    root_agent FROM traces
 """
 _UPSERT_TASK = """
 INSERT INTO tasks VALUES (?, ?, ?)
@@ -102,6 +108,8 @@ class _TraceUpdate:
     error_count: int = 0
     root_name: str = ""
     root_service: str = ""
+    root_agent: str = ""
+    top_ns: int = 0
     tasks: dict[str, int] = field(default_factory=dict)
 
 
@@ -334,8 +342,9 @@ class SpanStore:
             contents.append((trace_id, content))
             times = (update.start_ns, update.end_ns)
             counts = (update.span_count, update.error_count)
-            root = self._encrypt_root(trace_id, update.root_name, update.root_service)
-            traces.append((trace_id, *times, *counts, *root, self._change))
+            names = (update.root_name, update.root_service, update.root_agent)
+            root = self._encrypt_root(trace_id, names)
+            traces.append((trace_id, *times, *counts, *root, update.top_ns, self._change))
             tasks += [(task_id, trace_id, weight) for task_id, weight in update.tasks.items()]
         self._database.executemany("INSERT INTO spans VALUES (?, ?)", contents)
         self._database.executemany(_UPSERT_TRACE, traces)
@@ -351,17 +360,17 @@ class SpanStore:
             exporter, _, spans = content.partition(_END_OF_EXPORTER)
             yield spans, exporter.decode()
 
-    def _encrypt_root(self, trace_id: str, name: str, service: str) -> tuple[str | bytes, str]:
-        """Return the names of a root span as they are stored. Without a root, both are empty."""
-        if self._cipher is None or not name:
-            return name, service
-        # One ciphertext costs half as much as two.
-        return self._cipher.encrypt(f"{name}\0{service}".encode(), f"root {trace_id}"), ""
+    def _encrypt_root(self, trace_id: str, names: Sequence[str]) -> Sequence[str | bytes]:
+        """Return the names of a root span, its service and its agent as they are stored."""
+        if self._cipher is None:
+            return names
+        # One ciphertext costs a third of three.
+        return self._cipher.encrypt("\0".join(names).encode(), f"root {trace_id}"), "", ""
 
-    def _decrypt_root(self, trace_id: str, name: str | bytes, service: str) -> Sequence[str]:
+    def _decrypt_root(self, trace_id: str, name: str | bytes, *others: str) -> Sequence[str]:
         if isinstance(name, str) or self._cipher is None:
-            return str(name), service
-        return self._cipher.decrypt(name, f"root {trace_id}").decode().split("\0", 1)
+            return str(name), *others
+        return self._cipher.decrypt(name, f"root {trace_id}").decode().split("\0", 2)
 
     def _prune(self) -> set[str]:
         """Remove a bounded number of traces beyond the limit or the retention; return their ids."""
@@ -399,13 +408,14 @@ class SpanStore:
 
     def _summary(self, row: Sequence[Any]) -> trace_service_pb2.TraceSummary:
         trace_id, start_ns, end_ns, span_count, error_count, *root = row
-        root_name, root_service = self._decrypt_root(trace_id, *root)
+        root_name, root_service, root_agent = self._decrypt_root(trace_id, *root)
         summary = trace_service_pb2.TraceSummary(
             trace_id=trace_id,
             span_count=span_count,
             error_count=error_count,
             root_name=root_name,
             root_service=root_service,
+            root_agent=root_agent,
         )
         summary.start_time.FromNanoseconds(start_ns)
         summary.end_time.FromNanoseconds(end_ns)
@@ -450,12 +460,30 @@ def _summarise(
         update.start_ns = min(update.start_ns, span.start_ns)
         update.end_ns = max(update.end_ns, span.end_ns or span.start_ns)
         update.error_count += span.is_error and not span.is_open
-        if span.is_root:
-            update.root_name, update.root_service = span.span.name[:NAME_LIMIT], span.service
         for key, task_id in span.tasks:
             weight = _AT_WORK if key == telemetry.TASK_ID else _REFERRING
             update.tasks[task_id] = max(weight, update.tasks.get(task_id, 0))
+    if update.spans:
+        _name_root(update)
     return update
+
+
+def _name_root(update: _TraceUpdate) -> None:
+    """Set the names of the root, or of the span that began first: spans begin after their parents.
+
+    NUL separates the names, so they have none.
+    """
+    top = min(update.spans, key=lambda span: (not span.is_root, span.start_ns))
+    agents = (
+        each.value.string_value
+        for each in top.span.attributes
+        if each.key == telemetry.GEN_AI_AGENT_NAME
+    )
+    names = (top.span.name, top.service, next(agents, ""))
+    update.root_name, update.root_service, update.root_agent = (
+        name[:NAME_LIMIT].replace("\0", " ") for name in names
+    )
+    update.top_ns = 0 if top.is_root else max(1, top.start_ns)
 
 
 def _is_lone_notification(record: SpanRecord) -> bool:

@@ -319,16 +319,21 @@ class TraceSummary(_message.Message):
     SPAN_COUNT_FIELD_NUMBER: _builtins.int
     ERROR_COUNT_FIELD_NUMBER: _builtins.int
     TASK_IDS_FIELD_NUMBER: _builtins.int
+    ROOT_AGENT_FIELD_NUMBER: _builtins.int
     trace_id: _builtins.str
     """32 hexadecimal digits."""
     root_name: _builtins.str
-    """Name of its root."""
+    """Name of its root. The root may be a span of a client that sends its spans elsewhere: then it is
+    the name of the topmost span that was received.
+    """
     root_service: _builtins.str
-    """Service of its root."""
+    """Service of that span."""
     span_count: _builtins.int
     """How many spans."""
     error_count: _builtins.int
     """How many of them failed."""
+    root_agent: _builtins.str
+    """Agent of the span of `root_name`; empty: it has none."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """Start."""
@@ -352,10 +357,11 @@ class TraceSummary(_message.Message):
         span_count: _builtins.int = ...,
         error_count: _builtins.int = ...,
         task_ids: _abc.Iterable[_builtins.str] | None = ...,
+        root_agent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "error_count", b"error_count", "root_name", b"root_name", "root_service", b"root_service", "span_count", b"span_count", "start_time", b"start_time", "task_ids", b"task_ids", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "error_count", b"error_count", "root_agent", b"root_agent", "root_name", b"root_name", "root_service", b"root_service", "span_count", b"span_count", "start_time", b"start_time", "task_ids", b"task_ids", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

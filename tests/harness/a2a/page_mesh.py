@@ -29,6 +29,8 @@ KEYS: dict[str, Json] = {
     "bob": {"account": "other"},
     "reader": {"methods": ("read",)},
     "narrow": {"agents": ("teacher",)},
+    "gatekeeper": {"agents": ("gate",)},
+    "asker": {"methods": ("SendMessage", "SendStreamingMessage")},
     "operator": {"account": "ops"},
     "narrow-operator": {"account": "ops", "agents": ("teacher",)},
     "reading-operator": {"account": "ops", "methods": ("read",)},

@@ -6,10 +6,6 @@ import { Button } from "./basics.js";
 const MOST_ZOOM = 2.5;
 const ZOOM_STEP = 1.25;
 const PAN_STEP = 60;
-// On a narrow screen a fitted graph would be unreadable: it begins at its start instead, to be dragged.
-const NARROW = 500;
-const LEAST_NARROW_SCALE = 0.62;
-const MARGIN = 8;
 
 /**
  * @param {{width: number, height: number, label: string, children: any, fitMost?: number}} props
@@ -22,12 +18,7 @@ export function GraphCanvas({ width, height, label, children, fitMost = 1.15 }) 
   const [view, setView] = useState(/** @type {{scale: number, x: number, y: number} | null} */ (null));
 
   const fitScale = Math.min(fitMost, size.width / Math.max(1, width), size.height / Math.max(1, height));
-  const startScale = size.width < NARROW ? Math.max(fitScale, LEAST_NARROW_SCALE) : fitScale;
-  const fitted = {
-    scale: startScale,
-    x: Math.max(-MARGIN, (size.width - width * startScale) / 2),
-    y: Math.max(-MARGIN, (size.height - height * startScale) / 2),
-  };
+  const fitted = { scale: fitScale, x: (size.width - width * fitScale) / 2, y: (size.height - height * fitScale) / 2 };
   const { scale, x, y } = view ?? fitted;
   const current = useRef({ scale, x, y, fitScale });
   current.current = { scale, x, y, fitScale };

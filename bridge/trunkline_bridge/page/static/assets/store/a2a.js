@@ -1,6 +1,6 @@
 /** Clients of the agents behind this bridge, on the official A2A SDK. */
 
-import { BRIDGE, request } from "../api.js";
+import { BRIDGE, request, untracedHeaders } from "../api.js";
 import { ClientFactory, ClientFactoryOptions, DefaultAgentCardResolver, JsonRpcTransportFactory } from "../vendor/a2a.js";
 import "./a2a_bytes.js";
 
@@ -8,7 +8,14 @@ import "./a2a_bytes.js";
 const fetchImpl = (url, init = {}) =>
   request(/** @type {string | URL} */ (url), { ...init, headers: Object.fromEntries(new Headers(init.headers)) });
 
-const cards = new DefaultAgentCardResolver({ fetchImpl });
+/** @type {typeof fetch} */
+const fetchCard = (url, init = {}) => {
+  const headers = new Headers(init.headers);
+  for (const [name, value] of Object.entries(untracedHeaders())) headers.set(name, value);
+  return fetchImpl(url, { ...init, headers });
+};
+
+const cards = new DefaultAgentCardResolver({ fetchImpl: fetchCard });
 const factory = new ClientFactory(
   ClientFactoryOptions.createFrom(ClientFactoryOptions.default, {
     transports: [new JsonRpcTransportFactory({ fetchImpl })],

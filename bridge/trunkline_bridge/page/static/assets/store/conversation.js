@@ -1,6 +1,6 @@
 /** A conversation with one agent over A2A: it sends messages, follows their tasks, and resumes after a reload. */
 
-import { ApiError } from "../api.js";
+import { ApiError, untracedHeaders } from "../api.js";
 import { signal } from "../vendor/preact.js";
 import { applyEvent, isOver, readMessage, readTask } from "./chat_task.js";
 import { batchByFrame } from "./hooks.js";
@@ -131,10 +131,10 @@ export class Conversation {
   /** @param {string} taskId */
   async load(taskId) {
     const client = await this.connect();
-    const opened = await client.getTask({ tenant: "", id: taskId }, this.options());
+    const opened = await client.getTask({ tenant: "", id: taskId }, this.readOptions());
     this.contextId = opened.contextId;
     const query = { tenant: "", contextId: opened.contextId, status: 0, pageSize: MOST_TASKS, pageToken: "", includeArtifacts: true };
-    const page = await client.listTasks(query, this.options());
+    const page = await client.listTasks(query, this.readOptions());
     const tasks = new Map([opened, ...page.tasks].map((task) => [task.id, readTask(task)]));
     const sorted = [...tasks.values()].sort((a, b) => (a.time < b.time ? -1 : 1));
     this.exchanges.value = sorted.map((task) => ({ key: task.id, sent: null, task, reply: null, error: "" }));
@@ -143,6 +143,15 @@ export class Conversation {
   /** @param {AbortSignal} [signal] */
   options(signal = this.abort.signal) {
     return { serviceParameters: { "A2A-Extensions": EXTENSIONS.join(",") }, signal };
+  }
+
+  /**
+   * Returns the options of a request that only reads.
+   * @param {AbortSignal} [signal]
+   */
+  readOptions(signal = this.abort.signal) {
+    const options = this.options(signal);
+    return { ...options, serviceParameters: { ...options.serviceParameters, ...untracedHeaders() } };
   }
 
   /**
@@ -260,7 +269,7 @@ export class Conversation {
     for (let task = find(); task && !isOver(task) && !signal.aborted; task = find()) {
       try {
         const client = await this.connect();
-        const isAnswered = await this.read(key, signal, client.resubscribeTask({ tenant: "", id: task.id }, this.options(signal)), () => {
+        const isAnswered = await this.read(key, signal, client.resubscribeTask({ tenant: "", id: task.id }, this.readOptions(signal)), () => {
           delay = FIRST_DELAY_MS;
         });
         if (isAnswered || isOver(find())) continue;
@@ -270,7 +279,7 @@ export class Conversation {
       if (signal.aborted) return;
       try {
         const client = await this.connect();
-        const stored = readTask(await client.getTask({ tenant: "", id: task.id }, this.options(signal)));
+        const stored = readTask(await client.getTask({ tenant: "", id: task.id }, this.readOptions(signal)));
         this.change(key, { task: stored, error: "" });
         this.reconnecting.value = false;
       } catch (error) {

@@ -3,7 +3,9 @@
 import { enumName } from "../format.js";
 import { useEffect, useRef } from "../vendor/preact.js";
 import { useStream } from "./hooks.js";
+import { useAgents } from "./mesh.js";
 import { usePages } from "./pages.js";
+import { session } from "./session.js";
 
 /** The path of messages in the page's API, which has the bridge's public routes of messages, too. */
 export const MESSAGES = "messages";
@@ -77,6 +79,17 @@ function mergePage(now, page) {
   const oldest = Number(page.rows.at(-1)?.position ?? 0);
   const older = now.rows.filter((row) => page.next && Number(row.position) < oldest);
   return { rows: mergeMessages(older, page.rows), next: older.length ? now.next : page.next };
+}
+
+/**
+ * Returns the agent whose messages are shown, and the agents to choose from. Credentials for some agents read those of
+ * one agent at a time: the first one unless another one is chosen.
+ * @param {string} chosen Empty: none.
+ */
+export function useParticipant(chosen) {
+  const agents = useAgents();
+  const isRequired = !session.value?.features.allMessages;
+  return { agents, isRequired, participant: chosen || (isRequired ? (agents[0] ?? "") : "") };
 }
 
 /**

@@ -15,13 +15,15 @@ import { asApiError } from "./hooks.js";
  * @property {string} user
  * @property {boolean} isOperator Sees the whole mesh.
  * @property {string[]} methods Names of the mesh's methods that the caller may call.
- * @property {string} defaultAgent
+ * @property {string} defaultAgent The one that a chat begins with; empty: the credential is for no agent.
  * @property {string} version
- * @property {{messages: boolean, workflows: boolean, inspector: boolean}} features
+ * @property {{messages: boolean, allMessages: boolean, workflows: boolean, inspector: boolean}} features
+ *   allMessages: those of all agents may be read at once.
  * @property {OidcSettings | null} oidc
  *
  * @typedef {object} SignInWays
  * @property {boolean} anonymous
+ * @property {boolean} certificate A certificate of the browser may identify the caller.
  * @property {boolean} apiKey
  * @property {boolean} token
  * @property {OidcSettings | null} oidc
@@ -43,6 +45,10 @@ onSignInNeeded(() => {
 /** Loads the session, and asks for a credential if the bridge needs one. */
 export async function openSession() {
   try {
+    if (!hasCredential() && (await needsCredential())) {
+      await askForCredential(sessionError.peek());
+      return;
+    }
     session.value = await getJson("session");
     sessionError.value = null;
     phase.value = "ready";
@@ -56,6 +62,12 @@ export async function openSession() {
       phase.value = "error";
     }
   }
+}
+
+/** Returns true if the bridge would only refuse a request for the session, which browsers report as an error. */
+async function needsCredential() {
+  const ways = await getJson("sign-in");
+  return !ways.anonymous && !ways.certificate;
 }
 
 /** @param {ApiError | null} problem The reason why the last credential was refused. */

@@ -24,6 +24,7 @@ import { eventWord } from "./event_words.js";
  * @property {any} event The first event.
  * @property {string} [run] The key that all events of a run share.
  * @property {number} [characters] Of a run of texts.
+ * @property {{last: number, time: string}[]} pieces Its events: their last sequences and times.
  */
 
 /**
@@ -123,6 +124,7 @@ export function appendEvents(entries, events) {
     const agent = origin?.agent ?? "";
     if (newest?.run && newest.run === line.run && newest.agent === agent) {
       newest.last = last;
+      newest.pieces.push({ last, time });
       if (content.last) newest.title = title;
       newest.characters = (newest.characters ?? 0) + (line.characters ?? 0);
       if (newest.detail.length < 400) newest.detail += line.detail ?? "";
@@ -130,9 +132,19 @@ export function appendEvents(entries, events) {
     }
     entries.push({
       ...{ first, last, time, kind, title, detail: line.detail ?? "", icon: line.icon, tone: line.tone ?? "neutral" },
-      ...{ agent, event: content, run: line.run ?? "", characters: line.characters ?? 0 },
+      ...{ agent, event: content, run: line.run ?? "", characters: line.characters ?? 0, pieces: [{ last, time }] },
     });
   }
+}
+
+/**
+ * Returns the time of the event at a sequence; empty: it is not known yet.
+ * @param {TimelineEntry[]} entries
+ * @param {number} sequence
+ */
+export function timeAt(entries, sequence) {
+  const entry = entries.find((each) => each.last >= sequence);
+  return entry?.pieces.find((piece) => piece.last >= sequence)?.time ?? "";
 }
 
 /**

@@ -73,16 +73,16 @@ function mergePage(now, page) {
 
 /**
  * Loads tasks page by page, and keeps those that are shown current.
- * @param {TaskFilter} filter
+ * @param {TaskFilter | null} filter null: nothing is loaded.
  */
 export function useTaskRows(filter) {
-  const list = usePages("tasks", { ...filter, pageSize: PAGE_SIZE }, { member: "tasks", merge: mergePage });
+  const list = usePages(filter && "tasks", { ...filter, pageSize: PAGE_SIZE }, { member: "tasks", merge: mergePage });
   const { rows, next, first, loading, error, loadMore, retry, reload, changeRows } = list;
-  const status = useStream("tasks:watch", (events) => {
+  const status = useStream(filter && "tasks:watch", (events) => {
     const changes = events.filter((event) => event.type === "task").map((event) => event.data);
     // The watch has missed changes.
     if (events.some((event) => event.type === "reset")) void reload();
-    if (changes.length) changeRows((now) => mergeRows(now, changes, filter));
+    if (filter && changes.length) changeRows((now) => mergeRows(now, changes, filter));
   });
   // A search reads a part of the tasks at a time, which may have no match.
   useEffect(() => {

@@ -6,8 +6,9 @@ import { usePages } from "./pages.js";
 /**
  * @typedef {object} TraceRow
  * @property {string} traceId
- * @property {string} [rootName]
+ * @property {string} [rootName] Of the topmost span that was received.
  * @property {string} [rootService]
+ * @property {string} [rootAgent]
  * @property {string} startTime
  * @property {string} endTime
  * @property {number} [spanCount]

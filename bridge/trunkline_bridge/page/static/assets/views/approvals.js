@@ -21,7 +21,7 @@ export default function Approvals({ query }) {
   const shown = all.filter((each) => !agent || each.agent === agent);
   const agents = [...new Set([...all.map((each) => each.agent), ...(agent ? [agent] : [])])].sort();
   return html`<div class="view">
-    <${PageHeader} title="Approvals" after=${html`<${LiveStatus} status=${status} />`}>
+    <${PageHeader} title="Approvals" after=${mayCall("GetTask") && html`<${LiveStatus} status=${status} />`}>
       ${agents.length > 0 && html`<${Select} label="Agent" all="Any agent" value=${agent} options=${agents} onChange=${(/** @type {string} */ chosen) => changeQuery({ agent: chosen })} />`}
       <span class="muted small" role="status">${shown.length ? `${plural(shown.length, "call")} to decide` : ""}</span>
     <//>

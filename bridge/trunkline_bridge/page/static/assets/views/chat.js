@@ -32,6 +32,7 @@ export default function Chat({ query }) {
       <${Button} onClick=${() => setRecent(true)}>Recent<//>
       <${Button} icon="chat" disabled=${!conversation?.exchanges.value.length} onClick=${() => navigate(href(["chat"], { agent }))}>New conversation<//>
     <//>
+    ${!agent && !taskId && html`<${Empty} icon="chat" title="There is no agent to ask">Your credentials are for none of the agents of this mesh.<//>`}
     ${error && html`<${ErrorState} error=${error} onRetry=${retry} title="The conversation could not be loaded" />`}
     ${conversation && html`<${Thread} conversation=${conversation} taskId=${taskId} />`}
     ${conversation && (mayCall("SendStreamingMessage") ? html`<${Composer} key=${conversation.agent} conversation=${conversation} />` : html`<p class="notice">Your credentials do not allow sending messages.</p>`)}

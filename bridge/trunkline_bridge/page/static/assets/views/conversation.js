@@ -1,12 +1,13 @@
 /** One conversation: its messages as a sequence diagram, and as a table. */
 
 import { Badge, Button, Empty, ErrorState, Id, LiveStatus, Loading, PageHeader, Time } from "../components/basics.js";
+import { Select } from "../components/fields.js";
 import { SequenceDiagram } from "../components/sequence_diagram.js";
 import { Table } from "../components/table.js";
 import { Tabs } from "../components/tabs.js";
 import { clockTime, timeMs } from "../format.js";
 import { changeQuery, href } from "../router.js";
-import { deliveryState, payloadText, useMessages } from "../store/messages.js";
+import { deliveryState, payloadText, useMessages, useParticipant } from "../store/messages.js";
 import { mayCall } from "../store/session.js";
 import { html, useMemo, useState } from "../vendor/preact.js";
 import { Deliveries, MessageDetails } from "./message_parts.js";
@@ -24,7 +25,9 @@ const TONES = { pending: "neutral", running: "info", handled: "ok", dead: "error
 export default function Conversation({ params, query }) {
   const id = params.id ?? "";
   const mayRead = mayCall("ListEnvelopes") && mayCall("WatchEnvelopes");
-  const { rows, next, loading, error, status, loadMore, reload } = useMessages(mayRead ? { correlationId: id } : null);
+  const { agents, isRequired, participant } = useParticipant(query.get("participant") ?? "");
+  const filter = isRequired ? { correlationId: id, participant } : { correlationId: id };
+  const { rows, next, loading, error, status, loadMore, reload } = useMessages(mayRead && (participant || !isRequired) ? filter : null);
   const [sending, setSending] = useState(false);
   const tab = query.get("tab") === "table" ? "table" : "diagram";
   const selected = query.get("message") ?? "";
@@ -41,6 +44,9 @@ export default function Conversation({ params, query }) {
       ${mayCall("SendEnvelopes") && html`<${Button} icon="messages" onClick=${() => setSending(true)}>Send into it<//>`}
     <//>
     <p class="muted small"><${Id} value=${id} full /></p>
+    ${isRequired && mayRead &&
+    html`<div class="toolbar"><${Select} label="From or to" visibleLabel value=${participant} options=${agents} onChange=${(/** @type {string} */ agent) => changeQuery({ participant: agent })} />
+      <span class="muted small">Your credentials are for some agents: the messages of one are shown.</span></div>`}
     ${error && html`<${ErrorState} error=${error} onRetry=${reload} title="The conversation could not be loaded" />`}
     ${!mayRead
       ? html`<${Empty} icon="messages" title="No messages to see">Your credentials do not permit reading messages.<//>`

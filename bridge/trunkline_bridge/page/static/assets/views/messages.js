@@ -1,13 +1,13 @@
 /** Messages between agents: all of them, rooms, and dead letters. */
 
 import { Button, Empty, ErrorState, LiveStatus, Loading, PageHeader, Time } from "../components/basics.js";
+import { Dialog } from "../components/dialog.js";
 import { Search, Select } from "../components/fields.js";
 import { Table } from "../components/table.js";
 import { Tabs } from "../components/tabs.js";
 import { plural } from "../format.js";
 import { changeQuery, href } from "../router.js";
-import { useAgents } from "../store/mesh.js";
-import { deliveryState, payloadText, useMessages } from "../store/messages.js";
+import { deliveryState, payloadText, useMessages, useParticipant } from "../store/messages.js";
 import { mayCall } from "../store/session.js";
 import { html, useState } from "../vendor/preact.js";
 import { Deliveries, MessageDetails, redriveMessages } from "./message_parts.js";
@@ -54,13 +54,15 @@ export default function Messages({ query }) {
 
 /** @param {{query: URLSearchParams}} props */
 function All({ query }) {
-  const filter = { participant: query.get("participant") ?? "", type: query.get("type") ?? "", correlationId: query.get("conversation") ?? "" };
-  const { rows, next, loading, error, status, loadMore, reload } = useMessages(filter);
-  const agents = useAgents();
-  const isFiltered = Boolean(filter.participant || filter.type || filter.correlationId);
+  const chosen = query.get("participant") ?? "";
+  const { agents, isRequired, participant } = useParticipant(chosen);
+  const filter = { participant, type: query.get("type") ?? "", correlationId: query.get("conversation") ?? "" };
+  // Without its agent, a list that must have one would be refused.
+  const { rows, next, loading, error, status, loadMore, reload } = useMessages(isRequired && !participant ? null : filter);
+  const isFiltered = Boolean(chosen || filter.type || filter.correlationId);
   return html`<div class="toolbar" role="search" aria-label="Messages">
       <${Search} label="Type" value=${filter.type} onChange=${(/** @type {string} */ type) => changeQuery({ type })} />
-      <${Select} label="From or to" all="Anybody" value=${filter.participant} options=${agents} onChange=${(/** @type {string} */ participant) => changeQuery({ participant })} />
+      <${Select} label="From or to" all=${isRequired ? undefined : "Anybody"} value=${participant} options=${agents} onChange=${(/** @type {string} */ agent) => changeQuery({ participant: agent })} />
       ${isFiltered && html`<${Button} kind="quiet" icon="close" onClick=${() => changeQuery({ type: "", participant: "", conversation: "" })}>Clear<//>`}
       <span class="grow"></span>
       <span class="muted small" role="status">${rows.length ? `${plural(rows.length, "message")}${next ? " loaded" : ""}` : ""}</span>
@@ -90,23 +92,32 @@ const DEAD_COLUMNS = [
 
 /** @param {{query: URLSearchParams}} props */
 function DeadLetters({ query }) {
-  const participant = query.get("participant") ?? "";
-  const { rows, next, loading, error, status, loadMore, reload } = useMessages({ participant }, { deadOnly: true });
-  const agents = useAgents();
+  const { agents, isRequired, participant } = useParticipant(query.get("participant") ?? "");
+  const { rows, next, loading, error, status, loadMore, reload } = useMessages(isRequired && !participant ? null : { participant }, { deadOnly: true });
+  const [asking, setAsking] = useState(false);
   const [busy, setBusy] = useState(false);
   const selected = rows.find((row) => row.envelope.envelopeId === query.get("message"));
   const redriveAll = async () => {
+    setAsking(false);
     setBusy(true);
     await redriveMessages({ ...(participant ? { participant } : {}), states: ["dead"] }, reload);
     setBusy(false);
   };
   return html`<div class="toolbar" role="search" aria-label="Dead letters">
-      <${Select} label="From or to" all="Anybody" value=${participant} options=${agents} onChange=${(/** @type {string} */ chosen) => changeQuery({ participant: chosen })} />
-      ${rows.length > 0 && mayCall("RedriveEnvelopes") && html`<${Button} icon="refresh" busy=${busy} onClick=${redriveAll}>Redrive all<//>`}
+      <${Select} label="From or to" all=${isRequired ? undefined : "Anybody"} value=${participant} options=${agents} onChange=${(/** @type {string} */ chosen) => changeQuery({ participant: chosen })} />
+      ${rows.length > 0 && mayCall("RedriveEnvelopes") && html`<${Button} icon="refresh" busy=${busy} onClick=${() => setAsking(true)}>Redrive all<//>`}
       <span class="grow"></span>
       <span class="muted small" role="status">${rows.length ? `${plural(rows.length, "dead letter")}${next ? " loaded" : ""}` : ""}</span>
       <${LiveStatus} status=${status} />
     </div>
+    ${asking &&
+    html`<${Dialog}
+      title="Redrive all dead letters?"
+      onClose=${() => setAsking(false)}
+      actions=${html`<${Button} onClick=${() => setAsking(false)}>Leave them<//><${Button} kind="primary" onClick=${redriveAll}>Redrive all<//>`}
+    >
+      All dead letters ${participant && html`from or to ${participant} `}are delivered again, from the first attempt on, also those that are not loaded here.
+    <//>`}
     ${error && html`<${ErrorState} error=${error} onRetry=${reload} title="The dead letters could not be loaded" />`}
     ${rows.length
       ? html`<div class="message-split ${selected ? "with-details" : ""}">

@@ -11,7 +11,7 @@ import { changeQuery, href } from "../router.js";
 import { asApiError } from "../store/hooks.js";
 import { useMesh } from "../store/mesh.js";
 import { mayCall } from "../store/session.js";
-import { messageText } from "../store/task_events.js";
+import { messageText, timeAt } from "../store/task_events.js";
 import { useTask } from "../store/task.js";
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { TaskLinks } from "./task_links.js";
@@ -70,7 +70,7 @@ export default function Task({ params, query }) {
     html`<div class="notice warn row"><span class="grow">${waiting.map((/** @type {any} */ each) => each.requested?.tool).join(", ")}: waits for approval.</span>
       <${Button} onClick=${() => changeQuery({ tab: "approvals" })}>Review<//></div>`}
     ${messageText(task.status?.message) && html`<p class="status-message">${messageText(task.status?.message)}</p>`}
-    <${TaskFacts} id=${id} snapshot=${snapshot} />
+    <${TaskFacts} id=${id} snapshot=${snapshot} until=${at && timeAt(entries, at)} />
     <${TimeTravel} at=${at} last=${lastSequence} stale=${stale} status=${status} />
     <div class="task-split">
       <${Timeline} entries=${entries} version=${version} at=${at} taskId=${id} status=${status} createdAt=${snapshot.createTime} />
@@ -83,18 +83,22 @@ export default function Task({ params, query }) {
   </div>`;
 }
 
-/** @param {{id: string, snapshot: any}} props */
-function TaskFacts({ id, snapshot }) {
+/**
+ * @param {{id: string, snapshot: any, until: string | null}} props
+ *   until: the time of the event that the task is shown after, empty until it is known; null: it is shown as it is now.
+ */
+function TaskFacts({ id, snapshot, until }) {
   const { task, usage, parent, tree } = snapshot;
   const traceId = snapshot.traceparent?.split("-")[1];
   const ended = hasEnded(task.status?.state);
   const tokens = Number(usage?.tokens ?? 0);
   const ancestors = tree?.ancestors ?? [];
+  const end = ended ? task.status.timestamp : until;
   return html`<${Facts}
     items=${[
       ["Agent", html`<a href=${href(["tasks"], { agent: snapshot.agent })}>${snapshot.agent}</a>`],
       ["Created", html`<${Time} value=${snapshot.createTime} />`],
-      [ended ? "Took" : "Running for", html`<${Elapsed} from=${snapshot.createTime} to=${ended ? task.status.timestamp : null} />`],
+      [ended ? "Took" : "Running for", end === "" ? "–" : html`<${Elapsed} from=${snapshot.createTime} to=${end} />`],
       ["Turn", String(snapshot.turn ?? 1)],
       tokens > 0 && ["Tokens", count(tokens)],
       Number(usage?.costMicros ?? 0) > 0 && ["Cost", cost(Number(usage.costMicros))],

@@ -7,6 +7,7 @@ import { TASK_STATES, hasEnded, plural } from "../format.js";
 import { changeQuery, href } from "../router.js";
 import { useAgents } from "../store/mesh.js";
 import { useTaskRows } from "../store/task_rows.js";
+import { mayCall } from "../store/session.js";
 import { html, useMemo } from "../vendor/preact.js";
 
 /** @typedef {import("../store/task_rows.js").TaskRow} TaskRow */
@@ -61,10 +62,17 @@ export default function Tasks({ query }) {
     contextId: query.get("contextId") ?? "",
     since,
   };
-  const { rows, next, first, loading, error, status, loadMore, retry } = useTaskRows(filter);
+  const mayList = mayCall("ListTasks");
+  const { rows, next, first, loading, error, status, loadMore, retry } = useTaskRows(mayList ? filter : null);
   const agents = useAgents();
   const isFiltered = Boolean(filter.agent || filter.state || filter.text || filter.contextId || period);
   const clear = () => changeQuery({ agent: "", state: "", text: "", contextId: "", since: "" });
+  if (!mayList) {
+    return html`<div class="view full">
+      <${PageHeader} title="Tasks" />
+      <p class="notice">Your credentials do not allow listing tasks. It needs ListTasks.</p>
+    </div>`;
+  }
 
   return html`<div class="view full">
     <${PageHeader} title="Tasks" after=${html`<${LiveStatus} status=${status} />`} />

@@ -28,7 +28,7 @@ export default function Traces({ query }) {
     return rows.filter((row) => {
       if (onlyErrors && !row.errorCount) return false;
       if (!withPage && row.rootName?.startsWith(PAGE_PREFIX)) return false;
-      return !words || `${row.rootName ?? ""} ${row.rootService ?? ""} ${row.traceId} ${(row.taskIds ?? []).join(" ")}`.toLowerCase().includes(words);
+      return !words || `${row.rootName ?? ""} ${row.rootService ?? ""} ${row.rootAgent ?? ""} ${row.traceId} ${(row.taskIds ?? []).join(" ")}`.toLowerCase().includes(words);
     });
   }, [rows, text, onlyErrors, withPage]);
   const longest = useMemo(() => shown.reduce((most, row) => Math.max(most, lengthMs(row)), 1), [shown]);
@@ -73,8 +73,9 @@ function makeColumns(longest, chosen, toggle) {
       from: 480,
       cell: (row) => html`<input type="checkbox" aria-label=${`Compare ${row.rootName || row.traceId}`} checked=${chosen.includes(row.traceId)} onChange=${() => toggle(row.traceId)} />`,
     },
-    { key: "name", title: "Root", width: "minmax(120px, 2fr)", cell: (row) => html`<a class="row-link" href=${href(["traces", row.traceId])}>${row.rootName || "Root not received"}</a>` },
+    { key: "name", title: "Root", width: "minmax(120px, 2fr)", cell: (row) => html`<a class="row-link" href=${href(["traces", row.traceId])}>${row.rootName || "Root without a name"}</a>` },
     { key: "service", title: "Service", width: "minmax(80px, 140px)", from: 900, cell: (row) => html`<span class="muted">${row.rootService || "–"}</span>` },
+    { key: "agent", title: "Agent", width: "minmax(80px, 140px)", from: 620, cell: (row) => html`<span class="muted">${row.rootAgent || "–"}</span>` },
     {
       key: "length",
       title: "Duration",

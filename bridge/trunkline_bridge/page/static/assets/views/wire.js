@@ -66,7 +66,9 @@ function TaskField({ taskId }) {
 }
 
 function ChooseTask() {
-  const { rows, loading, error, retry } = useTaskRows(ANY_TASK);
+  const mayList = mayCall("ListTasks");
+  const { rows, loading, error, retry } = useTaskRows(mayList ? ANY_TASK : null);
+  if (!mayList) return html`<p class="notice">Your credentials do not allow listing tasks. It needs ListTasks.</p>`;
   if (error) return html`<${ErrorState} error=${error} onRetry=${retry} />`;
   if (loading && !rows.length) return html`<${Loading} label="Loading tasks" />`;
   if (!rows.length) return html`<${Empty} icon="wire" title="No tasks yet">Ask an agent, then see here what went over the wire.<//>`;

@@ -1,0 +1,84 @@
+"""What must be seen whole on the screens that show least of it."""
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from harness.a2a.page_mesh import PageMesh
+from harness.a2a.page_spans import StoredSpan, store_trace
+from harness.browser import Tab, Theme, open_tab
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+OPERATOR = "key-of-operator"
+PHONE = (360, 740)
+# The elements that a part of is outside of the frame.
+LIST_CUT = """([frame, parts]) => {
+    const whole = document.querySelector(frame).getBoundingClientRect();
+    return [...document.querySelectorAll(parts)].filter((each) => {
+        const box = each.getBoundingClientRect();
+        return box.left < whole.left - 1 || box.right > whole.right + 1
+            || box.top < whole.top - 1 || box.bottom > whole.bottom + 1;
+    }).map((each) => each.textContent);
+}"""
+# The elements that overlap another one.
+LIST_OVERLAPS = """(selector) => {
+    const all = [...document.querySelectorAll(selector)];
+    const boxes = all.map((each) => each.getBoundingClientRect());
+    return all.filter((_, one) => boxes.some((box, other) => one !== other
+        && box.left < boxes[one].right - 1 && box.right > boxes[one].left + 1
+        && box.top < boxes[one].bottom - 1 && box.bottom > boxes[one].top + 1))
+        .map((each) => each.textContent.slice(0, 40));
+}"""
+COUNT_LINES = """() => {
+    const title = document.querySelector("#main h1");
+    return Math.round(title.offsetHeight / parseFloat(getComputedStyle(title).lineHeight));
+}"""
+
+
+async def list_cut(tab: Tab, frame: str, parts: str) -> list[str]:
+    cut: list[str] = await tab.page.evaluate(LIST_CUT, [frame, parts])
+    return cut
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_titles_graphs_and_controls_fit_a_phone(
+    browser: Browser, mesh: PageMesh, theme: Theme
+) -> None:
+    name = "SendStreamingMessage"
+    trace_id = store_trace(mesh, 1101, [StoredSpan(1, name)])
+    task = await mesh.ask("teacher", "internationalisation of localisations", "operator")
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR, size=PHONE, theme=theme) as tab:
+        page = tab.page
+        await tab.go("mesh")
+        await expect(page.get_by_role("button", name="teacher, agent")).to_be_visible()
+        await tab.keep_screenshot(f"layout-mesh-360-{theme}")
+        assert await list_cut(tab, ".graph-canvas", ".graph-canvas .node rect") == []
+
+        await tab.go(f"traces/{trace_id}")
+        await tab.keep_screenshot(f"layout-trace-360-{theme}")
+        assert await page.evaluate(COUNT_LINES) == 1
+
+        await tab.go(f"tasks/{task['id']}")
+        await tab.keep_screenshot(f"layout-task-360-{theme}")
+        assert await page.evaluate(COUNT_LINES) <= 2
+
+        await tab.go("workflows/flow?tab=versions")
+        await expect(page.get_by_role("heading", name="Difference")).to_be_visible()
+        await page.get_by_role("heading", name="Difference").scroll_into_view_if_needed()
+        await tab.keep_screenshot(f"layout-versions-360-{theme}")
+        head = ".panel-head:has(select)"
+        assert await page.evaluate(LIST_OVERLAPS, f"{head} h2, {head} label, {head} select") == []
+        assert await list_cut(tab, head, f"{head} > *") == []
+        assert not await tab.is_wider_than_the_screen()
+
+
+async def test_all_tabs_of_a_task_are_seen(browser: Browser, mesh: PageMesh) -> None:
+    task = await mesh.ask("apples", "order 5 apples", "operator")
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR, size=(1280, 800)) as tab:
+        page = tab.page
+        # The plan and the children of another task are shown by their tabs, too.
+        await tab.go(f"tasks/{task['id']}?tab=plan")
+        tabs = page.get_by_role("tablist", name="State of the task")
+        await expect(tabs.get_by_role("tab", name="Approvals")).to_be_visible()
+        await tab.keep_screenshot("layout-task-tabs-1280")
+        assert await list_cut(tab, ".tab-list", ".tab-list button") == []
