@@ -17,11 +17,11 @@ from trunkline_agents.mcp_server import ToolAnswer, call_result
 _MAX_AMOUNT_CHARS = 40
 _MIXED_AMOUNT = re.compile(r"(\d+)\s+(\d+/\d+)")
 _RELATIONS: Final = {"more": operator.gt, "less": operator.lt, "equal": operator.eq}
-Amount = Annotated[str | float, Field(description="How much, as a number.")]
+AmountArgument = Annotated[str | float, Field(description="How much, as a number.")]
 MoreAmount = Annotated[
     str | float | None, Field(description="The amount in a smaller unit: the 11 of 5 feet 11.")
 ]
-Unit = Annotated[str, Field(description="A unit such as km, pounds or celsius.")]
+UnitName = Annotated[str, Field(description="A unit such as km, pounds or celsius.")]
 
 
 class UnitConversion(TypedDict):
@@ -46,8 +46,8 @@ class UnitTools:
 
     async def convert_units(
         self,
-        amount: Amount,
-        from_unit: Unit,
+        amount: AmountArgument,
+        from_unit: UnitName,
         to_unit: Annotated[str, Field(description="A unit of the same kind.")],
         more_amount: MoreAmount = None,
         more_unit: Annotated[
@@ -67,11 +67,11 @@ class UnitTools:
 
     async def compare_units(
         self,
-        amount: Amount,
-        unit: Unit,
+        amount: AmountArgument,
+        unit: UnitName,
         relation: Literal["more", "less", "equal", "between", "which is more", "which is less"],
-        other_amount: Amount,
-        other_unit: Unit,
+        other_amount: AmountArgument,
+        other_unit: UnitName,
         end_amount: Annotated[
             str | float | None, Field(description="The other end of the range, for `between`.")
         ] = None,
