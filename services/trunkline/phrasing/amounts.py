@@ -26,11 +26,12 @@ _REQUEST = re.compile(
 )
 # A number is stated as that of something, by a verb or behind a colon.
 _STATED = re.compile(
-    r":|\b(?:is|are|was|were|am|have|has|had|got|'ve|\N{RIGHT SINGLE QUOTATION MARK}ve|own|owe|owes"
+    r":|(?:'|\N{RIGHT SINGLE QUOTATION MARK})m\b"
+    r"|\b(?:is|are|was|were|am|have|has|had|got|'ve|\N{RIGHT SINGLE QUOTATION MARK}ve|own|owe|owes"
     r"|earns?|needs?|paid|pays?|spent|spends?|costs?|weighs?|takes?|took|lasts?|makes?|made"
     r"|measures?|saved?|saves|scored?|received|gets?|bought|sold|drove|ran|walked|drives?|wants?"
     r"|found|left|flying|charges?|includes?|totals?|comes|won|lost|borrowed|shares?|uses?"
-    r"|serves?)\b",
+    r"|serves?|says?|said|reads?|shows?|stands|calls)\b",
     re.IGNORECASE,
 )
 # Without a verb, numbers are stated by how they belong together: "3 shirts at 19.99 each".
@@ -40,6 +41,12 @@ _PRICED = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"[$€£¥₹]?\s?(?<![\w.,])\d(?:[\d,]*\d)?(?:\.\d+)?(?![\w-]*\w)\s?[%€$£¥]?")
+# One amount in two units: "5 ft 11 in", "1 hour and 20 minutes".
+_MEASURE = re.compile(
+    r"\b\d+\s?(?:feet|foot|ft|hours?|hrs?|h|pounds?|lbs?|stones?|kg|m)\s(?:and\s)?\d+(?:\.\d+)?\s?"
+    r"(?:inch(?:es)?|in|minutes?|mins?|ounces?|oz|pounds?|lbs?|g|cm)\b",
+    re.IGNORECASE,
+)
 _ANSWER_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 _FRACTION = re.compile(r"-?\d{1,40}/\d{1,40}")
 _EQUALS = re.compile(r"[=≈]")
@@ -107,6 +114,9 @@ def resolve_amounts(text: str) -> Sequence[str]:
     if parts is None:
         return []
     statement, question = parts
+    if measure := _MEASURE.search(statement):
+        # "I'm 5 ft 11 in tall, how many cm is that"
+        return [_replace(_ONE, question, measure[0])]
     numbers = _find_numbers(statement)
     if len(numbers) > 1:
         listed = ", ".join(number[0].strip() for number in numbers)
@@ -126,14 +136,14 @@ def _find_numbers(statement: str) -> list[re.Match[str]]:
 
 
 def _read_amounts(statement: str, number: re.Match[str]) -> list[str]:
-    """Return the number with none to some of the words behind it."""
+    """Return the number with some to none of the words behind it, which may name its unit."""
     amounts = [number[0].strip()]
     end = number.end()
     while len(amounts) <= _UNIT_WORDS and (word := _WORD.match(statement, end)):
         end = word.end()
         amounts.append(statement[number.start() : end].strip())
-    # With a unit first: a number alone may be taken for another one.
-    return [*amounts[1:], amounts[0]]
+    # The longest first: "350 degrees" may be an angle, and a number alone another one.
+    return amounts[::-1]
 
 
 def _replace(reference: re.Pattern[str], question: str, amount: str) -> str:

@@ -23,7 +23,8 @@ _FILLERS = (
     "if i may ask|pardon me|great|perfect|cool|nice|possibly|simply|quickly|real quick|"
     "by the way|next|first|firstly|finally|lastly|quick question|quick one|a quick question|"
     "question|one question|"
-    "one more thing|one more question|i have a question|i have a quick question"
+    "one more thing|one more question|i have a question|i have a quick question|"
+    "i don't know how this works|i'm new here|i am new here|this is my first time here"
 )
 _REQUESTS = (
     "can u|could u|would u|"
@@ -52,11 +53,19 @@ _OCCASIONS = "|".join(
     for have in ("have", "have got", "get")
     for moment in ("second", "moment", "minute", "sec")
 )
-# "I have two questions"
+# "I have two questions", "three quick ones"
 _ANNOUNCEMENTS = "|".join(
-    f"{i_have}{some} questions"
+    f"{i_have}{some} {kind}"
     for i_have in ("", "i have ", "i have got ", "i've got ", "i've ")
-    for some in ("two", "three", "2", "3", "a few", "some", "several", "a couple of")
+    for some in ("two", "three", "four", "2", "3", "4", "a few", "some", "several", "a couple of")
+    for kind in (
+        "questions",
+        "quick questions",
+        "quick ones",
+        "short ones",
+        "things",
+        "quick things",
+    )
 )
 # "I have a question about parking": the topic is behind it.
 _TOPICS = "|".join(
@@ -162,7 +171,9 @@ _INTRODUCTIONS = (
     "show me what you can do|what you can do|how do i start|how do i get started|get started|"
     "what are you capable of|what are you good at|what are you good for|what is possible here|"
     "your capabilities|more about yourself|which agents are there|what agents are there|"
-    "which agents do you have|list the agents|list agents|show the agents"
+    "which agents do you have|list the agents|list agents|show the agents|"
+    "an example|examples|some examples|give me an example|give an example|give me some examples|"
+    "show me an example|show me some examples|give me examples|show me examples"
 )
 # "what can you do", "what kind of things are you able to help me with"
 _ABILITIES = "|".join(
@@ -173,6 +184,16 @@ _ABILITIES = "|".join(
         *("do", "do for me", "help with", "help me with", "assist with", "assist me with"),
         *("answer", "offer", "tell me"),
     )
+) + "".join(
+    f"|{what} do you {know}"
+    for what in (
+        "what things",
+        "what sort of things",
+        "what kind of things",
+        "which topics",
+        "what",
+    )
+    for know in ("know about", "do", "know", "answer")
 )
 _QUESTIONS = "|".join(
     f"{what} questions {asked}"
@@ -247,6 +268,8 @@ def strip_courtesy(text: str) -> str:
         tuple(words[begin:stop]) in _INDIRECT_OPENINGS | _SAYING_OPENINGS
         for begin, stop in openings
     )
+    # The second of two: "whether 221 is prime, and whether 225 is a square".
+    is_indirect = is_indirect or words[first] == "whether"
     return ask_directly(request) if is_indirect else request
 
 

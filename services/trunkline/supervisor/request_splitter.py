@@ -31,6 +31,7 @@ from trunkline.v1 import event_pb2
 MAX_STEPS = 16
 # A request with more separators is a text and not a list of questions.
 _MAX_PIECES = 48
+_ANNOUNCEMENT_CHARS = 60
 
 _SEPARATOR = re.compile(
     r"(?:[;\n]|,(?=\s)|(?<=[?.])(?=\s))(?:\s{0,4}(?<!\w)(?:and|then|also)(?=\s))*"
@@ -229,6 +230,7 @@ def _trim_end(text: str, end: int) -> int:
 
 def _split_pieces(text: str, begin: int, end: int, router: Router) -> list[_Piece]:
     """Split where both parts can be steps. Any other part is joined to the part before it."""
+    begin = _skip_announcement(text, begin, end)
     fragments = _find_fragments(text, begin, end) if end - begin <= SEARCHED_CHARS else []
     if not 0 < len(fragments) <= _MAX_PIECES:
         return [_Piece(begin, end, is_after=False, routed=router.route(text[begin:end]))]
@@ -255,6 +257,12 @@ def _split_pieces(text: str, begin: int, end: int, router: Router) -> list[_Piec
             merged = router.route(text[previous.begin : stop])
             pieces[-1] = _Piece(previous.begin, stop, previous.is_after, merged)
     return pieces
+
+
+def _skip_announcement(text: str, begin: int, end: int) -> int:
+    """Return where the questions begin that a text announces: "three quick ones: what is …"."""
+    colon = text.find(":", begin, min(end, begin + _ANNOUNCEMENT_CHARS))
+    return colon + 1 if colon > 0 and is_courtesy(text[begin:colon]) else begin
 
 
 def _find_fragments(text: str, begin: int, end: int) -> list[tuple[int, int, bool]]:
@@ -354,7 +362,7 @@ def _continues_statement(before: str, fragment: str, asked: Sequence[str]) -> bo
 
     "a shirt costs 20 dollars and a tie 15 dollars, what do I pay"
     """
-    if _QUESTION_WORDS.intersection(split_words(before)):
+    if {*_QUESTION_WORDS, "whether"}.intersection(split_words(before)):
         return False
     # "I need 400 zloty" states a number, though "I need" may be polite.
     if not (states_number(before) or states_number(strip_courtesy(before))):
@@ -412,7 +420,7 @@ def _lacks_predicate(words: Sequence[str]) -> bool:
 
 
 def _is_question(words: Sequence[str]) -> bool:
-    return len(words) > 2 and words[0] in _QUESTION_WORDS
+    return len(words) > 2 and (words[0] in _QUESTION_WORDS or words[0] == "whether")
 
 
 def _is_yes_or_no_question(fragment: str, words: Sequence[str]) -> bool:

@@ -267,6 +267,13 @@ _WORD_PROBLEMS = AgentSkill(
         *("how much do i have left", "how much money is left", "how many left", "change do i get"),
         *("how much change", "change will i get", "change from #", "# note", "how much in total"),
         *("much is that in total", "much is it in total", "how much altogether", "it altogether"),
+        *(
+            "come to altogether",
+            "what is it in total",
+            "due in #",
+            "% off how much",
+            "# off how much",
+        ),
         *(f"{money} how much are #" for money in ("dollars", "euros", "pounds")),
         *(f"{money} an hour" for money in ("dollars", "euros", "pounds")),
         *(f"# {money} and a" for money in ("dollars", "euros", "pounds")),

@@ -74,6 +74,14 @@ COUNT_DAYS: list[MatchRuleJson] = [
         rf"(?:\s(?:have|has|had))?(?:,?\s(?:in|of))?\s(?P<year>\d{{4}})(?:\s(?:have|has|had))?{_END}",
         "arguments": {"start": "{month} {year}"},
     },
+    {
+        # Of this year: "how many days does March have"
+        "contains": "days",
+        "pattern": r"^(?:how\smany\s|(?:what(?:'s|\sis)\s)?(?:the\s)?number\sof\s)days"
+        rf"\s(?:(?:does|do|has|have|will|are|is|there|in|of|the|month)\s){{1,4}}(?P<month>{_MONTH})"
+        rf"(?:\s(?:have|has))?{_END}",
+        "arguments": {"start": "{month}"},
+    },
 ]
 
 MOVE_DATE: list[MatchRuleJson] = [
@@ -104,6 +112,15 @@ MOVE_DATE: list[MatchRuleJson] = [
             ),
         )
     ),
+    {
+        # "an invoice from 2026-01-20 is due in 45 days, which date is that"
+        "contains": r"\d-\d.*\sin\s",
+        "pattern": rf"^(?:[a-z']+\s){{1,8}}(?P<start>{_ISO_DAY})(?:\s[a-z]+){{1,4}}"
+        r"\s(?:in|within|after)\s"
+        rf"{_AMOUNT}\s{_UNIT}[,;.:]?\s(?:what|which|when|on\swhich)(?:\s(?:date|day))?\s(?:is|will|would)"
+        rf"\s(?:that|it|this)(?:\sbe)?{_END}",
+        "arguments": _LATER,
+    },
     {
         # "what date will it be in 30 days"
         "contains": "date|day",

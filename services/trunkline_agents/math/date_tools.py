@@ -59,7 +59,7 @@ class DateTools:
         self,
         start: Annotated[
             str,
-            Field(description="A date, or today; without `end` a month, YYYY-MM, or a year."),
+            Field(description="A date, or today; without `end` a month or a year."),
         ],
         end: Annotated[str | None, Field(description="The other date.")] = None,
         unit: Annotated[
@@ -102,7 +102,7 @@ class DateTools:
 
     async def _count_days(self, start: str, end: str | None, unit: str) -> ToolAnswer:
         if end is None:
-            span = dates.find_period("start", start)
+            span = dates.find_period("start", start, today=self._today())
         else:
             span = dates.parse_span(start, end, today=self._today())
         return ToolAnswer(

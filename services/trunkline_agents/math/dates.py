@@ -93,13 +93,16 @@ def _parse_in_year(field: str, text: str, year: int) -> date:
     return parse_date(field, dated, today=date.min)
 
 
-def find_period(field: str, text: str) -> DaySpan:
+def find_period(field: str, text: str, *, today: date) -> DaySpan:
     """Return the days of a month, YYYY-MM or its name and the year, or of a year.
+
+    A month without a year is one of this year.
 
     Raises:
         InvalidArgumentError: it is neither, or there is no such month.
     """
-    parts = _PERIOD.fullmatch(text.strip().lower())
+    period = text.strip().lower()
+    parts = _PERIOD.fullmatch(f"{period} {today.year}" if period in _MONTHS else period)
     name, year, number = parts.groups() if parts else (None, "0", None)
     month = _MONTHS.get(name, 0) if name else int(number or 1)
     if not int(year) or not 1 <= month <= _YEAR_MONTHS or (name and number):

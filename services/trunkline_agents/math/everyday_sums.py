@@ -15,6 +15,7 @@ _SIGNED = (
     r"(?:[$€£¥]\s?\d(?:[\d.,]*\d)?|\d(?:[\d.,]*\d)?\s?(?:dollars?|euros?|pounds?|€|£|\$)|"
     r"\d[\d,]*\.\d\d)"
 )
+_LIST = r"[$€£¥]?\d[\d.]*(?:,\s[$€£¥]?\d[\d.]*)*,?\sand\s[$€£¥]?\d[\d.]*"
 _SOME = r"(?:[\s,-][a-z'-]+){0,8}?"
 _FEW = r"(?:[\s-][a-z'-]+){0,4}?"
 _BREAK = r"\s?[,;.:]?\s(?:and\s|so\s|but\s|then\s)?"
@@ -195,6 +196,13 @@ EVERYDAY_SUMS: tuple[tuple[str, str, str], ...] = (
             (rf"(?P<x>{_SIGNED}){_JOINED}(?P<y>{_SIGNED})", "({x})+({y})"),
         )
     ),
+    # "we spent 312.40, 98.15 and 450 this month, what does it come to altogether"
+    (
+        r"\b(?:come|comes|add|adds)\s(?:up\s)?to\b|\bin\stotal\b|\baltogether\b",
+        rf"(?P<x>{_LIST}){_FEW}{_BREAK}{_HOW}(?:'s|\s(?:is|was|do|does|did))\s(?:it|that|this|they|these)"
+        r"(?:\sall)?(?:\s(?:come|add)\s(?:up\s)?to)?(?:\s(?:altogether|in\stotal|in\sall|together))?",
+        "sum of {x}",
+    ),
     # "I drive 180 km at 60 km/h, how long does it take"
     (
         r"\bhow\slong\b|\bhours\b",
@@ -226,6 +234,13 @@ EVERYDAY_SUMS: tuple[tuple[str, str, str], ...] = (
         rf"(?:speed|how\sfast){_SOME}\s{_X}{_DISTANCE}{_FEW}\s(?:in|within|over)\s(?P<y>\d["
         rf"\d.,]*){_HOURS}{_FEW}",
         "({x})/({y})",
+    ),
+    # A price and a share off it: "89 euros and I get 15% off, how much do I pay"
+    (
+        r"%|per\s?cent",
+        rf"{_X}{_FEW}{_BREAK}{_THEN}(?P<p>\d[\d.]*)\s?(?:%|per\s?cent)\s(?:off|discount|reduction|rebate)"
+        rf"{_FEW}{_BREAK}{_HOW}{_ASKED}\s(?:pay|cost|price|left|spend|it|that){_ASKED}",
+        "({x})*(1-({p})%)",
     ),
     # An amount and a change: "3200 euros, how much is 4.5% more"
     *(

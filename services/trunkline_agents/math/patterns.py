@@ -591,14 +591,14 @@ SOLVE: list[MatchRuleJson] = [
         "pattern": r"^(?:(?:what(?:'s|\sis)|find|get)\s(?:the\svalue\sof\s)?(?P<variable>[a-z])\s"
         r"(?:if|when|where|for|in|given|such\sthat)\s)?"
         rf"(?P<equation>{_SIDE}={_SIDE}){_END}",
-        "require": {"equation": ".=."},
+        "require": {"equation": r".=\s*[^\s?]"},
         "arguments": {"equation": "{equation}", "variable": "{variable}"},
     },
     {
         "pattern": rf"^(?:if|when|given)?\s*(?P<equation>{_SIDE}={_SIDE})[,;.]?\s+"
         r"(?:then\s)?(?:what(?:'s|\sis)|find|solve\sfor)\s(?:the\svalue\sof\s)?(?P<variable>[a-z])"
         + _END,
-        "require": {"equation": ".=."},
+        "require": {"equation": r".=\s*[^\s?]"},
         "arguments": {"equation": "{equation}", "variable": "{variable}"},
     },
     {
@@ -616,13 +616,13 @@ SOLVE: list[MatchRuleJson] = [
         r"(?P<variable>[a-z])\s"
         rf"(?:(?:satisf(?:y|ies)|solves?|makes?|if|when|where|for)\s)?"
         rf"(?P<equation>{_SIDE}={_SIDE})(?:\strue)?{_END}",
-        "require": {"equation": ".=."},
+        "require": {"equation": r".=\s*[^\s?]"},
         "arguments": {"equation": "{equation}", "variable": "{variable}"},
     },
     {
         "pattern": r"^for\s(?:what|which)\s(?:values?\sof\s)?(?P<variable>[a-z])\s(?:is|does)\s"
         rf"(?P<equation>{_SIDE}(?:=|equals?(?:\sto)?){_SIDE}){_END}",
-        "require": {"equation": ".=."},
+        "require": {"equation": r".=\s*[^\s?]"},
         "arguments": {"equation": "{equation}", "variable": "{variable}"},
     },
 ]

@@ -293,6 +293,12 @@ PHRASES: tuple[tuple[str, str], ...] = (
             rf"{_M}\s(?:out\s)?of\s(?:the\s|our\s|my\s)?{_N}{_THINGS}",
         )
     ),
+    # "45 out of 60, how many percent is that"
+    (
+        rf"{_N}\s(?:out\s)?of\s{_M}\s?[,;.:\x{{2013}}\x{{2014}}-]?\s(?:what|which|how\smany|how\smuch\sin)"
+        rf"\s{_SHARE}\s(?:is|are|was)\s(?:that|this|it)",
+        "({x})/({y})*100",
+    ),
     (rf"{_SHARE}\s(?:is|are|equals)\s(?P<x>\d+/\d+|0?\.\d+)", "({x})*100"),
     (
         r"(?:collect|combine|gather|group)\s(?:the\s)?(?:like\s)?terms\s?(?::|in|of)?\s(?P<x>"

@@ -199,6 +199,9 @@ def _match_units(
 def _find_units(field: str, name: str) -> list[Unit]:
     plain = " ".join(name.lower().replace("degrees", "").replace("degree ", "").split()) or "degree"
     plain = plain.removeprefix("°").strip()
+    if plain == "in":
+        # No name of a unit in patterns, where it is a word of the question.
+        plain = "inch"
     for spelling in (plain, plain.removesuffix("s"), plain.replace("s per", " per")):
         if spelling in UNITS:
             return UNITS[spelling]

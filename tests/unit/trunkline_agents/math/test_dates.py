@@ -97,7 +97,7 @@ def test_what_is_no_date_is_an_error(text: str) -> None:
 @pytest.mark.parametrize("text", ["2026-13", "2026-00", "Smarch 2026", "0000", "may 2026-05", ""])
 def test_what_is_no_period_is_an_error(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
-        dates.find_period("start", text)
+        dates.find_period("start", text, today=TODAY)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_today_is_not_the_only_word(day: str) -> None:
 
 def test_the_last_year_is_no_period() -> None:
     with pytest.raises(InvalidArgumentError):
-        dates.find_period("start", "9999")
+        dates.find_period("start", "9999", today=TODAY)
 
 
 @pytest.mark.parametrize(
