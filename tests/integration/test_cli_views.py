@@ -166,8 +166,8 @@ async def test_the_journal_is_shown_event_by_event(
 ) -> None:
     task_id = (await ask(mesh, "hello"))["task_id"]
     lines = (await show_events(mesh, capsys, task_id)).splitlines()
-    assert "created         for echo by anonymous: hello" in lines[0]
-    assert lines[-1].endswith("status          completed")
+    assert "task created    for echo by anonymous: hello" in lines[0]
+    assert lines[-1].endswith("state           completed")
     typed = [
         json.loads(line)
         for line in (await show_events(mesh, capsys, task_id, as_json=True)).splitlines()
@@ -336,14 +336,14 @@ async def test_watching_ends_with_the_task(
         task_id, mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False
     )
     assert code is ExitCode.OK
-    assert capsys.readouterr().out.endswith("status          completed\n")
+    assert capsys.readouterr().out.endswith("state           completed\n")
     text = "echo hello, and who is the king of France"
     partial = (await ask(mesh, text, agent="supervisor"))["task_id"]
     code = await task_events.watch_task(
         partial, mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False
     )
     assert code is ExitCode.PARTIAL
-    assert capsys.readouterr().out.endswith("status          completed (partial)\n")
+    assert capsys.readouterr().out.endswith("state           completed (partial)\n")
 
 
 async def test_commands_that_look_make_no_traces(

@@ -10,6 +10,7 @@ from harness.a2a.reconnecting_client import stream_with_reconnects
 from harness.a2a.sse_client import PATIENCE_S, ClientFold, Json, WireEvent, call, sse, user_message
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import Services, running_mesh, running_services
+from harness.polling import poll
 from harness.promise_scale import PromiseScale
 from trunkline.client import ChannelPool, HostClient
 from trunkline.v1 import event_pb2, snapshot_pb2
@@ -83,6 +84,11 @@ async def test_resume_after_a_kill(
     kills = scale.pick(ci=1, prove=50)
     environment = {"TRUNKLINE_LEASE_S": str(scale.pick(ci=3, prove=1))}
     async with running_services(tmp_path, agents=("echo",), environment=environment) as services:
+        # The bridge learns of an agent a moment after its process has registered.
+        await poll(
+            lambda: call(services.http_url, "/agents/echo", "ListTasks", {}),
+            lambda answer: "result" in answer,
+        )
         for _ in range(kills):
             at = rng.randrange(1, EVENTS)
             received = 0
