@@ -80,7 +80,7 @@ async def start_forked(
     protocol = asyncio.subprocess.SubprocessStreamProtocol(_LIMIT, loop)
     connected = loop.create_future()
     transport = _ForkTransport(
-        *(loop, protocol, [], False, stdin, stdout, stderr, 0, connected),
+        *(loop, protocol, ["trunkline"], False, stdin, stdout, stderr, 0, connected),
         start=partial(_Fork, requests, request),
     )
     await connected
