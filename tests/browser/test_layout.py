@@ -1,4 +1,4 @@
-"""What must be seen whole on the screens that show least of it."""
+"""Titles, tabs and graphs are whole on the screens that show least of them."""
 
 import pytest
 from playwright.async_api import Browser, expect

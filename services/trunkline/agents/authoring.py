@@ -227,9 +227,9 @@ def agent(
         input_modes: the media types of parts that the agent takes; others are refused.
         output_modes: the media types of the parts that it makes.
         concurrency: how many turns run at once; None: no limit.
-        repeatable: after its host died, the turn runs again from its start, and its earlier output
-            is removed. For functions without effects outside the task.
-        resumable: after its host died, the function is called again, its earlier output stays,
+        repeatable: after its host stopped, the turn runs again from its start, and its earlier
+            output is removed. For functions without effects outside the task.
+        resumable: after its host stopped, the function is called again, its earlier output stays,
             and `task.rewind` cuts it back. For functions that store their progress. If an agent
             is neither, its running turns fail.
         timeout_s: the longest life of a task in seconds; the caller's earlier deadline holds.

@@ -5,13 +5,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 import grpc
 
 from trunkline.client.backoff import Backoff
 from trunkline.client.channels import ChannelPool
 from trunkline.client.host import HostClient
+from trunkline.client.mesh_words import TRACE_SERVICE
 from trunkline.client.resuming_stream import (
     PATIENCE_S,
     ResumingStream,
@@ -32,7 +33,6 @@ from trunkline.v1 import message_pb2, message_service_pb2, registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
-TRACE_SERVICE: Final = "trunkline.v1.TraceService"
 _HOST_LEFT = (
     "the task's host has left the mesh, and no host has its journal; try again when it is back"
 )

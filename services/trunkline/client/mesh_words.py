@@ -13,6 +13,7 @@ from trunkline.v1 import registry_service_pb2, tool_service_pb2, trace_service_p
 logger = logging.getLogger(__name__)
 
 TOOL_SERVICE: Final = "trunkline.v1.ToolService"
+TRACE_SERVICE: Final = "trunkline.v1.TraceService"
 
 _Update = TypeVar("_Update")
 

@@ -234,12 +234,16 @@ def may_leave(runtime: TurnRuntime, agents: Mapping[str, Agent]) -> bool:
     """Return whether a running turn can be left to the next host, instead of failing it."""
     agent = agents.get(runtime.agent)
     is_pausable = isinstance(agent, PausableAgent) and agent.is_pausable
-    return is_pausable and runtime.exists and not runtime.is_over
+    return is_pausable and _is_open(runtime)
 
 
 def _runs_again(runtime: TurnRuntime, agents: Mapping[str, Agent]) -> bool:
-    is_open = runtime.exists and not runtime.is_over and not runtime.approved_calls()
-    return is_open and may_run_again(agents.get(runtime.agent), runtime.state)
+    can_run = may_run_again(agents.get(runtime.agent), runtime.state)
+    return can_run and _is_open(runtime) and not runtime.approved_calls()
+
+
+def _is_open(runtime: TurnRuntime) -> bool:
+    return runtime.exists and not runtime.is_over
 
 
 async def _wait_released(slots: Sequence[TaskSlot]) -> None:

@@ -135,7 +135,7 @@ class TurnRuntime:
         """True while the task is paused."""
         self.answers: list[ArtifactWriter] = []
         """The artifacts of this attempt that are no progress."""
-        # Those of earlier attempts at this turn, and whether each is closed.
+        # The artifacts that earlier attempts at this turn wrote, and whether each is closed.
         self._written_artifacts = {} if attempt is None else attempt.written_artifacts()
 
     @property
@@ -170,7 +170,7 @@ class TurnRuntime:
 
     @property
     def attempt(self) -> int:
-        """The number of this run of the turn, from 1; a turn is rerun after its host died."""
+        """The number of this run of the turn, from 1; it runs again once its host has stopped."""
         return 1 if self._attempt is None else self._attempt.number
 
     @property
@@ -227,8 +227,9 @@ class TurnRuntime:
     def meter(self) -> UsageMeter:
         """Checks and counts the models that the turn calls."""
         if self._meter is None:
-            limits = (self._budgets, self._models)
-            self._meter = UsageMeter(self.tree, self.account, self.caller, *limits)
+            self._meter = UsageMeter(
+                self.tree, self.account, self.caller, self._budgets, self._models
+            )
         return self._meter
 
     def child_submission(self, task_id: str) -> message_service_pb2.Submission:
@@ -484,10 +485,7 @@ class TurnRuntime:
                 self._emitter.put(call.finished_event())
 
     async def record(self, *events: event_pb2.Event, waits: bool = True) -> None:
-        """Write events to the journal; returns when they are durable, unless `waits` is False.
-
-        Works while the task is being canceled or left, so that effects which happened are recorded.
-        """
+        """Write events, also of effects while the turn is stopped; durable then if it `waits`."""
         is_stopped = self._is_canceling or self.pause.is_leaving
         emitter = self._emitter if is_stopped else await self._begin_work()
         for event in events:
