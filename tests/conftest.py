@@ -1,5 +1,6 @@
 """Keeps the tester's own environment and machine out of the tests."""
 
+import logging
 import os
 import signal
 import sys
@@ -43,6 +44,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # each worker. No test checks a format.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
+# In its debug mode, asyncio warns of steps that a busy machine makes slow.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 # A busy machine makes an example slow, not wrong.
 hypothesis_settings.register_profile(
     "trunkline", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
