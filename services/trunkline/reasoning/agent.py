@@ -10,6 +10,7 @@ from trunkline.calls.tool_call import cancel_asking_tasks
 from trunkline.calls.tool_questions import build_question_message
 from trunkline.calls.tool_source import ToolListing, ToolSource
 from trunkline.errors import ModelOverflowError
+from trunkline.light_imports import light_imports
 from trunkline.reasoning.conversation_lock import lock_conversation
 from trunkline.reasoning.models import Model, ModelChoice, open_model
 from trunkline.reasoning.toolbox import Toolbox
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 async def prewarm() -> None:
     """Load LangGraph in a thread, so that the first turn does not wait for it."""
     # Loading takes seconds and some 80 MB. The event loop stays free meanwhile.
-    await runtime.load_in_thread(importlib.import_module, "trunkline.reasoning.graph")
+    await runtime.load_in_thread(_load)
+
+
+def _load() -> None:
+    with light_imports():
+        importlib.import_module("trunkline.reasoning.graph")
 
 
 class ReasoningAgent:

@@ -17,6 +17,7 @@ from trunkline import runtime
 from trunkline.calls.child import ChildLimits
 from trunkline.client import Directory
 from trunkline.errors import PeerError
+from trunkline.light_imports import light_imports
 from trunkline.phrasing import asks_for_introduction
 from trunkline.settings import SupervisorSettings
 from trunkline.supervisor.inheritance import (
@@ -236,10 +237,11 @@ def _retained_lengths(task: TurnRuntime) -> dict[str, int]:
 
 
 def _compile(*, remembers: bool) -> "SupervisorGraph":
-    from trunkline.supervisor.graph import compile_graph
+    with light_imports():
+        from trunkline.supervisor.graph import compile_graph
 
-    if remembers:
-        importlib.import_module("trunkline.supervisor.planner_memory")
+        if remembers:
+            importlib.import_module("trunkline.supervisor.planner_memory")
     return compile_graph()
 
 

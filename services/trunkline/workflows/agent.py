@@ -10,6 +10,7 @@ from typing import Any, Final
 from trunkline import telemetry
 from trunkline.agents.authoring import FunctionAgent, agent
 from trunkline.errors import ConfigurationError, WorkflowFailedError
+from trunkline.light_imports import light_imports
 from trunkline.runtime import load_in_thread
 from trunkline.settings import Settings
 from trunkline.task_states import WORKFLOW_VERSION_KEY
@@ -209,8 +210,9 @@ def _build_graph_agent(workflow: Workflow) -> FunctionAgent:
     Raises:
         ConfigurationError: a function of it can't be imported.
     """
-    from trunkline.agents.langgraph import from_langgraph
-    from trunkline.workflows.compiler import compile_workflow
+    with light_imports():
+        from trunkline.agents.langgraph import from_langgraph
+        from trunkline.workflows.compiler import compile_workflow
 
     functions = load_functions(workflow)
     conditions = _parse_conditions(workflow)

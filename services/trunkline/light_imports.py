@@ -1,0 +1,79 @@
+"""Imports of LangGraph without parts of its dependencies that take long and that no mesh uses.
+
+They are a third of the time that LangGraph takes to load, for which the first answer waits.
+"""
+
+import importlib.util
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Final
+
+# The command line of httpx, which loads rich. httpx works without it.
+_LEFT_OUT: Final = ("httpx._main",)
+# Some 400 generated models of an API, of which langsmith uses one.
+_DEFERRED: Final = ("langsmith.types",)
+
+
+@contextmanager
+def light_imports() -> Iterator[None]:
+    """Make the imports of LangGraph in a block faster.
+
+    What they leave out can be imported after the block. Nothing changes for modules that have been
+    imported before.
+    """
+    left_out = [name for name in _LEFT_OUT if name not in sys.modules]
+    for name in left_out:
+        # Python then raises ImportError for the module, as if it were not installed.
+        sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        for name in _DEFERRED:
+            defer_package(name)
+        yield
+    finally:
+        for name in left_out:
+            sys.modules.pop(name, None)
+
+
+def defer_package(name: str) -> None:
+    """Let a package's `__init__` run when something in it is used that is no module.
+
+    Its modules can be imported before that. Does nothing if there is no such package, or if it has
+    been imported.
+    """
+    if name in sys.modules:
+        return
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return
+    if spec is None or spec.loader is None:
+        return
+    package = importlib.util.module_from_spec(spec)
+    vars(package)["__getattr__"] = _AttributeLoader(package).load
+    sys.modules[name] = package
+
+
+class _AttributeLoader:
+    """Runs the `__init__` of a package at the first attribute that it lacks."""
+
+    def __init__(self, package: ModuleType) -> None:
+        self._package = package
+        # The `__init__` asks for attributes, too, while it runs.
+        self._lock = threading.RLock()
+        self._is_loaded = False
+
+    def load(self, name: str) -> object:
+        package = self._package
+        with self._lock:
+            if not self._is_loaded:
+                self._is_loaded = True
+                if package.__spec__ is not None and package.__spec__.loader is not None:
+                    package.__spec__.loader.exec_module(package)
+        try:
+            return vars(package)[name]
+        except KeyError:
+            problem = f"module {package.__name__!r} has no attribute {name!r}"
+            raise AttributeError(problem) from None
