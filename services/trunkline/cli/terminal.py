@@ -15,7 +15,7 @@ from trunkline.printable import remove_controls
 DIM, RED, GREEN, YELLOW, CYAN, BOLD = "2", "31", "32", "33", "36", "1"
 
 # States of tasks, messages, servers, circuit breakers, webhooks and trusted folders.
-_STATE_COLOURS = {
+STATE_COLOURS = {
     **dict.fromkeys(("completed", "ready", "done", "handled", "trusted", "approved"), GREEN),
     **dict.fromkeys(("failed", "rejected", "dead", "open", "down", "unreadable"), RED),
     **dict.fromkeys(("input-required", "auth-required", "changed", "half_open", "waits"), YELLOW),
@@ -124,7 +124,7 @@ def print_stderr(text: str) -> None:
 
 def paint_state(state: str, stream: TextIO) -> str:
     """Return a state in its colour. It may be padded, or have a text after a colon."""
-    colour = _STATE_COLOURS.get(state.partition(":")[0].strip())
+    colour = STATE_COLOURS.get(state.partition(":")[0].strip())
     return paint(state, colour, stream) if colour else state
 
 
