@@ -41,7 +41,7 @@ class TurnRecord:
     attempts: int
     """Number of attempts at the turn so far."""
     planned_stops: int
-    """How many of them ended because their host was shut down."""
+    """Number of those that ended because their host was shut down."""
 
 
 async def read_turn(journal: Journal, task_id: str) -> TurnRecord:
