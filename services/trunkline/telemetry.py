@@ -74,6 +74,10 @@ HTTP_RESPONSE_STATUS_CODE: Final = "http.response.status_code"
 RPC_SYSTEM_NAME: Final = "rpc.system.name"
 RPC_METHOD: Final = "rpc.method"
 RPC_STATUS_CODE: Final = "rpc.status_code"
+# Other codes are the caller's affair: they leave the status of a SERVER span unset.
+GRPC_SERVER_ERRORS: Final = frozenset(
+    {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+)
 # Our own attribute: seconds left until the deadline when a call arrived.
 RPC_DEADLINE_S: Final = "trunkline.rpc.deadline_s"
 

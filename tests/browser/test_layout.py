@@ -74,11 +74,13 @@ async def test_titles_graphs_and_controls_fit_a_phone(
 
 async def test_all_tabs_of_a_task_are_seen(browser: Browser, mesh: PageMesh) -> None:
     task = await mesh.ask("apples", "order 5 apples", "operator")
-    async with open_tab(browser, mesh.bridged.url, key=OPERATOR, size=(1280, 800)) as tab:
+    # Where they don't fit in a line, so that some would be cut if they didn't wrap.
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR, size=PHONE) as tab:
         page = tab.page
-        # The plan and the children of another task are shown by their tabs, too.
         await tab.go(f"tasks/{task['id']}?tab=plan")
         tabs = page.get_by_role("tablist", name="State of the task")
         await expect(tabs.get_by_role("tab", name="Approvals")).to_be_visible()
-        await tab.keep_screenshot("layout-task-tabs-1280")
+        await tab.keep_screenshot("layout-task-tabs-360")
         assert await list_cut(tab, ".tab-list", ".tab-list button") == []
+        boxes = [await each.bounding_box() for each in await tabs.get_by_role("tab").all()]
+        assert len({box["y"] for box in boxes if box}) > 1

@@ -54,7 +54,14 @@ async def test_the_waterfall_has_the_rows_and_the_critical_path_of_the_command(
         StoredSpan(1, "invoke_agent teacher"),
         StoredSpan(2, "execute_tool slow", 1, start_ms=10, end_ms=90),
         StoredSpan(3, "execute_tool beside", 1, start_ms=10, end_ms=30),
-        StoredSpan(4, "tools/call slow", 2, start_ms=12, end_ms=80),
+        StoredSpan(
+            4,
+            "tools/call slow",
+            2,
+            start_ms=12,
+            end_ms=80,
+            attributes={"rpc.status_code": "NOT_FOUND"},
+        ),
         StoredSpan(5, "execute_tool open", 1, start_ms=95, end_ms=None),
     ]
     trace_id = store_trace(mesh, 1006, spans)
@@ -65,6 +72,8 @@ async def test_the_waterfall_has_the_rows_and_the_critical_path_of_the_command(
         await tab.go(f"traces/{trace_id}")
         shown = tab.page.get_by_role("table", name="Spans").locator(".row-link")
         await expect(shown).to_have_text([row["name"] for row in rows])
+        refused = tab.page.locator(".span-name").filter(has_text="tools/call slow")
+        await expect(refused).to_contain_text("NOT_FOUND")
         bars = tab.page.locator(".bar")
         for index, row in enumerate(rows):
             on_path = re.compile("on the critical path")

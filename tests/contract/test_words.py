@@ -10,7 +10,9 @@ import pytest
 
 from trunkline.cli import messages, task_list, top, trace, webhooks
 from trunkline.cli.event_lines import EVENT_WORDS, FAILURE_WORDS
-from trunkline.v1 import event_pb2
+from trunkline.cli.terminal import STATE_COLOURS
+from trunkline.client.mesh_words import tool_server_state
+from trunkline.v1 import event_pb2, tool_service_pb2
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ASSETS: Final = ROOT / "bridge/trunkline_bridge/page/static/assets"
@@ -67,6 +69,13 @@ def test_columns_have_the_same_words_in_the_terminal_and_on_the_page(name: str) 
     titles, file, table, own = TABLES[name]
     shown = {title.upper() for title in read_titles(file, table)}
     assert {title for title in titles if title not in shown} == own
+
+
+def test_states_of_tool_servers_are_words_that_the_terminal_paints() -> None:
+    states = (number for number in tool_service_pb2.ToolServerState.values() if number)
+    words = {tool_server_state(tool_service_pb2.ToolServer(state=state)) for state in states}
+    assert words == {"idle", "starting", "ready", "failed"}
+    assert words <= STATE_COLOURS.keys()
 
 
 def test_states_of_deliveries_have_the_same_words() -> None:

@@ -530,6 +530,20 @@ async def test_ctrl_c_in_a_chat_cancels_the_turn_and_the_chat_continues(mesh: Me
     assert last["state"] == "canceled"
 
 
+async def test_a_chat_in_json_reports_an_interrupted_turn(mesh: MeshProcess) -> None:
+    words = ("chat", "--url", mesh.http_url, "--agent", "echo", "--json")
+    async with start_command(*words, stdin=PIPE) as chat, asyncio.timeout(LIMIT_S):
+        chat.stdin.write(b"wait 600\n")
+        task = await working_task(mesh, "echo")
+        chat.send_signal(signal.SIGINT)
+        chat.stdin.write(b"echo still here\n")
+        chat.stdin.write_eof()
+        out, _ = await chat.communicate()
+    turns = [json.loads(line) for line in out.splitlines()]
+    assert [turn["state"] for turn in turns] == ["canceled", "completed"]
+    assert turns[0]["task_id"] == task.task_id
+
+
 async def test_a_stopped_mesh_exits_with_0_and_silently(tmp_path: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         async with running_mesh(tmp_path) as mesh:

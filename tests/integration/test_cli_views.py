@@ -283,6 +283,8 @@ async def test_top_is_live_on_a_terminal(
                     output += await asyncio.to_thread(os.read, reader, 10_000)
             showing.cancel()
     assert task_id.encode() in output
+    # A state in its colour.
+    assert b"\x1b[36mworking\x1b[0m" in output
 
 
 async def test_the_events_of_all_tasks_are_shown_as_they_happen(

@@ -42,6 +42,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline_bridge.client.agent_card import RemoteCard
+from trunkline_bridge.client.client_stream import ClientStream
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -137,6 +138,8 @@ async def collect(stream: AsyncIterator[ClientEvent]) -> tuple[list[ClientEvent]
     async with asyncio.timeout(PATIENCE_S):
         *events, last = [event async for event in stream]
     assert isinstance(last, ClientAnswer)
+    if isinstance(stream, ClientStream):
+        assert stream.answer is last is await stream.read_answer()
     return events, last
 
 
@@ -362,7 +365,9 @@ async def test_errors_say_what_to_do(mesh: PublicMesh) -> None:
         with pytest.raises(TaskNotFoundError, match="no task 'nothing'"):
             await client.get("nothing")
         with pytest.raises(TaskNotFoundError):
-            await client.resume("nothing", after="").answer()
+            await client.resume("nothing", after="").read_answer()
+        with pytest.raises(UnsupportedOperationError, match="not been read to its end"):
+            str(client.resume("nothing", after="").answer)
         with pytest.raises(InvalidArgumentError, match="empty"):
             await client.ask()
         with pytest.raises(InvalidArgumentError, match="no JSON"):

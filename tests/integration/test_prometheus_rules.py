@@ -56,7 +56,9 @@ def test_each_alert_is_tested_to_fire_and_to_stay_silent() -> None:
 
 
 def test_each_alert_has_its_page() -> None:
-    pages = [alert["annotations"]["runbook_url"] for alert in ALERTS]
+    links = [alert["annotations"]["runbook_url"] for alert in ALERTS]
+    assert {link.partition("docs/")[0] for link in links} == {"{{ $externalLabels.runbooks }}"}
+    pages = ["".join(link.partition("docs/")[1:]) for link in links]
     for alert, page in zip(ALERTS, pages, strict=True):
         text = (ROOT / page).read_text(encoding="utf-8")
         assert text.startswith(f"# {alert['alert']}\n")

@@ -24,7 +24,10 @@ async def test_a_server_that_may_rest_starts_at_its_first_use() -> None:
     async with running(lazy=awkward(trunkline=IDLE), eager=awkward()) as adapter:
         await adapter.wait_ready(["eager"], timeout_s=READY_TIMEOUT_S)
         (lazy,) = adapter.list_servers(["lazy"])
-        assert (lazy.state, lazy.pid) == (ToolServerState.TOOL_SERVER_STATE_STARTING, None)
+        assert (lazy.state, lazy.pid) == (ToolServerState.TOOL_SERVER_STATE_IDLE, None)
+        # A caller that uses it waits for it from here on.
+        lazy.note_use()
+        assert lazy.state == ToolServerState.TOOL_SERVER_STATE_STARTING
         await adapter.wait_ready(["lazy"], timeout_s=READY_TIMEOUT_S)
         assert "repeat" in lazy.tools
 

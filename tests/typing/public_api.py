@@ -174,5 +174,7 @@ async def call() -> None:
                     assert_type(state, TaskState)
                 case ArtifactChange() | ClientAnswer():
                     pass
-        assert_type(await client.resume(stream.task_id, after=stream.cursor).answer(), ClientAnswer)
+        assert_type(stream.answer, ClientAnswer)
+        resumed = client.resume(stream.task_id, after=stream.cursor)
+        assert_type(await resumed.read_answer(), ClientAnswer)
         await client.ask(1)  # type: ignore[arg-type]

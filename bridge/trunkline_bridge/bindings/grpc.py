@@ -143,8 +143,7 @@ class UnknownMethods(grpc.GenericRpcHandler):
         async def reject(_requests: object, context: GrpcContext) -> None:
             metadata = CallMetadata(context)
             with tracing.grpc_call_span(_UNKNOWN_SPAN_NAME, metadata.trace_context()) as response:
-                tracing.record_failure(error.kind.reason)
-                tracing.record_grpc_code(status_code(error).name)
+                tracing.record_grpc_status(status_code(error).name, error.kind.reason)
             await abort(context, error, text=text, trailing=_trace_metadata(response))
 
         return grpc.stream_stream_rpc_method_handler(reject)
@@ -351,9 +350,10 @@ class GrpcBinding:
             # grpc cancels this task when the client disconnects.
             async with self._in_flight.track(Connection(), send_abort=report_end):
                 await run()
-            if error is not None:
-                tracing.record_failure(error.kind.reason)
-            tracing.record_grpc_code("OK" if error is None else status_code(error).name)
+            if error is None:
+                tracing.record_grpc_status("OK")
+            else:
+                tracing.record_grpc_status(status_code(error).name, error.kind.reason)
         if error is not None:
             await abort(context, error, text=service.error_text(error), trailing=trace)
         return result or b""

@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final, Self, TypeAlias
 
-from trunkline.errors import PeerUnavailableError
+from trunkline.errors import PeerUnavailableError, UnsupportedOperationError
 from trunkline_bridge.client.answer_fold import EmitEvent
 from trunkline_bridge.client.answers import ClientAnswer, ClientEvent
 
@@ -36,6 +36,7 @@ class ClientStream:
         self._queue: _Queue = asyncio.Queue(_MAX_QUEUED_EVENTS)
         self._stop: weakref.finalize[[], ClientStream] | None = None
         self._is_over = False
+        self._answer: ClientAnswer | None = None
         self.cursor: str = cursor
         """Pass it to `Client.resume` to go on after the events that were taken so far."""
         self.task_id: str = ""
@@ -57,18 +58,30 @@ class ClientStream:
                 self._is_over = True
                 raise event
             case ClientAnswer():
+                self._answer = event
                 self._is_over = True
             case _:
                 self.cursor = event.cursor or self.cursor
         self.task_id = getattr(event, "task_id", "") or self.task_id
         return event
 
-    async def answer(self) -> ClientAnswer:
+    @property
+    def answer(self) -> ClientAnswer:
+        """The answer, once the iteration has ended.
+
+        Raises:
+            UnsupportedOperationError: the iteration has not ended, or it was left.
+        """
+        if self._answer is None:
+            problem = "it has not been read to its end; iterate over it or await `read_answer`"
+            raise UnsupportedOperationError("the answer of a stream", problem)
+        return self._answer
+
+    async def read_answer(self) -> ClientAnswer:
         """Read the rest of the stream and return the answer."""
-        async for event in self:
-            if isinstance(event, ClientAnswer):
-                return event
-        raise RuntimeError("the stream has ended before")
+        async for _ in self:
+            pass
+        return self.answer
 
     async def aclose(self) -> None:
         """Stop following the turn."""

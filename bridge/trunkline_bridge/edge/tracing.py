@@ -221,9 +221,12 @@ def _link_task_span(snapshot: snapshot_pb2.TaskSnapshot) -> None:
         span.add_link(link.context)
 
 
-def record_grpc_code(name: str) -> None:
-    """Record the status of a call over gRPC in its span."""
-    trace.get_current_span().set_attribute(telemetry.RPC_STATUS_CODE, name)
+def record_grpc_status(code: str, reason: str = "") -> None:
+    """Record the status of a call over gRPC in its span, and the reason if it is our failure."""
+    span = trace.get_current_span()
+    span.set_attribute(telemetry.RPC_STATUS_CODE, code)
+    if code in telemetry.GRPC_SERVER_ERRORS:
+        telemetry.mark_error(span, reason)
 
 
 def record_failure(reason: str) -> None:

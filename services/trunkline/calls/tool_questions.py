@@ -8,7 +8,7 @@ may answer by `{"inputResponses": …}`, both as MCP has them. People answer in 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
 from trunkline.phrasing.schema_arguments import (
@@ -38,6 +38,8 @@ class PendingQuestion(TypedDict):
     state: str | None
     """MCP's `requestState`, as Latin-1; None: there is none."""
     task_handle: str
+    missing: NotRequired[list[str]]
+    """The values that the last answer lacks or has wrong; without it, there was no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class QuestionAnswer:
     responses: dict[str, Any]
     """MCP's `inputResponses`; complete if nothing is missing."""
     missing: Sequence[str]
-    """The values that the answer lacks, for people."""
+    """The values that the answer lacks or has wrong, for people."""
 
 
 class ToolQuestions:
@@ -74,7 +76,10 @@ class ToolQuestions:
         if key != self._first:
             return False
         answer = read_answer(question, self._message)
-        if self._is_for_approvals or answer.missing:
+        if self._is_for_approvals:
+            return False
+        if answer.missing:
+            question["missing"] = list(answer.missing)
             return False
         del self.open[key]
         self._continuations[key] = build_continuation(question, answer.responses)
@@ -138,7 +143,7 @@ def build_question_message(
 
 def render_question(question: PendingQuestion) -> str:
     """Return a question as text for people."""
-    lines = []
+    lines = [render_missing(question["missing"])] if question.get("missing") else []
     for request in question["requests"].values():
         params = request.get("params", {})
         lines.append(f"{question['tool']} asks: {params.get('message', '')}")
@@ -150,6 +155,11 @@ def render_question(question: PendingQuestion) -> str:
         lines += [f"- {describe_argument(name, schema)}" for name in schema.get("properties", {})]
         lines.append('Answer with each name and its value, or as JSON, or "decline".')
     return "\n".join(lines)
+
+
+def render_missing(missing: Sequence[str]) -> str:
+    """Return the sentence that says why an answer was not taken."""
+    return f"Missing or not allowed: {', '.join(text.rstrip('.') for text in missing)}."
 
 
 def read_answer(question: PendingQuestion, message: message_pb2.Message) -> QuestionAnswer:

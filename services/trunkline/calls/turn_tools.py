@@ -6,6 +6,7 @@ with the task.
 """
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -216,10 +217,21 @@ def _build_answer(tool: tool_service_pb2.Tool, result: tool_service_pb2.ToolResu
     text = "\n".join(part.text for part in parts if part.HasField("text"))
     if result.is_error:
         text = text or f"{tool_label(tool)} failed and does not say why"
-    has_data = result.HasField("structured_content")
-    return ToolResult(
-        text=text,
-        parts=parts,
-        data=to_json(result.structured_content) if has_data else None,
-        is_error=result.is_error,
-    )
+    return ToolResult(text=text, parts=parts, data=_read_data(result), is_error=result.is_error)
+
+
+def _read_data(result: tool_service_pb2.ToolResult) -> Mapping[str, Any] | None:
+    """Return the structured result, or the JSON object that is the only content.
+
+    MCP servers send a dictionary as text if the tool declares no output schema.
+    """
+    if result.HasField("structured_content"):
+        data: Mapping[str, Any] = to_json(result.structured_content)
+        return data
+    if result.is_error or len(result.content) != 1 or not result.content[0].HasField("text"):
+        return None
+    try:
+        value = json.loads(result.content[0].text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

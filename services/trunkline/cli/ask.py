@@ -291,7 +291,8 @@ async def _ask_for_json(client: "AgentClient", question: Question, files: Parts)
     try:
         await _send_question(client, answer, question, files)
     except asyncio.CancelledError:
-        print_json((await _report_interrupted(client, answer, question)).to_json())
+        answer.task_id = answer.task_id or question.task_id
+        print_json((await _report_interrupted(client, answer, question.agent)).to_json())
         raise
     report = await build_report(client, answer, agent=question.agent)
     print_json(report.to_json())
@@ -299,10 +300,9 @@ async def _ask_for_json(client: "AgentClient", question: Question, files: Parts)
 
 
 async def _report_interrupted(
-    client: "AgentClient", answer: StreamedAnswer, question: Question
+    client: "AgentClient", answer: StreamedAnswer, agent: str | None
 ) -> TurnReport:
     """Return what is known of a turn that was interrupted: the task's latest state, "" if none."""
-    answer.task_id = answer.task_id or question.task_id
     state = state_name(answer.state)
     with suppress(TimeoutError, TrunklineError):
         async with asyncio.timeout(_CANCEL_TIMEOUT_S):
@@ -313,7 +313,7 @@ async def _report_interrupted(
         outcome=answer.outcome or _OUTCOMES.get(state, ""),
         answer=answer.text,
         status_text=answer.status_text,
-        agent=", ".join(answer.agents) or question.agent or "",
+        agent=", ".join(answer.agents) or agent or "",
         confidence=None,
         reasons=[],
         task_id=answer.task_id,
@@ -541,3 +541,5 @@ class _Conversation:
             self.last_task_id = answer.task_id
             self.context_id = answer.context_id or self.context_id
         print_stderr(await _cancel(self._client, answer.task_id))
+        if self.as_json:
+            print_json((await _report_interrupted(self._client, answer, self.agent)).to_json())

@@ -7,6 +7,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
 from google.protobuf import json_format
+from rich.cells import cell_len
 
 from trunkline.cli.event_lines import EventDescriber
 from trunkline.cli.exits import ExitCode
@@ -153,17 +154,35 @@ class _EventPrinter:
 def fit_terminal(line: str, event: event_pb2.Event) -> str:
     """Return the line of an event as a terminal shows it: cut to its width, states in colour.
 
+    The ids of approvals and children are copied, so they are never cut.
     A terminal that would show only its beginning shows all of it, on several lines.
     """
     if not sys.stdout.isatty():
         return line
     columns = shutil.get_terminal_size().columns
     if columns >= _LEAST_COLUMNS:
-        line = cut_text(remove_controls(line), columns)
+        line = remove_controls(line)
+        before, copied, _ = line.partition(_copied_id(event))
+        least = cell_len(before + copied) + 1 if copied else 0
+        line = cut_text(line, max(columns, least))
     if event.HasField("status"):
         state = state_name(event.status.status.state)
         line = line.replace(f" {state}", f" {paint_state(state, sys.stdout)}", 1)
     return line
+
+
+def _copied_id(event: event_pb2.Event) -> str:
+    """Return the id in an event's line that its reader copies, or a text that no line has."""
+    match event.WhichOneof("event"):
+        case "approval_requested":
+            return event.approval_requested.approval_id or "\n"
+        case "approval_answered":
+            return event.approval_answered.approval_id or "\n"
+        case "child_started":
+            return event.child_started.task_id or "\n"
+        case "child_finished":
+            return event.child_finished.task_id or "\n"
+    return "\n"
 
 
 def print_json_events(batch: event_pb2.EventBatch, task_id: str = "") -> None:

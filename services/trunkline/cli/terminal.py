@@ -15,13 +15,17 @@ from trunkline.printable import remove_controls
 DIM, RED, GREEN, YELLOW, CYAN, BOLD = "2", "31", "32", "33", "36", "1"
 
 # States of tasks, messages, servers, circuit breakers, webhooks and trusted folders.
-_STATE_COLOURS = {
+STATE_COLOURS = {
     **dict.fromkeys(("completed", "ready", "done", "handled", "trusted", "approved"), GREEN),
     **dict.fromkeys(("failed", "rejected", "dead", "open", "down", "unreadable"), RED),
-    **dict.fromkeys(("input-required", "auth-required", "changed", "half_open", "waits"), YELLOW),
+    **dict.fromkeys(
+        ("input-required", "auth-required", "changed", "half_open", "half-open", "waits"), YELLOW
+    ),
     **dict.fromkeys(("submitted", "working", "pending", "waiting", "running", "starting"), CYAN),
     **dict.fromkeys(("canceled", "expired", "idle", "missing"), DIM),
 }
+
+_RICH_STYLES = {DIM: "dim", RED: "red", GREEN: "green", YELLOW: "yellow", CYAN: "cyan"}
 
 # Begins our own colours in text for a filtered terminal. It is random, so that text of others
 # can't use it: painted text could pass for ours.
@@ -124,8 +128,13 @@ def print_stderr(text: str) -> None:
 
 def paint_state(state: str, stream: TextIO) -> str:
     """Return a state in its colour. It may be padded, or have a text after a colon."""
-    colour = _STATE_COLOURS.get(state.partition(":")[0].strip())
+    colour = STATE_COLOURS.get(state.partition(":")[0].strip())
     return paint(state, colour, stream) if colour else state
+
+
+def state_style(state: str) -> str:
+    """Return the colour of a state as rich names it, or ""."""
+    return _RICH_STYLES.get(STATE_COLOURS.get(state.strip(), ""), "")
 
 
 def paint_level(level: str) -> str:

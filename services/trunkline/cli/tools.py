@@ -16,6 +16,7 @@ from trunkline.calls.tool_questions import (
     build_continuation,
     build_pending,
     read_lines,
+    render_missing,
     render_question,
 )
 from trunkline.cli.exits import ExitCode, print_error
@@ -276,8 +277,7 @@ def _ask_question(
         answer = read_lines(pending, lines)
         if not answer.missing:
             return build_continuation(pending, answer.responses)
-        missing = ", ".join(text.rstrip(".") for text in answer.missing)
-        print_stderr(f"Please add {missing}.")
+        print_stderr(render_missing(answer.missing))
     print_stderr("the tool asks: call it on a terminal to answer")
     return None
 

@@ -11,7 +11,13 @@ from google.protobuf import timestamp_pb2
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.table_layout import join_cells, lay_out_record, lay_out_table
-from trunkline.cli.terminal import is_interactive, print_json, print_stderr, print_table
+from trunkline.cli.terminal import (
+    is_interactive,
+    print_json,
+    print_stderr,
+    print_table,
+    state_style,
+)
 from trunkline.cli.times import render_latency, render_percent, time_cell
 from trunkline.cli.top_sources import TopSources
 from trunkline.client import run_in_background
@@ -59,6 +65,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "tool_servers": {"server": "SERVER", "state": "STATE", "breaker": "BREAKER", "tools": "TOOLS"},
     "hosts": {"host": "HOST", "state": "STATE", "address": "ADDRESS", "agents": "AGENTS"},
 }
+_STATE_TITLES: Final = frozenset({"STATE", "BREAKER"})
 _EMPTY: Final = {
     "agents": "no agents",
     "edges": "no calls in the last minute",
@@ -250,4 +257,11 @@ def _append_table(
             text.append("\n".join(lay_out_record(titles, row)) + "\n\n")
         return
     text.append(join_cells(table[0]) + "\n", style="bold")
-    text.append("".join(f"{join_cells(cells)}\n" for cells in table[1:]) + "\n")
+    for cells in table[1:]:
+        begin = len(text)
+        text.append(join_cells(cells) + "\n")
+        for number, title in enumerate(titles):
+            if title in _STATE_TITLES and (style := state_style(cells[number])):
+                start = begin + len(join_cells([*cells[:number], "|"])) - 1
+                text.stylize(style, start, start + len(cells[number].rstrip()))
+    text.append("\n")

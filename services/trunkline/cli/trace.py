@@ -137,7 +137,8 @@ def render_trace(tree: TraceTree) -> Iterator[str]:
         took = "open" if row.duration_ns is None else render_latency(row.duration_ns / 1e6)
         mark = "*" if row.timing.is_critical else " "
         line = f"{start:>9} {took:>9}{mark} {'  ' * row.depth}{span.service}  {span.name}"
-        details = _http_details(span) + _message_details(span) + _model_details(row)
+        details = _http_details(span) + _grpc_details(span)
+        details += _message_details(span) + _model_details(row)
         yield _fit_terminal(line + details, _describe_problem(row.node), span.is_error)
 
 
@@ -168,6 +169,14 @@ def _http_details(span: trace_service_pb2.Span) -> str:
             f", attempt {attributes[telemetry.HTTP_REQUEST_RESEND_COUNT].number_value + 1:.0f}"
         )
     return details
+
+
+def _grpc_details(span: trace_service_pb2.Span) -> str:
+    """Render the status of a gRPC call that its caller ended or got wrong; "" for other spans."""
+    status = span.attributes.fields.get(telemetry.RPC_STATUS_CODE)
+    if status is None or span.is_error or status.string_value == "OK":
+        return ""
+    return f"  {status.string_value}"
 
 
 def _message_details(span: trace_service_pb2.Span) -> str:

@@ -69,11 +69,10 @@ class ServerCall:
         error = self._to_known_error(cause)
         if isinstance(error, TrunklineError):
             code = error.code.value
-        # A reader may cancel a stream at any time, which is no failure.
-        is_error = not (self._is_stream and code == "CANCELLED")
-        if is_error:
+        if code in telemetry.GRPC_SERVER_ERRORS:
             telemetry.mark_error(self._span, error)
-        self._end(code, is_error=is_error)
+        # A reader may cancel a stream at any time, which is no failure.
+        self._end(code, is_error=not (self._is_stream and code == "CANCELLED"))
         return error
 
     def _to_known_error(self, error: BaseException) -> BaseException:

@@ -55,7 +55,7 @@ class ToolResult:
     parts: Sequence[part_pb2.Part] = ()
     """The parts of the result, in order."""
     data: Mapping[str, Any] | None = None
-    """The structured result; None without one."""
+    """The structured result, or the JSON object that is the only content; None without one."""
     is_error: bool = False
     """True if the tool failed, or if a person rejected the call."""
 

@@ -16,7 +16,7 @@ from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.agent import Agent, may_have_started, may_run_again
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
 from trunkline.tasks.lifecycle import INTERRUPTED, State
-from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt, build_rewind_drafts
+from trunkline.tasks.rewind import ATTEMPT_KEY, PLANNED_STOP_KEY, Attempt, build_rewind_drafts
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.termination import READ_RETRY_S, TaskTerminator
@@ -40,11 +40,13 @@ class TurnRecord:
     """Sequence of the event that opened the turn."""
     attempts: int
     """Number of attempts at the turn so far."""
+    planned_stops: int
+    """Number of those that ended because their host was shut down."""
 
 
 async def read_turn(journal: Journal, task_id: str) -> TurnRecord:
     """Read the start and the attempts of a task's current turn from its events."""
-    cursor = start = attempts = 0
+    cursor = start = attempts = planned_stops = 0
     while batches := journal.read(task_id, cursor):
         for sealed in batches:
             header = parse_header(sealed)
@@ -52,13 +54,14 @@ async def read_turn(journal: Journal, task_id: str) -> TurnRecord:
                 sequence = header.first_sequence
                 for event in event_pb2.EventBatch.FromString(sealed).events:
                     if event_kind(event).bit & _TURN_START_KINDS:
-                        start, attempts = sequence, 1
+                        start, attempts, planned_stops = sequence, 1, 0
                     elif event.HasField("status"):
                         attempts += ATTEMPT_KEY in event.status.metadata.fields
+                        planned_stops += PLANNED_STOP_KEY in event.status.metadata.fields
                     sequence += event_count(event)
             cursor = header.first_sequence + header.count - 1
         await asyncio.sleep(0)
-    return TurnRecord(start, attempts)
+    return TurnRecord(start, attempts, planned_stops)
 
 
 class Recovery:
@@ -143,11 +146,11 @@ class Recovery:
     async def _reopen(self, row: TaskRow, slot: TaskSlot) -> bool:
         agent = self._agents.get(row.agent)
         async with self._read_limit:
-            runtime, drafts = await self._read_task(row, agent)
+            runtime, drafts, crashes = await self._read_task(row, agent)
         slot.runtime = runtime
         telemetry.continue_trace(turn_traceparent(runtime.snapshot))
         runtime.continue_for_user()
-        reason = self._find_failure_reason(agent, runtime)
+        reason = self._find_failure_reason(agent, runtime, crashes)
         if reason:
             runtime.begin_cancel()
             await self._cancel_children(runtime)
@@ -164,8 +167,8 @@ class Recovery:
 
     async def _read_task(
         self, row: TaskRow, agent: Agent | None
-    ) -> tuple[TurnRuntime, Sequence[Draft]]:
-        """Return the runtime of the turn, and the events that rewind it first."""
+    ) -> tuple[TurnRuntime, Sequence[Draft], int]:
+        """Return the turn, the events that rewind it first, and how many attempts crashed."""
         task_id = row.task_id
         latest = await self._journal.snapshot(task_id)
         turn = await read_turn(self._journal, task_id)
@@ -186,9 +189,9 @@ class Recovery:
         )
         message = latest.task.history[-1]
         runtime = self._turns.build(snapshot, message, forwarded=forwarded, attempt=attempt)
-        return runtime, drafts
+        return runtime, drafts, runtime.attempt - 1 - turn.planned_stops
 
-    def _find_failure_reason(self, agent: Agent | None, runtime: TurnRuntime) -> str:
+    def _find_failure_reason(self, agent: Agent | None, runtime: TurnRuntime, crashes: int) -> str:
         """Return the reason why a task can't run again, or an empty string if it can."""
         if runtime.deadline is not None and runtime.deadline <= datetime.now(UTC):
             return DEADLINE_PASSED
@@ -196,9 +199,8 @@ class Recovery:
             return _ABANDONED
         if not may_run_again(agent, runtime.state):
             return _ABANDONED
-        if runtime.attempt > self._settings.attempt_limit:
-            failed_attempts = runtime.attempt - 1
-            problem = f"its host stopped {failed_attempts} times while it worked on this"
+        if crashes >= self._settings.attempt_limit:
+            problem = f"its host stopped {crashes} times while it worked on this"
             return f"{problem}; change the request"
         return ""
 

@@ -8,6 +8,8 @@ from trunkline.journal.events import Draft, build_draft
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
 
 ATTEMPT_KEY: Final = "trunkline/attempt"
+PLANNED_STOP_KEY: Final = "trunkline/planned-stop"
+"""Marks the status of a turn that its host leaves because it shuts down."""
 
 
 @dataclass(frozen=True, slots=True)

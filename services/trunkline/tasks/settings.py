@@ -49,7 +49,7 @@ class TaskSettings:
     """Limit on the attempts at one turn, 3 by default.
 
     A turn that runs again after a host failure is a further attempt. After the last one, the task
-    fails.
+    fails. Attempts that ended because their host was shut down don't count.
     """
     pending_limit_bytes: int = 65536
     """Limit on the deltas of one task that are not in the journal, in bytes, 65,536 by default.

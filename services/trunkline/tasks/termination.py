@@ -16,7 +16,9 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.tasks.agent import Agent, CancelableAgent, PausableAgent, may_run_again
-from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
+from trunkline.tasks.content import build_agent_message
+from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, build_status_event
+from trunkline.tasks.rewind import PLANNED_STOP_KEY
 from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.turn_state import turn_traceparent
@@ -209,22 +211,25 @@ async def drain(
     Tasks that may be paused are not waited for. Tasks that the next host would not run again fail,
     unless the journal is lost, and so do tasks of which an approved call is in progress.
     """
-    for slot in slots.all():
-        if slot.runtime is not None and may_leave(slot.runtime, agents):
-            slot.leave()
+    await _leave(
+        [slot for slot in slots.all() if slot.runtime and may_leave(slot.runtime, agents)],
+        limit_s=cancel_grace_s,
+    )
     with suppress(TimeoutError):
         async with asyncio.timeout(grace_s):
             while remaining := slots.all():
                 await _wait_released(remaining)
     remaining = slots.all()
+    left: list[TaskSlot] = []
     for slot in remaining:
         if slot.runtime is not None and slot.runtime.state in INTERRUPTED:
             slot.stop()  # The question is journaled, and can be answered after a restart.
         elif slot.runtime is not None and _runs_again(slot.runtime, agents):
-            slot.leave()
+            left.append(slot)
         elif not lost.is_set():
             reason = _shutdown_reason(slot.runtime)
             terminator.terminate(slot, State.TASK_STATE_FAILED, reason, grace_s=cancel_grace_s)
+    await _leave(left, limit_s=cancel_grace_s)
     with suppress(TimeoutError):
         async with asyncio.timeout(cancel_grace_s + 1):
             await _wait_released(remaining)
@@ -244,6 +249,33 @@ def _runs_again(runtime: TurnRuntime, agents: Mapping[str, Agent]) -> bool:
 
 def _is_open(runtime: TurnRuntime) -> bool:
     return runtime.exists and not runtime.is_over
+
+
+async def _leave(slots: Sequence[TaskSlot], *, limit_s: float) -> None:
+    """Leave turns to the next host, and journal that this was planned."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s), asyncio.TaskGroup() as group:
+            for slot in slots:
+                is_new = slot.runtime is not None and not slot.runtime.pause.is_leaving
+                slot.leave()
+                if is_new and slot.runtime is not None:
+                    group.create_task(_mark_planned_stop(slot.runtime))
+
+
+async def _mark_planned_stop(runtime: TurnRuntime) -> None:
+    """Journal that a turn's attempt does not count for the limit: it did not crash its host."""
+    # A turn whose code has not begun has no attempt that could count.
+    if _is_open(runtime) and runtime.state == State.TASK_STATE_WORKING:
+        with suppress(FencedError, JournalUnavailableError):
+            event = build_status_event(runtime.state)
+            message = build_agent_message(
+                "its host shuts down; the next one continues",
+                task_id=runtime.id,
+                context_id=runtime.context_id,
+            )
+            event.status.status.message.CopyFrom(message)
+            event.status.metadata.update({PLANNED_STOP_KEY: True})
+            await runtime.record(event)
 
 
 async def _wait_released(slots: Sequence[TaskSlot]) -> None:

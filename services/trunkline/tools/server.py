@@ -79,7 +79,7 @@ class ToolServer:
         on_change: Callable[[], None],
     ) -> None:
         self.name = name
-        self.state: ToolServerState.ValueType = ToolServerState.TOOL_SERVER_STATE_STARTING
+        self.state: ToolServerState.ValueType = ToolServerState.TOOL_SERVER_STATE_IDLE
         self.error = ""
         """The current or previous problem in one line, while the state is not READY."""
         self.breaker = ServerBreaker(name, settings.breaker, on_change=on_change)
@@ -105,6 +105,7 @@ class ToolServer:
         # A server with `idle_s` starts at its first use.
         self._is_used = asyncio.Event()
         if config.trunkline.idle_s is None:
+            self.state = ToolServerState.TOOL_SERVER_STATE_STARTING
             self._is_used.set()
         # A server without calls may be stopped for idleness. The next call starts it again.
         self._is_idle = False
@@ -155,6 +156,9 @@ class ToolServer:
 
     def note_use(self) -> None:
         """Start the server if nothing has used it yet."""
+        if self.state == ToolServerState.TOOL_SERVER_STATE_IDLE:
+            # At once and not by `run`, so that the caller waits for it.
+            self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING)
         self._is_used.set()
 
     async def call(  # noqa: PLR0913  all but the call by name

@@ -36,6 +36,8 @@ class _ToolServerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolS
     """Answers."""
     TOOL_SERVER_STATE_FAILED: _ToolServerState.ValueType  # 3
     """Cannot be reached; tried again with back-off."""
+    TOOL_SERVER_STATE_IDLE: _ToolServerState.ValueType  # 4
+    """Not used yet: starts when its tools are first listed or called."""
 
 class ToolServerState(_ToolServerState, metaclass=_ToolServerStateEnumTypeWrapper):
     """State of an MCP server."""
@@ -48,6 +50,8 @@ TOOL_SERVER_STATE_READY: ToolServerState.ValueType  # 2
 """Answers."""
 TOOL_SERVER_STATE_FAILED: ToolServerState.ValueType  # 3
 """Cannot be reached; tried again with back-off."""
+TOOL_SERVER_STATE_IDLE: ToolServerState.ValueType  # 4
+"""Not used yet: starts when its tools are first listed or called."""
 Global___ToolServerState: _TypeAlias = ToolServerState  # noqa: Y015
 
 @_typing.final

@@ -18,6 +18,12 @@ async def in_stock(item: str) -> dict[str, int]:
     return {"count": len(item)}
 
 
+@server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
+async def price(item: str) -> dict[str, int]:
+    """Return the price of an item, as text, like a tool that is declared `-> dict`."""
+    return {"cents": 10 * len(item)}
+
+
 @server.tool(annotations=ToolAnnotations(read_only_hint=False))
 async def reserve(item: str, n: int) -> str:
     """Reserve a number of an item."""

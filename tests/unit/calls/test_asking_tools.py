@@ -142,7 +142,10 @@ async def test_questions_of_calls_at_once_are_answered_one_by_one(
     m = opened[0]
     first = await m.ask("go", agent="host")
     assert first.status_text.count("asking/book_table asks") == 1
+    again = await m.ask("4 seats, the roof", task=first)
+    assert again.status_text.startswith("Missing or not allowed: view (one of garden, street).\n")
     second = await m.ask("4 seats, garden", task=first)
+    assert "not allowed" not in second.status_text
     assert second.state is TaskState.INPUT_REQUIRED
     assert second.status_text.count("asking/book_table asks") == 1
     assert second.status_text != first.status_text

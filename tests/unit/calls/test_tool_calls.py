@@ -26,8 +26,11 @@ TESTS = Path(__file__).parents[2]
 async def teller(task: TaskContext) -> str:
     """Calls tools that need no approval."""
     known = await task.call_tool("stock/in_stock", {"item": "pears"})
+    price = await task.call_tool("stock/price", {"item": "pears"})
     failed = await task.call_tool("stock/burn", {"item": "water"})
     assert not known.is_error
+    assert price.data == json.loads(price.text) == {"cents": 50}
+    assert failed.data is None
     assert failed.is_error
     return f"{known.data} {[part.text for part in known.parts]} {failed.text}"
 
@@ -136,12 +139,12 @@ async def test_a_result_has_data_parts_and_an_error_flag(shop: tuple[Mesh, Path]
     assert end.state is TaskState.COMPLETED, end.text
     assert end.text.startswith("{'count': 5} [")
     assert "burn" in end.text
-    assert end.tools == ["stock/in_stock", "stock/burn"]
+    assert end.tools == ["stock/in_stock", "stock/price", "stock/burn"]
 
 
 async def test_an_unknown_tool_is_named_with_those_that_exist(shop: tuple[Mesh, Path]) -> None:
     tool, server, form = (await shop[0].ask("go", agent="guesser")).text.splitlines()
-    known = "there are: stock/burn, stock/in_stock, stock/reserve"
+    known = "there are: stock/burn, stock/in_stock, stock/price, stock/reserve"
     assert tool == f"tool: there is no 'stock/inn_stock' for agent 'guesser'; {known}"
     assert server == f"tool: there is no 'stok/in_stock' for agent 'guesser'; {known}"
     assert form == "tool: 'in_stock' is not of the form SERVER/TOOL"

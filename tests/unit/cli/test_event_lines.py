@@ -91,6 +91,17 @@ def test_the_line_of_an_approval_is_cut_behind_its_id(monkeypatch: pytest.Monkey
     assert (len(shown), shown[-1]) == (80, "…")
 
 
+def test_the_id_of_an_approval_is_not_cut_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (described,) = describe_all(order(1))
+    line = f"  12  +0.123s  a-long-name-of-an-agent  {described}"
+    with terminal(monkeypatch, columns=80) as reader:
+        write(f"{fit_terminal(line, order(1))}\n")
+        shown = read_until(reader, b"\n").rstrip()
+    assert shown == f"{line.partition(f'{TASK_ID}.1')[0]}{TASK_ID}.1…"
+
+
 def test_an_answer_to_an_approval_is_no_question_of_the_task() -> None:
     snapshot = snapshot_pb2.TaskSnapshot(agent="shop")
     snapshot.task.status.state = task_pb2.TASK_STATE_COMPLETED

@@ -48,15 +48,18 @@ def test_a_trace_is_an_indented_list_with_times_and_errors() -> None:
     failed = span("call", "root", start_ms=1005, duration_ms=20)
     failed.is_error = True
     failed.attributes.update({"error.type": "TASK_NOT_FOUND"})
+    refused = span("refused", "root", start_ms=1007, duration_ms=2)
+    refused.attributes.update({"rpc.status_code": "NOT_FOUND"})
     lost = span("lost", "gone", start_ms=1010, duration_ms=1)
-    lines = list(
-        render_trace(TraceTree.build([span("root", start_ms=1000, duration_ms=50), failed, lost]))
-    )
+    root = span("root", start_ms=1000, duration_ms=50)
+    root.attributes.update({"rpc.status_code": "OK"})
+    lines = list(render_trace(TraceTree.build([root, failed, refused, lost])))
     assert lines == [
-        f"trace {'ab' * 16}: 3 spans, 1 service, 50.0 ms, 1 error",
+        f"trace {'ab' * 16}: 4 spans, 1 service, 50.0 ms, 1 error",
         "    start  duration  (*: critical path)",
         "    +0 ms   50.0 ms* bridge  root",
         " +5.00 ms   20.0 ms*   bridge  call  ! TASK_NOT_FOUND",
+        " +7.00 ms   2.00 ms    bridge  refused  NOT_FOUND",
         " +10.0 ms   1.00 ms  bridge  lost  (its parent is missing)",
     ]
 

@@ -18,7 +18,8 @@ from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.rewind import ATTEMPT_KEY
+from trunkline.tasks.rewind import ATTEMPT_KEY, PLANNED_STOP_KEY
+from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import SubmitResult, build_task_created
 from trunkline.v1 import event_pb2, message_service_pb2
 from trunkline_bridge.projection import TaskProjection
@@ -348,11 +349,12 @@ async def test_a_host_that_shuts_down_leaves_a_repeatable_turn_to_the_next_one(
     journal_path: Path, open_host: OpenHost
 ) -> None:
     started = asyncio.Event()
+    is_last = False
 
     async def count(task: TaskContext) -> None:
         numbers = task.artifact()
         await numbers.append("one ")
-        if task.attempt == 1:
+        if not is_last:
             started.set()
             try:
                 await asyncio.Event().wait()
@@ -371,6 +373,16 @@ async def test_a_host_that_shuts_down_leaves_a_repeatable_turn_to_the_next_one(
     await started.wait()
     await host.drain(0)
     await kill_host(host)
+    for _ in range(TaskSettings().attempt_limit):
+        # Planned stops use up no attempts.
+        started.clear()
+        host = TaskHost(Journal.open(journal_path), [agent])
+        await host.__aenter__()
+        await started.wait()
+        await host.drain(0)
+        await kill_host(host)
+    is_last = True
     ended = await (await open_host(agent)).wait_turn(accepted.task_id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended) == ["one two"]
+    assert ended.task.metadata[PLANNED_STOP_KEY] is True

@@ -203,12 +203,18 @@ function EdgeTable({ edges, history }) {
   return html`<${Table} label="Calls of the last minute" columns=${columns} rows=${sorted} rowKey=${(/** @type {Edge} */ edge) => `${edge.from}→${edge.to}→${edge.kind}`} />`;
 }
 
+/** @param {import("../store/mesh.js").ToolServer} server */
+function serverTone(server) {
+  if (server.error) return "error";
+  return isReady(server) ? "ok" : "neutral";
+}
+
 /** @param {{servers: import("../store/mesh.js").ToolServer[]}} props */
 function ToolServers({ servers }) {
   if (!servers.length) return html`<${Empty} icon="tool" title="No tool servers">MCP servers of the settings appear here with their tools.<//>`;
   return html`<div class="cards">
     ${servers.map(
-      (server) => html`<${Panel} key=${server.name} title=${server.name} actions=${html`<${Badge} tone=${server.error ? "error" : "ok"}>${server.state || "ready"}<//>`}>
+      (server) => html`<${Panel} key=${server.name} title=${server.name} actions=${html`<${Badge} tone=${serverTone(server)}>${server.state || "ready"}<//>`}>
         <div class="stack">
           ${server.error && html`<p class="error-text">${server.error}</p>`}
           ${server.tools?.length

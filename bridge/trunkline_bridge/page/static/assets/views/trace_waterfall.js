@@ -32,6 +32,15 @@ function spanIcon(node) {
 }
 
 /**
+ * The status of a gRPC call that its caller ended or got wrong, which is no error of the span.
+ * @param {SpanNode} node
+ */
+function callerCode(node) {
+  const code = String(node.span.attributes?.["rpc.status_code"] ?? "OK");
+  return code === "OK" ? "" : code;
+}
+
+/**
  * @param {{trace: Trace, text: string, onlyErrors: boolean, onlyCritical: boolean, selected: string}} props
  */
 export function Waterfall({ trace, text, onlyErrors, onlyCritical, selected }) {
@@ -140,7 +149,7 @@ function makeColumns(trace, colors, closed, toggle, isFiltered) {
             : html`<span class="tree-gap"></span>`}
           <span class="span-icon color-${colors.get(node.span.service ?? "") ?? 0}"><${Icon} name=${spanIcon(node)} size=${13} /></span>
           <a class="row-link truncate" href=${linkTo(node.span.spanId)} title=${node.span.name}>${node.span.name}</a>
-          ${node.span.isError && html`<span class="error-text small">error</span>`}
+          ${node.span.isError ? html`<span class="error-text small">error</span>` : callerCode(node) && html`<span class="muted small">${callerCode(node)}</span>`}
           ${isLost(node.span) ? html`<span class="warn-text small">lost</span>` : hasNoEnd(node.span) && html`<span class="muted small">open</span>`}
           ${!isOpen && html`<span class="count">${node.below}</span>`}
         </div>`;
