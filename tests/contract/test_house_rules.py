@@ -1,6 +1,7 @@
 """Rules for every file that ruff, mypy and import-linter cannot check."""
 
 import ast
+import gc
 import graphlib
 import re
 import subprocess
@@ -94,6 +95,18 @@ def modules_in_tests() -> list[Path]:
     return sorted((ROOT / "tests").rglob("*.py"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def syntax_trees() -> Iterator[None]:
+    """Keep the syntax trees for the rules of this file.
+
+    They are millions of objects: garbage collections on the way would take most of the time.
+    """
+    gc.disable()
+    yield
+    parse_module.cache_clear()
+    gc.enable()
+
+
 @cache
 def parse_module(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
@@ -146,6 +159,9 @@ def is_allowed_in_package(node: ast.stmt) -> bool:
     return False
 
 
+CHECKS = re.compile(r"\braises$|assert|check|expect|prove|run_state_machine_as_test")
+
+
 def find_tests(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     for node in ast.walk(tree):
         match node:
@@ -155,14 +171,10 @@ def find_tests(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunction
 
 def has_assertion(test: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Return True if a test asserts, expects an error, or calls a function named for checking."""
-    for node in ast.walk(test):
-        if isinstance(node, ast.Assert):
-            return True
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            if re.search(r"\braises$|assert|check|expect|prove|run_state_machine_as_test", called):
-                return True
-    return False
+    if any(isinstance(node, ast.Assert) for node in ast.walk(test)):
+        return True
+    called = (ast.unparse(node.func) for node in ast.walk(test) if isinstance(node, ast.Call))
+    return any(CHECKS.search(name) for name in called)
 
 
 def test_modules_are_not_too_long() -> None:
