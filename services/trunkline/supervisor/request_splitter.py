@@ -371,7 +371,9 @@ def _continues_statement(before: str, fragment: str, asked: Sequence[str]) -> bo
         return True
     if _QUESTION_WORDS.intersection(asked):
         is_lacking = not any(word.isdecimal() for word in asked)
-        return asked[0] == "what" and is_lacking and bool(_RESULTS.intersection(asked))
+        # Times, too: the train leaves at 8:40 and takes two hours, when do I arrive.
+        is_result = asked[0] == "when" or bool(_RESULTS.intersection(asked))
+        return asked[0] in {"what", "when"} and is_lacking and is_result
     return asked[0] in _STATEMENT_OPENERS or states_number(fragment)
 
 

@@ -1,6 +1,7 @@
 """The math agent: its card, whose tags decide routing, and its MCP server."""
 
 from trunkline import AgentPlugin, AgentSkill, McpServer, ReasoningAgentSpec
+from trunkline_agents.math.calendar_skills import CALENDAR, CLOCK
 
 _ARITHMETIC = AgentSkill(
     id="arithmetic",
@@ -499,6 +500,8 @@ plugin = AgentPlugin(
             _GEOMETRY,
             _UNITS,
             _DATES,
+            CALENDAR,
+            CLOCK,
             _REWRITING,
             _EQUATIONS,
             _CALCULUS,

@@ -9,7 +9,15 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from trunkline.errors import InvalidArgumentError
-from trunkline_agents.math import date_patterns, patterns, unit_patterns
+from trunkline_agents.math import (
+    calendar_patterns,
+    clock_patterns,
+    date_patterns,
+    patterns,
+    unit_patterns,
+)
+from trunkline_agents.math.calendar_tools import CalendarTools
+from trunkline_agents.math.clock_tools import ClockTools
 from trunkline_agents.math.date_tools import DateTools
 from trunkline_agents.math.engine import EngineLimits, MathEngine
 from trunkline_agents.math.parser import parse_equation, parse_expression, parse_variable
@@ -337,6 +345,8 @@ def build_server(engine: MathEngine) -> MCPServer[Any]:
     tools = MathTools(engine)
     date_tools = DateTools()
     unit_tools = UnitTools()
+    clock_tools = ClockTools()
+    calendar_tools = CalendarTools()
     for function, title, declarations in (
         (unit_tools.compare_units, "Compare amounts", unit_patterns.COMPARE_UNITS),
         (tools.check, "Check a statement", patterns.CHECK),
@@ -347,10 +357,17 @@ def build_server(engine: MathEngine) -> MCPServer[Any]:
         (tools.solve, "Solve an equation", patterns.SOLVE),
         (tools.differentiate, "Differentiate", patterns.DIFFERENTIATE),
         (tools.integrate, "Integrate", patterns.INTEGRATE),
+        (calendar_tools.measure_age, "Find an age", calendar_patterns.MEASURE_AGE),
         (date_tools.count_days, "Count days", date_patterns.COUNT_DAYS),
         (date_tools.move_date, "Move a date", date_patterns.MOVE_DATE),
         (date_tools.check_date, "Check a date", date_patterns.CHECK_DATE),
         (date_tools.find_weekday, "Find the weekday", date_patterns.FIND_WEEKDAY),
+        (clock_tools.find_time, "Find a time of day", clock_patterns.FIND_TIME),
+        (clock_tools.measure_time, "Measure the time", clock_patterns.MEASURE_TIME),
+        (calendar_tools.find_named_day, "Find a named day", calendar_patterns.FIND_NAMED_DAY),
+        (calendar_tools.count_named_days, "Count named days", calendar_patterns.COUNT_NAMED_DAYS),
+        (calendar_tools.find_week, "Find the week", calendar_patterns.FIND_WEEK),
+        (calendar_tools.find_leap_year, "Find a leap year", calendar_patterns.FIND_LEAP_YEAR),
         # Last, since matching gives each tool a share of what those before it left.
         (tools.calculate, "Calculate", patterns.CALCULATE),
     ):
