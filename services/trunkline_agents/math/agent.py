@@ -2,6 +2,7 @@
 
 from trunkline import AgentPlugin, AgentSkill, McpServer, ReasoningAgentSpec
 from trunkline_agents.math.calendar_skills import CALENDAR, CLOCK
+from trunkline_agents.math.everyday_skills import EVERYDAY
 
 _ARITHMETIC = AgentSkill(
     id="arithmetic",
@@ -502,6 +503,7 @@ plugin = AgentPlugin(
             _DATES,
             CALENDAR,
             CLOCK,
+            EVERYDAY,
             _REWRITING,
             _EQUATIONS,
             _CALCULUS,

@@ -6,6 +6,7 @@ words that `require` names.
 
 from typing import Any
 
+from trunkline_agents.math.wording import NUMBER_WORDS
 from trunkline_agents.mcp_server import MatchRuleJson
 
 _HALF = r"(?:\s?[ap]\.?m\b\.?)"
@@ -21,15 +22,21 @@ _LOOSE = rf"(?:{_CLOCK}|\b\d{{1,2}}\b)"
 _HOURS = r"(?:hours?|hrs?|h)\b"
 _MINUTES = r"(?:minutes?|mins?)\b"
 _SIZE = r"(?:\b\d+(?:\.\d+)?|\(?\b\d/\d\)?|\ban?)"
-_SPAN = (
+SPAN = (
     rf"(?:{_SIZE}[\s-]?{_HOURS},?\s?(?:and\s)?(?:{_SIZE}[\s-]?(?:{_MINUTES}|m\b))|{_SIZE}[\s-]?"
     rf"{_HOURS}"
     rf"|{_SIZE}[\s-]?{_MINUTES}|\b\d{{1,2}}h\d{{2}}\b"
     r"|\b(?:half|(?:a\s)?quarter\sof|\(?[13]/[24]\)?(?:\sof)?)\san\shour\b)"
 )
+"""A time span: 2 hours 30 minutes, 2h30, half an hour."""
 _WORDS = r"[^\d(?]*?"
 _END = r"\s*[?.!]*$"
 _BREAK = r"(?:break|pause|lunch|off|rest)"
+# The cheapest pattern that any text with a time of day has.
+_HAS_CLOCK = (
+    r"\d[:.h]\d|\d\s?[ap]\.?m\b|noon|midday|midnight|o'clock|(?:half|quarter)\b.*\b(?:past|to)\b"
+    r"|\b(?:past|to)\s\d|\sin\sthe\s(?:morning|afternoon|evening)|at\snight"
+)
 _ASKED_TIME = r"\b(?:when|what(?:'s|\sis|\swas)|(?:what|which)\stime|until\swhen|till\swhen|time)\b"
 # Questions for the time before one that is stated: "when do I have to leave".
 _ASKED_START = (
@@ -37,70 +44,70 @@ _ASKED_START = (
     r"(?:(?:have|need)\sto\s|must\s)?(?:leave|start|begin|set\soff|depart|go|get\sup|put|be\sput"
     r"|head\soff|set\sout)\b"
     r"|\bwhat\stime\s(?:do|does|must|should|will|would)\s[a-z]+\s(?:(?:have|need)\sto\s)?"
-    r"(?:leave|start|begin|set\soff|depart|go|get\sup|put|head\soff|set\sout)\b"
+    r"(?:leave|start|begin|set\soff|depart|go|get\sup|put|head\soff|set\sout|switch|turn)\b"
     r"|\bwhen\sdid\sit\s(?:start|begin)\b"
 )
 _BEFORE = r"(?:before|earlier\sthan|prior\sto|ahead\sof)"
 _AFTER = r"(?:after|from|past|later\sthan|since)"
 _FOUND: dict[str, Any] = {"start": "{start}", "duration": "{duration}", "more": "{more}"}
 _EARLIER = {**_FOUND, "direction": "before"}
-_MORE = rf"(?:{_WORDS}(?P<more>{_SPAN}))?"
+_MORE = rf"(?:{_WORDS}(?P<more>{SPAN}))?"
 
-FIND_TIME: list[MatchRuleJson] = [
+_FIND_TIME: list[MatchRuleJson] = [
     {
-        "contains": r"24|military",
+        "contains": _HAS_CLOCK,
         "pattern": rf"^{_WORDS}(?P<start>{_CLOCK})\s(?:in|as|to|into|on)\s(?:the\s|a\s)?(?:24[\s-]?"
         rf"(?:hours?|h)|military)(?:\s(?:time|format|clock|notation))?{_END}",
         "arguments": {"start": "{start}", "form": "24 hours"},
     },
     {
-        "contains": r"12|pm",
+        "contains": _HAS_CLOCK,
         "pattern": rf"^{_WORDS}(?P<start>{_CLOCK})\s(?:in|as|to|into|on)\s(?:the\s|a\s)?(?:12[\s-]?"
         rf"(?:hours?|h)(?:\s(?:time|format|clock|notation))?|am(?:/|\sor\s|\sand\s)pm){_END}",
         "arguments": {"start": "{start}", "form": "am and pm"},
     },
     {
         # Of a time before another: "45 minutes before 10am"
-        "contains": r"before|earlier|prior|ahead",
-        "pattern": rf"^{_WORDS}(?P<duration>{_SPAN})\s{_BEFORE}\s(?P<start>{_CLOCK}){_WORDS}{_END}",
+        "contains": _HAS_CLOCK,
+        "pattern": rf"^{_WORDS}(?P<duration>{SPAN})\s{_BEFORE}\s(?P<start>{_CLOCK}){_WORDS}{_END}",
         "arguments": _EARLIER,
     },
     {
-        "contains": r"subtract|take|minus|earlier|before",
-        "pattern": rf"^(?:{_WORDS}(?:subtract|take|deduct)\s(?P<duration>{_SPAN})\s(?:away\s|off"
+        "contains": _HAS_CLOCK,
+        "pattern": rf"^(?:{_WORDS}(?:subtract|take|deduct)\s(?P<duration>{SPAN})\s(?:away\s|off"
         rf"\s)?"
         rf"from\s(?P<start>{_CLOCK})){_END}",
         "arguments": _EARLIER,
     },
     {
-        "contains": r"minus|less|earlier|before|-",
-        "pattern": rf"^{_WORDS}(?P<start>{_CLOCK})\s?(?:minus|less|-)\s?(?P<duration>{_SPAN})"
+        "contains": _HAS_CLOCK,
+        "pattern": rf"^{_WORDS}(?P<start>{_CLOCK})\s?(?:minus|less|-)\s?(?P<duration>{SPAN})"
         rf"{_END}",
         "arguments": _EARLIER,
     },
     {
         # Of a time after another: "what time is it 3 hours after 10:45"
-        "contains": r"after|from|past|later|since",
-        "pattern": rf"^{_WORDS}(?P<duration>{_SPAN})\s{_AFTER}\s(?P<start>{_CLOCK}|now\b){_WORDS}"
+        "contains": _HAS_CLOCK,
+        "pattern": rf"^{_WORDS}(?P<duration>{SPAN})\s{_AFTER}\s(?P<start>{_CLOCK}){_WORDS}"
         rf"{_END}",
         "exclude": {"0": r"^how\s(?:many|long|much)"},
         "arguments": _FOUND,
     },
     {
-        "contains": r"\badd|\bplus\b|\+",
-        "pattern": rf"^{_WORDS}(?:add(?:ing)?\s)(?P<duration>{_SPAN})\sto\s(?P<start>{_CLOCK})"
+        "contains": _HAS_CLOCK,
+        "pattern": rf"^{_WORDS}(?:add(?:ing)?\s)(?P<duration>{SPAN})\sto\s(?P<start>{_CLOCK})"
         rf"{_END}",
         "arguments": _FOUND,
     },
     {
-        "contains": r"\bplus\b|\+",
-        "pattern": rf"^{_WORDS}(?P<start>{_CLOCK})\s?(?:plus|\+)\s?(?P<duration>{_SPAN}){_END}",
+        "contains": _HAS_CLOCK,
+        "pattern": rf"^{_WORDS}(?P<start>{_CLOCK})\s?(?:plus|\+)\s?(?P<duration>{SPAN}){_END}",
         "arguments": _FOUND,
     },
     # Of a plan: "I must be there at 9:00 and it takes 40 minutes, when do I have to leave"
     *(
         {
-            "contains": "when|time",
+            "contains": _HAS_CLOCK,
             "pattern": f"^{_WORDS}{order}{_WORDS}{_END}",
             "require": {"0": asked},
             "exclude": {"0": excluded},
@@ -111,19 +118,19 @@ FIND_TIME: list[MatchRuleJson] = [
             (_ASKED_TIME, r"\b(?:how\s(?:long|many|much)|before|ago|earlier)\b", _FOUND),
         )
         for order in (
-            rf"(?P<start>{_CLOCK}){_WORDS}(?P<duration>{_SPAN}){_MORE}",
-            rf"(?P<duration>{_SPAN}){_WORDS}(?P<start>{_CLOCK})",
+            rf"(?P<start>{_CLOCK}){_WORDS}(?P<duration>{SPAN}){_MORE}",
+            rf"(?P<duration>{SPAN}){_WORDS}(?P<start>{_CLOCK})",
         )
     ),
     {
         # Of now: "what time will it be in 45 minutes"
         "contains": "time",
-        "pattern": rf"^what\stime\s(?:will|would)\sit\sbe\sin\s(?P<duration>{_SPAN}){_END}",
+        "pattern": rf"^what\stime\s(?:will|would)\sit\sbe\sin\s(?P<duration>{SPAN}){_END}",
         "arguments": {**_FOUND, "start": "now"},
     },
     {
         "contains": "ago",
-        "pattern": rf"^what\stime\swas\sit\s(?P<duration>{_SPAN})\sago{_END}",
+        "pattern": rf"^what\stime\swas\sit\s(?P<duration>{SPAN})\sago{_END}",
         "arguments": {**_EARLIER, "start": "now"},
     },
 ]
@@ -133,12 +140,12 @@ _HOW_LONG = (
     r"|what\sis\sthe\stime"
 )
 _UNIT = {"from": "{unit}", "map": {"hour": "hours", "minute": "minutes"}}
-MEASURE_TIME: list[MatchRuleJson] = [
+_MEASURE_TIME: list[MatchRuleJson] = [
     {
         # Of two times: how many minutes are there between 13:10 and 14:55
-        "contains": r"\d|noon|night",
+        "contains": _HAS_CLOCK,
         "pattern": rf"^{head}(?P<start>{first}){_WORDS}(?P<end>{last})"
-        rf"(?:{_WORDS}(?P<pause>{_SPAN})\s?(?:[a-z]+\s){{0,4}}{_BREAK})?{tail}{_END}",
+        rf"(?:{_WORDS}(?P<pause>{SPAN})\s?(?:[a-z]+\s){{0,4}}{_BREAK})?{tail}{_END}",
         "require": {"0": _HOW_LONG},
         "arguments": {"start": "{start}", "end": "{end}", "pause": "{pause}", **unit},
     }
@@ -149,3 +156,15 @@ MEASURE_TIME: list[MatchRuleJson] = [
         (_WORDS, _WORDS, {}),
     )
 ]
+
+
+def _read_in_digits(rules: list[MatchRuleJson]) -> list[MatchRuleJson]:
+    """Return rules that leave a sentence with numbers in words for when they are in digits."""
+    return [
+        {**rule, "exclude": {"0": "|".join([*rule.get("exclude", {}).values(), NUMBER_WORDS])}}
+        for rule in rules
+    ]
+
+
+FIND_TIME = _read_in_digits(_FIND_TIME)
+MEASURE_TIME = _read_in_digits(_MEASURE_TIME)
