@@ -77,7 +77,9 @@ def split_ellipsis(text: str) -> Sequence[str]:
     if not last["cue"]:
         # A share alone replaces another one: "what is 15% of 80? And 20%?"
         is_clear = last["about"] or (last["mark"] and re.fullmatch(_SHARE, last["value"]))
-        place = _find_number(question, last["number"]) if is_clear else None
+        # "Is 91 prime? And 89?"
+        is_asked = "?" in (last["mark"] or "") and _YES_OR_NO.match(question)
+        place = _find_number(question, last["number"]) if is_clear or is_asked else None
     elif re.fullmatch(_VERB, last["cue"], re.IGNORECASE):
         place = _find_behind_verb(question, last["cue"])
     else:

@@ -196,6 +196,13 @@ MEASURE_AGE: list[MatchRuleJson] = [
         "arguments": {"start": "{start}", "kind": "time"},
     },
     {
+        # Of a year alone: "how many years ago was 1969"
+        "contains": "ago",
+        "pattern": rf"^how\s(?:long|many\syears)\sago\s(?:is|was)\s(?:the\syear\s)?(?P<start>\d"
+        rf"{{4}}){_END}",
+        "arguments": {"start": "{start}", "kind": "time"},
+    },
+    {
         # "how many years and months are between 2019-03-01 and today"
         "contains": "years|months",
         "pattern": r"^(?:what(?:'s|\sis)\s)?(?:how\smany|the\snumber\sof)\s(?:years|months)(?:"

@@ -21,6 +21,8 @@ CLOCK = AgentSkill(
     name="Times of day",
     description="Adds hours and minutes to a time of day, and measures from one to another.",
     tags=[
+        *("when should i start", "when can i go home", "when can i leave", "how long is that"),
+        *("from quarter past", "from quarter to", "from half past"),
         *(f"{unit} {side} #" for unit in _UNITS for side in ("after", "before", "from", "past")),
         *(
             f"{unit} {side} {time}"
@@ -103,6 +105,7 @@ CALENDAR = AgentSkill(
     name="Calendar",
     description="Finds dates of weekdays, working days, week numbers, ages and leap years.",
     tags=[
+        *("years ago was #", "years ago is #"),
         *(
             f"{order} {day} {joint} {month}"
             for order in _ORDERS

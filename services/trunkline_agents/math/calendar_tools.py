@@ -139,7 +139,7 @@ class CalendarTools:
 
     async def _measure_age(self, start: str, end: str, kind: str) -> ToolAnswer:
         if _is_year(start) or _is_year(end):
-            return self._measure_years(start, end)
+            return self._measure_years(start, end, kind)
         span = dates.parse_span(start, end, today=self._today())
         age = calendar_days.measure_age(span.start, span.end)
         text = age.describe()
@@ -147,16 +147,16 @@ class CalendarTools:
             text = f"{text} ({span.days:,} days)"
         return ToolAnswer(text, {"years": age.years, "months": age.months, "days": age.days})
 
-    def _measure_years(self, start: str, end: str) -> ToolAnswer:
+    def _measure_years(self, start: str, end: str, kind: str) -> ToolAnswer:
         first, last = (
             self._read_year(name, text) for name, text in (("start", start), ("end", end))
         )
         years = last - first
         if years < 0:
             raise InvalidArgumentError("end", f"{last} is before {first}.")
-        text = (
-            f"{years} years" if years == 0 else f"{years} years, or {years - 1} before the birthday"
-        )
+        text = f"{years} years"
+        if years and kind == "age":
+            text = f"{text}, or {years - 1} before the birthday"
         return ToolAnswer(text, {"years": years, "months": 0, "days": 0})
 
     def _read_year(self, field: str, text: str) -> int:

@@ -40,12 +40,9 @@ _HAS_CLOCK = (
 _ASKED_TIME = r"\b(?:when|what(?:'s|\sis|\swas)|(?:what|which)\stime|until\swhen|till\swhen|time)\b"
 # Questions for the time before one that is stated: "when do I have to leave".
 _ASKED_START = (
-    r"\bwhen\s(?:do|does|did|must|should|can|will|shall|would|have|at\sthe\slatest\sdo)\s[a-z]+\s"
-    r"(?:(?:have|need)\sto\s|must\s)?(?:leave|start|begin|set\soff|depart|go|get\sup|put|be\sput"
-    r"|head\soff|set\sout)\b"
-    r"|\bwhat\stime\s(?:do|does|must|should|will|would)\s[a-z]+\s(?:(?:have|need)\sto\s)?"
-    r"(?:leave|start|begin|set\soff|depart|go|get\sup|put|head\soff|set\sout|switch|turn)\b"
-    r"|\bwhen\sdid\sit\s(?:start|begin)\b"
+    r"\b(?:when|what\stime)\s(?:(?:do|does|did|will)\s[a-z]+\s(?:have|need)\sto|(?:must|should)\s[a-z]+(?:"
+    r"\s(?:have|need)\sto)?)\s(?:be\s)?(?:leave|start|begin|set\soff|depart|go|get\sup|put|head\soff"
+    r"|set\sout|switch|turn)\b|\bwhen\sdid\sit\s(?:start|begin)\b"
 )
 _BEFORE = r"(?:before|earlier\sthan|prior\sto|ahead\sof)"
 _AFTER = r"(?:after|from|past|later\sthan|since)"
@@ -114,7 +111,7 @@ _FIND_TIME: list[MatchRuleJson] = [
             "arguments": arguments,
         }
         for asked, excluded, arguments in (
-            (rf"{_ASKED_START}.*$", r"\b(?:starts?|begins?)\sat\b", _EARLIER),
+            (rf"{_ASKED_START}.*$", r"\b(?:starts?|begins?|began|started)\b.*\bat\b", _EARLIER),
             (_ASKED_TIME, r"\b(?:how\s(?:long|many|much)|before|ago|earlier)\b", _FOUND),
         )
         for order in (

@@ -103,6 +103,16 @@ SCALE_PRICE: list[MatchRuleJson] = [
         "arguments": _FOR_ONE,
     },
     {
+        # "a kilo of cherries costs 6.80, what do 350 grams cost"
+        "contains": r"\b(?:an?|one)\s",
+        "pattern": rf"^(?:if\s)?(?:an?|one)\s(?P<unit>{_MEASURED})\b{_WORDS}\s{_COST}\s"
+        rf"(?P<price>{_PRICE})"
+        rf"{_WORDS}\b(?:how\smuch|what){_WORDS}(?P<other_amount>\d[\d.]*)\s?(?P<other>"
+        rf"{_MEASURED})\b[^\d%]*$",
+        "exclude": {"0": rf"{NUMBER_WORDS}|%|discount|change|left"},
+        "arguments": {**_FOR_ONE, "amount": "1", "other_amount": "{other_amount}"},
+    },
+    {
         # The price per kilo of 500 g that cost 7.50
         "contains": r"per",
         "pattern": rf"^{_WORDS}\b(?:per|a|one)\s(?P<other>{_MEASURED}){_WORDS}(?P<amount>\d["

@@ -60,6 +60,8 @@ EVERYDAY = AgentSkill(
             "# fit into #",
         ),
         *("% added", "percent added", "vat added", "# percent vat", "plus vat"),
+        *("which is more", "which is less", "what comes next", "what percentage is"),
+        *("# grams cost", "# ml cost", "recipe for #", "# percent cheaper", "# cheaper"),
         *("how much each", "for each of us", "what s the average", "what is the average"),
         *("the average of", "average grade", "average of them", "what is the mean"),
         *("what speed", "how fast", "average speed", "speed in km", "my speed", "its speed"),

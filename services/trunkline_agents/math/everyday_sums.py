@@ -309,6 +309,32 @@ SENTENCES: tuple[tuple[str, str, str, str], ...] = (
         r"\d\s?(?:%|per\s?cent)|\bnot\b|n't|\b(?:more|less|remain|remaining|left|rest|others?"
         r"|without|plus|minus)\b",
     ),
+    # The same with the whole first: in a class of 25 pupils 4 are absent, what percentage is absent
+    (
+        _IN_PERCENT,
+        rf"{_ANY}\b(?:class|group|team|total|school|company|out)\sof\s{_Y}\s[a-z]+,?\s{_X}\s"
+        rf"(?:are|is|were|was|have|has"
+        rf"|had|failed|passed|came){_ANY}",
+        "({x})/({y})*100",
+        r"\d\s?(?:%|per\s?cent)|\bnot\b|n't|\b(?:more|less|remain|remaining|left|rest|others?)\b",
+    ),
+    # A price with a share off it: a coat costs 150 euros and is 30% cheaper, what does it cost
+    (
+        r"\b(?:cheaper|reduced|off|less)\b",
+        rf"{_ANY}{_X}{_ANY}{_A_PERCENT}\s(?:cheaper|off|less){_ANY}{_HOW}(?:'s|\s(?:is|does|do"
+        rf"|will|must))\s{_ANY}",
+        "({x})*(1-({p})%)",
+        r"\b(?:before|original|originally|regular|full|old|used|was|were|save|saved|discount"
+        r"\sin)\b",
+    ),
+    # A recipe for other people: a recipe for 6 needs 450 g of rice, how much for 4
+    (
+        r"\brecipe\b|\bserves?\b",
+        rf"{_ANY}\b(?:for|serves?)\s(?P<x>\d{{1,3}})\b{_ANY}(?P<y>\d[\d.]*)\s?[a-z]+{_ANY}{_HOW}"
+        rf"{_ANY}(?P<z>\d{{1,3}})\b{_ANY}",
+        "({y})/({x})*({z})",
+        r"%|\b(?:minutes?|hours?|more|less|times)\b",
+    ),
     # The tax in a price: how much VAT is in 119 euros at 19%
     *(
         (

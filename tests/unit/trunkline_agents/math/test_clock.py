@@ -45,6 +45,10 @@ async def answer(question: str) -> str:
         ("what time was it half an hour before noon", "11:30"),
         ("half past nine plus 45 minutes", "10:15"),
         ("I must be there at 9:00 and it takes 40 minutes, when do I have to leave?", "08:20"),
+        (
+            "I start work at 7:45 and work 8 hours with a 30 minute break. When can I go home?",
+            "16:15",
+        ),
         ("What is 3:30 pm in 24-hour time?", "15:30"),
         (
             "what time will it be in 45 minutes",
