@@ -1,5 +1,6 @@
 """Writes the results of everyday sums: decimals, rounded to two places if they don't end."""
 
+import re
 from fractions import Fraction
 from typing import Final
 
@@ -34,3 +35,10 @@ def write_places(value: Fraction, places: int) -> str:
 def is_rounded(value: Fraction) -> bool:
     """Return whether `write_amount` rounds a number."""
     return (value * 10**_PLACES).denominator != 1
+
+
+def write_money(value: Fraction, formula: str) -> str:
+    """Return a total with cents if a price has cents."""
+    has_cents = re.search(r"\.\d\d(?!\d)", formula) is not None
+    is_exact = (value * 100).denominator == 1
+    return write_places(value, 2) if has_cents and is_exact else write_amount(value)

@@ -15,7 +15,7 @@ from trunkline_agents.mcp_server import ToolAnswer, call_result
 
 _YEAR_CHARS = 4
 Weekday = Annotated[str, Field(description="A day of the week, such as Friday.")]
-Period = Annotated[
+MonthOrYear = Annotated[
     str, Field(description="A month such as March 2027 or 2027-03, or a year such as 2027.")
 ]
 
@@ -61,7 +61,7 @@ class CalendarTools:
         order: Annotated[
             str, Field(description="first to fifth or last of a month; next, last, this, coming.")
         ] = "coming",
-        month: Annotated[str | None, Period] = None,
+        month: Annotated[str | None, MonthOrYear] = None,
         weeks: Annotated[int, Field(description="That of so many weeks later.", ge=0, le=520)] = 0,
     ) -> Annotated[CallToolResult, FoundDate]:
         """Find the date of a day of the week: the second Monday of a month, or next Friday."""

@@ -12,7 +12,7 @@ from trunkline_agents.math import item_sums, number_lists
 from trunkline_agents.math.amount_rendering import write_amount
 from trunkline_agents.mcp_server import ToolAnswer, call_result
 
-Amount = Annotated[str, Field(description="A number, with or without a sign of money.")]
+AmountText = Annotated[str, Field(description="A number, with or without a sign of money.")]
 Thing = Annotated[
     str, Field(description="A unit such as g, or a thing such as eggs; may be empty.")
 ]
@@ -46,9 +46,9 @@ class EverydayTools:
 
     async def scale_price(
         self,
-        amount: Amount,
-        price: Amount,
-        other_amount: Amount = "1",
+        amount: AmountText,
+        price: AmountText,
+        other_amount: AmountText = "1",
         unit: Thing = "",
         other_unit: Thing = "",
     ) -> Annotated[CallToolResult, FoundAmount]:

@@ -14,7 +14,7 @@ from trunkline_agents.math import units
 from trunkline_agents.math.amount_rendering import (
     is_rounded,
     write_amount,
-    write_places,
+    write_money,
     write_rounded,
 )
 from trunkline_agents.math.clock import parse_duration, write_duration
@@ -60,13 +60,6 @@ class ItemSum:
     def describe(self) -> str:
         """Return the sum and its total: "3*2.80 + 4.50 = 12.90"."""
         return f"{self.formula} = {write_money(self.total, self.formula)}"
-
-
-def write_money(value: Fraction, formula: str) -> str:
-    """Return a total with cents if a price has cents."""
-    has_cents = re.search(r"\.\d\d(?!\d)", formula) is not None
-    is_exact = (value * 100).denominator == 1
-    return write_places(value, 2) if has_cents and is_exact else write_amount(value)
 
 
 def add_items(text: str) -> ItemSum:
