@@ -31,12 +31,16 @@ _STATED = re.compile(
     r"|earns?|needs?|paid|pays?|spent|spends?|costs?|weighs?|takes?|took|lasts?|makes?|made"
     r"|measures?|saved?|saves|scored?|received|gets?|bought|sold|drove|ran|walked|drives?|wants?"
     r"|found|left|flying|charges?|includes?|totals?|comes|won|lost|borrowed|shares?|uses?"
-    r"|serves?|says?|said|reads?|shows?|stands|calls)\b",
+    r"|serves?|says?|said|reads?|shows?|stands|calls|starts?|started|begins?|ends?|leaves?|arrives?"
+    r"|ordered|order|need|fell|rose|rises?|dropped|went|failed|passed|run|drive|walk|cycle|fly"
+    r"|travel"
+    r"|cover|earn|save|work|born)\b",
     re.IGNORECASE,
 )
 # Without a verb, numbers are stated by how they belong together: "3 shirts at 19.99 each".
 _PRICED = re.compile(
-    r"\d\s[a-z]+(?:\s[a-z]+)?\s(?:at|for|per)\s[$€£]?\d|\beach\b|^\W*at\s\d[\d.,]*\s?(?:km|mph"
+    r"\d\s[a-z]+(?:\s[a-z]+)?\s(?:at|for|per|in|by)\s[$€£]?\d|\d\s(?:out\s)?of\s(?:the\s)?\d+\s"
+    r"[a-z]|\beach\b|^\W*at\s\d[\d.,]*\s?(?:km|mph"
     r"|kmh|kph|%)",
     re.IGNORECASE,
 )

@@ -26,6 +26,40 @@ _LAST = re.compile(
 _ANY_NUMBER = re.compile(rf"(?<![\w./,]){_SHARE}|(?<![\w./,]){_NUMBER}(?![\w./])")
 # The number is the first of several: "sum of 5 and 6".
 _LISTED = re.compile(rf"\s?(?:,|and)\s?{_NUMBER}", re.IGNORECASE)
+# A share of the same number: "35% of 1,400, and 5% of it as well". Without the last words, it may
+# be one of the result.
+_SAME = re.compile(
+    rf"(?P<first>[^\n]*?{_SHARE}\sof\s[^\n]*?\d[^\n]*?)(?:\s?[,;.?]\s?(?:and\s|also\s)?|\sand\s)"
+    rf"(?:(?:what|how)\sabout\s)?(?P<share>{_SHARE})\sof\s"
+    r"(?:(?:it|that|this)\s(?:as\swell|too|also)|the\ssame(?:\s[a-z]+)?(?:\s(?:as\swell|too"
+    r"|also))?)\W*",
+    re.IGNORECASE,
+)
+_SHARE_OF = re.compile(rf"{_SHARE}(?=\sof\s)", re.IGNORECASE)
+_AND_THEN = (
+    r"(?:\s?[,;.?]\s{0,2}(?:and\s|or\s|also\s)?|\sand\s(?:also\s)?)(?:(?:what|how)\sabout\s)?"
+)
+# Words of one kind, of which the last part names another one.
+_KINDS = tuple(
+    (
+        re.compile(
+            rf"(?P<first>[^\n]*?\b{kind}\b[^\n]*?){_AND_THEN}(?:in\s)?(?P<word>{kind}){_END}", re.I
+        ),
+        re.compile(rf"\b{kind}\b", re.IGNORECASE),
+    )
+    for kind in (
+        r"(?:january|february|march|april|may|june|july|august|september|october|november"
+        r"|december)",
+        r"(?:mon|tues|wednes|thurs|fri|satur|sun)days?",
+    )
+)
+# Another unit: "how many centimetres are 6 feet, and in inches?"
+_OTHER_UNIT = re.compile(
+    r"(?P<head>[^\n]*?\bhow\smany\s)(?P<unit>[a-z]+)(?P<rest>\s(?:is|are|in|make)\s[^\n]*?\d[^"
+    r"\n]*?)"
+    rf"{_AND_THEN}(?:how\smany\s|in\s|to\s)(?P<other>[a-z]+){_END}",
+    re.IGNORECASE,
+)
 _YES_OR_NO = re.compile(rf"{_VERB}\s", re.IGNORECASE)
 
 
@@ -33,14 +67,19 @@ def split_ellipsis(text: str) -> Sequence[str]:
     """Return the question and the completed one that is behind it; [] if there is none."""
     if len(text) > TEXT_LIMIT_CHARS:
         return []
+    if same := _SAME.fullmatch(text):
+        question = same["first"].rstrip(" ,;.?")
+        return [question, _SHARE_OF.sub(same["share"], question, count=1)]
     last = _LAST.fullmatch(text)
     if last is None:
-        return []
+        return _split_other_word(text)
     question = last["first"].rstrip(" ,;.?")
     if not last["cue"]:
         # A share alone replaces another one: "what is 15% of 80? And 20%?"
         is_clear = last["about"] or (last["mark"] and re.fullmatch(_SHARE, last["value"]))
-        place = _find_number(question, last["number"]) if is_clear else None
+        # "Is 91 prime? And 89?"
+        is_asked = "?" in (last["mark"] or "") and _YES_OR_NO.match(question)
+        place = _find_number(question, last["number"]) if is_clear or is_asked else None
     elif re.fullmatch(_VERB, last["cue"], re.IGNORECASE):
         place = _find_behind_verb(question, last["cue"])
     else:
@@ -53,6 +92,22 @@ def split_ellipsis(text: str) -> Sequence[str]:
         # The unit of the new number replaces that of the old one.
         tail = re.sub(rf"^{_WORDS}(?=$|\W)", "", tail, count=1, flags=re.IGNORECASE)
     return [question, f"{question[:start]}{last['value']}{tail}"]
+
+
+def _split_other_word(text: str) -> Sequence[str]:
+    """Return the question and the same one with another month, day of the week or unit."""
+    if unit := _OTHER_UNIT.fullmatch(text):
+        rest = unit["rest"].rstrip(" ,;.?")
+        return [f"{unit['head']}{name}{rest}" for name in (unit["unit"], unit["other"])]
+    for pattern, kind in _KINDS:
+        if found := pattern.fullmatch(text):
+            question = found["first"].rstrip(" ,;.?")
+            named = list(kind.finditer(question))
+            # "From Monday to Friday" has two, so that it is open which one is replaced.
+            if len(named) == 1:
+                start, end = named[0].span()
+                return [question, f"{question[:start]}{found['word']}{question[end:]}"]
+    return []
 
 
 def _find_behind(question: str, word: str) -> tuple[int, int] | None:

@@ -62,8 +62,9 @@ _MEASURES = frozenset(
     for ending in ("", "s")
 )
 MEASURE_PAIR = re.compile(
-    rf"\b(?:{'|'.join(sorted(_MEASURES))}|feet)(?P<joint>\sand\s)(?:"
-    rf"{'|'.join(sorted(_MEASURES))}|inches)\b",
+    rf"\b(?:(?:{'|'.join(sorted(_MEASURES))}|feet)(?=\sand\s(?:{'|'.join(sorted(_MEASURES))}"
+    rf"|inches)\b)"
+    r"|hours?(?=\sand\s\d{1,2}\sminutes?\b))(?P<joint>\sand\s)",
     re.IGNORECASE,
 )
 """Two units of one amount: "hours and minutes"."""

@@ -46,6 +46,13 @@ _LAST_QUESTION = re.compile(
 _NUMBER = re.compile(r"\d[\d.,]*")
 _AMOUNT_ALONE = re.compile(r"\W{0,4}\d[\d.,]*\s?(?:[^\W\d]{1,20}|[$€£])?\W{0,4}")
 _SHARE = re.compile(r"\d\s?(?:%|per ?cent\b)", re.IGNORECASE)
+# A tip or a tax without the number that it is of: "split 187 between 6 people, 10% tip first".
+_SURCHARGE = re.compile(
+    r"\W{0,4}(?:(?:with|plus|after|including|add|and)\s)?(?:an?\s)?\d[\d.]*\s?(?:%|per ?cent)\s"
+    r"(?:tip|tax|vat|service|discount|off)\b[^\d]*",
+    re.IGNORECASE,
+)
+_SORTING = frozenset(("sort", "order", "arrange", "rank", "put"))
 _THEN = re.compile(r"\bthen\b", re.IGNORECASE)
 _EDGE_CHARS = " \t\r\n,;"
 _JOINING_WORDS = (" and", " then", " also")
@@ -84,7 +91,7 @@ _OF_SEVERAL = frozenset(("average", "mean", "sum", "product", "difference", "bet
 _CONTINUATIONS = frozenset(
     (
         *("reduced", "increased", "decreased", "lowered", "raised", "discounted", "divided"),
-        *("multiplied", "plus", "minus", "times"),
+        *("multiplied", "plus", "minus", "times", "shared"),
     )
 )
 # Words of questions for what follows from numbers stated before.
@@ -104,6 +111,7 @@ _RESULTS = frozenset(
             "change",
             "speed",
         ),
+        *("percent", "area", "much", "end", "arrive"),
         *("average", "that", "left", "remains", "profit", "difference", "they", "percentage"),
     )
 )
@@ -340,7 +348,7 @@ def _asks_about(before: str, fragment: str, agent: str) -> bool:
         return True
     if not words or not asked:
         return False
-    if _lacks_operand(before, words) and asked[0] not in _OPENERS:
+    if asked[0] not in _OPENERS and _lacks_number(before, fragment, words):
         return True
     if asked[0] in _CONTINUATIONS or _lacks_predicate(words):
         return True
@@ -371,7 +379,9 @@ def _continues_statement(before: str, fragment: str, asked: Sequence[str]) -> bo
         return True
     if _QUESTION_WORDS.intersection(asked):
         is_lacking = not any(word.isdecimal() for word in asked)
-        return asked[0] == "what" and is_lacking and bool(_RESULTS.intersection(asked))
+        # Times, too: the train leaves at 8:40 and takes two hours, when do I arrive.
+        is_result = asked[0] == "when" or bool(_RESULTS.intersection(asked))
+        return asked[0] in {"what", "when"} and is_lacking and is_result
     return asked[0] in _STATEMENT_OPENERS or states_number(fragment)
 
 
@@ -403,6 +413,16 @@ def _asks_for_total(before: Sequence[str], asked: Sequence[str]) -> bool:
     return is_stated and not has_number and _is_question(asked) and bool(_TOTALS & {*asked})
 
 
+def _lacks_number(before: str, fragment: str, words: Sequence[str]) -> bool:
+    """Return whether a text needs the numbers of the fragment behind it: "sort 3, 9 and 5"."""
+    if _lacks_operand(before, words):
+        return True
+    if words[0] in _SORTING and fragment.strip()[:1].isdecimal():
+        return True
+    is_whole = _SURCHARGE.fullmatch(fragment) and re.search(r"\b(?:of|on|off)\s", fragment)
+    return bool(_SURCHARGE.fullmatch(fragment) and not is_whole and not _SHARE.search(before))
+
+
 def _lacks_operand(text: str, words: Sequence[str]) -> bool:
     """Return whether a text has one number only and a word such as "average", which takes two."""
     if not _OF_SEVERAL.intersection(words) or "first" in words:
@@ -412,10 +432,12 @@ def _lacks_operand(text: str, words: Sequence[str]) -> bool:
 
 def _lacks_predicate(words: Sequence[str]) -> bool:
     """Return whether words are a verb and numbers only: "are 3/6", before "and 1/2 the same"."""
+    # "what do 3", before "4 and 5 come to"
+    verb = words[1:] if words[:2] == ["what", "do"] else words
     return (
-        len(words) > 1
-        and words[0] in _YES_OR_NO_OPENERS
-        and all(word.isdecimal() for word in words[1:])
+        len(verb) > 1
+        and verb[0] in _YES_OR_NO_OPENERS
+        and all(word.isdecimal() for word in verb[1:])
     )
 
 

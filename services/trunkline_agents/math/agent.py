@@ -1,6 +1,8 @@
 """The math agent: its card, whose tags decide routing, and its MCP server."""
 
 from trunkline import AgentPlugin, AgentSkill, McpServer, ReasoningAgentSpec
+from trunkline_agents.math.calendar_skills import CALENDAR, CLOCK
+from trunkline_agents.math.everyday_skills import EVERYDAY
 
 _ARITHMETIC = AgentSkill(
     id="arithmetic",
@@ -499,6 +501,9 @@ plugin = AgentPlugin(
             _GEOMETRY,
             _UNITS,
             _DATES,
+            CALENDAR,
+            CLOCK,
+            EVERYDAY,
             _REWRITING,
             _EQUATIONS,
             _CALCULUS,

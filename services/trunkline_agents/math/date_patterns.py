@@ -27,7 +27,8 @@ _UNIT = r"(?P<unit>days?|weeks?|months?|years?)"
 _AMOUNT = r"(?P<amount>\d[\d,]{0,8})"
 _COUNT = (
     r"^(?:(?:what(?:'s|\sis)|give\sme|tell\sme|find|calculate|count|work\sout)\s)?"
-    r"(?:how\smany\s|(?:the\s)?(?:number|count|difference)\s(?:of|in)\s|the\s)?(?P<unit>days?|weeks?)\s"
+    r"(?:how\smany\s|(?:the\s)?(?:number|count|difference)\s(?:of|in)\s|the\s)?(?P<unit>days?"
+    r"|weeks?)\s"
     r"(?:(?:are|is|were|was|lie|pass|passed|do\si\shave|do\swe\shave|have|has|left|remain|there|it"
     r"|did|will|elapsed|go\sby)\s){0,4}"
 )
@@ -66,12 +67,32 @@ COUNT_DAYS: list[MatchRuleJson] = [
         )
     ),
     {
+        "contains": "left|remain",
+        "pattern": rf"{_COUNT}(?:(?:in|of)\s)?(?:this|the|the\scurrent)\syear(?:\s(?:left"
+        rf"|remain))?{_END}",
+        "require": {"0": "left|remain"},
+        "arguments": {"start": "today", "end": "--12-31", "unit": "{unit}"},
+    },
+    {
+        # "how long is it until my birthday on --02-05"
+        "contains": r"until|till",
+        "pattern": r"^how\s(?:long|many\s(?P<unit>days|weeks))\s(?:(?:is|are|it|there|left|to"
+        r"|go)\s)*"
+        rf"(?:until|till|to)\s(?:[a-z']+\s){{1,5}}?(?:on|of)\s(?P<end>{_ISO_DAY}){_END}",
+        "arguments": {
+            "start": "today",
+            "end": "{end}",
+            "unit": {"from": "{unit}", "default": "days"},
+        },
+    },
+    {
         # "how many days does February have in 2028", "days in February 2028"
         "contains": "days",
         "pattern": r"^(?:how\smany\s|(?:what(?:'s|\sis)\s)?(?:the\s)?number\sof\s)?days"
         r"\s(?:(?:does|do|did|has|have|had|will"
         rf"|are|is|were|there|in|of|the|month)\s){{0,4}}(?P<month>{_MONTH})"
-        rf"(?:\s(?:have|has|had))?(?:,?\s(?:in|of))?\s(?P<year>\d{{4}})(?:\s(?:have|has|had))?{_END}",
+        rf"(?:\s(?:have|has|had))?(?:,?\s(?:in|of))?\s(?P<year>\d{{4}})(?:\s(?:have|has|had))?"
+        rf"{_END}",
         "arguments": {"start": "{month} {year}"},
     },
     {
@@ -117,7 +138,8 @@ MOVE_DATE: list[MatchRuleJson] = [
         "contains": r"\d-\d.*\sin\s",
         "pattern": rf"^(?:[a-z']+\s){{1,8}}(?P<start>{_ISO_DAY})(?:\s[a-z]+){{1,4}}"
         r"\s(?:in|within|after)\s"
-        rf"{_AMOUNT}\s{_UNIT}[,;.:]?\s(?:what|which|when|on\swhich)(?:\s(?:date|day))?\s(?:is|will|would)"
+        rf"{_AMOUNT}\s{_UNIT}[,;.:]?\s(?:what|which|when|on\swhich)(?:\s(?:date|day))?\s(?:is"
+        rf"|will|would)"
         rf"\s(?:that|it|this)(?:\sbe)?{_END}",
         "arguments": _LATER,
     },

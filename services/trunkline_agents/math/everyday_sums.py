@@ -199,8 +199,10 @@ EVERYDAY_SUMS: tuple[tuple[str, str, str], ...] = (
     # "we spent 312.40, 98.15 and 450 this month, what does it come to altogether"
     (
         r"\b(?:come|comes|add|adds)\s(?:up\s)?to\b|\bin\stotal\b|\baltogether\b",
-        rf"(?P<x>{_LIST}){_FEW}{_BREAK}{_HOW}(?:'s|\s(?:is|was|do|does|did))\s(?:it|that|this|they|these)"
-        r"(?:\sall)?(?:\s(?:come|add)\s(?:up\s)?to)?(?:\s(?:altogether|in\stotal|in\sall|together))?",
+        rf"(?P<x>{_LIST}){_FEW}{_BREAK}{_HOW}(?:'s|\s(?:is|was|do|does|did))\s(?:it|that|this"
+        rf"|they|these)"
+        r"(?:\sall)?(?:\s(?:come|add)\s(?:up\s)?to)?(?:\s(?:altogether|in\stotal|in\sall"
+        r"|together))?",
         "sum of {x}",
     ),
     # "I drive 180 km at 60 km/h, how long does it take"
@@ -238,7 +240,8 @@ EVERYDAY_SUMS: tuple[tuple[str, str, str], ...] = (
     # A price and a share off it: "89 euros and I get 15% off, how much do I pay"
     (
         r"%|per\s?cent",
-        rf"{_X}{_FEW}{_BREAK}{_THEN}(?P<p>\d[\d.]*)\s?(?:%|per\s?cent)\s(?:off|discount|reduction|rebate)"
+        rf"{_X}{_FEW}{_BREAK}{_THEN}(?P<p>\d[\d.]*)\s?(?:%|per\s?cent)\s(?:off|discount"
+        rf"|reduction|rebate)"
         rf"{_FEW}{_BREAK}{_HOW}{_ASKED}\s(?:pay|cost|price|left|spend|it|that){_ASKED}",
         "({x})*(1-({p})%)",
     ),
@@ -272,8 +275,225 @@ INTEREST: tuple[str, ...] = (
     rf"{_X}{_FEW}\s{_RATE}\s{_YEARS}{_BREAK}{_HOW}{_ASKED}\sinterest{_ASKED}",
 )
 """Questions for the interest of some years."""
+GROWN: tuple[str, ...] = tuple(
+    rf"(?:how\smuch|what)\s(?:will|would|do|does|are|is)\s{_SOME}\s?{_X}{_SOME}\s{times}{_SOME}"
+    for times in (rf"{_YEARS}{_SOME}\s{_RATE}", rf"{_RATE}{_SOME}\s{_YEARS}")
+)
+"""Questions for an amount with the interest of some years, and interest on it."""
 COMPOUND: tuple[str, ...] = (
     rf"compound\sinterest\s(?:on|for|of)\s{_X}{_FEW}\s(?:at\s)?{_RATE}\s{_YEARS}",
     rf"{_P}\scompound\sinterest\s(?:on|for|of)\s{_X}{_FEW}\s{_YEARS}",
 )
 """Questions for interest that is paid on interest."""
+
+# Sentences with these numbers and no other ones. Words of other questions are excluded.
+_ANY = r"[^\d%]*?"
+_N = r"(?P<n>\d{1,4})"
+_A_PERCENT = r"(?P<p>\d[\d.]*)\s?(?:%|per\s?cent)"
+_HEADS = rf"{_N}\s?(?:of\sus|ways|{_PEOPLE})\b"
+_HEADS_BEHIND = r"(?:between|among|by|with|into|for|across)\s(?:the\s)?(?P<n>\d{1,4})(?:\s[a-z]+)?"
+_IN_PERCENT = r"\b(?:per\s?cent(?:age)?)\b|%"
+SENTENCES: tuple[tuple[str, str, str, str], ...] = (
+    # A change in percent: by how much percent did it rise from 80 to 92
+    (
+        _IN_PERCENT,
+        rf"{_ANY}\bfrom\s{_X}{_ANY}\bto\s(?:only\s|just\s)?{_Y}{_ANY}",
+        "(({y})-({x}))/({x})*100",
+        r"\b(?:per\s?cent(?:age)?)\b.*\bof\s[$€£]?\d",
+    ),
+    # A share: 8 of 32 students failed, what percentage is that
+    (
+        _IN_PERCENT,
+        rf"{_ANY}{_X}{_ANY}\s(?:out\s)?of\s(?:the\s|my\s|our\s|a\stotal\sof\s|all\s)?{_Y}{_ANY}",
+        "({x})/({y})*100",
+        r"\d\s?(?:%|per\s?cent)|\bnot\b|n't|\b(?:more|less|remain|remaining|left|rest|others?"
+        r"|without|plus|minus)\b",
+    ),
+    # The same with the whole first: in a class of 25 pupils 4 are absent, what percentage is absent
+    (
+        _IN_PERCENT,
+        rf"{_ANY}\b(?:class|group|team|total|school|company|out)\sof\s{_Y}\s[a-z]+,?\s{_X}\s"
+        rf"(?:are|is|were|was|have|has"
+        rf"|had|failed|passed|came){_ANY}",
+        "({x})/({y})*100",
+        r"\d\s?(?:%|per\s?cent)|\bnot\b|n't|\b(?:more|less|remain|remaining|left|rest|others?)\b",
+    ),
+    # A price with a share off it: a coat costs 150 euros and is 30% cheaper, what does it cost
+    (
+        r"\b(?:cheaper|reduced|off|less)\b",
+        rf"{_ANY}{_X}{_ANY}{_A_PERCENT}\s(?:cheaper|off|less){_ANY}{_HOW}(?:'s|\s(?:is|does|do"
+        rf"|will|must))\s{_ANY}",
+        "({x})*(1-({p})%)",
+        r"\b(?:before|original|originally|regular|full|old|used|was|were|save|saved|discount"
+        r"\sin)\b",
+    ),
+    # A recipe for other people: a recipe for 6 needs 450 g of rice, how much for 4
+    (
+        r"\brecipe\b|\bserves?\b",
+        rf"{_ANY}\b(?:for|serves?)\s(?P<x>\d{{1,3}})\b{_ANY}(?P<y>\d[\d.]*)\s?[a-z]+{_ANY}{_HOW}"
+        rf"{_ANY}(?P<z>\d{{1,3}})\b{_ANY}",
+        "({y})/({x})*({z})",
+        r"%|\b(?:minutes?|hours?|more|less|times)\b",
+    ),
+    # The tax in a price: how much VAT is in 119 euros at 19%
+    *(
+        (
+            r"\b(?:vat|tax|gst)\b",
+            pattern,
+            "({x})-({x})/(1+({p})%)",
+            r"\b(?:without|before|net|excluding|plus|add)\b",
+        )
+        for pattern in (
+            rf"{_HOW}{_ANY}\b(?:vat|tax|gst)\s(?:is\s)?(?:included\s|contained\s)?in{_ANY}{_X}"
+            rf"{_ANY}{_A_PERCENT}{_ANY}",
+            rf"{_ANY}{_X}{_ANY}\b(?:includes|including|contains|incl)\b{_ANY}{_A_PERCENT}{_ANY}"
+            rf"{_HOW}(?:'s|\s(?:is|was))?\s"
+            rf"(?:the\s|of\s(?:that|it)\sis\s)?(?:vat|tax|gst)(?:\s(?:is|in)[a-z\s]*)?",
+        )
+    ),
+    # A price before a discount: after a 20% discount it costs 64, what did it cost before
+    *(
+        (
+            r"\b(?:before|original|originally|regular|full|old|used)\b",
+            pattern,
+            "({x})/(1-({p})%)",
+            r"\b(?:tax|vat|tip|gst|raise|increase)\b",
+        )
+        for pattern in (
+            rf"{_ANY}{_A_PERCENT}\s(?:off|discount|reduction|rebate|sale|cheaper){_ANY}{_X}"
+            rf"{_ANY}{_HOW}{_ANY}\b"
+            r"(?:before|original|originally|regular|full|old|used\sto)\b[^\d%]*",
+            rf"{_ANY}{_X}{_ANY}{_A_PERCENT}\s(?:off|discount|reduction|rebate|sale|cheaper)"
+            rf"{_ANY}{_HOW}{_ANY}\b"
+            r"(?:before|original|originally|regular|full|old|used\sto)\b[^\d%]*",
+        )
+    ),
+    # The whole of a share: if 30% of a number is 45, what is the number
+    (
+        r"%|per\s?cent",
+        rf"(?:if\s)?{_A_PERCENT}\sof\s(?:an?|the|my|our|some|all|what)\s[a-z]+{_FEW}\s(?:is|are"
+        rf"|was|were|equals|makes?|gives?)\s"
+        rf"{_X}{_ANY}",
+        "({x})/(({p})%)",
+        r"\b(?:left|remain|rest|other|others|not)\b",
+    ),
+    # A bill with a tip that people share: split 187 between 6 people, 10% tip first
+    *(
+        (
+            r"\btips?\b|\bservice\b",
+            rf"{_ANY}{pattern}{_ANY}",
+            "({x})*(1+({p})%)/({n})",
+            r"\b(?:without|before\s(?:the\s)?tip|includes|including|included)\b",
+        )
+        for heads in (_HEADS, _HEADS_BEHIND)
+        for pattern in (
+            rf"{_X}{_ANY}{heads}{_ANY}{_A_PERCENT}",
+            rf"{_X}{_ANY}{_A_PERCENT}{_ANY}{heads}",
+            rf"{_A_PERCENT}{_ANY}{_X}{_ANY}{heads}",
+            rf"{heads}{_ANY}{_X}{_ANY}{_A_PERCENT}",
+        )
+    ),
+    # An average: my grades are 1.7, 2.3 and 2.0, what's the average
+    (
+        r"\b(?:average|mean)\b",
+        rf"{_ANY}(?P<x>[$€£]?\d[\d.]*(?:,\s[$€£]?\d[\d.]*)*,?\sand\s[$€£]?\d[\d.]*|\d[\d.]*(?:,"
+        rf"\s\d[\d.]*)+)"
+        r"[^\d%]*",
+        "mean of {x}",
+        r"\b(?:speed|per|without|except|median)\b",
+    ),
+    # Fuel for a way, and its price: 7 litres per 100 km, petrol costs 1.80 per litre, 450 km
+    *(
+        (
+            r"\blit(?:re|er)s?\b.*\b100\s?km",
+            rf"{_ANY}{pattern}{_ANY}",
+            "({x})/100*({y})*({z})",
+            r"%|\b(?:speed|hours?)\b",
+        )
+        for pattern in (
+            rf"(?P<x>\d[\d.]*)\s?(?:lit(?:re|er)s?|l)\b{_ANY}\b100\s?km{_ANY}{_Y}{_ANY}\blit"
+            rf"(?:re|er){_ANY}(?P<z>\d[\d.,]*)\s?km",
+            rf"(?P<x>\d[\d.]*)\s?(?:lit(?:re|er)s?|l)\b{_ANY}\b100\s?km{_ANY}(?P<z>\d[\d.,]*)"
+            rf"\s?km{_ANY}{_Y}{_ANY}\blit(?:re|er)",
+            rf"(?P<z>\d[\d.,]*)\s?km{_ANY}(?P<x>\d[\d.]*)\s?(?:lit(?:re|er)s?|l)\b{_ANY}\b100"
+            rf"\s?km{_ANY}{_Y}{_ANY}\blit(?:re|er)",
+        )
+    ),
+    # An amount that is saved or paid again and again
+    *(
+        (
+            r"\bhow\slong\b|\bhow\smany\s(?:months|weeks|days|years)\b",
+            rf"{_ANY}{_X}\s(?:an?|per|each|every)\s(?:month|week|day|year){_ANY}\bhow\s(?:long"
+            rf"|many\s[a-z]+){_ANY}{_Y}[^\d%]*",
+            "({y})/({x})",
+            r"\b(?:interest|speed|hour|already|km|miles|pages|left)\b|%",
+        ),
+    ),
+    *(
+        (
+            rf"\b{unit}\b.*\b{longer}s?\b",
+            rf"{_ANY}{_X}\s(?:an?|per|each|every)\s{unit}{_BREAK}{_HOW}{_ANY}\s(?:after|in|over"
+            rf"|within|per|for)\s(?:an?|one|1|the"
+            rf"|each|every)\s(?:whole\s|full\s)?{longer}[^\d%]*",
+            f"({{x}})*{factor}",
+            r"%|\binterest\b",
+        )
+        for unit, longer, factor in (
+            ("month", "year", "12"),
+            ("week", "year", "52"),
+            ("day", "week", "7"),
+            ("day", "year", "365"),
+        )
+    ),
+    # A rate: what is my hourly wage if I get 2960 for 160 hours
+    (
+        r"\bhourly\b|\bper\shour\b|\ban\shour\b",
+        rf"{_ANY}\b(?:hourly|per\shour|an\shour){_ANY}{_X}{_FEW}\s(?:for|in)\s(?P<y>\d[\d.]*)\s?"
+        rf"(?:hours|h){_ANY}",
+        "({x})/({y})",
+        r"%|\b(?:km|miles|speed)\b",
+    ),
+    # A rounded number: what's 2,749 to the nearest hundred
+    *(
+        (
+            r"nearest",
+            rf"{_ANY}(?P<x>\d[\d,]*(?:\.\d+)?)\s(?:rounded\s)?(?:off\s)?to\s(?:the\s)?nearest\s"
+            rf"{unit}",
+            f"round(({{x}}),{places})",
+            r"%",
+        )
+        for unit, places in (
+            (r"(?:ten|10)", -1),
+            (r"(?:hundred|100)", -2),
+            (r"(?:thousand|1,?000)", -3),
+            (r"(?:tenth|0\.1)", 1),
+            (r"(?:hundredth|cent|0\.01)", 2),
+            (r"(?:whole\snumber|whole|integer|one|euro|dollar|pound)", 0),
+        )
+    ),
+    # A floor: a room is 4.5 m by 3.2 m, what's its area
+    (
+        r"\barea\b|\bhow\s(?:big|large)\b|\bsquare\s(?:met|feet)",
+        rf"{_ANY}(?P<x>\d[\d.]*)\s?(?P<unit>m|met(?:re|er)s?|cm|feet|ft)?\s(?:by|x|times)\s"
+        rf"(?P<y>\d[\d.]*)"
+        rf"\s?(?:m|met(?:re|er)s?|cm|feet|ft)?(?:\s(?:long|wide|large|big))?\b{_ANY}",
+        "({x})*({y})",
+        r"\b(?:perimeter|volume|triangle|tiles?|paint|circle|without|minus|high|cm.*\bm|m\b.*cm)\b",
+    ),
+    # An age in words of another one: Tom is 12 and his sister is twice as old
+    *(
+        (
+            r"\bold(?:er)?\b|\byounger\b|\bage\b",
+            rf"{_ANY}\b(?:is|am|'m|are)\s(?P<x>\d{{1,3}})(?:\syears\sold)?{_ANY}{words}{_ANY}",
+            formula,
+            r"\b(?:born|was|were|in\s(?:an?|\d+)\syears?|combined|together|sum|total)\b",
+        )
+        for words, formula in (
+            (r"\b(?:twice|double)\b", "2*({x})"),
+            (r"\b(?P<y>\d{1,2})\stimes\b", "({y})*({x})"),
+            (r"\bhalf\s(?:as|my|his|her|the|that)\b", "({x})/2"),
+            (r"\b(?P<y>\d{1,2})\syears?\solder\b", "({x})+({y})"),
+            (r"\b(?P<y>\d{1,2})\syears?\syounger\b", "({x})-({y})"),
+        )
+    ),
+)

@@ -4,12 +4,14 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import sympy
 
 from trunkline.errors import InvalidArgumentError
 from trunkline_agents.math import solving
+from trunkline_agents.math.amount_rendering import write_amount
 from trunkline_agents.math.number_names import name_number, write_roman
 from trunkline_agents.math.parser import parse_equation, parse_expression, reject
 from trunkline_agents.math.size_limits import check_size
@@ -90,34 +92,67 @@ def calculate(
     `where` gives a variable a value: "x = 9". `other_reading` is the formula of another meaning,
     and the answer has both values: "900 minus a third". `other_meaning` says when it is meant.
 
-    `form` asks for a fraction, a mixed number or a ratio of whole numbers, for words or for Roman
-    numerals.
+    `form` asks for a fraction, a mixed number or a ratio of whole numbers, for words, Roman
+    numerals or a percentage, or for an amount: decimals, rounded to two places if they don't end.
     """
     node = substitute(parse_expression(expression), where)
     value = _check_finite(_build(node))
     if value.free_symbols:
         text = exact = render_exact(sympy.simplify(value))
         return OperationAnswer(text, {"exact": exact, "approximation": None})
-    if form in {"words", "roman"}:
-        return _write_number(value, form)
-    if form is not None:
-        if not value.is_Rational:
-            reject(f"{render_exact(value)} is no {form} of whole numbers.")
-        text = _write_quotient(value.p, value.q, form)
-        approximation = _render_approximation(value)
-        return OperationAnswer(text, {"exact": text, "approximation": approximation})
+    if form is not None and form != "amount":
+        return _write_in_form(value, form)
     if not value.is_Rational and value.count_ops() <= _MAX_OPERATIONS_TO_SIMPLIFY:
         value = _check_finite(sympy.simplify(value))
-    text = render_number(value, digits=digits, prefers_decimals=has_decimals(node))
+    is_amount = form == "amount"
+    text = _write_result(value, digits, prefers_decimals=has_decimals(node), is_amount=is_amount)
     if other_reading is not None:
         other = _build_real(other_reading)
-        number = render_number(other, digits=digits, prefers_decimals=True)
+        number = _write_result(other, digits, prefers_decimals=True, is_amount=is_amount)
         if number != text:
-            meaning = other_meaning or "if a part of the number is meant"
-            text = f"{number}, {meaning} ({expression} = {text})"
+            text = _write_both(number, text, expression, other_meaning)
             value = other
     return OperationAnswer(
         text, {"exact": render_exact(value), "approximation": _render_approximation(value, digits)}
+    )
+
+
+def _write_in_form(value: SympyValue, form: str) -> OperationAnswer:
+    """Return a number in words, in Roman numerals, as a percentage or as a quotient."""
+    if form in {"words", "roman"}:
+        return _write_number(value, form)
+    if form == "percent":
+        return _write_percent(value)
+    if not value.is_Rational:
+        reject(f"{render_exact(value)} is no {form} of whole numbers.")
+    text = _write_quotient(value.p, value.q, form)
+    return OperationAnswer(text, {"exact": text, "approximation": _render_approximation(value)})
+
+
+def _write_result(
+    value: SympyValue, digits: int | None, *, prefers_decimals: bool, is_amount: bool
+) -> str:
+    """Return a number; as an amount, rounded to two places if its decimals don't end."""
+    if is_amount and value.is_Rational:
+        return write_amount(Fraction(int(value.p), int(value.q)))
+    return render_number(value, digits=digits, prefers_decimals=prefers_decimals)
+
+
+def _write_both(number: str, text: str, expression: str, meaning: str | None) -> str:
+    """Return the answer of a sum with two meanings. `meaning` tells the first from the second."""
+    if meaning is not None:
+        return f"{number} {meaning}, and {text} with it"
+    return f"{number}, if a part of the number is meant ({expression} = {text})"
+
+
+def _write_percent(value: SympyValue) -> OperationAnswer:
+    """Return a number as a percentage, rounded to four decimals if it has more."""
+    if not value.is_Rational:
+        reject(f"{render_exact(value)} is no percentage of whole numbers.")
+    share = Fraction(int(value.p), int(value.q)) * 100
+    text = f"{write_amount(share)}%"
+    return OperationAnswer(
+        text, {"exact": render_exact(value), "approximation": _render_approximation(value)}
     )
 
 

@@ -5,7 +5,6 @@ They are in RE2's syntax, which has no lookahead: `require` says what else a tex
 
 from typing import Any
 
-from trunkline_agents.math.everyday_sums import COMPOUND, EVERYDAY_SUMS, INTEREST
 from trunkline_agents.math.parser import CONSTANTS, FUNCTIONS
 from trunkline_agents.math.phrases import (
     EACH,
@@ -19,6 +18,7 @@ from trunkline_agents.math.phrases import (
     SOME_WORDS,
     find_condition,
 )
+from trunkline_agents.math.sum_patterns import write_arguments
 from trunkline_agents.math.wording import MONEY_WORDS, SPELLINGS
 from trunkline_agents.mcp_server import MatchRuleJson
 
@@ -229,7 +229,7 @@ CALCULATE: list[MatchRuleJson] = [
                 for group in ("before", "label", "things", "more")
                 if group == "before" or f"(?P<{group}>" in phrase
             },
-            "arguments": {"expression": formula},
+            "arguments": write_arguments(formula),
         }
         for phrase, formula in PHRASES
     ),
@@ -248,6 +248,22 @@ CALCULATE: list[MatchRuleJson] = [
             },
         }
         for word, sign in (("minus|less", "-"), ("plus", "+"))
+    ),
+    *(
+        {
+            # A result that is used: 40 minus 12.75, then divided by 5
+            "contains": r"\bthen\b",
+            "pattern": rf"{_LEAD}(?P<expression>{_FORMULA}[\d)%])[,;]?\s(?:and\s)?then\s{word}\s"
+            rf"(?P<y>{OPERAND}){_END}",
+            "require": {"expression": r"\d"},
+            "arguments": {"expression": f"({{expression}}){sign}({{y}})"},
+        }
+        for word, sign in (
+            (r"(?:divided\sby|divide\s(?:it\s|that\s)?by)", "/"),
+            (r"(?:times|multiplied\sby|multiply\s(?:it\s|that\s)?by)", "*"),
+            ("(?:plus|add)", "+"),
+            ("(?:minus|subtract)", "-"),
+        )
     ),
     {
         # A variable with a value: "evaluate 2x+1 at x = 9".
@@ -308,39 +324,6 @@ CALCULATE: list[MatchRuleJson] = [
         "pattern": r"^(?:what(?:'s|\sis)\s)?(?P<expression>[^\s(]*\([^\s?]*)" + _END,
         "arguments": {"expression": "{expression}"},
     },
-]
-
-WORK_OUT: list[MatchRuleJson] = [
-    *(
-        {
-            "contains": condition,
-            "pattern": rf"{SOME_WORDS}{phrase}{_END}",
-            "exclude": {"before": NUMERALS},
-            "arguments": {"expression": formula},
-        }
-        for condition, phrase, formula in EVERYDAY_SUMS
-    ),
-    *(
-        {
-            # Of some years: "5% interest on 2000 over 3 years"
-            "contains": rf"{contained}.*\byears?|\byears?.*{contained}",
-            "pattern": rf"{SOME_WORDS}{phrase}{_END}",
-            "arguments": arguments,
-        }
-        for phrases, contained, arguments in (
-            (COMPOUND, "compound", {"expression": "({x})*((1+({p})%)^{n}-1)"}),
-            (
-                INTEREST,
-                "interest",
-                {
-                    "expression": "({x})*(1+({p})%)^{n}-({x})",
-                    "other_reading": "({x})*({p})%*{n}",
-                    "other_meaning": "without interest on interest",
-                },
-            ),
-        )
-        for phrase in phrases
-    ),
 ]
 
 _NUMBER = {"number": "{x}"}

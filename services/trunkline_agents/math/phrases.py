@@ -196,7 +196,10 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (rf"(?:add|sum)(?:ing)?(?:\sup|\stogether)?\s+(?P<x>{_LIST})", "sum of {x}"),
     (rf"multiply(?:ing)?\s+(?P<x>{_LIST})", "product of {x}"),
     (rf"halv(?:e|ing)\s+{_X}", "({x})/2"),
-    (rf"{_X}\s(?:plus|and|with)\s+(?:an?\s(?:extra|additional)\s)?{_P}", "({x})*(1+({p})%)"),
+    (
+        rf"{_X}\s(?:plus|and|with)\s+(?:an?\s(?:extra|additional)\s)?{_P}(?:\s(?:added|on\stop))?",
+        "({x})*(1+({p})%)",
+    ),
     *(
         (
             rf"{_N}{_THINGS}[,;.]?\s(?:(?:and|then|it|but)\s)*{verb}\s(?:by\s)?{_P}{_TO_PAY}",

@@ -9,9 +9,20 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from trunkline.errors import InvalidArgumentError
-from trunkline_agents.math import date_patterns, patterns, unit_patterns
+from trunkline_agents.math import (
+    calendar_patterns,
+    clock_patterns,
+    date_patterns,
+    everyday_patterns,
+    patterns,
+    sum_patterns,
+    unit_patterns,
+)
+from trunkline_agents.math.calendar_tools import CalendarTools
+from trunkline_agents.math.clock_tools import ClockTools
 from trunkline_agents.math.date_tools import DateTools
 from trunkline_agents.math.engine import EngineLimits, MathEngine
+from trunkline_agents.math.everyday_tools import EverydayTools
 from trunkline_agents.math.parser import parse_equation, parse_expression, parse_variable
 from trunkline_agents.math.size_limits import check_size
 from trunkline_agents.math.unit_tools import UnitTools
@@ -143,8 +154,8 @@ class MathTools:
             int | None, Field(description="Significant digits of the answer, 1 to 1000.")
         ] = None,
         form: Annotated[
-            Literal["fraction", "mixed number", "ratio", "words", "roman"] | None,
-            Field(description="The form of the answer: 7/4, 1 3/4, 7:4, in words, Roman numerals."),
+            Literal["fraction", "mixed number", "ratio", "words", "roman", "percent"] | None,
+            Field(description="The form of the answer: 7/4, 1 3/4, 7:4, words, Roman, 175%."),
         ] = None,
         where: Annotated[
             str | None, Field(description="The value of a variable, such as x = 9.")
@@ -162,6 +173,9 @@ class MathTools:
     async def work_out(
         self,
         expression: Formula,
+        form: Annotated[
+            Literal["amount", "percent"], Field(description="An amount, or a percentage.")
+        ] = "amount",
         other_reading: Annotated[
             str | None,
             Field(description="The formula of another meaning, which is answered first."),
@@ -173,7 +187,7 @@ class MathTools:
         """Work out an everyday sum: a share of a bill, change, a price, a recipe, interest."""
         return await call_result(
             self._calculate(
-                expression, None, None, other_reading=other_reading, other_meaning=other_meaning
+                expression, None, form, other_reading=other_reading, other_meaning=other_meaning
             )
         )
 
@@ -337,21 +351,41 @@ def build_server(engine: MathEngine) -> MCPServer[Any]:
     tools = MathTools(engine)
     date_tools = DateTools()
     unit_tools = UnitTools()
+    everyday_tools = EverydayTools()
+    clock_tools = ClockTools()
+    calendar_tools = CalendarTools()
     for function, title, declarations in (
         (unit_tools.compare_units, "Compare amounts", unit_patterns.COMPARE_UNITS),
-        (tools.check, "Check a statement", patterns.CHECK),
         (unit_tools.convert_units, "Convert units", unit_patterns.CONVERT_UNITS),
-        (tools.work_out, "Work out an everyday sum", patterns.WORK_OUT),
+        (everyday_tools.scale_price, "Scale a price", everyday_patterns.SCALE_PRICE),
+        (everyday_tools.travel, "Speed, time and distance", everyday_patterns.TRAVEL),
         (tools.factor, "Factor", patterns.FACTOR),
         (tools.expand, "Expand", patterns.EXPAND),
-        (tools.solve, "Solve an equation", patterns.SOLVE),
         (tools.differentiate, "Differentiate", patterns.DIFFERENTIATE),
         (tools.integrate, "Integrate", patterns.INTEGRATE),
+        (calendar_tools.measure_age, "Find an age", calendar_patterns.MEASURE_AGE),
         (date_tools.count_days, "Count days", date_patterns.COUNT_DAYS),
         (date_tools.move_date, "Move a date", date_patterns.MOVE_DATE),
         (date_tools.check_date, "Check a date", date_patterns.CHECK_DATE),
         (date_tools.find_weekday, "Find the weekday", date_patterns.FIND_WEEKDAY),
+        (calendar_tools.find_named_day, "Find a named day", calendar_patterns.FIND_NAMED_DAY),
+        (calendar_tools.count_named_days, "Count named days", calendar_patterns.COUNT_NAMED_DAYS),
+        (calendar_tools.find_week, "Find the week", calendar_patterns.FIND_WEEK),
+        (calendar_tools.find_leap_year, "Find a leap year", calendar_patterns.FIND_LEAP_YEAR),
+        (everyday_tools.sort_numbers, "Sort numbers", everyday_patterns.SORT_NUMBERS),
+        (
+            everyday_tools.continue_sequence,
+            "Continue a sequence",
+            everyday_patterns.CONTINUE_SEQUENCE,
+        ),
+        (everyday_tools.read_roman, "Read a Roman numeral", everyday_patterns.READ_ROMAN),
         # Last, since matching gives each tool a share of what those before it left.
+        (clock_tools.find_time, "Find a time of day", clock_patterns.FIND_TIME),
+        (clock_tools.measure_time, "Measure the time", clock_patterns.MEASURE_TIME),
+        (tools.work_out, "Work out an everyday sum", sum_patterns.WORK_OUT),
+        (everyday_tools.add_items, "Add up", everyday_patterns.ADD_ITEMS),
+        (tools.check, "Check a statement", patterns.CHECK),
+        (tools.solve, "Solve an equation", patterns.SOLVE),
         (tools.calculate, "Calculate", patterns.CALCULATE),
     ):
         server.add_tool(

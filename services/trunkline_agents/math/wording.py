@@ -81,6 +81,12 @@ _SPOKEN = re.compile(
 )
 MONEY_WORDS = ("dollars?", "euros?", "pounds?", "yen", "usd", "eur", "gbp")
 """Patterns of words for money. Shares of money are computed as those of numbers."""
+NUMBER_WORDS = (
+    r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|thousand|million"
+    r"|(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty"
+    r"|half\sa|(?:and\sa|two|three)\s(?:half|third|quarter)s?)\b"
+)
+"""A pattern of numbers in words. A sentence that has them is read when they are in digits."""
 _LOG_TO_BASE = re.compile(
     r"\blog(?:arithm)?\s{1,4}(?:to\s{1,4}(?:the\s{1,4})?base\s{1,4})?(?=\d{1,6}\s{1,4}of\b)",
     re.IGNORECASE,
