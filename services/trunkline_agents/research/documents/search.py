@@ -2,13 +2,14 @@
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
 from trunkline_agents.research.documents.embeddings import EmbeddingIndex
 from trunkline_agents.research.documents.passages import SearchHit
+from trunkline_agents.research.documents.similar import load_similar_words, stem_words
 from trunkline_agents.research.documents.store import DocumentStore
 from trunkline_agents.research.documents.synonyms import find_synonyms
 
@@ -20,8 +21,16 @@ _TERM_LIMIT: Final = 24
 _MIN_COVERAGE: Final = 0.4
 # If none has that, passages with less may fit, if they have two of the words.
 _MIN_COVERAGE_OF_TWO: Final = 0.24
+# The best passage by similar words must have this share, and this much more than the next one:
+# chosen so that questions that no document answers still find nothing.
+_MIN_COVERAGE_BY_MEANING: Final = 0.5
+_MIN_LEAD: Final = 0.05
+# Most words of the index that stand for one of a question.
+_NEAREST: Final = 24
 # The best BM25 is worth this share of all words.
 _RELEVANCE_SHARE: Final = 0.3
+# Who gives fewer words looks for these, and for no similar ones.
+_SHORTEST_QUESTION: Final = 3
 # A word in other words is worth less than the word.
 _SYNONYM_SHARE: Final = 0.75
 # People ask for a number or a version because they mean no other.
@@ -59,7 +68,11 @@ def search_documents(
         ConfigurationError: the store can't be read.
         ModelUnavailableError: the embedding model does not answer.
     """
-    rankings = [_rank_by_words(store, question)]
+    terms = [_mend_term(store, term) for term in parse_terms(question)]
+    ranking = _rank_by_words(store, terms)
+    if not ranking and len(_WORD.findall(question)) >= _SHORTEST_QUESTION:
+        ranking = _rank_by_similar_words(store, terms)
+    rankings = [ranking]
     if index is not None:
         rankings.append(index.search(store, question, limit=_CANDIDATES))
     scores: dict[int, float] = {}
@@ -100,12 +113,11 @@ def extract_keywords(question: str) -> list[str]:
     return [word for word in words if word not in _STOP_WORDS][:_TERM_LIMIT]
 
 
-def _rank_by_words(store: DocumentStore, question: str) -> list[int]:
+def _rank_by_words(store: DocumentStore, terms: Sequence[Term]) -> list[int]:
     """Rank passages by the words that they have, then by BM25.
 
     Those that have only words of little weight are left out.
     """
-    terms = [_mend_term(store, term) for term in parse_terms(question)]
     if not terms:
         return []
     rows = store.query(
@@ -149,6 +161,73 @@ def _rank_by_words(store: DocumentStore, question: str) -> list[int]:
     ]
 
 
+def _rank_by_similar_words(store: DocumentStore, terms: Sequence[Term]) -> list[int]:
+    """Rank passages by what they have of the meaning of each word.
+
+    Only if no passage has the words: a passage found by words never ranks lower by a similar one.
+    """
+    shares = [_list_shares(store, term) for term in terms]
+    weights = [_weigh(store, term) for term in terms]
+    # Which words of the question a word of the index stands for, and what it is worth.
+    worth: dict[str, list[tuple[int, float]]] = {}
+    for number, (weight, each) in enumerate(zip(weights, shares, strict=True)):
+        for word, share in each.items():
+            worth.setdefault(word, []).append((number, weight * share / sum(weights)))
+    most = {word: max(value for _, value in pairs) for word, pairs in worth.items()}
+    passages: dict[int, list[str]] = {}
+    for passage_id, word in store.find_words(list(worth)):
+        passages.setdefault(passage_id, []).append(word)
+    # No passage with less can have enough.
+    covered = {
+        each: _cover(words, worth)
+        for each, words in passages.items()
+        if sum(most[word] for word in words) >= _MIN_COVERAGE_BY_MEANING - _MIN_LEAD
+    }
+    ranked = sorted(covered, key=lambda each: (-covered[each][0], each))[:_CANDIDATES]
+    if not ranked:
+        return []
+    coverage, count = covered[ranked[0]]
+    lead = coverage - (covered[ranked[1]][0] if len(ranked) > 1 else 0.0)
+    if count < min(len(terms), 2) or lead < _MIN_LEAD:
+        return []
+    return [each for each in ranked if covered[each][0] >= _MIN_COVERAGE_BY_MEANING]
+
+
+def _cover(
+    words: Sequence[str], worth: Mapping[str, Sequence[tuple[int, float]]]
+) -> tuple[float, int]:
+    """Return what a passage's words have of a question, and of how many of its words.
+
+    A word of the passage stands for one word of the question only.
+    """
+    pairs = sorted(
+        ((value, number, word) for word in words for number, value in worth[word]), reverse=True
+    )
+    total = 0.0
+    used_words: set[str] = set()
+    used_numbers: set[int] = set()
+    for value, number, word in pairs:
+        if number not in used_numbers and word not in used_words:
+            total += value
+            used_words.add(word)
+            used_numbers.add(number)
+    return total, len(used_numbers)
+
+
+def _list_shares(store: DocumentStore, term: Term) -> dict[str, float]:
+    """Return the stems of the index for a word, with the share of the word that each is worth."""
+    stem, *others = stem_words((term.word, *term.others))
+    shares = {stem: 1.0} | dict.fromkeys(others, _SYNONYM_SHARE)
+    for other, share in () if term.is_number else load_similar_words().find(stem).items():
+        shares.setdefault(other, share)
+    ((passages,),) = store.query("SELECT count(*) FROM passages")
+    counts = store.count_words(list(shares))
+    # A word of most passages, such as one of the title, does not tell them apart.
+    most = max(1, passages // 2)
+    near = [word for word in shares if counts.get(word, most + 1) <= most]
+    return {word: shares[word] for word in near[:_NEAREST]}
+
+
 def _weigh(store: DocumentStore, term: Term) -> float:
     """Return the weight of a word: rare ones weigh more.
 
@@ -174,6 +253,10 @@ def _mend_term(store: DocumentStore, term: Term) -> Term:
     if term.is_number or len(word) < _SHORTEST_MISSPELLED or not word.isalpha():
         return term
     if store.query("SELECT 1 FROM words WHERE words MATCH ? LIMIT 1", _quote((word, *term.others))):
+        return term
+    (stem,) = stem_words([word])
+    if stem in load_similar_words():
+        # It is a word, not a typing error.
         return term
     near = get_close_matches(
         word, store.list_words(word[0], len(word) - 2, len(word) + 2), n=1, cutoff=_SIMILARITY

@@ -232,6 +232,21 @@ class DocumentStore:
             )
         ]
 
+    def count_words(self, words: Sequence[str]) -> dict[str, int]:
+        """Return those of the words that the index has, as it stems them, with their passages."""
+        marks = ", ".join("?" * len(words))
+        return dict(
+            self.query(f"SELECT term, doc FROM vocabulary WHERE term IN ({marks})", *words)  # noqa: S608
+        )
+
+    def find_words(self, words: Sequence[str]) -> list[tuple[int, str]]:
+        """Return the passages that have one of the words of the index, each with the word."""
+        marks = ", ".join("?" * len(words))
+        return self.query(
+            f"SELECT DISTINCT doc, term FROM occurrences WHERE term IN ({marks})",  # noqa: S608
+            *words,
+        )
+
     def _prepare(self) -> None:
         (version,) = self._file.execute("PRAGMA user_version").fetchone()
         (application,) = self._file.execute("PRAGMA application_id").fetchone()
@@ -320,6 +335,9 @@ def _connect(path: Path | str) -> sqlite3.Connection:
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute(
         "CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'words', 'row')"
+    )
+    connection.execute(
+        "CREATE VIRTUAL TABLE temp.occurrences USING fts5vocab('main', 'words', 'instance')"
     )
     return connection
 

@@ -5,12 +5,12 @@ from typing import Final
 # Each line is one meaning, in the singular: the search finds other forms of the words by itself.
 _GROUPS: Final = (
     "holiday vacation leave",
-    "salary pay wage payroll",
+    "salary pay wage payroll income",
     "pay spend cost price fee charge rate amount",
     "refund reimburse compensate expense receipt claim",
     "most maximum limit",
     "least minimum",
-    "sick ill illness sickness unwell",
+    "sick ill illness sickness unwell fever flu",
     "note certificate",
     "doctor physician medical",
     "phone call telephone number extension",
@@ -71,7 +71,6 @@ _GROUPS: Final = (
     "backup copy saved",
     "smoke smoking cigarette",
     "wed marry marriage wedding",
-    "wage salary income",
     "help support assistance desk",
     "open opening",
     "closed close shut",
