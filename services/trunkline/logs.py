@@ -49,6 +49,13 @@ def make_event(event: str, **fields: object) -> logging.LogRecord:
     return record
 
 
+def render_event(event: str, text: str, *, log_format: str, **fields: object) -> str:
+    """Return the line of an event of the process: JSON among JSON logs, else `text`."""
+    if log_format == "json":
+        return JsonFormatter().format(make_event(event, **fields))
+    return text
+
+
 class PlainFormatter(logging.Formatter):
     """Formats a record as one line: time, level, logger, event, fields.
 

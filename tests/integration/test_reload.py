@@ -1,6 +1,7 @@
 """`trunkline up --reload` starts the mesh again when the code of its agents changes."""
 
 import asyncio
+import json
 import os
 import signal
 from contextlib import aclosing
@@ -12,6 +13,7 @@ from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import LIMIT_S, start_command
 from harness.mesh.processes import free_address
 from trunkline.cli.agent_client import AgentClient
+from trunkline.cli.exits import ExitCode
 from trunkline.cli.reload import find_folders, read_versions
 from trunkline.cli.streamed_answer import StreamedAnswer
 
@@ -48,9 +50,11 @@ async def ask(
     return answer.text
 
 
-async def read_until(stream: asyncio.StreamReader, text: bytes) -> None:
+async def read_until(stream: asyncio.StreamReader, text: bytes) -> bytes:
+    """Return the first line with a text."""
     while text not in (line := await stream.readline()):
         assert line, f"ended without {text!r}"
+    return line
 
 
 async def test_a_change_of_an_agent_restarts_the_mesh(tmp_path: Path) -> None:
@@ -61,6 +65,7 @@ async def test_a_change_of_an_agent_restarts_the_mesh(tmp_path: Path) -> None:
         *("up", "--reload", "--agent", "greeter:hello", *flags),
         folder=tmp_path,
         TRUNKLINE_MCP_FILE=only_servers(tmp_path)["TRUNKLINE_MCP_FILE"],
+        TRUNKLINE_LOG_FORMAT="json",
     )
     began = asyncio.Event()
     async with command as mesh, asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
@@ -71,8 +76,10 @@ async def test_a_change_of_an_agent_restarts_the_mesh(tmp_path: Path) -> None:
         counting = group.create_task(count)
         await began.wait()
         write(tmp_path / "greeter.py", "def broken(\n")
-        await read_until(mesh.stderr, b"greeter.py changed: starting again")
-        await read_until(mesh.stderr, b"it starts again after the next change")
+        changed = json.loads(await read_until(mesh.stderr, b"reload.changed"))
+        assert changed["file"].endswith("greeter.py")
+        ended = json.loads(await read_until(mesh.stderr, b"reload.mesh_ended"))
+        assert ended["exit_code"] == ExitCode.USAGE
         write(tmp_path / "greeter.py", AGENT.format("two"))
         await read_until(mesh.stdout, b"ready ")
         assert await ask(f"http://{address}") == "two"

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import PathFinder
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Final
 
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.terminal import print_stderr
+from trunkline.logs import render_event
 from trunkline.settings import AGENT_PLUGIN_GROUP, CONFIG_FILE, ENV_PREFIX, load_settings
 
 FLAG: Final = "--reload"
@@ -48,8 +49,12 @@ async def up_reloading(flags: Mapping[str, object], words: Sequence[str]) -> int
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    def report(event: str, text: str, **fields: object) -> None:
+        print_stderr(render_event(event, text, log_format=settings.log_format, **fields))
+
     names = ", ".join(str(folder) for folder in folders) or "no agents of yours"
-    print_stderr(f"watching {names}")
+    report("reload.watching", f"watching {names}", folders=names)
     command = [sys.executable, "-P", "-m", "trunkline.cli", *(w for w in words if w != FLAG)]
     while not stop.is_set():
         versions = await asyncio.to_thread(read_versions, folders, files)
@@ -60,11 +65,11 @@ async def up_reloading(flags: Mapping[str, object], words: Sequence[str]) -> int
             start_new_session=True,
         )
         try:
-            changed = await _wait_for_change(folders, files, versions, process, stop)
+            changed = await _wait_for_change(folders, files, versions, process, stop, report)
         finally:
             await _stop(process)
         if changed:
-            print_stderr(f"{changed} changed: starting again")
+            report("reload.changed", f"{changed} changed: starting again", file=changed)
     return ExitCode.OK
 
 
@@ -74,6 +79,7 @@ async def _wait_for_change(
     versions: Versions,
     process: Process,
     stop: asyncio.Event,
+    report: Callable[..., None],
 ) -> str:
     """Return the name of a changed file, or "" if the process has to stop."""
     is_reported = False
@@ -84,7 +90,8 @@ async def _wait_for_change(
             return str(min(changed))
         if process.returncode is not None and not is_reported:
             is_reported = True
-            print_stderr("the mesh has ended; it starts again after the next change")
+            text = "the mesh has ended; it starts again after the next change"
+            report("reload.mesh_ended", text, exit_code=process.returncode)
         try:
             async with asyncio.timeout(_INTERVAL_S):
                 await stop.wait()

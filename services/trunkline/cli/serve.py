@@ -13,7 +13,7 @@ from trunkline.cli.log_file import LogFileHandler, log_path
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import DIM, paint, print_json, print_stderr
 from trunkline.errors import ConfigurationError
-from trunkline.logs import JsonFormatter, configure_logging, make_event
+from trunkline.logs import JsonFormatter, configure_logging, make_event, render_event
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import Settings, TlsSettings, load_settings, parse_remote
 
@@ -196,10 +196,10 @@ def print_inventory(rows: Mapping[str, str], settings: Settings) -> None:
 
 def print_waiting(settings: Settings) -> None:
     """Print to stderr that there is no mesh to join yet, in the format of the log."""
-    if settings.log_format == "json":
-        print_stderr(JsonFormatter().format(make_event("process.waiting", mesh=settings.mesh)))
-    else:
-        print_stderr(runtime.format_waiting(settings.mesh))
+    text = runtime.format_waiting(settings.mesh)
+    print_stderr(
+        render_event("process.waiting", text, log_format=settings.log_format, mesh=settings.mesh)
+    )
 
 
 def _name_sources(flags: Mapping[str, object]) -> str:

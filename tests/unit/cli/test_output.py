@@ -26,7 +26,7 @@ from trunkline.cli.terminal import (
 from trunkline.cli.trace import render_trace
 from trunkline.client.trace_tree import TraceTree
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
-from trunkline.logs import JsonFormatter, PlainFormatter, configure_logging
+from trunkline.logs import JsonFormatter, PlainFormatter, configure_logging, render_event
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_pb2, trace_service_pb2
 
 
@@ -352,6 +352,12 @@ def test_a_log_line_has_its_fields() -> None:
     assert entry["event"] == "task.lost"
     assert (entry["level"], entry["logger"], entry["task_id"]) == ("warning", "trunkline.x", "t-1")
     assert entry["time"].endswith("+00:00")
+
+
+def test_an_event_of_a_process_is_a_sentence_unless_logs_are_json() -> None:
+    assert render_event("x.begun", "begun", log_format="plain", file="a.py") == "begun"
+    entry = json.loads(render_event("x.begun", "begun", log_format="json", file="a.py"))
+    assert (entry["level"], entry["event"], entry["file"]) == ("info", "x.begun", "a.py")
 
 
 def test_loggers_of_libraries_that_log_content_are_disabled(
