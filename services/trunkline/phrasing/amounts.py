@@ -31,10 +31,11 @@ _STATED = re.compile(
     r"|earns?|needs?|paid|pays?|spent|spends?|costs?|weighs?|takes?|took|lasts?|makes?|made"
     r"|measures?|saved?|saves|scored?|received|gets?|bought|sold|drove|ran|walked|drives?|wants?"
     r"|found|left|flying|charges?|includes?|totals?|comes|won|lost|borrowed|shares?|uses?"
-    r"|serves?|says?|said|reads?|shows?|stands|calls|starts?|started|begins?|ends?|leaves?|arrives?"
-    r"|ordered|order|need|fell|rose|rises?|dropped|went|failed|passed|run|drive|walk|cycle|fly"
-    r"|travel"
-    r"|cover|earn|save|work|born)\b",
+    r"|serves?|says?|said|reads?|shows?|stands|calls|starts|started|begins|ends|leaves|arrives"
+    r"|ordered|fell|rose|rises|dropped|went|failed|passed|born"
+    # Without a subject, these are commands: "order 2 apples".
+    r"|(?:i|we|you|they)\s(?:order|start|begin|end|leave|arrive|run|drive|walk|cycle|fly|travel"
+    r"|cover|earn|save|work))\b",
     re.IGNORECASE,
 )
 # Without a verb, numbers are stated by how they belong together: "3 shirts at 19.99 each".

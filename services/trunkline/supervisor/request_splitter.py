@@ -53,6 +53,7 @@ _SURCHARGE = re.compile(
     re.IGNORECASE,
 )
 _SORTING = frozenset(("sort", "order", "arrange", "rank", "put"))
+_SORTED = frozenset(("the", "these", "numbers", "values", "following"))
 _THEN = re.compile(r"\bthen\b", re.IGNORECASE)
 _EDGE_CHARS = " \t\r\n,;"
 _JOINING_WORDS = (" and", " then", " also")
@@ -418,7 +419,8 @@ def _lacks_number(before: str, fragment: str, words: Sequence[str]) -> bool:
     if _lacks_operand(before, words):
         return True
     if words[0] in _SORTING and fragment.strip()[:1].isdecimal():
-        return True
+        # "Order 2 apples and 3 pears" is for two agents.
+        return all(word.isdecimal() or word in _SORTED for word in words[1:])
     is_whole = _SURCHARGE.fullmatch(fragment) and re.search(r"\b(?:of|on|off)\s", fragment)
     return bool(_SURCHARGE.fullmatch(fragment) and not is_whole and not _SHARE.search(before))
 

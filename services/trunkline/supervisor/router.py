@@ -32,7 +32,9 @@ GOOD_CONFIDENCE = 0.5
 COMMAND_TAG = "command"
 # A skill with this tag takes questions that no agent's tags fit.
 OPEN_QUESTIONS_TAG = "open questions"
-_MEANINGS = frozenset((COMMAND_TAG, OPEN_QUESTIONS_TAG, BY_DESCRIPTION_TAG))
+# A skill with this tag counts for a request with a number that fits no other agent.
+GENERAL_TAG = "general"
+_MEANINGS = frozenset((COMMAND_TAG, OPEN_QUESTIONS_TAG, GENERAL_TAG, BY_DESCRIPTION_TAG))
 # Text after this many characters is not searched.
 SEARCHED_CHARS = 4000
 
@@ -120,8 +122,13 @@ class Router:
         self.cards = {card.name: card for card in sorted(cards, key=lambda card: card.name)}
         self._default = default
         self._skills = {
-            name: [_parse_skill(skill, name) for skill in card.skills]
+            name: [_parse_skill(skill, name) for skill in card.skills if not _is_general(skill)]
             for name, card in self.cards.items()
+        }
+        self._general_skills = {
+            name: [_parse_skill(skill, name) for skill in card.skills if _is_general(skill)]
+            for name, card in self.cards.items()
+            if any(map(_is_general, card.skills))
         }
         self._command_phrases = {
             tag.phrase
@@ -258,6 +265,7 @@ class Router:
         ]
         if self._has_descriptions:
             matches = self._add_descriptions(matches, text)
+        matches = self._add_general(matches, request, command)
         scores = _rank_matches(matches)
         best = scores[0] if scores else event_pb2.AgentScore()
         decision = event_pb2.RouteDecided(
@@ -316,6 +324,25 @@ class Router:
             if points > 0:
                 reasons = (*match.reasons, f"skill {skill!r}: its description")
                 match = replace(match, points=match.points + points, reasons=reasons)
+            added.append(match)
+        return added
+
+    def _add_general(
+        self, matches: Sequence[_CardMatch], request: SearchableText, command: _Command
+    ) -> list[_CardMatch]:
+        """Return the matches with the general skills of agents that have no rival."""
+        fitting = {match.agent for match in matches if match.points}
+        added = []
+        for match in matches:
+            skills = self._general_skills.get(match.agent, ())
+            if skills and request.has_number and fitting <= {match.agent}:
+                general = _match_card(match.agent, skills, request, command.word)
+                match = replace(
+                    match,
+                    points=match.points + general.points,
+                    reasons=(*match.reasons, *general.reasons),
+                    has_verb=match.has_verb or general.has_verb,
+                )
             added.append(match)
         return added
 
@@ -391,6 +418,10 @@ def _read_pattern(text: str) -> str:
 def _read_first_word(text: str) -> str:
     word = _FIRST_WORD.match(text)
     return word[1].casefold() if word else ""
+
+
+def _is_general(skill: agent_card_pb2.AgentSkill) -> bool:
+    return GENERAL_TAG in skill.tags
 
 
 def _parse_skill(skill: agent_card_pb2.AgentSkill, agent: str) -> _Skill:

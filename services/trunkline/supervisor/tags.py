@@ -59,6 +59,11 @@ class SearchableText:
         arithmetic = _NOT_ARITHMETIC.sub(" ", text)
         return cls(tuple(words), _join_phrase(words), _join_phrase(numbered), arithmetic)
 
+    @property
+    def has_number(self) -> bool:
+        """True if the text has a number."""
+        return f" {_NUMBER} " in self.numbered
+
 
 @dataclass(frozen=True, slots=True)
 class Tag:

@@ -360,6 +360,43 @@ def test_a_unit_alone_leaves_a_question_to_the_agent_of_open_questions(
     assert split_request(question, Router([money]))[0].agent == "currency"
 
 
+@pytest.mark.parametrize(
+    ("request_text", "agent"),
+    [
+        ("how many apples do we have in total", "stock"),
+        ("are 3 apples and 4 pears 7 in total", "stock"),
+        ("what is the total of invoice 1123", "billing"),
+        ("how much is invoice 1123 altogether", "billing"),
+        ("what is the original price of invoice 7", "billing"),
+        ("I paid 12, 30 and 8, how much is that in total", "math"),
+    ],
+)
+def test_agents_of_a_mesh_are_asked_before_general_skills(request_text: str, agent: str) -> None:
+    own = [card("stock", "apples", "stock"), card("billing", "invoice", "refund")]
+
+    assert Router([*shipped_cards(), *own]).route(request_text).agent == agent
+
+
+def test_a_general_skill_counts_for_requests_with_a_number() -> None:
+    sums = agent_card_pb2.AgentCard(
+        name="sums", skills=[agent_card_pb2.AgentSkill(id="sums", tags=["in total", "general"])]
+    )
+    router = Router([sums, card("stock", "apples")])
+
+    assert router.route("3 and 4 in total").agent == "sums"
+    assert not router.route("the price in total").agent
+    assert router.route("3 apples in total").agent == "stock"
+
+
+@pytest.mark.parametrize(
+    "request_text", ["order 2 apples and order 3 pears", "start 2 apples and then start 3 pears"]
+)
+def test_commands_with_amounts_are_no_statements(request_text: str) -> None:
+    router = Router([*shipped_cards(), card("fruit", "apples"), card("trees", "pears")])
+
+    assert [step.agent for step in split_request(request_text, router)] == ["fruit", "trees"]
+
+
 def test_a_ratio_that_describes_a_thing_is_no_arithmetic(router: Router) -> None:
     assert split_request("is there a 24/7 hotline", router)[0].agent == ""
     assert split_request("are you open 24/7?", router)[0].agent == ""
