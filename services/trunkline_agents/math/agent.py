@@ -490,6 +490,29 @@ _CALCULUS = AgentSkill(
 )
 
 
+def _split_skill(skill: AgentSkill) -> tuple[AgentSkill, AgentSkill]:
+    """Return the skill with its tags that have a number, and a general one with the others.
+
+    "# coffees at #" is a sum whichever agents there are. "In total" is also said of what an agent
+    for invoices holds, whose tags come first.
+    """
+    return (
+        AgentSkill(
+            id=skill.id,
+            name=skill.name,
+            description=skill.description,
+            tags=[tag for tag in skill.tags if "#" in tag],
+            examples=skill.examples,
+        ),
+        AgentSkill(
+            id=f"{skill.id}-words",
+            name=f"{skill.name} in words",
+            description=skill.description,
+            tags=[*(tag for tag in skill.tags if "#" not in tag), "general"],
+        ),
+    )
+
+
 plugin = AgentPlugin(
     agent=ReasoningAgentSpec(
         name="math",
@@ -501,9 +524,9 @@ plugin = AgentPlugin(
             _GEOMETRY,
             _UNITS,
             _DATES,
-            *CALENDAR,
-            *CLOCK,
-            *EVERYDAY,
+            *_split_skill(CALENDAR),
+            *_split_skill(CLOCK),
+            *_split_skill(EVERYDAY),
             _REWRITING,
             _EQUATIONS,
             _CALCULUS,

@@ -4,7 +4,6 @@ Documents have times and weekdays too, so a tag is a part of a question, and no 
 """
 
 from trunkline import AgentSkill
-from trunkline_agents.math.general_skills import split_skill
 
 _UNITS = ("hours", "hour", "minutes", "mins", "minute")
 # A time of day is one number or two: 9 am, 9:15.
@@ -17,7 +16,7 @@ _ORDERS = ("first", "second", "third", "fourth", "fifth", "last")
 _COUNTED = ("weekdays", "working days", "workdays", "business days", "weekend days")
 _PRONOUNS = ("i", "we", "you", "he", "she", "they", "it")
 
-_CLOCK = AgentSkill(
+CLOCK = AgentSkill(
     id="clock",
     name="Times of day",
     description="Adds hours and minutes to a time of day, and measures from one to another.",
@@ -101,7 +100,7 @@ _CLOCK = AgentSkill(
     ],
     examples=["what time is it 3 hours after 10:45", "how long is it from 9:15 to 17:30"],
 )
-_CALENDAR = AgentSkill(
+CALENDAR = AgentSkill(
     id="calendar",
     name="Calendar",
     description="Finds dates of weekdays, working days, week numbers, ages and leap years.",
@@ -168,7 +167,3 @@ _CALENDAR = AgentSkill(
     ],
     examples=["when is the second Monday of March 2027", "I was born on 14 May 1990, how old am I"],
 )
-CLOCK = split_skill(_CLOCK)
-"""The skills for times of day."""
-CALENDAR = split_skill(_CALENDAR)
-"""The skills for the calendar."""

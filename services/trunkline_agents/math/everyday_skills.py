@@ -5,7 +5,6 @@ question, and no number alone.
 """
 
 from trunkline import AgentSkill
-from trunkline_agents.math.general_skills import split_skill
 
 _MONEY = ("euros", "dollars", "pounds")
 _NUMBERS_BESIDE_MONEY = (
@@ -27,7 +26,7 @@ _NUMBERS_BESIDE_MONEY = (
         for unit in ("hours", "days", "months", "people")
     ),
 )
-_EVERYDAY = AgentSkill(
+EVERYDAY = AgentSkill(
     id="everyday",
     name="Everyday sums",
     description="Adds prices, works out shares, rates, speeds and averages, and orders numbers.",
@@ -130,5 +129,3 @@ _EVERYDAY = AgentSkill(
         "8 of 32 students failed, what percentage is that",
     ],
 )
-EVERYDAY = split_skill(_EVERYDAY)
-"""The skills for sums of everyday life."""
