@@ -206,7 +206,7 @@ function EdgeTable({ edges, history }) {
 /** @param {import("../store/mesh.js").ToolServer} server */
 function serverTone(server) {
   if (server.error) return "error";
-  return isReady(server) ? "ok" : "neutral";
+  return !server.state || server.state === "ready" ? "ok" : "neutral";
 }
 
 /** @param {{servers: import("../store/mesh.js").ToolServer[]}} props */
