@@ -29,6 +29,9 @@ LIST_OVERLAPS = """(selector) => {
         && box.top < boxes[one].bottom - 1 && box.bottom > boxes[one].top + 1))
         .map((each) => each.textContent.slice(0, 40));
 }"""
+# How many letters of 6.5 pixels each name of a span has room for.
+COUNT_LETTERS = """() => [...document.querySelectorAll(".span-name .row-link")]
+    .map((each) => Math.floor(each.clientWidth / 6.5))"""
 COUNT_LINES = """() => {
     const title = document.querySelector("#main h1");
     return Math.round(title.offsetHeight / parseFloat(getComputedStyle(title).lineHeight));
@@ -69,6 +72,20 @@ async def test_titles_graphs_and_controls_fit_a_phone(
         head = ".panel-head:has(select)"
         assert await page.evaluate(LIST_OVERLAPS, f"{head} h2, {head} label, {head} select") == []
         assert await list_cut(tab, head, f"{head} > *") == []
+        assert not await tab.is_wider_than_the_screen()
+
+
+async def test_names_of_deep_spans_are_read_on_a_phone(browser: Browser, mesh: PageMesh) -> None:
+    names = "a span with a long name"
+    spans = [StoredSpan(each, names, parent=each - 1) for each in range(1, 15)]
+    trace_id = store_trace(mesh, 1102, spans)
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR, size=PHONE) as tab:
+        await tab.go(f"traces/{trace_id}")
+        await expect(tab.page.get_by_role("link", name=names).first).to_be_visible()
+        await tab.keep_screenshot("layout-deep-trace-360")
+        letters = await tab.page.evaluate(COUNT_LETTERS)
+        assert len(letters) > 10
+        assert min(letters) >= 12
         assert not await tab.is_wider_than_the_screen()
 
 

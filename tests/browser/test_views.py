@@ -13,6 +13,16 @@ from harness.mesh.processes import free_address, running_mesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+# The labels of edges that overlap another label or a node.
+LIST_LABEL_OVERLAPS = """() => {
+    const boxes = [...document.querySelectorAll(".edge-label-box, .node > rect")]
+        .map((each) => [each, each.getBoundingClientRect()]);
+    return boxes.filter(([label, one]) => label.matches(".edge-label-box")
+        && boxes.some(([each, other]) => each !== label
+            && other.left < one.right && other.right > one.left
+            && other.top < one.bottom && other.bottom > one.top))
+        .map(([label]) => label.nextElementSibling.textContent);
+}"""
 SIZES = ((1440, 900), (360, 740))
 # Of all views as they are sent, and of any view at a first visit as the browser reads it.
 MOST_SCRIPT_BYTES = 300_000
@@ -185,12 +195,16 @@ async def test_a_real_mesh_is_seen_from_task_to_trace_and_through_a_restart(
         page = tab.page
         async with running_mesh(tmp_path, *flags) as mesh:
             assert mesh.http_url == url
+            assert (await run_command("ask", "echo hello", "--url", url)).exit == 0
             assert (
                 await run_command("ask", "hello, mesh", "--agent", "echo", "--url", url)
             ).exit == 0
             await tab.go("mesh")
             graph = page.get_by_role("group", name="Graph of the mesh")
             await expect(graph.get_by_role("button", name="echo")).to_be_visible()
+            await expect(graph.locator(".edge-label", has_text="·").nth(1)).to_be_visible()
+            await tab.keep_screenshot("mesh-labels")
+            assert await page.evaluate(LIST_LABEL_OVERLAPS) == []
             await tab.go("traces")
             row = page.get_by_role("row", name="SendStreamingMessage").first
             await row.click()

@@ -43,13 +43,19 @@ onmessage = ({ data: { id, request } }) => {
   // Nodes without edges would be one long column: they are placed as a grid below.
   const connected = new Set(request.edges.flatMap((edge) => [edge.from, edge.to]));
   for (const node of request.nodes) if (connected.has(node.id)) graph.setNode(node.id, { width: node.width, height: node.height });
-  for (const edge of request.edges) graph.setEdge(edge.from, edge.to, {}, edge.id);
+  for (const edge of request.edges) graph.setEdge(edge.from, edge.to, edge.width ? { width: edge.width, height: edge.height, labelpos: "c" } : {}, edge.id);
   if (connected.size) layout(graph);
   const nodes = Object.fromEntries(graph.nodes().map((name) => [name, { x: graph.node(name).x, y: graph.node(name).y }]));
   const edges = Object.fromEntries(graph.edges().map((edge) => [edge.name, graph.edge(edge).points]));
+  const labels = Object.fromEntries(
+    graph.edges().flatMap((edge) => {
+      const { x, y } = graph.edge(edge);
+      return x === undefined || y === undefined ? [] : [[edge.name, { x, y }]];
+    }),
+  );
   const { width = 0, height = 0 } = connected.size ? graph.graph() : {};
   const lone = request.nodes.filter((node) => !connected.has(node.id));
   const grid = placeInGrid(lone, Math.max(width, LEAST_GRID_WIDTH), height);
   Object.assign(nodes, grid.nodes);
-  postMessage({ id, result: { nodes, edges, width: Math.max(width, grid.width), height: grid.height } });
+  postMessage({ id, result: { nodes, edges, labels, width: Math.max(width, grid.width), height: grid.height } });
 };

@@ -7,13 +7,14 @@ import { useEffect, useState } from "../vendor/preact.js";
  *
  * @typedef {object} LayoutRequest
  * @property {{id: string, width: number, height: number}[]} nodes
- * @property {{id: string, from: string, to: string}[]} edges
+ * @property {{id: string, from: string, to: string, width?: number, height?: number}[]} edges The size is that of the label.
  * @property {"LR" | "TB"} direction
- * @property {number} rankGap The space between layers, for labels of edges.
+ * @property {number} rankGap The space between layers, beside that for labels with a size.
  *
  * @typedef {object} GraphLayout
  * @property {Record<string, Point>} nodes Their centres.
  * @property {Record<string, Point[]>} edges By id.
+ * @property {Record<string, Point>} labels The centres of the labels that have a size, by edge id.
  * @property {number} width
  * @property {number} height
  */

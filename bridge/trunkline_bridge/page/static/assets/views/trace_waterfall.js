@@ -13,8 +13,7 @@ import { html, useMemo, useState } from "../vendor/preact.js";
  * @typedef {import("../store/trace.js").Trace} Trace
  */
 
-const INDENT = 14;
-const MOST_INDENT = 16;
+const MOST_DEPTH = 16;
 const TICKS = 5;
 const BIG_TRACE = 400;
 const COLORS = 8;
@@ -140,10 +139,10 @@ function makeColumns(trace, colors, closed, toggle, isFiltered) {
     {
       key: "name",
       title: "Span",
-      width: "minmax(150px, 2fr)",
+      width: "minmax(170px, 2fr)",
       cell: (node) => {
         const isOpen = isFiltered || !closed.has(node.span.spanId);
-        return html`<div class="span-name" style=${{ paddingInlineStart: `${Math.min(node.span.depth, MOST_INDENT) * INDENT}px` }}>
+        return html`<div class="span-name" style=${{ "--depth": String(Math.min(node.span.depth, MOST_DEPTH)) }}>
           ${node.children.length
             ? html`<button type="button" class="tree-toggle small" aria-expanded=${String(isOpen)} aria-label=${`${plural(node.below, "span")} below ${node.span.name}`} disabled=${isFiltered} onClick=${() => toggle(node.span.spanId)}><${Icon} name="chevron" size=${10} /></button>`
             : html`<span class="tree-gap"></span>`}
