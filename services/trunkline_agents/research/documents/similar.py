@@ -1,4 +1,4 @@
-"""Words of similar meaning, from a table that ships: "fever" has "illness".
+"""Words of similar meaning, from a table that ships: "soap" has "detergent".
 
 scripts/make_similar_words.py makes the table. It has stems, as SQLite's full-text index does.
 """
