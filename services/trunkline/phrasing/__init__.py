@@ -6,6 +6,7 @@ Everything here works on the words of a text and takes time linear in its length
 from trunkline.phrasing.amounts import extract_value, resolve_amounts, states_number
 from trunkline.phrasing.courtesy import (
     asks_for_introduction,
+    asks_for_thing,
     find_topic,
     is_courtesy,
     strip_courtesy,
@@ -27,6 +28,7 @@ __all__ = [
     "Vocabulary",
     "ask_for_action",
     "asks_for_introduction",
+    "asks_for_thing",
     "extract_value",
     "find_numbers",
     "find_pair",

@@ -6,7 +6,12 @@ that the first word lacks, as in "whats", is put back.
 
 from collections.abc import Collection, Iterator, Sequence
 
-from trunkline.phrasing.direct_questions import WORD, ask_directly, split_spans
+from trunkline.phrasing.direct_questions import (
+    WORD,
+    ask_directly,
+    is_indirectly_asked,
+    split_spans,
+)
 
 _OUTER_MARKS = " \t\r\n,;:"
 _LEADING_MARKS = f"{_OUTER_MARKS}!.?"
@@ -16,14 +21,19 @@ _GREETINGS = (
     "thanks|thanks a lot|thank you|thank you very much|thank you so much|thx|cheers|many thanks|"
     "bye|goodbye|good bye|see you|good night"
 )
-_ADDRESSEES = "there|everyone|everybody|all|again|team|you|trunkline"
+_ADDRESSEES = (
+    "there|everyone|everybody|all|again|team|you|trunkline|assistant|dear assistant|dear team|"
+    "dear all"
+)
 _FILLERS = (
     "please|kindly|ok|okay|so|well|now|and|then|also|just|maybe|perhaps|actually|sorry|excuse me|"
-    "but|um|uh|hmm|oh|alright|pls|plz|sorry to bother you|sorry to bother|sorry for the question|"
+    "again|once more|once again|one more time|"
+    "but|um|uh|hmm|oh|alright|pls|plz|"
     "if i may ask|pardon me|great|perfect|cool|nice|possibly|simply|quickly|real quick|"
     "by the way|next|first|firstly|finally|lastly|quick question|quick one|a quick question|"
     "question|one question|"
     "one more thing|one more question|i have a question|i have a quick question|"
+    "dear assistant|dear team|dear all|i have a request|i have a quick request|a quick request|"
     "i don't know how this works|i'm new here|i am new here|this is my first time here"
 )
 _REQUESTS = (
@@ -83,6 +93,68 @@ _SOMEBODY = "|".join(
     for person in ("someone", "somebody", "anyone", "anybody")
     for can in ("can", "could", "would")
     for phrase in (f"{can} {person}", f"if {person} {can}")
+)
+# "I am very sorry to bother you again", "sorry for asking", "I hope I'm not disturbing you"
+_APOLOGIES = "|".join(
+    f"{opening} {trouble}{whom}"
+    for openings, troubles in (
+        (
+            tuple(
+                f"{i_am}{extent}sorry"
+                for i_am in ("", "i'm ", "i am ")
+                for extent in ("", "so ", "very ", "really ")
+            ),
+            (
+                *("to bother", "to trouble", "to disturb", "to interrupt", "to ask"),
+                *("for bothering", "for troubling", "for disturbing", "for interrupting"),
+                *("for asking", "for the trouble", "for the interruption", "for the question"),
+                *("for the questions", "for all the questions", "for another question"),
+            ),
+        ),
+        (
+            tuple(f"i hope {i_am} not" for i_am in ("i'm", "i am", "this is", "it is")),
+            ("bothering", "disturbing", "interrupting", "troubling", "a bother", "a bad time"),
+        ),
+    )
+    for opening in openings
+    for trouble in troubles
+    for whom in ("", " you")
+)
+# Behind thanks: "for your quick help so far", "for answering"
+_REASONS = "|".join(
+    (
+        *(
+            f"for {your} {quality}{help_}"
+            for your in ("your", "the", "all your", "all the")
+            for quality in ("", "quick ", "kind ", "great ", "good ", "fast ", "last ")
+            for help_ in (
+                "help",
+                "answer",
+                "answers",
+                "reply",
+                "response",
+                "support",
+                "information",
+            )
+        ),
+        *("for your time", "for your patience", "for helping", "for helping me", "for answering"),
+        *("for that", "for this", "for everything", "for explaining", "for letting me know"),
+        *("so far", "until now", "up to now", "already", "again", "once more", "once again"),
+    )
+)
+# "that was very kind of you", "you have been really helpful"
+_PRAISES = "|".join(
+    f"{that}{extent}{kind}{whom}"
+    for that, recipients in (
+        *((that, ("", " of you")) for that in ("that was ", "that is ", "that's ", "this was ")),
+        *((that, ("",)) for that in ("you were ", "you are ", "you're ", "you have been ")),
+        ("you've been ", ("",)),
+        # "Kind regards" is no praise.
+        ("", (" of you",)),
+    )
+    for extent in ("", "very ", "really ", "so ", "most ", "extremely ", "a really ", "a great ")
+    for kind in ("kind", "nice", "helpful", "good", "great", "lovely", "friendly", "useful", "help")
+    for whom in recipients
 )
 # "if it isn't too much trouble", "if that's ok": before a request or behind it.
 _PROVISOS = "|".join(
@@ -224,14 +296,19 @@ def _parse_phrases(*alternatives: str) -> frozenset[tuple[str, ...]]:
 
 
 _SALUTATIONS = _parse_phrases(_GREETINGS)
-_FAREWELL_PHRASES = _parse_phrases(_FAREWELLS)
+_FAREWELL_PHRASES = _parse_phrases(_FAREWELLS, _PRAISES)
 _SAYING_OPENINGS = _parse_phrases(_SAYING)
-_ADDRESSED = _parse_phrases(_ADDRESSEES)
+_BEHIND_SALUTATIONS = _parse_phrases(_ADDRESSEES, _REASONS)
 _INDIRECT_OPENINGS = _parse_phrases(_INDIRECT, _PERMISSIONS)
 _QUESTION_OPENINGS = _parse_phrases("what|what's|how|which|whether|who|when|where")
+# Behind these, the name of a thing asks for it.
+_TELLING = _parse_phrases("tell me|tell us|telling me|let me know|show me|give me|letting me know")
+_DETERMINERS = tuple([word] for word in ("the", "our", "my", "your", "a", "an", "about"))
 _TOPIC_OPENINGS = _parse_phrases(_TOPICS)
 _OPENINGS = (
     _parse_phrases(_FILLERS, _ANNOUNCEMENTS, _REQUESTS, _WISHES, _SOMEBODY, _PROVISOS, _OCCASIONS)
+    | _parse_phrases(_APOLOGIES)
+    | frozenset(phrase for phrase in _parse_phrases(_PRAISES) if phrase[-2:] == ("of", "you"))
     | _TOPIC_OPENINGS
     | _SALUTATIONS
     | _INDIRECT_OPENINGS
@@ -269,8 +346,16 @@ def strip_courtesy(text: str) -> str:
         for begin, stop in openings
     )
     # The second of two: "whether 221 is prime, and whether 225 is a square".
-    is_indirect = is_indirect or words[first] == "whether"
+    is_indirect = is_indirect or words[first] == "whether" or is_indirectly_asked(words[first:last])
     return ask_directly(request) if is_indirect else request
+
+
+def asks_for_thing(text: str) -> bool:
+    """Return whether a text asks politely for what it names: "tell me the opening hours"."""
+    _, words = split_spans(text)
+    openings = list(_find_openings(words))
+    last = openings[-1] if openings else (0, 0)
+    return tuple(words[slice(*last)]) in _TELLING and words[last[1] : last[1] + 1] in _DETERMINERS
 
 
 def is_courtesy(text: str) -> bool:
@@ -338,9 +423,11 @@ def _find_openings(
         yield begin, begin + length
         is_greeting = tuple(words[begin : begin + length]) in _SALUTATIONS
         begin += length
-        if is_greeting and tuple(words[begin : begin + 1]) in _ADDRESSED:
-            yield begin, begin + 1
-            begin += 1
+        while is_greeting and (
+            length := _longest_phrase(words[begin : begin + _LONGEST], _BEHIND_SALUTATIONS)
+        ):
+            yield begin, begin + length
+            begin += length
 
 
 def _length_of_opening(words: Sequence[str], phrases: Collection[tuple[str, ...]]) -> int:

@@ -26,6 +26,17 @@ _SUBJECTS: Final[dict[tuple[str, ...], str]] = {
 _SUBJECTS.update({(f"{pronoun}'d",): "would" for pronoun in _PRONOUNS})
 _SUBJECTS.update({(f"{pronoun}'ll",): "will" for pronoun in _PRONOUNS})
 _SUBJECT_OPENERS: Final = frozenset(("a", "an", "one", "the", "there", *_PRONOUNS))
+# With "how", these are one question word: "how long the journey is".
+_DEGREES: Final = frozenset(
+    (
+        *("long", "far", "big", "large", "tall", "high", "old", "often", "fast", "soon", "heavy"),
+        *("quickly", "late", "early", "deep", "wide", "expensive", "much", "many"),
+    )
+)
+# With "what" or "which", these are: "which day 1 May is".
+_ASKED_NOUNS: Final = frozenset(
+    ("day", "weekday", "date", "time", "percentage", "percent", "share", "fraction", "number")
+)
 # Behind a noun: "how much 30 pounds would be" asks "how much would 30 pounds be".
 _FUTURES: Final = frozenset((("would", "be"), ("will", "be")))
 
@@ -83,13 +94,23 @@ def ask_directly(question: str) -> str:
     return _move_verb(question, spans, verb, 0 if is_condition else opening)
 
 
+def is_indirectly_asked(words: Sequence[str]) -> bool:
+    """Return whether a question has its verb last, as behind "tell me": "what 12 times 12 is"."""
+    if len(words) < 3 or words[0] not in _QUESTION_WORDS or words[-1] not in _VERBS:
+        return False
+    between = words[_count_opening(words) : -1]
+    # "What is there is" asks already.
+    return bool(between) and not _INVERTED.intersection(between)
+
+
 def _begins_subject(word: str) -> bool:
     return word.isdecimal() or word in _SUBJECT_OPENERS
 
 
 def _count_opening(words: Sequence[str]) -> int:
-    """Return the length of the question word: "how much" and "how many" are whole ones."""
-    return 2 if words[0] == "how" and words[1] in {"much", "many"} else 1
+    """Return the length of the question word: "how much" and "which day" are whole ones."""
+    is_degree = words[0] == "how" and words[1] in _DEGREES
+    return 2 if is_degree or (words[0] in {"what", "which"} and words[1] in _ASKED_NOUNS) else 1
 
 
 def _move_verb(question: str, spans: Sequence[tuple[int, int]], verb: int, opening: int) -> str:

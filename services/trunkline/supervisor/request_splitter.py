@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from trunkline.calls.outcome import clip
 from trunkline.phrasing import (
     MEASURE_PAIR,
+    asks_for_thing,
     find_numbers,
     find_pair,
     find_topic,
@@ -34,8 +35,8 @@ _MAX_PIECES = 48
 _ANNOUNCEMENT_CHARS = 60
 
 _SEPARATOR = re.compile(
-    r"(?:[;\n]|,(?=\s)|(?<=[?.])(?=\s))(?:\s{0,4}(?<!\w)(?:and|then|also)(?=\s))*"
-    r"|(?<=\s)(?:and|then|also)(?=\s)(?:\s{0,4}(?:then|also)(?=\s))*",
+    r"(?:[;\n]|,(?=\s)|(?<=[?.])(?=\s))(?:\s{0,4}(?<!\w)(?:and|then|also|afterwards|after\sthat)(?=[\s,]))*"
+    r"|(?<=\s)(?:and|then|also)(?=\s)(?:\s{0,4}(?:then|also|afterwards|after\sthat)(?=[\s,]))*",
     re.IGNORECASE,
 )
 # A question behind a statement: "I lost my key, who do I call".
@@ -54,7 +55,9 @@ _SURCHARGE = re.compile(
 )
 _SORTING = frozenset(("sort", "order", "arrange", "rank", "put"))
 _SORTED = frozenset(("the", "these", "numbers", "values", "following"))
-_THEN = re.compile(r"\bthen\b", re.IGNORECASE)
+_THEN = re.compile(r"\b(?:then|afterwards|after\sthat)\b", re.IGNORECASE)
+# Before "then": "add 3 and 4 first, and then …". "Largest first" is an order.
+_FIRST = re.compile(r"(?<!est)\s(?:first|please\sfirst|first\splease)\W*$", re.IGNORECASE)
 _EDGE_CHARS = " \t\r\n,;"
 _JOINING_WORDS = (" and", " then", " also")
 _QUESTION_WORDS = frozenset(
@@ -310,7 +313,12 @@ def _stands_alone(
     if _follows_up(fragment, previous, router):
         return True
     if not routed.agent or not words:
-        return _is_question(words) or _is_yes_or_no_question(fragment, words)
+        # "but how quickly must I report it", "tell me by when it is due"
+        direct = strip_courtesy(fragment)
+        asked = split_words(direct)
+        return (
+            _is_question(asked) or _is_yes_or_no_question(direct, asked) or asks_for_thing(fragment)
+        )
     if routed.is_explicit:
         return len(words) > 1
     has_digit = any(word.isdecimal() for word in split_words(write_digits(fragment)))
@@ -341,7 +349,8 @@ def _asks_about(before: str, fragment: str, agent: str) -> bool:
     "I have 20 dollars, how much is that in euros"; "2x = 14, what is x"
     """
     # "I have two questions: how long is it" is a question, and no statement.
-    words, asked = split_words(strip_courtesy(before)), split_words(fragment)
+    is_asking = not is_courtesy(before)
+    words, asked = split_words(strip_courtesy(before)) if is_asking else [], split_words(fragment)
     variable = _VARIABLE_QUESTION.fullmatch(fragment)
     if variable:
         return variable[1].lower() in words
@@ -444,7 +453,11 @@ def _lacks_predicate(words: Sequence[str]) -> bool:
 
 
 def _is_question(words: Sequence[str]) -> bool:
-    return len(words) > 2 and (words[0] in _QUESTION_WORDS or words[0] == "whether")
+    if len(words) < 3:
+        return False
+    # "By when" and "until what time" are question words, too.
+    opener = words[1] if words[0] in _QUESTION_PREPOSITIONS else words[0]
+    return opener in _QUESTION_WORDS or words[0] == "whether"
 
 
 def _is_yes_or_no_question(fragment: str, words: Sequence[str]) -> bool:
@@ -461,7 +474,10 @@ def _is_preface(text: str, piece: _Piece) -> bool:
         return True
     words = split_words(strip_courtesy(body))
     is_word = len(words) == 1 and not words[0].isdecimal()
-    return is_word or _is_place(words) or (not piece.routed.agent and not _is_question(words))
+    if is_word or _is_place(words):
+        return True
+    asks = _is_question(words) or _is_yes_or_no_question(body, words) or asks_for_thing(body)
+    return not piece.routed.agent and not asks
 
 
 def _is_place(words: Sequence[str]) -> bool:
@@ -496,6 +512,8 @@ def _build_steps(text: str, pieces: Sequence[_Piece]) -> tuple[Step, ...]:
         if piece.routed.is_wrapped:
             # A command is the first word of its request.
             step_text = strip_courtesy(step_text)
+        if number < len(pieces) and pieces[number].is_after:
+            step_text = _FIRST.sub("", step_text)
         after = (steps[-1].id,) if piece.is_after and steps else ()
         steps.append(_build_step(number, step_text, piece.routed.decision, after=after))
     return tuple(steps)

@@ -2,7 +2,13 @@ import time
 
 import pytest
 
-from trunkline.phrasing import asks_for_introduction, find_topic, is_courtesy, strip_courtesy
+from trunkline.phrasing import (
+    asks_for_introduction,
+    asks_for_thing,
+    find_topic,
+    is_courtesy,
+    strip_courtesy,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +57,22 @@ from trunkline.phrasing import asks_for_introduction, find_topic, is_courtesy, s
         ("do you know what the price will be", "what will the price be"),
         ("do you know what I will pay for 3", "what will I pay for 3"),
         ("could somebody please explain how much 5 EUR are in USD", "how much are 5 EUR in USD"),
+        ("what 28 minus 9 is?", "what is 28 minus 9?"),
+        ("what the square root of 196 is, thank you", "what is the square root of 196"),
+        ("tell me how long the journey is", "how long is the journey"),
+        ("do you know which day 1 May 2026 is", "which day is 1 May 2026"),
+        (
+            "Hello, tell me how much 3 pens at 2 EUR are? Thank you!",
+            "how much are 3 pens at 2 EUR?",
+        ),
+        ("I am very sorry to bother you again, but what is 3+4?", "what is 3+4?"),
+        ("sorry for asking once more: what is 3+4?", "what is 3+4?"),
+        ("I hope I'm not disturbing you, what is 3+4?", "what is 3+4?"),
+        ("Thank you for your quick help so far; could you also add 3 and 4", "add 3 and 4"),
+        ("Thanks, that was kind of you. What is 3+4?", "What is 3+4?"),
+        ("Dear assistant, what is 3+4? Many thanks.", "what is 3+4?"),
+        ("what is there", "what is there"),
+        ("what time is it", "what time is it"),
     ],
 )
 def test_polite_words_are_removed_and_the_question_is_direct(text: str, expected: str) -> None:
@@ -114,6 +136,19 @@ def test_a_verb_of_telling_is_polite_only_before_a_question(text: str, request_:
     assert strip_courtesy(text) == request_
 
 
-@pytest.mark.parametrize("text", ["Thank you, that's all!", "that's it for now, bye", "never mind"])
+def test_the_name_of_a_thing_behind_tell_me_asks_for_it() -> None:
+    assert asks_for_thing("Would you be so kind as to tell me the extension of the help desk")
+    assert not asks_for_thing("tell me what 3+4 is")
+    assert not asks_for_thing("the extension of the help desk")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("Thank you, that's all!", "that's it for now, bye", "never mind"),
+        *("Thank you very much, that was kind of you.", "That was really nice of you, thanks!"),
+        *("Many thanks for your help so far!", "you have been very helpful", "thanks again"),
+    ],
+)
 def test_the_end_of_a_conversation_asks_nothing(text: str) -> None:
     assert asks_for_introduction(text)

@@ -75,6 +75,53 @@ class Case:
             [("math", "what's 3 cubed"), ("math", "is it odd?")],
         ),
         Case(
+            "could you tell me how many days off I get for moving house, and what 28 minus 9 is?",
+            [
+                ("", "could you tell me how many days off I get for moving house"),
+                ("math", "what 28 minus 9 is?"),
+            ],
+        ),
+        Case(
+            "please add 49.90, 12.50 and 8.75 and then tell me by when I have to hand it in",
+            [
+                ("math", "please add 49.90, 12.50 and 8.75"),
+                ("", "tell me by when I have to hand it in"),
+            ],
+        ),
+        Case(
+            "subtract 15 from 100 and after that tell me how long the journey takes",
+            [("math", "subtract 15 from 100"), ("", "tell me how long the journey takes")],
+        ),
+        Case(
+            "add 12.50 and 7.80 first and then convert 10 inches to centimetres",
+            [("math", "add 12.50 and 7.80"), ("math", "convert 10 inches to centimetres")],
+        ),
+        Case(
+            "sort 3, 9 and 5 largest first and then convert 10 inches to centimetres",
+            [
+                ("math", "sort 3, 9 and 5 largest first"),
+                ("math", "convert 10 inches to centimetres"),
+            ],
+        ),
+        Case(
+            "I am sorry to bother you again, but how quickly must I report it, and what is 2+2?",
+            [
+                ("", "I am sorry to bother you again, but how quickly must I report it"),
+                ("math", "what is 2+2?"),
+            ],
+        ),
+        Case(
+            "may I bring my dog, and what is 45 plus 55?",
+            [("", "may I bring my dog"), ("math", "what is 45 plus 55?")],
+        ),
+        Case(
+            "would you tell me the extension of the help desk and convert 5 feet to centimetres?",
+            [
+                ("", "would you tell me the extension of the help desk"),
+                ("math", "convert 5 feet to centimetres?"),
+            ],
+        ),
+        Case(
             "subtract 15 from 40 and double it",
             [("math", "subtract 15 from 40"), ("math", "double it")],
         ),
