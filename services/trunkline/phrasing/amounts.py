@@ -31,7 +31,7 @@ _STATED = re.compile(
     r"|earns?|needs?|paid|pays?|spent|spends?|costs?|weighs?|takes?|took|lasts?|makes?|made"
     r"|measures?|saved?|saves|scored?|received|gets?|bought|sold|drove|ran|walked|drives?|wants?"
     r"|found|left|flying|charges?|includes?|totals?|comes|won|lost|borrowed|shares?|uses?"
-    r"|serves?|says?|said|reads?|shows?|stands|calls|starts|started|begins|ends|leaves|arrives"
+    r"|serves?|says?|said|came|reads?|shows?|stands|calls|starts|started|begins|ends|leaves|arrives"
     r"|ordered|fell|rose|rises|dropped|went|failed|passed|born"
     # Without a subject, these are commands: "order 2 apples".
     r"|(?:i|we|you|they)\s(?:order|start|begin|end|leave|arrive|run|drive|walk|cycle|fly|travel"

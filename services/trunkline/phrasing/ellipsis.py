@@ -60,6 +60,17 @@ _OTHER_UNIT = re.compile(
     rf"{_AND_THEN}(?:how\smany\s|in\s|to\s)(?P<other>[a-z]+){_END}",
     re.IGNORECASE,
 )
+# What is asked of the number of a yes-or-no question: "is 51 prime? If not, what are its factors?"
+_ITS = re.compile(
+    r"(?P<first>[^\n]*?\b(?:is|whether|if)\s(?:the\snumber\s)?(?P<number>\d[\d,]*)\s[^\n\d]*?)"
+    r"(?:\s?[,;.?]\s{1,2}(?:and\s)?|\sand\s)"
+    r"(?:(?:if\s(?:it\s)?(?:not|so|yes|no|is|is\snot|isn't)|otherwise)\s?,?\s)?"
+    r"(?:(?:what|which)(?:\s(?:is|are)|'s)?|list|name|give\sme|show\sme|tell\sme|find)\s"
+    r"(?:what\s)?(?:are\s)?(?:all\s)?its\s"
+    r"(?P<asked>(?:prime\s)?(?:factors|divisors|factori[sz]ation)|(?:square|cube)(?:\sroot)?)"
+    r"(?:\s(?:is|are))?\W*",
+    re.IGNORECASE,
+)
 _YES_OR_NO = re.compile(rf"{_VERB}\s", re.IGNORECASE)
 
 
@@ -70,6 +81,9 @@ def split_ellipsis(text: str) -> Sequence[str]:
     if same := _SAME.fullmatch(text):
         question = same["first"].rstrip(" ,;.?")
         return [question, _SHARE_OF.sub(same["share"], question, count=1)]
+    if its := _ITS.fullmatch(text):
+        verb = "are" if its["asked"].lower().endswith("s") else "is"
+        return [its["first"], f"what {verb} the {its['asked']} of {its['number']}"]
     last = _LAST.fullmatch(text)
     if last is None:
         return _split_other_word(text)

@@ -115,6 +115,7 @@ _RESULTS = frozenset(
             "change",
             "speed",
         ),
+        *("everyone", "everybody", "owe"),
         *("percent", "area", "much", "end", "arrive"),
         *("average", "that", "left", "remains", "profit", "difference", "they", "percentage"),
     )

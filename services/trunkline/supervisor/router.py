@@ -58,10 +58,15 @@ _ASKED_SIZE = re.compile(
 # Questions for a person, a place, a reason or a permission, and an amount that they mention.
 _ASKED_CIRCUMSTANCE = re.compile(
     r"(?:who|whom|whose|where|why|(?:can|may|must|should|do|am|are)\s(?:i|we)|what"
-    r"\shappens)\b",
+    r"\s(?:happens|(?:do|can|should|must)\s(?:i|we)\sdo))\b",
     re.IGNORECASE,
 )
 _MENTIONED_AMOUNT = re.compile(r"[$€£¥]?\s?\d[\d.,]*(?:\s?(?:[$€£¥%]|[^\W\d_]{1,20}))?")
+# How often something is done: "three times a week".
+_OCCASIONS = re.compile(
+    r"\b\d+\stimes(?=\s*(?:[,;.?!]|$)|\s(?:an?|per|each|every|in\sa|within|already)\s)",
+    re.IGNORECASE,
+)
 # A word that a command is about. After a conjunction, another request follows.
 _OBJECT = re.compile(r":?\s+(?!(?:and|or|then|also)\b)\S", re.IGNORECASE)
 
@@ -209,7 +214,7 @@ class Router:
         for plain in self._list_phrasings(text[:SEARCHED_CHARS]):
             plainly_routed = self._route(plain, _Command())
             if plainly_routed.agent:
-                return plainly_routed
+                return self._route_without_form(text) or plainly_routed
         return routed
 
     def _route_in_digits(self, text: str, routed: RoutedText) -> RoutedText:
@@ -241,6 +246,9 @@ class Router:
     def _list_phrasings(self, text: str) -> Iterator[str]:
         direct = strip_courtesy(text)
         plain = write_digits(direct)
+        if len(_NUMBER.findall(plain)) == 1:
+            # "Five times" counts, and multiplies nothing.
+            plain = _OCCASIONS.sub(" ", plain)
         if plain != text:
             yield plain
         yield from resolve_amounts(plain)

@@ -119,6 +119,8 @@ _ARITHMETIC = AgentSkill(
         *(
             "in percent",
             "add up #",
+            "sum #",
+            "sum up #",
             "max of #",
             "min of #",
             "halve #",
@@ -328,6 +330,8 @@ _UNITS = AgentSkill(
                 *(f"# {unit} {joint} pounds" for joint in ("in", "to", "into")),
                 *(f"pounds {joint} # {unit}" for joint in ("is", "are", "in", "are in")),
                 *(f"{unit} {joint} # pounds" for joint in ("is", "are", "in", "are in")),
+                # With decimals: "3.5 pounds"
+                *(f"{unit} {joint} # # pounds" for joint in ("is", "are", "in", "are in")),
             )
         ),
         # Two units of one amount, and amounts that are compared.

@@ -32,6 +32,22 @@ EVERYDAY = AgentSkill(
     description="Adds prices, works out shares, rates, speeds and averages, and orders numbers.",
     tags=[
         *_NUMBERS_BESIDE_MONEY,
+        *(
+            "does everyone pay",
+            "does everybody pay",
+            "everyone owe",
+            "everybody owe",
+            "does each pay",
+        ),
+        *(
+            "my new salary",
+            "my new wage",
+            "my new rent",
+            "percent pay cut",
+            "# pay cut",
+            "# pay rise",
+        ),
+        *("raise of # percent", "rise of # percent", "cut of # percent", "increase of # percent"),
         *("in total", "altogether", "how much is that", "what s the total", "what is the total"),
         *("what percentage is that", "how many percent is that", "what percentage is it"),
         *(

@@ -22,7 +22,7 @@ _BREAK = r"\s?[,;.:]?\s(?:and\s|so\s|but\s|then\s)?"
 _ASKED = r"(?:\s[a-z'-]+){0,9}"
 _HOW = r"(?:how\s(?:much|many)|what(?:'s)?)"
 _EACH = (
-    r"(?:each|apiece|per\s(?:person|head|guest|child|friend)|(?:for|by)\s(?:each|every)\s[a-z]+"
+    r"(?:each|apiece|every(?:one|body)|per\s(?:person|head|guest|child|friend)|(?:for|by)\s(?:each|every)\s[a-z]+"
     r"|one\sperson)"
 )
 _PEOPLE = (
@@ -367,6 +367,31 @@ SENTENCES: tuple[tuple[str, str, str, str], ...] = (
             rf"{_ANY}{_HOW}{_ANY}\b"
             r"(?:before|original|originally|regular|full|old|used\sto)\b[^\d%]*",
         )
+    ),
+    # A raise or a cut of what is paid again and again: I earn 3,200 a month and get a 4% raise
+    *(
+        (
+            words,
+            rf"{_ANY}{_X}{_ANY}{share}{_ANY}{_HOW}{_ANY}",
+            f"({{x}})*(1{sign}({{p}})%)",
+            r"\b(?:before|original|originally|previous|previously|old|used\sto|differences?|extra)\b"
+            r"|\bmore\s(?:do|will|would|is)\b|\bvat\b|\btax\b"
+            r"|\b(?:month|week|hour|day)\b.*\b(?:year|yearly|annual|annually)\b"
+            r"|\b(?:year|annual)\b.*\b(?:month|monthly|week|weekly|hour|hourly)\b",
+        )
+        for words, name, sign in (
+            (
+                r"\b(?:raise|rise|increase)\b",
+                r"(?:(?:pay|salary|wage|rent)\s)?(?:raise|rise|increase)",
+                "+",
+            ),
+            (
+                r"\b(?:cut|reduction|decrease)\b",
+                r"(?:(?:pay|salary|wage|rent)\s)?(?:cut|reduction|decrease)",
+                "-",
+            ),
+        )
+        for share in (rf"{_A_PERCENT}\s{name}\b", rf"\b{name}\s(?:of|by)\s{_A_PERCENT}")
     ),
     # The whole of a share: if 30% of a number is 45, what is the number
     (

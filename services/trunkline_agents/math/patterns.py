@@ -83,6 +83,12 @@ _SPOKEN = (
 _SIGNS = _SYMBOL.replace(",", "")
 _SIDE = rf"(?:(?:{_CALLS}|[a-z])?(?:{_SIGNS}+(?:{_CALLS}|[a-z]))*{_SIGNS}*)"
 
+_SIGN = r"(?:times|multiplied\sby|divided\sby|[*/x\x{d7}÷])"
+_AMOUNT = rf"[$€£]?\d[\d,]*(?:\.\d+)?(?:\s?(?:{_MONEY}|€|£))?"
+_A_UNIT = (
+    r"(?:\s?(?:km|cm|mm|kg|ml|lbs?|oz|ft|kwh|gb|mb|hrs?)|\s[a-z]{3,}(?:\s[a-z]{3,})?)"
+    r"(?:\s(?:each|apiece))?"
+)
 # Words behind a formula that lead to the form of its answer: ", give the answer" as a fraction.
 _SAID = (
     r"\s*[,;.]?\s*(?:(?:and\s|then\s|please\s){0,3}(?:give|write|show|express|put|state)\s"
@@ -314,6 +320,32 @@ CALCULATE: list[MatchRuleJson] = [
         "require": {"expression": _A_DIGIT_OR_A_CALL},
         "arguments": {"expression": "{expression}"},
     },
+    {
+        # A unit that only says what is counted: how many hours are 38 * 4
+        "contains": r"^how\smany",
+        "pattern": rf"^how\smany\s(?P<unit>(?:[a-z]{{2,}}\s){{1,2}})(?:is|are|make|makes)\s"
+        rf"(?P<expression>{_FORMULA}){_EQUALS}{_END}",
+        "require": {"expression": rf"\d.*{_SIGN}.*\d"},
+        "exclude": {
+            "unit": rf"{PART_OF_A_FORMULA}|per\s?cent|more|less",
+            # Money is converted, and "5 m" is a length.
+            "expression": rf"\d\s[a-z]\b|[$€£¥]|\b(?:{_MONEY})",
+        },
+        "arguments": {"expression": "{expression}"},
+    },
+    *(
+        {
+            # A unit beside one of two numbers: 340 km times 0.30
+            "contains": rf"\d.*{_SIGN}",
+            "pattern": rf"{_LEAD}{left}\s?(?P<sign>{_SIGN})\s?{right}{_EQUALS}{_END}",
+            "exclude": {"unit": PART_OF_A_FORMULA, "0": r"per\s?cent|%|\d\s?(?:pi|mod|choose)\b"},
+            "arguments": {"expression": "({x}) {sign} ({y})"},
+        }
+        for left, right in (
+            (rf"(?P<x>{_AMOUNT})(?P<unit>{_A_UNIT})", rf"(?P<y>{_AMOUNT})"),
+            (rf"(?P<x>{_AMOUNT})", rf"(?P<y>{_AMOUNT})(?P<unit>{_A_UNIT})"),
+        )
+    ),
     {
         # After `calculate`, text that looks like code matches: the rejection says what is valid.
         "pattern": r"^(?:calculate|compute|evaluate)\s+"
@@ -605,7 +637,7 @@ SOLVE: list[MatchRuleJson] = [
     {
         "pattern": r"^for\s(?:what|which)\s(?:values?\sof\s)?(?P<variable>[a-z])\s(?:is|does)\s"
         rf"(?P<equation>{_SIDE}(?:=|equals?(?:\sto)?){_SIDE}){_END}",
-        "require": {"equation": r".=\s*[^\s?]"},
+        "require": {"equation": r".(?:=|\bequals?(?:\sto)?)\s*[^\s?]"},
         "arguments": {"equation": "{equation}", "variable": "{variable}"},
     },
 ]

@@ -247,6 +247,34 @@ PHRASES: tuple[tuple[str, str], ...] = (
         rf"\s(?:an?\s)?{_P}",
         "({p})%*({x})",
     ),
+    # "what do I pay for a jacket of 80 euros if it is reduced by 25 percent"
+    *(
+        (
+            rf"{_N}{_THINGS}(?:\scosts?)?,?\s(?:if|when|once|after)\s(?:it|they|that|this|the\s[a-z]+)"
+            rf"\s(?:(?:is|are|was|were|gets?|has\sbeen|have\sbeen)\s)?{changed}{_TO_PAY}",
+            f"({{x}})*(1{sign}({{p}})%)",
+        )
+        for changed, sign in (
+            (
+                rf"(?:reduced|discounted|lowered|decreased|cut|marked\sdown|(?:goes|go|falls?|drops?)"
+                rf"(?:\sdown)?)\s(?:by\s)?{_P}",
+                "-",
+            ),
+            (rf"(?P<p>\d[\d.]*){_PERCENT}\s(?:off|cheaper|less|lower)", "-"),
+            (
+                rf"(?:raised|increased|marked\sup|(?:goes|go)\sup|rises?|increases?)\s(?:by\s)?{_P}",
+                "+",
+            ),
+            (rf"(?P<p>\d[\d.]*){_PERCENT}\s(?:more|higher|more\sexpensive|dearer)", "+"),
+        )
+    ),
+    # "how much are 3 boxes at 14.95"
+    (
+        rf"(?:how\smuch|what)\s(?:is|are|do|does|would|will)\s{_N}(?P<things>(?:\s[a-z]{{3,}}){{1,3}})"
+        rf"\sat\s{_M}(?:\s(?:each|apiece|a\spiece))?(?:\s(?:cost|come\sto|be))?(?:\sin\stotal|"
+        rf"\saltogether)?",
+        "({x})*({y})",
+    ),
     (
         rf"{_N}{_THINGS}[,;.]?\s(?:(?:and|but|now|it|that|which|they|there)\s)*(?:it's|at|after"
         rf"|with|is|are|minus)\s(?:an?\s)?(?P<p>\d[\d.]*){_PERCENT}"

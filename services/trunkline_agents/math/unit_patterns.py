@@ -14,7 +14,8 @@ _LETTER = r"[mglcf]"
 _NUMBER = r"-?\d[\d.,]*(?:(?:\s\d+)?/\d+)?"
 # "3/4 of an hour", which is (3/4) if it was in words
 _AMOUNT = rf"\(?(?P<amount>{_NUMBER})\)?(?:\s(?:of\s)?an?)?"
-_FROM = rf"(?P<from>{_UNIT}|{_LETTER})"
+# Gallons, pints and cups are those of the United States.
+_FROM = rf"(?:(?:u\.?s\.?|american)\s)?(?P<from>{_UNIT}|{_LETTER})"
 _TO = rf"(?P<to>{_UNIT}|{_LETTER})"
 # The smaller part of a measure, and the units that have one: "5 feet 11 inches", "6 foot 2".
 _LARGER = (

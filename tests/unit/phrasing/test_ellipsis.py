@@ -13,6 +13,14 @@ from trunkline.phrasing import split_ellipsis
         ("is 51 divisible by 3? what about 52", ["is 51 divisible by 3", "is 52 divisible by 3"]),
         ("what is 12 squared, and what about 13?", ["what is 12 squared", "what is 13 squared"]),
         ("what is 15% of 80? And 20%?", ["what is 15% of 80", "what is 20% of 80"]),
+        (
+            "Is 51 prime? If not, what are its factors?",
+            ["Is 51 prime", "what are the factors of 51"],
+        ),
+        (
+            "Is 144 a perfect square? If so, what is its square root?",
+            ["Is 144 a perfect square", "what is the square root of 144"],
+        ),
         ("Is 91 prime? And 89?", ["Is 91 prime", "Is 89 prime"]),
         (
             "What is 35% of 1,400, and 5% of it as well?",

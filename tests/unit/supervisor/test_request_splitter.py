@@ -111,6 +111,14 @@ class Case:
             ],
         ),
         Case(
+            "Is 51 prime? If not, what are its factors?",
+            [("math", "Is 51 prime? If not, what are its factors?")],
+        ),
+        Case(
+            "dinner came to 132 for 6 of us, what does everyone owe",
+            [("math", "dinner came to 132 for 6 of us, what does everyone owe")],
+        ),
+        Case(
             "may I bring my dog, and what is 45 plus 55?",
             [("", "may I bring my dog"), ("math", "what is 45 plus 55?")],
         ),

@@ -361,12 +361,32 @@ def test_a_unit_alone_leaves_a_question_to_the_agent_of_open_questions(
 
 
 @pytest.mark.parametrize(
+    "question",
+    [
+        "what happens if I get my password wrong five times",
+        "what do I do if I forget it three times",
+        "how long is it locked after it was wrong five times",
+        "is a second chance given if I fail three times a week",
+    ],
+)
+def test_a_number_of_times_alone_is_no_sum(question: str) -> None:
+    router = Router([*shipped_cards(), card("library", "open questions")])
+    step = split_request(question, router)[0]
+
+    router.apply_open_questions(step.route)
+
+    assert step.agent == "library"
+    assert router.route("how much is five times seven").agent == "math"
+
+
+@pytest.mark.parametrize(
     ("request_text", "agent"),
     [
         ("how many apples do we have in total", "stock"),
         ("are 3 apples and 4 pears 7 in total", "stock"),
         ("what is the total of invoice 1123", "billing"),
         ("how much is invoice 1123 altogether", "billing"),
+        ("what does everyone owe on invoice 7", "billing"),
         ("what is the original price of invoice 7", "billing"),
         ("I paid 12, 30 and 8, how much is that in total", "math"),
     ],

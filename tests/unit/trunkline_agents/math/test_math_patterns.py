@@ -358,6 +358,23 @@ def test_an_unrelated_question_matches_nothing(question: str) -> None:
             "(950 euros)*(1+(4)%)",
         ),
         ("the price went from 80 to 100, what percent is that", "((100)-(80))/(80)*100"),
+        ("how many hours are 38 * 4?", "38 * 4"),
+        ("How much is 340 km times 0.30", "(340) times (0.30)"),
+        ("how much is 0.30 times 480 km", "(0.30) times (480)"),
+        ("what are 90 minutes divided by 4", "(90)/(4)"),
+        ("how much are 3 boxes at 14.95?", "(3)*(14.95)"),
+        (
+            "What do I pay for a jacket of 80 euros if it is reduced by 25 percent?",
+            "(80 euros)*(1-(25)%)",
+        ),
+        ("how much is a 300 dollar phone if it is 20 percent cheaper", "(300 dollar)*(1-(20)%)"),
+        ("what does a ticket of 60 cost if the price goes up by 5%", "(60)*(1+(5)%)"),
+        (
+            "I earn 3,200 a month and get a 4% raise. What's my new salary?",
+            "(3,200)*(1+(4)%)",
+        ),
+        ("I get 4000 and take a pay cut of 10%, what do I earn now", "(4000)*(1-(10)%)"),
+        ("a bill of 84 for 6 people, what does everyone pay", "(84)/(6)"),
     ],
 )
 def test_phrases_become_formulas(question: str, expression: str) -> None:
@@ -393,6 +410,8 @@ def test_a_division_without_a_remainder_is_a_yes_or_no_question(question: str) -
         ("does 31 September exist", "check_date", {"date": "--09-31"}),
         ("was there a February 29 in 1900?", "check_date", {"date": "1900-02-29"}),
         ("what day of the week is New Year's Eve?", "find_weekday", {"date": "--12-31"}),
+        ("how many litres are 5 US gallons", "convert_units", {"from_unit": "gallons"}),
+        ("For which values of x is x^2 equal to 49?", "solve", {"equation": "x^2 equal to 49"}),
     ],
 )
 def test_a_question_in_other_words_is_matched(
@@ -409,6 +428,19 @@ def test_both_of_a_pair_are_asked_about() -> None:
         ("check", "4"),
         ("check", "7"),
     ]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Is 51 prime? If not, what are its factors?",
+        "can you tell me if 51 is prime and if not, what its factors are",
+    ],
+)
+def test_the_factors_of_a_number_are_asked_behind_whether_it_is_prime(question: str) -> None:
+    matches = match_tools(question, TOOLS)
+    assert [match.tool for match in matches] == ["check", "factor"]
+    assert matches[1].arguments == {"expression": "51"}
 
 
 @pytest.mark.parametrize(
