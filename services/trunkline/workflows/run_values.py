@@ -103,9 +103,11 @@ def _find_text_field(schema: JsonSchema | None) -> str:
 
 def _find_problem(schema: JsonSchema, value: Any) -> str:  # noqa: ANN401  a JSON value
     """Return the first fault of a value, with its field; empty: there is none."""
+    validator = build_validator(schema)
+    # Only now, since the validator loads jsonschema without its slow parts.
     from jsonschema.exceptions import best_match
 
-    error = best_match(build_validator(schema).iter_errors(value))
+    error = best_match(validator.iter_errors(value))
     if error is None:
         return ""
     path = ".".join(map(str, error.absolute_path))

@@ -4,6 +4,8 @@ Patterns are run by RE2, because the text and the pattern may be a caller's: `(a
 the whole process otherwise. RE2 has no lookaround and no backreferences.
 """
 
+import importlib
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,25 @@ from trunkline.patterns import InvalidPatternError, Pattern, compile_pattern
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
+
+
+# jsonschema loads this parser of URIs if it is installed, which takes seconds. We check no formats.
+_SLOW_PARSER = "rfc3987_syntax"
+
+
+def load_jsonschema() -> None:
+    """Load jsonschema without a slow parser that is optional. Others may load the parser later.
+
+    To be called before jsonschema is imported for the first time.
+    """
+    if _SLOW_PARSER in sys.modules:
+        importlib.import_module("jsonschema")
+        return
+    sys.modules[_SLOW_PARSER] = None  # type: ignore[assignment]
+    try:
+        importlib.import_module("jsonschema")
+    finally:
+        del sys.modules[_SLOW_PARSER]
 
 
 def build_validator(schema: Mapping[str, Any]) -> "Validator":
@@ -40,7 +61,7 @@ def _has_match(pattern: str, text: str) -> bool:
 
 @cache
 def _build_class() -> "type[Validator]":
-    # With its optional parsers, it takes a second to load.
+    load_jsonschema()
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 

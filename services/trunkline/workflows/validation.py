@@ -36,7 +36,11 @@ from trunkline.workflows.graph_checks import GraphChecks
 from trunkline.workflows.handlers import find_function_problem
 from trunkline.workflows.reader import WorkflowSource, convert_source, read_source, suggest
 from trunkline.workflows.run_values import find_defaults
-from trunkline.workflows.schemas import build_validator, find_pattern_problem
+from trunkline.workflows.schemas import (
+    build_validator,
+    find_pattern_problem,
+    load_jsonschema,
+)
 
 _RESULT_FIELDS: Final = ("node", "text", "value", "data", "state", "label", "time")
 _MAX_WAIT_S: Final = 365 * 86400.0
@@ -264,7 +268,8 @@ class _Checks:
             self._add(keys, problem)
 
     def _check_schema(self, keys: Keys, schema: Mapping[str, Any]) -> None:
-        # With its optional parsers, it takes a second to load, and few files have schemas.
+        # It takes a while to load, and few files have schemas.
+        load_jsonschema()
         from jsonschema import Draft202012Validator
         from jsonschema.exceptions import SchemaError
 

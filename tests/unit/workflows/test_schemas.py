@@ -1,5 +1,9 @@
 """Values are checked against schemas in a time that no pattern can stretch."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,3 +58,24 @@ def test_additional_properties_have_a_schema() -> None:
     schema = {"additionalProperties": {"type": "integer"}}
 
     assert find_faults(schema, {"a": 1, "b": "two"}) == ["'two' is not of type 'integer'"]
+
+
+def test_an_optional_parser_of_uris_is_not_loaded_and_stays_usable(tmp_path: Path) -> None:
+    (tmp_path / "rfc3987_syntax.py").write_text("is_valid_syntax = print('loaded')\n")
+    program = (
+        "from trunkline.workflows.schemas import build_validator\n"
+        "build_validator({'type': 'string'}).validate('a')\n"
+        "print('checked')\n"
+        "import rfc3987_syntax\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert done.stdout.split() == ["checked", "loaded"]
