@@ -303,7 +303,7 @@ _INDIRECT_OPENINGS = _parse_phrases(_INDIRECT, _PERMISSIONS)
 _QUESTION_OPENINGS = _parse_phrases("what|what's|how|which|whether|who|when|where")
 # Behind these, the name of a thing asks for it.
 _TELLING = _parse_phrases("tell me|tell us|telling me|let me know|show me|give me|letting me know")
-_DETERMINERS = tuple([word] for word in ("the", "our", "my", "your", "a", "an", "about"))
+_DETERMINERS = tuple([word] for word in ("the", "our", "my", "your"))
 _TOPIC_OPENINGS = _parse_phrases(_TOPICS)
 _OPENINGS = (
     _parse_phrases(_FILLERS, _ANNOUNCEMENTS, _REQUESTS, _WISHES, _SOMEBODY, _PROVISOS, _OCCASIONS)

@@ -173,7 +173,7 @@ def names_agents(text: str, router: Router) -> bool:
 
 def is_open_question(text: str) -> bool:
     """Return whether a text is a whole question, which no earlier one has to complete."""
-    if find_topic(text[:SEARCHED_CHARS]):
+    if find_topic(text[:SEARCHED_CHARS]) or asks_for_thing(text[:SEARCHED_CHARS]):
         return True
     words = split_words(strip_courtesy(text[:SEARCHED_CHARS]))
     if len(words) < 3 or tuple(words[:2]) in _FOLLOW_UPS:

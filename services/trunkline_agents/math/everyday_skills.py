@@ -14,6 +14,12 @@ _NUMBERS_BESIDE_MONEY = (
         for asked in ("what is it in total", "how many percent")
     ),
     *(f"# {money} to #" for money in _MONEY),
+    *(f"# {money} {sign} #" for money in _MONEY for sign in ("times", "multiplied by")),
+    *(
+        f"{is_} {changed} by #"
+        for is_ in ("is", "are", "was", "were", "gets")
+        for changed in ("reduced", "discounted", "raised", "increased", "lowered")
+    ),
     *(f"# {money} at # percent" for money in _MONEY),
     *(f"# {money} a {unit}" for money in _MONEY for unit in ("week", "month", "day", "year")),
     *(f"and # {money}" for money in _MONEY),

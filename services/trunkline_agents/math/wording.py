@@ -39,6 +39,7 @@ SPELLINGS = {
     "is equal to": "=",
     "equal to": "=",
     "equals": "=",
+    "equal": "=",
     "greatest common divisor": "gcd",
     "greatest common factor": "gcd",
     "highest common factor": "gcd",

@@ -15,7 +15,7 @@ from trunkline.supervisor.references import (
     has_reference,
     write_template,
 )
-from trunkline.supervisor.request_splitter import split_request
+from trunkline.supervisor.request_splitter import is_open_question, split_request
 from trunkline.supervisor.router import Router
 from trunkline.v1 import agent_card_pb2
 from trunkline.workflows.expressions import Template
@@ -396,3 +396,9 @@ def test_any_text_has_a_plan_whose_steps_are_pieces_of_it_in_order(text: str) ->
     for step in steps:
         position = text.index(step.text, position) + len(step.text)
     assert steps
+
+
+def test_the_name_of_a_thing_behind_tell_me_is_an_open_question() -> None:
+    assert is_open_question("would you mind telling me the opening hours of the office")
+    assert not is_open_question("the opening hours of the office")
+    assert not is_open_question("tell me a joke")

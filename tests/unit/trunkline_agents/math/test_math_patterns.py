@@ -412,6 +412,7 @@ def test_a_division_without_a_remainder_is_a_yes_or_no_question(question: str) -
         ("what day of the week is New Year's Eve?", "find_weekday", {"date": "--12-31"}),
         ("how many litres are 5 US gallons", "convert_units", {"from_unit": "gallons"}),
         ("For which values of x is x^2 equal to 49?", "solve", {"equation": "x^2 equal to 49"}),
+        ("For which value of x does 3x equal 21?", "solve", {"equation": "3x equal 21"}),
     ],
 )
 def test_a_question_in_other_words_is_matched(
