@@ -52,7 +52,7 @@ _STOP_WORD_LIST: Final = (
     "long often take takes taken happen happens there here need needs must may might ok okay "
     "possible anyone anybody someone somebody everyone everybody people person want wants know "
     "after before during while out up down off over under again still yet just only ever "
-    "kind sort thing things whats hows wheres whos got go"
+    "kind sort thing things whats hows wheres whos got go put"
 )
 _STOP_WORDS: Final = frozenset(_STOP_WORD_LIST.split())
 

@@ -1,34 +1,6 @@
-"""A search result has the relevant sentences, and a line for each source."""
+"""A search result has an excerpt of each source, and a line that cites it."""
 
-from trunkline_agents.research.documents.search import Term
-from trunkline_agents.research.sources import SearchResult, Source, extract_sentences
-
-LONG = " ".join(f"Sentence {number} is about nothing much at all." for number in range(20))
-
-
-def test_an_excerpt_begins_with_the_most_relevant_sentence() -> None:
-    text = f"{LONG} The cache keeps pages for ten minutes. {LONG}"
-
-    excerpt = extract_sentences(text, [Term("cache"), Term("minutes")])
-
-    assert excerpt.startswith("… The cache keeps pages for ten minutes. Sentence 0")
-    assert excerpt.endswith(" …")
-    assert len(excerpt) < 450
-
-
-def test_an_excerpt_has_the_short_beginning_of_its_paragraph() -> None:
-    text = "One thing.\n\nMaria is the contact for payroll. Salaries are paid on the 25th.\n\nMore."
-
-    assert extract_sentences(text, [Term("salary", others=("salaries",))]) == (
-        "… Maria is the contact for payroll. Salaries are paid on the 25th. More."
-    )
-
-
-def test_a_short_text_is_quoted_completely_and_on_one_line() -> None:
-    assert extract_sentences("One.\n\nTwo\nlines.", [Term("two")]) == "… Two lines."
-    assert extract_sentences("One.\nTwo.", []) == "One. Two."
-    assert extract_sentences(" \n", [Term("x")]) == ""
-    assert len(extract_sentences("x" * 5000, [Term("x")])) < 450
+from trunkline_agents.research.sources import SearchResult, Source
 
 
 def test_a_source_is_cited_by_title_position_and_location() -> None:
@@ -47,3 +19,12 @@ def test_unavailable_sources_are_reported_first() -> None:
     )
     assert result.data["unavailable"] == ["Web search is unavailable: why."]
     assert result.data["sources"][0]["citation"] == "T, t.md"
+
+
+def test_an_excerpt_that_is_a_table_begins_on_a_line_of_its_own() -> None:
+    table = "| Day | Open |\n|-----|------|\n| Friday | to 14:00 |"
+    result = SearchResult("open on friday", (Source("T", "t.md", table),))
+
+    assert result.text == (
+        "[1]\n\n| Day | Open |\n|---|---|\n| Friday | to 14:00 |\n\nSources:\n[1] T, t.md"
+    )
