@@ -231,6 +231,21 @@ async def test_a_failed_request_is_marked_with_its_reason(
     ]
 
 
+async def test_a_callers_error_over_http_is_a_status_and_no_error_of_the_span(
+    bridged: BridgedMesh, spans: InMemorySpanExporter
+) -> None:
+    url = f"{bridged.url}/agents/echo"
+    missing = await bridged.client.get(f"{url}/tasks/nope")
+    malformed = await bridged.client.post(f"{url}/message:send", content=b"{")
+    assert (missing.status_code, malformed.status_code) == (404, 400)
+
+    for span, status_code in zip(await of_bridge(spans, 2), (404, 400), strict=True):
+        attributes = span.attributes or {}
+        assert attributes[telemetry.HTTP_RESPONSE_STATUS_CODE] == status_code
+        assert telemetry.ERROR_TYPE not in attributes
+        assert span.status.status_code is StatusCode.UNSET
+
+
 async def test_no_content_is_recorded(caller: Caller, spans: InMemorySpanExporter) -> None:
     await caller.send("echo hunter2")
     async with caller.streamed("fail hunter2") as stream:

@@ -239,9 +239,8 @@ class _Exchange:
 
     async def reject(self, body: RequestBody, error: WireError) -> None:
         """Send an error before the body has been read, and close the connection."""
-        response = self._error_response(error)
         # The request was not read, so its error is one of HTTP also for JSON-RPC.
-        response.status = error.kind.http_status
+        response = self._error_response(error, status=error.kind.http_status)
         response.headers = {"connection": "close", **response.headers}
         await response.start(self._sender)
         await self._sender.write(response.body)
@@ -264,9 +263,11 @@ class _Exchange:
                 tracing.record_failure(wire_error.kind.reason)
                 await self._sender.finish(last_event)
 
-    def _error_response(self, error: Exception) -> BufferedResponse:
+    def _error_response(self, error: Exception, *, status: int = 0) -> BufferedResponse:
+        """Return the response to an error. Its status is the binding's, unless one is given."""
         wire_error = to_wire_error(error)
-        tracing.record_failure(wire_error.kind.reason)
         response = self._call.error_response(wire_error)
+        response.status = status or response.status
+        tracing.record_error_response(response.status, wire_error.kind.reason)
         response.headers = {**response.headers, **wire_error.headers()}
         return response

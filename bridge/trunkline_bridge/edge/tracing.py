@@ -29,6 +29,7 @@ _PAGE_PATH = "/ui"
 # The type of a value in Starlette's templates.
 _CONVERTOR = re.compile(r":[a-z]+(?=\})")
 # The first status of a server's failure.
+_CLIENT_ERROR = 400
 _SERVER_ERROR = 500
 _TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})
 
@@ -232,6 +233,15 @@ def record_grpc_status(code: str, reason: str = "") -> None:
 def record_failure(reason: str) -> None:
     """Mark the request's span as failed."""
     telemetry.mark_error(trace.get_current_span(), reason)
+
+
+def record_error_response(http_status: int, reason: str) -> None:
+    """Mark the request's span as failed, unless the response's status says that the caller erred.
+
+    By the conventions of HTTP, a status of 400 to 499 is no error of the server's span.
+    """
+    if not _CLIENT_ERROR <= http_status < _SERVER_ERROR:
+        record_failure(reason)
 
 
 def _span_route(path: str) -> str:

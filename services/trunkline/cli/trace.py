@@ -31,6 +31,7 @@ _PAGE_SIZE = 20
 # The page has the same words.
 TITLES: Final = ("TRACE", "STARTED", "DURATION", "SPANS", "ERRORS", "ROOT")
 _TRACE_ID_DIGITS = 32
+_CLIENT_ERROR = 400
 
 
 async def show_trace(trace_or_task_id: str, mesh: str | None, *, as_json: bool) -> ExitCode:
@@ -137,7 +138,7 @@ def render_trace(tree: TraceTree) -> Iterator[str]:
         took = "open" if row.duration_ns is None else render_latency(row.duration_ns / 1e6)
         mark = "*" if row.timing.is_critical else " "
         line = f"{start:>9} {took:>9}{mark} {'  ' * row.depth}{span.service}  {span.name}"
-        details = _http_details(span) + _grpc_details(span)
+        details = _http_details(span) + _caller_details(span)
         details += _message_details(span) + _model_details(row)
         yield _fit_terminal(line + details, _describe_problem(row.node), span.is_error)
 
@@ -171,12 +172,20 @@ def _http_details(span: trace_service_pb2.Span) -> str:
     return details
 
 
-def _grpc_details(span: trace_service_pb2.Span) -> str:
-    """Render the status of a gRPC call that its caller ended or got wrong; "" for other spans."""
-    status = span.attributes.fields.get(telemetry.RPC_STATUS_CODE)
-    if status is None or span.is_error or status.string_value == "OK":
+def _caller_details(span: trace_service_pb2.Span) -> str:
+    """Render the status of a call that its caller ended or got wrong; "" for other spans."""
+    attributes = span.attributes.fields
+    if span.is_error:
         return ""
-    return f"  {status.string_value}"
+    status = attributes.get(telemetry.RPC_STATUS_CODE)
+    if status is not None and status.string_value != "OK":
+        return f"  {status.string_value}"
+    http_status = attributes.get(telemetry.HTTP_RESPONSE_STATUS_CODE)
+    # Those of calls to others are shown with the server.
+    if http_status is None or telemetry.SERVER_ADDRESS in attributes:
+        return ""
+    code = http_status.number_value
+    return f"  {code:.0f}" if code >= _CLIENT_ERROR else ""
 
 
 def _message_details(span: trace_service_pb2.Span) -> str:

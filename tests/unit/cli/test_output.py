@@ -133,6 +133,28 @@ def test_http_calls_show_their_server_and_status() -> None:
     ]
 
 
+def test_calls_that_callers_got_wrong_show_their_status() -> None:
+    spans = [span("root", start_ms=0, duration_ms=9)]
+    attributes_of: dict[str, dict[str, float | str]] = {
+        "GetTask": {"http.response.status_code": 404},
+        "Agents": {"rpc.status_code": "NOT_FOUND"},
+        "SendMessage": {"http.response.status_code": 200, "rpc.status_code": "OK"},
+    }
+    for name, attributes in attributes_of.items():
+        call = span(name, "root", start_ms=1, duration_ms=1)
+        call.span_id = name
+        call.attributes.update(attributes)
+        spans.append(call)
+
+    names = [
+        line.split("bridge  ")[1]
+        for line in render_trace(TraceTree.build(spans))
+        if "bridge" in line
+    ]
+
+    assert sorted(names) == ["Agents  NOT_FOUND", "GetTask  404", "SendMessage", "root"]
+
+
 def test_a_task_is_described_with_all_its_steps() -> None:
     snapshot = snapshot_pb2.TaskSnapshot(agent="supervisor", turn=2)
     snapshot.task.id = "t-1"

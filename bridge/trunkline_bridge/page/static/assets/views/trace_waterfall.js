@@ -31,12 +31,15 @@ function spanIcon(node) {
 }
 
 /**
- * The status of a gRPC call that its caller ended or got wrong, which is no error of the span.
+ * The status of a call that its caller ended or got wrong, which is no error of the span.
  * @param {SpanNode} node
  */
 function callerCode(node) {
-  const code = String(node.span.attributes?.["rpc.status_code"] ?? "OK");
-  return code === "OK" ? "" : code;
+  const attributes = node.span.attributes ?? {};
+  const code = String(attributes["rpc.status_code"] ?? "OK");
+  if (code !== "OK") return code;
+  const status = Number(attributes["http.response.status_code"] ?? 0);
+  return status >= 400 ? String(status) : "";
 }
 
 /**
