@@ -29,6 +29,8 @@ LIST_OVERLAPS = """(selector) => {
         && box.top < boxes[one].bottom - 1 && box.bottom > boxes[one].top + 1))
         .map((each) => each.textContent.slice(0, 40));
 }"""
+LIST_HEIGHTS = """(selector) => [...document.querySelectorAll(selector)]
+    .map((each) => each.getBoundingClientRect().height)"""
 # How many letters of 6.5 pixels each name of a span has room for.
 COUNT_LETTERS = """() => [...document.querySelectorAll(".span-name .row-link")]
     .map((each) => Math.floor(each.clientWidth / 6.5))"""
@@ -55,6 +57,10 @@ async def test_titles_graphs_and_controls_fit_a_phone(
         await tab.go("mesh")
         await expect(page.get_by_role("button", name="teacher, agent")).to_be_visible()
         await tab.keep_screenshot(f"layout-mesh-360-{theme}")
+        # Names can be read at first, and the button shows all.
+        heights = await page.evaluate(LIST_HEIGHTS, ".graph-canvas .node-label")
+        assert min(heights) >= 9
+        await page.get_by_role("button", name="Fit the graph").click()
         assert await list_cut(tab, ".graph-canvas", ".graph-canvas .node rect") == []
 
         await tab.go(f"traces/{trace_id}")

@@ -231,6 +231,22 @@ async def test_a_failed_request_is_marked_with_its_reason(
     ]
 
 
+async def test_a_request_records_how_its_turn_has_ended(
+    caller: Caller, spans: InMemorySpanExporter
+) -> None:
+    await caller.send("fail on purpose")
+    async with caller.streamed("fail again") as stream:
+        await stream.rest()
+    await caller.send("echo fine")
+    await caller.send("count 3", now=True)
+
+    ended_spans = await of_bridge(spans, 4)
+
+    states = [(span.attributes or {}).get(telemetry.TASK_STATE) for span in ended_spans]
+    assert states == ["failed", "failed", "completed", None]
+    assert {span.status.status_code for span in ended_spans} == {StatusCode.UNSET}
+
+
 async def test_a_callers_error_over_http_is_a_status_and_no_error_of_the_span(
     bridged: BridgedMesh, spans: InMemorySpanExporter
 ) -> None:

@@ -249,6 +249,7 @@ class Operations:
             links.to_urls(result.parts)
             return result
         tracing.record_task(result)
+        tracing.record_state(result.task.status.state)
         return project_versioned_task(
             result,
             caller.generations,

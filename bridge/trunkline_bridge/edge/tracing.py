@@ -17,7 +17,8 @@ from starlette.types import Message, Scope, Send
 
 from trunkline import telemetry
 from trunkline.metrics import instruments
-from trunkline.v1 import snapshot_pb2
+from trunkline.task_states import TURN_END, state_name
+from trunkline.v1 import snapshot_pb2, task_pb2
 from trunkline_bridge.edge.http import METRICS_PATH, PROBE_PATHS
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ _UNTRACED = PROBE_PATHS | {METRICS_PATH}
 _PAGE_PATH = "/ui"
 # The type of a value in Starlette's templates.
 _CONVERTOR = re.compile(r":[a-z]+(?=\})")
-# The first status of a server's failure.
+# The first statuses of a caller's errors and of a server's.
 _CLIENT_ERROR = 400
 _SERVER_ERROR = 500
 _TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})
@@ -208,6 +209,12 @@ def record_task(snapshot: snapshot_pb2.TaskSnapshot) -> None:
         }
     )
     _link_task_span(snapshot)
+
+
+def record_state(state: task_pb2.TaskState.ValueType) -> None:
+    """Record in the request's span the state by which a turn has ended. Ignore other states."""
+    if state in TURN_END:
+        trace.get_current_span().set_attribute(telemetry.TASK_STATE, state_name(state))
 
 
 def _link_task_span(snapshot: snapshot_pb2.TaskSnapshot) -> None:

@@ -108,6 +108,7 @@ async def turn_events(
         ready = [event for sealed in batches for event in apply(read_batch(sealed))]
         if ready:
             state = _last_state(ready)
+            tracing.record_state(state)
             yield ready
             auth_wait.update(state)
         # The next batches may take days: release these.

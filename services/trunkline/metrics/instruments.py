@@ -46,7 +46,7 @@ _ERROR_TYPE: Final = Attribute(
 )
 _AGENT: Final = Attribute(telemetry.GEN_AI_AGENT_NAME, "the agent", limit=200)
 _STATE: Final = Attribute(
-    "trunkline.task.state", "the state of the task", frozenset(state.value for state in TaskState)
+    telemetry.TASK_STATE, "the state of the task", frozenset(state.value for state in TaskState)
 )
 
 RPC_SERVER_DURATION: Final = Histogram(

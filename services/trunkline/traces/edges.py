@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from trunkline import telemetry
+from trunkline.task_states import TaskState
 from trunkline.traces.spans import NAME_LIMIT, SpanRecord
 from trunkline.v1 import trace_service_pb2
 
@@ -30,6 +31,7 @@ _KEYS: Final = frozenset(
         telemetry.MESSAGE_SENDER,
         telemetry.MESSAGING_DESTINATION_NAME,
         telemetry.TOOL_SERVER,
+        telemetry.TASK_STATE,
     }
 )
 # By the names of A2A's versions.
@@ -54,6 +56,13 @@ class EdgeKey(NamedTuple):
     source: str
     target: str
     kind: _Kind
+
+
+class Call(NamedTuple):
+    """A call on an edge."""
+
+    edge: EdgeKey
+    is_error: bool
 
 
 @dataclass(slots=True)
@@ -82,10 +91,10 @@ class EdgeWindow:
     def add(self, records: Iterable[SpanRecord], *, now_s: float) -> None:
         """Count the calls among new spans. `now_s` is the time of their arrival."""
         for record in records:
-            key = find_edge(record)
-            if key is not None:
+            call = find_call(record)
+            if call is not None:
                 duration_ms = max(0, record.end_ns - record.start_ns) / 1e6
-                self._count(key, int(now_s), duration_ms, is_error=record.is_error)
+                self._count(call.edge, int(now_s), duration_ms, is_error=call.is_error)
 
     def list_edges(self, *, now_s: float) -> list[trace_service_pb2.Edge]:
         """Return the edges with calls in the window, sorted by their nodes."""
@@ -133,19 +142,27 @@ class EdgeWindow:
         )
 
 
-def find_edge(record: SpanRecord) -> EdgeKey | None:
-    """Return the edge that a span is a call of; None: it is none.
+def find_call(record: SpanRecord) -> Call | None:
+    """Return the call that a span stands for; None: it is none.
 
     Each call has one such span: that of the caller if it is on the mesh, else that of the bridge.
+    A request of A2A succeeds also if its task fails. Here such a call has an error, as a call from
+    agent to agent does.
     """
-    kind = record.span.kind
     values = {
         attribute.key: attribute.value.string_value[:NAME_LIMIT]
         for attribute in record.span.attributes
         if attribute.key in _KEYS
     }
+    edge = _find_edge(record.span.kind, record.service, values)
+    if edge is None:
+        return None
+    return Call(edge, record.is_error or values.get(telemetry.TASK_STATE) == TaskState.FAILED)
+
+
+def _find_edge(kind: int, service: str, values: Mapping[str, str]) -> EdgeKey | None:
     if kind == trace_pb2.Span.SPAN_KIND_SERVER:
-        return _find_outside_call(record.service, values)
+        return _find_outside_call(service, values)
     if kind == trace_pb2.Span.SPAN_KIND_CONSUMER:
         sender = values.get(telemetry.MESSAGE_SENDER, "")
         target = values.get(telemetry.MESSAGING_DESTINATION_NAME, "")
@@ -153,15 +170,15 @@ def find_edge(record: SpanRecord) -> EdgeKey | None:
     operation = values.get(telemetry.GEN_AI_OPERATION_NAME, "")
     if operation == telemetry.EXECUTE_TOOL:
         target = values.get(telemetry.TOOL_SERVER, "")
-        return _make_key(record.service, target, trace_service_pb2.EDGE_KIND_TOOL)
+        return _make_key(service, target, trace_service_pb2.EDGE_KIND_TOOL)
     if kind != trace_pb2.Span.SPAN_KIND_CLIENT:
         return None
     if operation == telemetry.CHAT:
         target = values.get(telemetry.GEN_AI_REQUEST_MODEL, "")
-        return _make_key(record.service, target, trace_service_pb2.EDGE_KIND_MODEL)
+        return _make_key(service, target, trace_service_pb2.EDGE_KIND_MODEL)
     if operation in _INVOKING:
         target = values.get(telemetry.GEN_AI_AGENT_NAME, "")
-        return _make_key(record.service, target, trace_service_pb2.EDGE_KIND_CALL)
+        return _make_key(service, target, trace_service_pb2.EDGE_KIND_CALL)
     return None
 
 

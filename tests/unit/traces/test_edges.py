@@ -118,6 +118,18 @@ def test_an_edge_has_rate_errors_and_percentiles_of_the_window() -> None:
     assert edge.p95_ms == pytest.approx(95, rel=0.1)
 
 
+@pytest.mark.parametrize(("state", "errors"), [("failed", 1), ("completed", 0), ("canceled", 0)])
+def test_a_request_whose_task_has_failed_is_a_call_with_an_error(state: str, errors: int) -> None:
+    window = EdgeWindow()
+    attributes = {
+        telemetry.A2A_METHOD_NAME: "SendMessage",
+        telemetry.GEN_AI_AGENT_NAME: "math",
+        telemetry.TASK_STATE: state,
+    }
+    window.add([span("bridge", SERVER, attributes)], now_s=100)
+    assert [edge.error_count for edge in window.list_edges(now_s=100)] == [errors]
+
+
 def test_calls_leave_the_window_and_then_the_edge_does() -> None:
     window = EdgeWindow(60)
     window.add([invoke(), invoke()], now_s=100)

@@ -6,6 +6,9 @@ import { Button } from "./basics.js";
 const MOST_ZOOM = 2.5;
 const ZOOM_STEP = 1.25;
 const PAN_STEP = 60;
+const NARROW = 600;
+// Smaller text can't be read. On a wide screen the whole graph is worth more.
+const LEAST_ON_NARROW = 0.75;
 
 /**
  * @param {{width: number, height: number, label: string, children: any, fitMost?: number}} props
@@ -14,12 +17,18 @@ const PAN_STEP = 60;
 export function GraphCanvas({ width, height, label, children, fitMost = 1.15 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const [size, setSize] = useState({ width: 800, height: 500 });
-  // null: fitted, also when the frame or the graph changes.
+  // null: the view to begin with, also when the frame or the graph changes.
   const [view, setView] = useState(/** @type {{scale: number, x: number, y: number} | null} */ (null));
 
   const fitScale = Math.min(fitMost, size.width / Math.max(1, width), size.height / Math.max(1, height));
-  const fitted = { scale: fitScale, x: (size.width - width * fitScale) / 2, y: (size.height - height * fitScale) / 2 };
-  const { scale, x, y } = view ?? fitted;
+  /** @param {number} by */
+  const centre = (by) => ({ x: (size.width - width * by) / 2, y: (size.height - height * by) / 2 });
+  const firstScale = size.width < NARROW ? Math.max(fitScale, Math.min(fitMost, LEAST_ON_NARROW)) : fitScale;
+  // Of a graph that is larger than its frame, the begin of its middle row is seen.
+  const middle = centre(firstScale);
+  const first = { scale: firstScale, x: Math.max(0, middle.x), y: middle.y };
+  const { scale, x, y } = view ?? first;
+  const fit = () => setView({ scale: fitScale, ...centre(fitScale) });
   const current = useRef({ scale, x, y, fitScale });
   current.current = { scale, x, y, fitScale };
 
@@ -83,7 +92,7 @@ export function GraphCanvas({ width, height, label, children, fitMost = 1.15 }) 
   const onKeyDown = (event) => {
     /** @type {Record<string, () => void>} */
     const actions = {
-      "+": () => zoom(ZOOM_STEP), "=": () => zoom(ZOOM_STEP), "-": () => zoom(1 / ZOOM_STEP), 0: () => setView(null),
+      "+": () => zoom(ZOOM_STEP), "=": () => zoom(ZOOM_STEP), "-": () => zoom(1 / ZOOM_STEP), 0: fit,
       ArrowLeft: () => pan(PAN_STEP, 0), ArrowRight: () => pan(-PAN_STEP, 0), ArrowUp: () => pan(0, PAN_STEP), ArrowDown: () => pan(0, -PAN_STEP),
     };
     const action = actions[event.key];
@@ -99,7 +108,7 @@ export function GraphCanvas({ width, height, label, children, fitMost = 1.15 }) 
     <div class="graph-controls">
       <${Button} kind="quiet" label="Zoom in" onClick=${() => zoom(ZOOM_STEP)}>+<//>
       <${Button} kind="quiet" label="Zoom out" onClick=${() => zoom(1 / ZOOM_STEP)}>−<//>
-      <${Button} kind="quiet" label="Fit the graph" onClick=${() => setView(null)}>Fit<//>
+      <${Button} kind="quiet" label="Fit the graph" onClick=${fit}>Fit<//>
     </div>
   </div>`;
 }

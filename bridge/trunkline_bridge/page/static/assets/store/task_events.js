@@ -32,10 +32,16 @@ import { eventWord } from "./event_words.js";
  * @typedef {{title: string, detail?: string, icon: string, tone?: import("../format.js").Tone, run?: string, characters?: number}} Line
  */
 
-/** @param {any} message */
+/**
+ * The texts of a message and the names of its files; its data only if it has no text.
+ * @param {any} message
+ */
 export function messageText(message) {
+  /** @type {any[]} */
   const parts = message?.parts ?? message?.content ?? [];
-  return parts.map((/** @type {any} */ part) => part.text ?? (part.filename || part.mediaType || (part.data !== undefined ? JSON.stringify(part.data) : ""))).join(" ");
+  const hasText = parts.some((part) => part.text !== undefined);
+  const shown = parts.filter((part) => !hasText || part.data === undefined);
+  return shown.map((part) => part.text ?? (part.filename || (part.data !== undefined ? JSON.stringify(part.data) : part.mediaType || ""))).join(" ");
 }
 
 /** @param {any} value */

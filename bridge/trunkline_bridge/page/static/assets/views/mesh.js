@@ -184,17 +184,20 @@ function AgentTable({ nodes }) {
   return html`<${Table} label="Agents" columns=${AGENT_COLUMNS} rows=${nodes} rowKey=${(/** @type {MeshNode} */ node) => node.id} />`;
 }
 
+// Stands before a node's name in the graph if an agent has the same name. The kind of the call says it here.
+const NODE_GROUP = /^(tools|models)\//;
+
 /** @param {{edges: Edge[], history: Map<string, number[]>}} props */
 function EdgeTable({ edges, history }) {
   /** @type {import("../components/table.js").Column<Edge>[]} */
   const columns = [
-    { key: "from", title: "From", width: "minmax(80px, 1fr)", cell: (edge) => html`<a class="row-link" href=${href(["mesh"], { node: edge.from })}>${edge.from}</a>` },
-    { key: "to", title: "To", width: "minmax(90px, 1fr)", cell: (edge) => edge.to },
+    { key: "from", title: "From", width: "minmax(64px, 1fr)", cell: (edge) => html`<a class="row-link" href=${href(["mesh"], { node: edge.from })}>${edge.from}</a>` },
+    { key: "to", title: "To", width: "minmax(64px, 1fr)", cell: (edge) => edge.to.replace(NODE_GROUP, "") },
     { key: "kind", title: "Kind", width: "80px", from: 900, cell: (edge) => edge.kind },
     { key: "breaker", title: "Breaker", width: "100px", from: 700, cell: (edge) => html`<${Badge} tone=${breakerTone(edge.breaker)}>${edge.breaker || "closed"}<//>` },
     { key: "trend", title: "Last minutes", width: "100px", from: 1000, cell: (edge) => html`<${Sparkline} width=${90} values=${history.get(`${edge.from}→${edge.to}`) ?? []} label="Rate" />` },
-    { key: "rate", title: "Rate", width: "70px", align: "end", cell: (edge) => rate(edge.ratePerS) },
-    { key: "errors", title: "Errors", width: "60px", align: "end", from: 420, cell: (edge) => html`<span class=${edge.errorRatio ? "error-text" : "muted"}>${percent(edge.errorRatio)}</span>` },
+    { key: "rate", title: "Rate", width: "58px", align: "end", cell: (edge) => rate(edge.ratePerS) },
+    { key: "errors", title: "Errors", width: "52px", align: "end", cell: (edge) => html`<span class=${edge.errorRatio ? "error-text" : "muted"}>${percent(edge.errorRatio)}</span>` },
     { key: "p50", title: "p50", width: "70px", align: "end", from: 600, cell: (edge) => duration(edge.p50Ms) },
     { key: "p95", title: "p95", width: "70px", align: "end", from: 520, cell: (edge) => duration(edge.p95Ms) },
   ];
@@ -212,7 +215,7 @@ function serverTone(server) {
 /** @param {{servers: import("../store/mesh.js").ToolServer[]}} props */
 function ToolServers({ servers }) {
   if (!servers.length) return html`<${Empty} icon="tool" title="No tool servers">MCP servers of the settings appear here with their tools.<//>`;
-  return html`<div class="cards">
+  return html`<div class="cards" role="region" aria-label="Tool servers" tabindex="0">
     ${servers.map(
       (server) => html`<${Panel} key=${server.name} title=${server.name} actions=${html`<${Badge} tone=${serverTone(server)}>${server.state || "ready"}<//>`}>
         <div class="stack">

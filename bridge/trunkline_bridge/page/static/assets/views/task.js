@@ -15,7 +15,7 @@ import { messageText, timeAt } from "../store/task_events.js";
 import { useTask } from "../store/task.js";
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { TaskLinks } from "./task_links.js";
-import { Approvals, Artifacts, ChildTree, Plans, ToolCalls } from "./task_parts.js";
+import { Approvals, Artifacts, ChildTree, Plans, ToolCalls, WaitingApprovals } from "./task_parts.js";
 import { Timeline } from "./task_timeline.js";
 
 /** @param {import("../views.js").ViewProps} props */
@@ -37,7 +37,6 @@ export default function Task({ params, query }) {
   const isPaused = Boolean(task.metadata?.["trunkline/paused"]) && !hasEnded(task.status?.state);
   const request = messageText(task.history?.[0]) || "Task";
   const artifacts = task.artifacts ?? [];
-  const waiting = (snapshot.approvals ?? []).filter((/** @type {any} */ approval) => !approval.answered);
   const tabs = [
     { id: "artifacts", label: "Artifacts", count: artifacts.length },
     { id: "plan", label: "Plan and routes", count: (snapshot.plans ?? []).length + (snapshot.routes ?? []).length },
@@ -66,9 +65,7 @@ export default function Task({ params, query }) {
       ${!hasEnded(current?.task.status?.state) && html`<${Actions} id=${id} canPause=${isWorkflow} isPaused=${isPaused} onDone=${reload} />`}
     <//>
     ${error && html`<${ErrorState} error=${error} onRetry=${reload} />`}
-    ${waiting.length > 0 && !at && tab !== "approvals" &&
-    html`<div class="notice warn row"><span class="grow">${waiting.map((/** @type {any} */ each) => each.requested?.tool).join(", ")}: waits for approval.</span>
-      <${Button} onClick=${() => changeQuery({ tab: "approvals" })}>Review<//></div>`}
+    ${!at && tab !== "approvals" && html`<${WaitingApprovals} id=${id} approvals=${snapshot.approvals ?? []} />`}
     ${messageText(task.status?.message) && html`<p class="status-message">${messageText(task.status?.message)}</p>`}
     <${TaskFacts} id=${id} snapshot=${snapshot} until=${at && timeAt(entries, at)} />
     <${TimeTravel} at=${at} last=${lastSequence} stale=${stale} status=${status} />

@@ -171,6 +171,17 @@ export function ToolCalls({ calls }) {
   </ul>`;
 }
 
+/**
+ * Says which calls wait for an approval, and leads there; nothing if none waits.
+ * @param {{id: string, approvals: any[]}} props
+ */
+export function WaitingApprovals({ id, approvals }) {
+  const waiting = approvals.filter((approval) => !approval.answered);
+  if (!waiting.length) return null;
+  return html`<div class="notice warn row"><span class="grow">${waiting.map((each) => each.requested?.tool).join(", ")}: waits for approval.</span>
+    <a class="button" href=${href(["tasks", id], { tab: "approvals" })}>Review</a></div>`;
+}
+
 /** @param {{approvals: any[], taskId: string, canAnswer: boolean, onAnswered: () => void}} props */
 export function Approvals({ approvals, taskId, canAnswer, onAnswered }) {
   return html`<ul class="stack">

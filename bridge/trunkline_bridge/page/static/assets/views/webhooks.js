@@ -31,7 +31,8 @@ const COLUMNS = [
   { key: "error", title: "Last error", width: "minmax(100px, 2fr)", from: 900, cell: (row) => html`<span class="error-text" title=${row.lastError}>${row.lastError}</span>` },
   { key: "agent", title: "Agent", width: "minmax(80px, 130px)", from: 560, cell: (row) => row.agent },
   { key: "task", title: "Task", width: "110px", from: 700, cell: (row) => html`<${Id} value=${row.taskId} link=${href(["tasks", row.taskId])} />` },
-  { key: "attempts", title: "Attempts", width: "70px", from: 620, align: "end", cell: (row) => row.attempts },
+  { key: "sent", title: "Sent", width: "60px", from: 480, align: "end", cell: (row) => row.sentEventId || html`<span class="muted">–</span>` },
+  { key: "attempts", title: "Failed", width: "60px", from: 620, align: "end", cell: (row) => row.attempts },
   { key: "created", title: "Created", width: "80px", from: 420, align: "end", cell: (row) => html`<${Time} value=${row.createdAt} />` },
 ];
 

@@ -12,6 +12,7 @@ import { mayCall } from "../store/session.js";
 import { messageText } from "../store/task_events.js";
 import { followedEdges, inputText, nodeStates, stepState, useRun } from "../store/workflow_run.js";
 import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
+import { WaitingApprovals } from "./task_parts.js";
 import { NodeList } from "./workflow.js";
 import { WorkflowGraph } from "./workflow_graph.js";
 
@@ -58,6 +59,7 @@ export default function WorkflowRun({ params, query }) {
       ${!hasEnded(state) && html`<${RunActions} id=${id} isPaused=${run.isPaused} />`}
     <//>
     ${error && html`<${ErrorState} error=${error} onRetry=${() => { workflow.reload(); task.reload(); }} />`}
+    <${WaitingApprovals} id=${id} approvals=${snapshot?.approvals ?? []} />
     ${message && html`<p class="status-message">${message}</p>`}
     <p class="row wrap muted small"><a href=${href(["workflows", name], { version })}>${name}${version && `, version ${version}`}</a> · started <${Time} value=${snapshot?.createTime} /> · <${Id} value=${id} /></p>
     ${workflow.data
