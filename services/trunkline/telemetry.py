@@ -185,8 +185,10 @@ MODEL_PURPOSE: Final = "trunkline.model.purpose"
 # The price of a call in millionths of a US dollar, rounded up. Models without a price have none.
 MODEL_COST_MICROS: Final = "trunkline.cost_micros"
 
-# Value of ERROR_TYPE for cancelled work.
+# Values of ERROR_TYPE for cancelled work. Work whose deadline passed is cancelled with TIMEOUT as
+# the message.
 CANCELLED: Final = "cancelled"
+TIMEOUT: Final = "timeout"
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 # Parses the common case in a fifth of the propagator's time.
@@ -318,11 +320,14 @@ def use_context(context: Context) -> AbstractContextManager[None]:
 
 
 def error_type(error: BaseException) -> str:
-    """Return ERROR_TYPE of an error: a mesh error's reason, "cancelled", or the class name."""
+    """Return ERROR_TYPE of an error.
+
+    That is a mesh error's reason, "cancelled", "timeout" after a deadline, or the class name.
+    """
     if isinstance(error, TrunklineError):
         return error.reason
     if isinstance(error, asyncio.CancelledError):
-        return CANCELLED
+        return TIMEOUT if error.args == (TIMEOUT,) else CANCELLED
     return type(error).__qualname__
 
 

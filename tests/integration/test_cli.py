@@ -416,6 +416,14 @@ async def test_a_trace_is_whole_also_when_the_task_is_cancelled(mesh: MeshProces
     assert errors["invoke_agent supervisor"] == errors["invoke_agent echo"] == "cancelled"
 
 
+async def test_a_trace_says_that_a_deadline_has_passed(mesh: MeshProcess) -> None:
+    result = await ask(mesh, "wait 600", "--agent", "echo", "--timeout", "0.5", "--json")
+    assert result.json["state"] == "failed"
+    nodes = await trace_of(mesh, result.json, "bridge", "echo")
+    (turn,) = (node for node in nodes if node["name"] == "invoke_agent echo")
+    assert turn["attributes"]["error.type"] == "timeout"
+
+
 async def test_an_unknown_trace_is_reported(mesh: MeshProcess) -> None:
     result = await run_command("trace", "0" * 32, "--mesh", mesh.mesh_address)
     assert result.exit == 1

@@ -119,6 +119,7 @@ def test_a_link_names_the_span_of_a_traceparent(exporter: InMemorySpanExporter) 
     [
         (TaskNotFoundError("secret"), "TASK_NOT_FOUND"),
         (asyncio.CancelledError("secret"), "cancelled"),
+        (asyncio.CancelledError(telemetry.TIMEOUT), "timeout"),
         (ValueError("secret"), "ValueError"),
     ],
 )

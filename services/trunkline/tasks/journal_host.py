@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from trunkline import telemetry
 from trunkline.errors import (
     AgentNotFoundError,
     TaskEndedError,
@@ -202,7 +203,13 @@ class JournalHost:
                 return
             slot = self.slots.reserve(task_id)
         grace_s = self._settings.deadline_grace_s
-        self.terminator.terminate(slot, State.TASK_STATE_FAILED, DEADLINE_PASSED, grace_s=grace_s)
+        self.terminator.terminate(
+            slot,
+            State.TASK_STATE_FAILED,
+            DEADLINE_PASSED,
+            grace_s=grace_s,
+            error_type=telemetry.TIMEOUT,
+        )
 
     def _on_release(self, slot: TaskSlot) -> None:
         """Handle the release of a slot: its deadline, its open children, its late answers."""

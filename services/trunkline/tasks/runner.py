@@ -79,7 +79,7 @@ async def run_turn(agent: Agent, task: TurnRuntime, read_answer: ReadAnswer | No
     task.continue_for_user()
     name = f"{operation} {task.agent}"
     started_s = time.perf_counter()
-    error_type = telemetry.CANCELLED
+    error_type = ""
     # The turn runs in an asyncio task of its own.
     current_task_id.set(task.id)
     activity = telemetry.TurnActivity(task.context_id)
@@ -87,6 +87,9 @@ async def run_turn(agent: Agent, task: TurnRuntime, read_answer: ReadAnswer | No
     with telemetry.span(name, attributes=attributes, service=task.agent) as span:
         try:
             error_type = await _run_in_span(agent, task, span, read_answer)
+        except BaseException as error:
+            error_type = telemetry.error_type(error)
+            raise
         finally:
             duration_s = time.perf_counter() - started_s
             instruments.INVOKE_AGENT_DURATION.record(duration_s, operation, task.agent, error_type)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from trunkline import telemetry
 from trunkline.tasks.admission import Admission, AdmissionControl
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.runner import TurnRunner
@@ -52,15 +53,18 @@ class TaskSlot:
         """Called once, when the slot is free again."""
         self.is_stopped: bool = False
 
-    def stop(self) -> None:
-        """Cancel the agent's code and refuse its further writes."""
+    def stop(self, error_type: str = telemetry.CANCELLED) -> None:
+        """Cancel the agent's code and refuse its further writes.
+
+        `error_type` is that of the code's spans.
+        """
         self.is_stopped = True
         if self.runtime is not None:
             self.runtime.begin_cancel()
         if self.runner is None:
             self.runner_done.set()
         else:
-            self.runner.cancel()
+            self.runner.cancel(error_type)
 
     def leave(self) -> None:
         """Stop the agent's code without an end of the turn, which continues at the next host."""

@@ -58,17 +58,24 @@ class TaskTerminator:
         self._agents = agents
 
     def terminate(
-        self, slot: TaskSlot, state: task_pb2.TaskState.ValueType, reason: str, *, grace_s: float
+        self,
+        slot: TaskSlot,
+        state: task_pb2.TaskState.ValueType,
+        reason: str,
+        *,
+        grace_s: float,
+        error_type: str = telemetry.CANCELLED,
     ) -> asyncio.Task[None] | None:
         """Stop the slot and end its task; return the asyncio task that does so.
 
         The code has `grace_s` to clean up; children are canceled in the meantime. A repeated call
         returns the first call's asyncio task. Returns None if the code has ended the task.
+        `error_type` is that of the code's spans.
         """
         if slot.termination is None:
             if slot.runtime is not None and slot.runtime.state in TERMINAL:
                 return None
-            slot.stop()
+            slot.stop(error_type)
             slot.termination = self._group.create_task(self._end(slot, state, reason, grace_s))
         return slot.termination
 
