@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from trunkline import telemetry
+from trunkline.errors import AgentNotFoundError
 from trunkline.task_states import TaskState
 from trunkline.traces.spans import NAME_LIMIT, SpanRecord
 from trunkline.v1 import trace_service_pb2
@@ -25,6 +27,9 @@ _STEP: Final = math.log(1.1)
 _KEYS: Final = frozenset(
     {
         telemetry.A2A_METHOD_NAME,
+        telemetry.ERROR_TYPE,
+        telemetry.HTTP_RESPONSE_STATUS_CODE,
+        telemetry.RPC_STATUS_CODE,
         telemetry.GEN_AI_OPERATION_NAME,
         telemetry.GEN_AI_AGENT_NAME,
         telemetry.GEN_AI_REQUEST_MODEL,
@@ -45,6 +50,12 @@ _SENDING: Final = frozenset(
         "tasks/sendSubscribe",
     }
 )
+# Over JSON-RPC, HTTP+JSON and gRPC: there is no such agent, or no such task of it.
+_NOT_FOUND: Final = {
+    telemetry.ERROR_TYPE: AgentNotFoundError.reason,
+    telemetry.HTTP_RESPONSE_STATUS_CODE: "404",
+    telemetry.RPC_STATUS_CODE: AgentNotFoundError.code.value,
+}
 _INVOKING: Final = frozenset({telemetry.INVOKE_AGENT, telemetry.INVOKE_WORKFLOW})
 
 _Kind: TypeAlias = trace_service_pb2.EdgeKind.ValueType
@@ -150,7 +161,7 @@ def find_call(record: SpanRecord) -> Call | None:
     agent to agent does.
     """
     values = {
-        attribute.key: attribute.value.string_value[:NAME_LIMIT]
+        attribute.key: _read_text(attribute.value)
         for attribute in record.span.attributes
         if attribute.key in _KEYS
     }
@@ -184,10 +195,17 @@ def _find_edge(kind: int, service: str, values: Mapping[str, str]) -> EdgeKey | 
 
 def _find_outside_call(service: str, values: Mapping[str, str]) -> EdgeKey | None:
     is_sending = values.get(telemetry.A2A_METHOD_NAME) in _SENDING
-    if service != _BRIDGE or not is_sending:
+    # Callers may invent any number of agents.
+    is_unknown = any(values.get(key) == value for key, value in _NOT_FOUND.items())
+    if service != _BRIDGE or not is_sending or is_unknown:
         return None
     target = values.get(telemetry.GEN_AI_AGENT_NAME, "")
     return _make_key(CLIENT, target, trace_service_pb2.EDGE_KIND_CALL)
+
+
+def _read_text(value: common_pb2.AnyValue) -> str:
+    is_number = value.HasField("int_value")
+    return str(value.int_value) if is_number else value.string_value[:NAME_LIMIT]
 
 
 def _make_key(source: str, target: str, kind: _Kind) -> EdgeKey | None:

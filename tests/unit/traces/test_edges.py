@@ -1,5 +1,7 @@
 """Edges: which spans are calls, and their rates, errors and durations over a rolling window."""
 
+from collections.abc import Mapping
+
 import pytest
 from opentelemetry.proto.trace.v1 import trace_pb2
 
@@ -15,7 +17,7 @@ INTERNAL, CONSUMER = trace_pb2.Span.SPAN_KIND_INTERNAL, trace_pb2.Span.SPAN_KIND
 def span(
     service: str,
     kind: trace_pb2.Span.SpanKind.ValueType,
-    attributes: dict[str, str],
+    attributes: Mapping[str, str | int],
     *,
     took_ms: float = 10.0,
     is_error: bool = False,
@@ -31,7 +33,11 @@ def span(
     if is_error:
         new.status.code = trace_pb2.Status.STATUS_CODE_ERROR
     for key, value in {telemetry.SERVICE: service, **attributes}.items():
-        new.attributes.add(key=key).value.string_value = value
+        written = new.attributes.add(key=key).value
+        if isinstance(value, int):
+            written.int_value = value
+        else:
+            written.string_value = value
     (record,) = read_records([resource])
     return record
 
@@ -92,12 +98,30 @@ def invoke(target: str = "math", **options: float) -> SpanRecord:
             None,
         ),
         ("mcp-sums", SERVER, {telemetry.GEN_AI_OPERATION_NAME: "execute_tool"}, None),
+        # Nor is a request to an agent that does not exist.
+        *(
+            (
+                "bridge",
+                SERVER,
+                {
+                    telemetry.A2A_METHOD_NAME: "SendMessage",
+                    telemetry.GEN_AI_AGENT_NAME: "invented",
+                    **refusal,
+                },
+                None,
+            )
+            for refusal in (
+                {telemetry.ERROR_TYPE: "AGENT_NOT_FOUND"},
+                {telemetry.HTTP_RESPONSE_STATUS_CODE: 404},
+                {telemetry.RPC_STATUS_CODE: "NOT_FOUND"},
+            )
+        ),
     ],
 )
 def test_one_span_of_each_call_is_an_edge(
     service: str,
     kind: trace_pb2.Span.SpanKind.ValueType,
-    attributes: dict[str, str],
+    attributes: Mapping[str, str | int],
     edge: tuple[str, str, int] | None,
 ) -> None:
     window = EdgeWindow()

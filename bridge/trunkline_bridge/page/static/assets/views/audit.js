@@ -95,5 +95,5 @@ function Target({ record }) {
     .filter(([name]) => name !== "context")
     .map(([name, value]) => `${name} ${value}`)
     .join(" · ");
-  return html`<span title=${JSON.stringify(record.object)}>${task && html`<a href=${href(["tasks", task])}>task ${task.slice(-10)}</a>${text ? " · " : ""}`}${text}</span>`;
+  return html`<span title=${JSON.stringify(record.object)}>${task && html`<a class="in-text" href=${href(["tasks", task])}>task ${task.slice(-10)}</a>${text ? " · " : ""}`}${text}</span>`;
 }
