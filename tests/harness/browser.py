@@ -57,7 +57,8 @@ class Tab:
 
     async def find_barriers(self) -> list[str]:
         """Return the serious problems that the rules of axe find."""
-        await self.page.evaluate(_accessibility_rules())
+        if not await self.page.evaluate("'axe' in window"):
+            await self.page.evaluate(_accessibility_rules())
         report: dict[str, Any] = await self.page.evaluate(
             "axe.run(document, {resultTypes: ['violations']})"
         )

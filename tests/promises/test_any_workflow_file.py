@@ -36,7 +36,7 @@ async def test_mutated_files_run_or_have_faults(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     times: list[float] = []
     valid = 0
-    files = scale.pick(ci=300, prove=10_000)
+    files = scale.pick(ci=120, prove=10_000)
     # As texts: thousands of models would be most of the memory.
     runnable: list[str] = []
     for _ in range(files):

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import sqlite3
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +18,7 @@ from harness.a2a.sse_client import (
     sse,
     user_message,
 )
+from harness.mesh.command_line import run_command
 from harness.mesh.full_disk import fill_disk, free_disk, journal_of
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale
@@ -110,13 +109,9 @@ async def test_a_full_disk_loses_nothing_and_ends_when_space_is_free(
 
 async def data(*arguments: str) -> tuple[int, Json]:
     """Run `trunkline data …`; return its exit code and its output."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "trunkline.cli", "data", *arguments, "--json",
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, json.loads(output) if output else {}
+    done = await run_command("data", *arguments, "--json")
+    assert done.exit is not None
+    return done.exit, done.json if done.out else {}
 
 
 async def ask_all(mesh: MeshProcess, questions: Sequence[str]) -> dict[str, ClientFold]:

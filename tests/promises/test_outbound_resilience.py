@@ -4,7 +4,6 @@ Each hop has a circuit breaker. These tests observe its three states from outsid
 """
 
 import asyncio
-import json
 import os
 import random
 import sys
@@ -20,6 +19,7 @@ import httpx
 from harness.a2a.sse_client import PATIENCE_S, Json, call, send, sse, user_message
 from harness.mcp.bundled_servers import only_servers
 from harness.mcp.scripted_servers import AWKWARD
+from harness.mesh.command_line import run_command
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.nonsense_host import nonsense_host
 from harness.mesh.processes import Services, open_services, running_mesh
@@ -92,14 +92,9 @@ def mcp_file(folder: Path, sign: Path) -> str:
 
 async def tool_servers(mesh_address: str) -> dict[str, Json]:
     """Return the servers in `trunkline tools --json`, by name."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "trunkline.cli", "tools", "--json", "--mesh", mesh_address,
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    async with asyncio.timeout(PATIENCE_S):
-        out, _ = await process.communicate()
-    assert process.returncode == 0
-    return {server["name"]: server for server in json.loads(out)["servers"]}
+    done = await run_command("tools", "--json", "--mesh", mesh_address)
+    assert done.exit == 0, done
+    return {server["name"]: server for server in done.json["servers"]}
 
 
 async def test_a_tool_server_that_fails_harms_no_other(tmp_path: Path) -> None:

@@ -104,6 +104,9 @@ def _run(words: dict[str, Any]) -> None:
     os.chdir(words["folder"])
     os.environ.clear()
     os.environ.update(words["environment"])
+    # An interpreter that starts with -P puts them first.
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [path for path in paths if path and path not in sys.path]
     sys.argv = words["arguments"]
     sys.stdin = _open_stream(0, "r", sys.stdin)
     sys.stdout = _open_stream(1, "w", sys.stdout)

@@ -69,6 +69,9 @@ async def start_forked(
         return None
     requests, other = await asyncio.to_thread(_get_server)
     changed = {name for name, _ in environment.items() ^ other.items()}
+    if not _has_start_module(environment.get("PYTHONPATH", "")):
+        # The fork finds modules there, as it has not imported them yet.
+        changed.discard("PYTHONPATH")
     if any(name.startswith(_READ_AT_START) for name in changed):
         return None
     request = {
@@ -85,6 +88,11 @@ async def start_forked(
     )
     await connected
     return asyncio.subprocess.Process(transport, protocol, loop)
+
+
+def _has_start_module(folders: str) -> bool:
+    """Return True if an interpreter runs a module of these folders before anything else."""
+    return any((Path(each) / "sitecustomize.py").exists() for each in folders.split(os.pathsep))
 
 
 class _Fork:

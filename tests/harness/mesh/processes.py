@@ -10,11 +10,15 @@ import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import httpx2
+
 from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import COMMAND, start_process
+from harness.polling import poll
 
 # Enough for eight processes to start at once on a busy machine, and less than a test's timeout.
 START_TIMEOUT_S = 300.0
@@ -285,7 +289,19 @@ async def running_services(
         for name in services.processes:
             if name != "registry":
                 await services.ready(name)
+        await _until_listed(services.http_url, *agents, *(others or ()))
         yield services
+
+
+async def _until_listed(url: str, *agents: str) -> None:
+    """Wait until the bridge has heard from the registry of these agents, which are ready."""
+    async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=START_TIMEOUT_S) as client:
+        for name in agents:
+            await poll(partial(client.get, f"/agents/{name}/.well-known/agent-card.json"), _is_card)
+
+
+def _is_card(response: httpx2.Response) -> bool:
+    return response.status_code != httpx2.codes.NOT_FOUND
 
 
 class _Options:
