@@ -2,7 +2,7 @@
 
 Run as a script by `harness.mesh.forked_commands`. Imports are most of the processor time of a short
 command, and half of that of a mesh. A fork is else a process as any other: its own session, folder,
-environment, arguments, standard streams and signals.
+environment, arguments, standard streams and signals. A mesh starts its MCP servers as forks, too.
 
 A request is four descriptors (stdin, stdout, stderr, and a pipe for the status) with the length
 of a JSON object, and the object. The status is two lines: the process's id, then its exit code.
@@ -16,7 +16,14 @@ import os
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
+
+# A script finds only its own folder.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from harness.mcp.forked_servers import SHIPPED, run_server, serve_forks
+
+del sys.path[0]
 
 # gRPC reads this when it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
@@ -38,7 +45,9 @@ _MODULES = (
     "trunkline.reasoning.graph",
     "langgraph.graph",
     "langgraph.checkpoint.sqlite.aio",
+    "jsonschema.validators",
     "mcp",
+    *SHIPPED.values(),
 )
 
 
@@ -100,14 +109,24 @@ def _open_stream(descriptor: int, mode: str, old: Any) -> Any:
     return io.TextIOWrapper(binary, old.encoding, old.errors, line_buffering=is_lines)
 
 
+def _use_standard_streams() -> None:
+    sys.stdin = _open_stream(0, "r", sys.stdin)
+    sys.stdout = _open_stream(1, "w", sys.stdout)
+    sys.stderr = _open_stream(2, "w", sys.stderr)
+
+
 def _run(words: dict[str, Any]) -> None:
     os.chdir(words["folder"])
     os.environ.clear()
     os.environ.update(words["environment"])
     sys.argv = words["arguments"]
-    sys.stdin = _open_stream(0, "r", sys.stdin)
-    sys.stdout = _open_stream(1, "w", sys.stdout)
-    sys.stderr = _open_stream(2, "w", sys.stderr)
+    if words["arguments"][1:2] in (["up"], ["serve"]):
+        request = serve_forks()
+        if request is not None:
+            _use_standard_streams()
+            run_server(request)
+            return
+    _use_standard_streams()
     from trunkline.cli.entry import main
 
     main()
