@@ -1,9 +1,9 @@
 """Starts MCP servers of a mesh as forks of a process that has their imports done.
 
-Used by the meshes of `harness.mesh.fork_server`, also for the checkers of tools' results. Imports
-are nearly all the processor time of a server. A fork is else as a server that `subprocess.Popen`
-started: a child of the mesh, with its own session, folder, environment, arguments and standard
-streams. Only its command line in `/proc` is another.
+Used by the meshes of `harness.mesh.fork_server`, and by tests with a tool adapter; also for the
+checkers of tools' results. Imports are nearly all the processor time of a server. A fork is else as
+a server that `subprocess.Popen` started: a child of the adapter's process, with its own session,
+folder, environment, arguments and standard streams. Only its command line in `/proc` is another.
 
 A request is three descriptors (stdin, stdout, stderr) with the length of a JSON object, and the
 object. The reply is the id of the process, in four bytes.
@@ -11,6 +11,7 @@ object. The reply is the id of the process, in four bytes.
 
 import ctypes
 import importlib
+import io
 import json
 import os
 import platform
@@ -22,6 +23,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +34,8 @@ SHIPPED: Final = {
     for name in ("argocd", "currency", "math", "research")
 }
 """The modules of console scripts."""
+MODULES: Final = ("jsonschema.validators", "mcp", *SHIPPED.values())
+"""The imports of servers."""
 _SCRIPTS: Final = Path(__file__).parent
 # The checker of results, as the tool adapter starts it.
 _CHECKER: Final = [
@@ -43,6 +47,9 @@ _BIN: Final = Path(sys.executable).parent
 _READ_AT_START: Final = ("PYTHON", "LANG", "LC_", "TZ", "LD_", "MALLOC_")
 # The fork has no search path of its own yet, so this one is obeyed.
 _OBEYED: Final = "PYTHONSAFEPATH"
+
+_STREAMS: Final = ("stdin", "stdout", "stderr")
+_STARTED: Final[list[subprocess.Popen[bytes]]] = []
 
 _CLONE_PARENT: Final = 0x8000
 _PR_SET_NAME: Final = 15
@@ -62,16 +69,33 @@ def serve_forks() -> dict[str, Any] | None:
         ours.close()
         return _serve(theirs)
     theirs.close()
-    forks = _Forks(ours)
+    _start_at(ours)
+    return None
+
+
+@cache
+def fork_servers() -> None:
+    """Let this process, which may have threads, start its MCP servers as forks from now on."""
+    if sys.platform != "linux" or _CLONE is None:
+        return
+    ours, theirs = socket.socketpair()
+    with theirs:
+        # It ends with the other end of the socket, which is never closed before this process ends.
+        command = (sys.executable, "-P", __file__, str(theirs.fileno()))
+        _STARTED.append(subprocess.Popen(command, pass_fds=[theirs.fileno()], process_group=0))
+    _start_at(ours)
+
+
+def _start_at(requests: socket.socket) -> None:
+    forks = _Forks(requests)
 
     class ProcessOrFork(subprocess.Popen[bytes]):
         def __new__(cls, args: Any, **options: Any) -> Any:
             request = _describe(args, options)
             return super().__new__(cls) if request is None else forks.start(request, options)
 
-    # Only this class starts processes: a mesh has no other seam for a cheaper one.
+    # Only this class starts processes: the tool adapter has no other seam for a cheaper one.
     subprocess.Popen = ProcessOrFork  # type: ignore[assignment,misc]
-    return None
 
 
 class _Forks:
@@ -83,11 +107,12 @@ class _Forks:
 
     def start(self, request: Mapping[str, Any], options: Mapping[str, Any]) -> "_Fork":
         data = json.dumps(request).encode()
-        streams = [int(options[name]) for name in ("stdin", "stdout", "stderr")]
+        streams = [options[name] for name in _STREAMS]
         with self._lock:
             socket.send_fds(self._requests, [len(data).to_bytes(4)], streams)
-            self._requests.sendall(data)
-            return _Fork(int.from_bytes(self._requests.recv(4, socket.MSG_WAITALL)))
+            # Methods of sockets are among the calls that must not wait on a loop.
+            os.write(self._requests.fileno(), data)
+            return _Fork(int.from_bytes(os.read(self._requests.fileno(), 4)))
 
 
 class _Fork:
@@ -100,8 +125,23 @@ class _Fork:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
+def _open_stream(descriptor: int, mode: str, old: Any) -> Any:
+    """Return a standard stream as the interpreter opens it."""
+    binary = os.fdopen(descriptor, f"{mode}b", closefd=False)
+    is_lines = descriptor == 2 or os.isatty(descriptor)
+    return io.TextIOWrapper(binary, old.encoding, old.errors, line_buffering=is_lines)
+
+
+def use_standard_streams() -> None:
+    """Open the standard streams anew, as the interpreter does."""
+    sys.stdin = _open_stream(0, "r", sys.stdin)
+    sys.stdout = _open_stream(1, "w", sys.stdout)
+    sys.stderr = _open_stream(2, "w", sys.stderr)
+
+
 def run_server(request: Mapping[str, Any]) -> None:
     """Run the server of a request in this process."""
+    use_standard_streams()
     if request["folder"] is not None:
         os.chdir(request["folder"])
     os.environ.clear()
@@ -126,6 +166,9 @@ def _describe(command: Any, options: Mapping[str, Any]) -> dict[str, Any] | None
     environment = options.get("env")
     if not words or environment is None or not options.get("start_new_session"):
         return None
+    # A fork cannot make pipes, nor inherit streams.
+    if not all(_is_descriptor(options.get(name)) for name in _STREAMS):
+        return None
     arguments = _find_server(words, environment)
     changed = any(
         name.startswith(_READ_AT_START) and name != _OBEYED and os.environ.get(name) != value
@@ -139,6 +182,10 @@ def _describe(command: Any, options: Mapping[str, Any]) -> dict[str, Any] | None
         "environment": dict(environment),
         "folder": None if folder is None else str(folder),
     }
+
+
+def _is_descriptor(stream: object) -> bool:
+    return isinstance(stream, int) and stream >= 0
 
 
 def _find_server(words: list[str], environment: Mapping[str, str]) -> list[str]:
@@ -191,3 +238,12 @@ def _fork_sibling() -> int:
         api.PyOS_AfterFork_Parent()
     assert child >= 0, "clone failed"
     return child
+
+
+if __name__ == "__main__":
+    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+    for module in MODULES:
+        importlib.import_module(module)
+    work = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if work is not None:
+        run_server(work)

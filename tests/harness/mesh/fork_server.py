@@ -10,7 +10,6 @@ of a JSON object, and the object. The status is two lines: the process's id, the
 
 import gc
 import importlib
-import io
 import json
 import os
 import socket
@@ -21,7 +20,7 @@ from typing import Any
 
 # A script finds only its own folder.
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from harness.mcp.forked_servers import SHIPPED, run_server, serve_forks
+from harness.mcp.forked_servers import MODULES, run_server, serve_forks, use_standard_streams
 
 del sys.path[0]
 
@@ -45,9 +44,7 @@ _MODULES = (
     "trunkline.reasoning.graph",
     "langgraph.graph",
     "langgraph.checkpoint.sqlite.aio",
-    "jsonschema.validators",
-    "mcp",
-    *SHIPPED.values(),
+    *MODULES,
 )
 
 
@@ -102,19 +99,6 @@ def _watch(words: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
     os._exit(0)
 
 
-def _open_stream(descriptor: int, mode: str, old: Any) -> Any:
-    """Return a standard stream as the interpreter opens it."""
-    binary = os.fdopen(descriptor, f"{mode}b", closefd=False)
-    is_lines = descriptor == 2 or os.isatty(descriptor)
-    return io.TextIOWrapper(binary, old.encoding, old.errors, line_buffering=is_lines)
-
-
-def _use_standard_streams() -> None:
-    sys.stdin = _open_stream(0, "r", sys.stdin)
-    sys.stdout = _open_stream(1, "w", sys.stdout)
-    sys.stderr = _open_stream(2, "w", sys.stderr)
-
-
 def _run(words: dict[str, Any]) -> None:
     os.chdir(words["folder"])
     os.environ.clear()
@@ -123,10 +107,9 @@ def _run(words: dict[str, Any]) -> None:
     if words["arguments"][1:2] in (["up"], ["serve"]):
         request = serve_forks()
         if request is not None:
-            _use_standard_streams()
             run_server(request)
             return
-    _use_standard_streams()
+    use_standard_streams()
     from trunkline.cli.entry import main
 
     main()
