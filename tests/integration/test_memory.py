@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from harness.mesh.forked_commands import AS_USUAL
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import running_mesh
 from harness.polling import wait_for
@@ -36,8 +37,9 @@ def resident_bytes(process: Path) -> int:
 
 
 async def test_an_idle_mesh_with_all_its_processes_stays_under_250_mb(tmp_path: Path) -> None:
+    environment = {"TRUNKLINE_TOOL_IDLE_S": "1", **AS_USUAL}
     async with (
-        running_mesh(tmp_path, servers=None, environment={"TRUNKLINE_TOOL_IDLE_S": "1"}) as mesh,
+        running_mesh(tmp_path, servers=None, environment=environment) as mesh,
         asyncio.timeout(LIMIT_S),
         ChannelPool(mesh_credentials()) as channels,
     ):

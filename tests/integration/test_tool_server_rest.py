@@ -18,6 +18,7 @@ from harness.mesh.processes import running_mesh
 from trunkline.tools.server import ToolServerState
 
 IDLE = {"idle_s": 0.2}
+SCRIPTS = {"trunkline-mcp-m": "math", "trunkline-mcp-c": "currency"}
 
 
 async def test_a_server_that_may_rest_starts_at_its_first_use() -> None:
@@ -87,8 +88,8 @@ def started_servers(mesh: int) -> set[str]:
         # Processes may end meanwhile.
         with suppress(OSError):
             parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
-            command = (process / "cmdline").read_text()
-            found = re.search(r"trunkline-mcp-(\w+)", command)
-            if found and int(parent) == mesh:
-                names.add(found[1])
+            # Linux cuts the name of a script after 15 characters.
+            script = (process / "comm").read_text().strip()
+            if script in SCRIPTS and int(parent) == mesh:
+                names.add(SCRIPTS[script])
     return names

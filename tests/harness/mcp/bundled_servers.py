@@ -1,4 +1,4 @@
-"""Meshes with only the tool servers that a test needs: each costs a second of CPU to start."""
+"""Meshes with only the tool servers that a test needs: each costs time to start."""
 
 import json
 from collections.abc import Mapping

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from harness.mcp import asking_server
+from harness.mcp.forked_servers import fork_servers
 from harness.mesh.processes import free_address, running_process
 from harness.polling import wait_for
 from trunkline.tools.adapter import ToolAdapter
@@ -49,6 +50,7 @@ def is_listening(host: str, port: int) -> bool:
 async def running(
     settings: AdapterSettings = QUICK, /, **servers: ServerConfig
 ) -> AsyncIterator[ToolAdapter]:
+    await asyncio.to_thread(fork_servers)
     async with ToolAdapter(McpConfig(servers), settings=settings) as adapter:
         yield adapter
 

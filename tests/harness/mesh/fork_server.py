@@ -2,7 +2,7 @@
 
 Run as a script by `harness.mesh.forked_commands`. Imports are most of the processor time of a short
 command, and half of that of a mesh. A fork is else a process as any other: its own session, folder,
-environment, arguments, standard streams and signals.
+environment, arguments, standard streams and signals. A mesh starts its MCP servers as forks, too.
 
 A request is four descriptors (stdin, stdout, stderr, and a pipe for the status) with the length
 of a JSON object, and the object. The status is two lines: the process's id, then its exit code.
@@ -10,13 +10,19 @@ of a JSON object, and the object. The status is two lines: the process's id, the
 
 import gc
 import importlib
-import io
 import json
 import os
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
+
+# A script finds only its own folder.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from harness.mcp.forked_servers import MODULES, run_server, serve_forks, use_standard_streams
+
+del sys.path[0]
 
 # gRPC reads this when it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
@@ -38,7 +44,7 @@ _MODULES = (
     "trunkline.reasoning.graph",
     "langgraph.graph",
     "langgraph.checkpoint.sqlite.aio",
-    "mcp",
+    *MODULES,
 )
 
 
@@ -93,13 +99,6 @@ def _watch(words: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
     os._exit(0)
 
 
-def _open_stream(descriptor: int, mode: str, old: Any) -> Any:
-    """Return a standard stream as the interpreter opens it."""
-    binary = os.fdopen(descriptor, f"{mode}b", closefd=False)
-    is_lines = descriptor == 2 or os.isatty(descriptor)
-    return io.TextIOWrapper(binary, old.encoding, old.errors, line_buffering=is_lines)
-
-
 def _run(words: dict[str, Any]) -> None:
     os.chdir(words["folder"])
     os.environ.clear()
@@ -108,9 +107,12 @@ def _run(words: dict[str, Any]) -> None:
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [path for path in paths if path and path not in sys.path]
     sys.argv = words["arguments"]
-    sys.stdin = _open_stream(0, "r", sys.stdin)
-    sys.stdout = _open_stream(1, "w", sys.stdout)
-    sys.stderr = _open_stream(2, "w", sys.stderr)
+    if words["arguments"][1:2] in (["up"], ["serve"]):
+        request = serve_forks()
+        if request is not None:
+            run_server(request)
+            return
+    use_standard_streams()
     from trunkline.cli.entry import main
 
     main()

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from harness.mesh.command_line import run_in_process
 from trunkline.cli.commands.inspect import WebhookState
 from trunkline.cli.webhooks import STATES
 
@@ -28,16 +29,16 @@ COMMANDS = {
 
 
 def run(*words: str) -> str:
-    code = PROBE.format(heavy=HEAVY)
-    process = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
-    )
-    return process.stdout
+    return run_in_process(*words).out
 
 
 @pytest.mark.parametrize("words", [("--help",), ("--version",), ("ask", "--help"), ()])
 def test_help_and_version_import_no_heavy_libraries(words: tuple[str, ...]) -> None:
-    output = run(*words).splitlines()
+    code = PROBE.format(heavy=HEAVY)
+    process = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+    )
+    output = process.stdout.splitlines()
     assert output[-1].split()[:1] == ["loaded"]
     assert output[-1].split()[2:] == []
 

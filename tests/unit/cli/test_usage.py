@@ -3,33 +3,18 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from harness.mesh.command_line import run_in_process
+from harness.mesh.command_line import CompletedCommand, run_in_process
+from trunkline.cli.ask import Question
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import resolve_base_url
 from trunkline.cli.terminal import is_text
 from trunkline.errors import ConfigurationError
-
-PROBE = """
-import sys
-from pathlib import Path
-import trunkline.cli.app as commands
-import trunkline.cli.ask as ask_module
-async def ask(question, **options):
-    print(question.text)
-    return 0
-ask_module.ask = ask
-sys.exit(commands.run_command())
-"""
-
-
-def command(*words: str | bytes) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "trunkline.cli", *words], capture_output=True, text=True, check=False
-    )
 
 
 def test_python_m_imports_no_module_of_the_current_folder(tmp_path: Path) -> None:
@@ -54,10 +39,16 @@ def test_no_command_replaces_the_interpreters_report_of_errors() -> None:
     assert sys.excepthook is before
 
 
-def run_ask(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROBE, "ask", *words], capture_output=True, text=True, check=False
-    )
+@pytest.fixture
+def run_ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CompletedCommand]:
+    """Run `ask` without a mesh: it prints its question."""
+
+    async def ask(question: Question, **_: object) -> int:
+        sys.stdout.write(f"{question.text}\n")
+        return 0
+
+    monkeypatch.setattr("trunkline.cli.ask.ask", ask)
+    return partial(run_in_process, "ask")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +59,6 @@ def run_ask(*words: str) -> subprocess.CompletedProcess[str]:
         (("ask", "-x", "3"), "no such option: -x"),
         (("ask", "x", "--timeout", "soon"), "invalid value for '--timeout'"),
         (("ask", "-5", "x"), "got unexpected extra argument"),
-        (("ask", "x", b"\xff\xfe"), "argument 3 is not UTF-8 text"),
         (("webhooks", "list", "--state", "nope"), "invalid value for '--state'"),
         (("webhooks", "show"), "missing argument "),
         (("frob",), "no such command 'frob'"),
@@ -79,11 +69,19 @@ def run_ask(*words: str) -> subprocess.CompletedProcess[str]:
         (("docs", "list", "--url", "http://x"), "no such option: --url (it calls no mesh: give"),
     ],
 )
-def test_wrong_usage_is_one_line(words: tuple[str | bytes, ...], line: str) -> None:
-    process = command(*words)
+def test_wrong_usage_is_one_line(words: tuple[str, ...], line: str) -> None:
+    ended = run_in_process(*words)
+    assert (ended.exit, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: {line}")
+    assert ended.err.endswith("--help'\n")
+    assert ended.err.count("\n") == 1
+
+
+def test_a_process_ends_as_its_command_does() -> None:
+    words = (sys.executable, "-m", "trunkline.cli", "ask", "x", b"\xff\xfe")
+    process = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (process.returncode, process.stdout) == (2, "")
-    assert process.stderr.startswith(f"error: {line}")
-    assert process.stderr.endswith("--help'\n")
+    assert process.stderr.startswith("error: argument 3 is not UTF-8 text")
     assert process.stderr.count("\n") == 1
 
 
@@ -95,21 +93,25 @@ def test_wrong_usage_is_one_line(words: tuple[str | bytes, ...], line: str) -> N
     ],
 )
 def test_a_group_without_a_command_prints_its_help(group: str, member: str) -> None:
-    process = command(group)
-    assert (process.returncode, process.stdout) == (2, "")
-    assert process.stderr.startswith(f"Usage: trunkline {group} [OPTIONS] COMMAND")
-    assert f"\n  {member} " in process.stderr
+    ended = run_in_process(group)
+    assert (ended.exit, ended.out) == (2, "")
+    assert ended.err.startswith(f"Usage: trunkline {group} [OPTIONS] COMMAND")
+    assert f"\n  {member} " in ended.err
 
 
 @pytest.mark.parametrize("question", ["-5+3", "-3h", "-x^2 = 4", "- 5", "--5", "-(1+2)=y"])
-def test_a_question_may_begin_with_a_dash(question: str) -> None:
-    process = run_ask("--timeout", "5", question, "--agent", "math")
-    assert (process.returncode, process.stdout, process.stderr) == (0, f"{question}\n", "")
+def test_a_question_may_begin_with_a_dash(
+    run_ask: Callable[..., CompletedCommand], question: str
+) -> None:
+    ended = run_ask("--timeout", "5", question, "--agent", "math")
+    assert (ended.exit, ended.out, ended.err) == (0, f"{question}\n", "")
 
 
-def test_an_option_after_two_dashes_is_a_question() -> None:
-    process = run_ask("--", "--help")
-    assert (process.returncode, process.stdout) == (0, "--help\n")
+def test_an_option_after_two_dashes_is_a_question(
+    run_ask: Callable[..., CompletedCommand],
+) -> None:
+    ended = run_ask("--", "--help")
+    assert (ended.exit, ended.out) == (0, "--help\n")
 
 
 def test_an_invalid_url_is_reported_by_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
