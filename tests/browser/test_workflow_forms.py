@@ -144,8 +144,7 @@ async def test_nodes_that_wait_and_fail_are_marked_in_the_graph_of_a_run(
         await tab.keep_screenshot("workflow-run-waiting")
         assert await tab.find_barriers() == []
 
-        await page.get_by_role("link", name="Task", exact=True).click()
-        await page.get_by_role("button", name="Review").click()
+        await page.get_by_role("link", name="Review").click()
         await page.get_by_role("button", name="Approve").click()
         await page.go_back()
         await expect(page.get_by_role("button", name="sure, approval, visited")).to_be_visible()

@@ -23,7 +23,7 @@ TABLES: Final[Mapping[str, tuple[Collection[str], str, str, Collection[str]]]] =
     # terminal has: ids, which the page has as links of a row, and what the page shows elsewhere.
     "messages": (messages.MESSAGE_TITLES, "messages", "COLUMNS", {"MESSAGE"}),
     "dead letters": (messages.DEAD_LETTER_TITLES, "messages", "DEAD_COLUMNS", {"MESSAGE"}),
-    "webhooks": (webhooks.TITLES, "webhooks", "COLUMNS", {"WEBHOOK", "SENT"}),
+    "webhooks": (webhooks.TITLES, "webhooks", "COLUMNS", {"WEBHOOK"}),
     "tasks": (task_list.TITLES, "tasks", "COLUMNS", {"SINCE"}),
     "traces": (trace.TITLES, "traces", "makeColumns", set()),
     "agents": (

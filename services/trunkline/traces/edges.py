@@ -69,7 +69,7 @@ class EdgeKey(NamedTuple):
     kind: _Kind
 
 
-class Call(NamedTuple):
+class EdgeCall(NamedTuple):
     """A call on an edge."""
 
     edge: EdgeKey
@@ -153,7 +153,7 @@ class EdgeWindow:
         )
 
 
-def find_call(record: SpanRecord) -> Call | None:
+def find_call(record: SpanRecord) -> EdgeCall | None:
     """Return the call that a span stands for; None: it is none.
 
     Each call has one such span: that of the caller if it is on the mesh, else that of the bridge.
@@ -168,7 +168,7 @@ def find_call(record: SpanRecord) -> Call | None:
     edge = _find_edge(record.span.kind, record.service, values)
     if edge is None:
         return None
-    return Call(edge, record.is_error or values.get(telemetry.TASK_STATE) == TaskState.FAILED)
+    return EdgeCall(edge, record.is_error or values.get(telemetry.TASK_STATE) == TaskState.FAILED)
 
 
 def _find_edge(kind: int, service: str, values: Mapping[str, str]) -> EdgeKey | None:

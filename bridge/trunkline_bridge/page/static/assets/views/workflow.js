@@ -102,7 +102,7 @@ function RunTable({ name, runs }) {
   /** @type {import("../components/table.js").Column<RunRow>[]} */
   const columns = [
     { key: "state", title: "State", width: "132px", cell: (row) => html`<${StateBadge} state=${row.state} />` },
-    { key: "text", title: "Input", width: "minmax(100px, 3fr)", cell: (row) => html`<a class="row-link" href=${href(["workflows", name, "runs", row.id])} title=${row.text}>${row.text || html`<span class="muted">data</span>`}</a>` },
+    { key: "text", title: "Input", width: "minmax(100px, 3fr)", cell: (row) => html`<a class="row-link" href=${href(["workflows", name, "runs", row.id])} title=${row.text}>${row.text || html`<span class="id">${row.id}</span>`}</a>` },
     { key: "version", title: "Version", width: "60px", from: 420, align: "end", cell: (row) => row.workflowVersion || "–" },
     { key: "id", title: "Task", width: "110px", from: 760, cell: (row) => html`<span class="id" title=${row.id}>${row.id.slice(-12)}</span>` },
     { key: "took", title: "Took", width: "80px", from: 640, align: "end", cell: (row) => html`<${Elapsed} from=${row.createdAt} to=${hasEnded(row.state) ? row.updatedAt : null} />` },
