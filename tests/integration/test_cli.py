@@ -417,7 +417,7 @@ async def test_a_trace_is_whole_also_when_the_task_is_cancelled(mesh: MeshProces
 
 
 async def test_a_trace_says_that_a_deadline_has_passed(mesh: MeshProcess) -> None:
-    result = await ask(mesh, "wait 600", "--agent", "echo", "--timeout", "0.5", "--json")
+    result = await ask(mesh, "wait 600", "--agent", "echo", "--timeout", "5", "--json")
     assert result.json["state"] == "failed"
     nodes = await trace_of(mesh, result.json, "bridge", "echo")
     (turn,) = (node for node in nodes if node["name"] == "invoke_agent echo")

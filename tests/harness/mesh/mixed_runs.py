@@ -133,7 +133,8 @@ class MixedRuns:
     async def run_timeout(self) -> Sequence[Request]:
         """A deadline that passes while an agent works."""
         request = Request("timeout", has=("invoke_agent echo",))
-        headers = {"Trunkline-Timeout": "0.2"}
+        # A deadline that passes before the task exists is an error instead of a failed task.
+        headers = {"Trunkline-Timeout": "5"}
         task = await self._ask(request, "wait 600", agent="echo", headers=headers)
         assert task["status"]["state"] == "TASK_STATE_FAILED"
         return [request]
