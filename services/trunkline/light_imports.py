@@ -1,4 +1,4 @@
-"""Imports of LangGraph without parts of its dependencies that take long and that no mesh uses.
+"""Imports of libraries without parts of their dependencies that take long and that no mesh uses.
 
 They are a third of the time that LangGraph takes to load, for which the first answer waits.
 """
@@ -24,13 +24,20 @@ def light_imports() -> Iterator[None]:
     What they leave out can be imported after the block. Nothing changes for modules that have been
     imported before.
     """
-    left_out = [name for name in _LEFT_OUT if name not in sys.modules]
+    with leave_out(*_LEFT_OUT):
+        for name in _DEFERRED:
+            defer_package(name)
+        yield
+
+
+@contextmanager
+def leave_out(*names: str) -> Iterator[None]:
+    """Make imports of these modules fail in a block, unless they have been imported before it."""
+    left_out = [name for name in names if name not in sys.modules]
     for name in left_out:
         # Python then raises ImportError for the module, as if it were not installed.
         sys.modules[name] = None  # type: ignore[assignment]
     try:
-        for name in _DEFERRED:
-            defer_package(name)
         yield
     finally:
         for name in left_out:

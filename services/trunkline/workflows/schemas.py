@@ -5,11 +5,11 @@ the whole process otherwise. RE2 has no lookaround and no backreferences.
 """
 
 import importlib
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from trunkline.light_imports import leave_out
 from trunkline.patterns import InvalidPatternError, Pattern, compile_pattern
 
 if TYPE_CHECKING:
@@ -26,14 +26,8 @@ def load_jsonschema() -> None:
 
     To be called before jsonschema is imported for the first time.
     """
-    if _SLOW_PARSER in sys.modules:
+    with leave_out(_SLOW_PARSER):
         importlib.import_module("jsonschema")
-        return
-    sys.modules[_SLOW_PARSER] = None  # type: ignore[assignment]
-    try:
-        importlib.import_module("jsonschema")
-    finally:
-        del sys.modules[_SLOW_PARSER]
 
 
 def build_validator(schema: Mapping[str, Any]) -> "Validator":
