@@ -22,7 +22,8 @@ _LOCK: Final = threading.Lock()
 # The interpreter and libraries read these when they start.
 _READ_AT_START: Final = ("PYTHON", "GRPC_", "OTEL_", "LANG", "LC_", "TZ", "LD_", "MALLOC_")
 
-AS_USUAL: Final = {"PYTHONUNBUFFERED": "1"}
+# A name that nothing else sets: a variable that is there already would change nothing.
+AS_USUAL: Final = {"PYTHON_STARTED_AS_USUAL": "1"}
 """Variables of a command that is started without a fork, and its MCP servers too."""
 
 Stream: TypeAlias = IO[Any] | int | None
