@@ -96,7 +96,7 @@ async def test_offline_it_answers_from_documents_that_are_added_while_it_runs(em
     page = await empty.ask("according to the handbook, where do we assemble?", agent="research")
 
     assert before.json["state"] == "input-required"
-    assert "`trunkline docs add PATH` adds some" in before.json["answer"]
+    assert "`trunkline docs add PATH` adds some" in before.json["status_text"]
     assert added.out.splitlines() == ["added handbook/leave.md", "added handbook/safety.pdf"]
     assert after.json["state"] == "completed"
     assert after.json["answer"].startswith("[1] Employees have 28 days of paid leave.")

@@ -346,7 +346,7 @@ async def test_an_answer_with_a_part_missing_is_partial_and_names_who_answered(
     # The nested supervisor hands it upward.
     assert partial.task.metadata["trunkline/outcome"] == "partial"
     assert [child.finished.partial for child in partial.children] == [True]
-    assert partial.task.artifacts[-1].metadata["trunkline/agents"] == ["office"]
+    assert partial.task.artifacts[-1].metadata["trunkline/agents"] == ["echo"]
     assert partial.task.status.state == State.TASK_STATE_COMPLETED
     assert "trunkline/outcome" not in complete.task.metadata.fields
 

@@ -149,6 +149,23 @@ async def test_a_file_from_below_stays_the_child_s_after_a_resume_from_the_journ
     assert state["outcomes"]["step-1"].files
 
 
+async def test_an_answer_names_the_agents_that_answered_below_a_supervisor(mesh: SmallMesh) -> None:
+    await open_tree(mesh)
+    await mesh.supervise(name="top", agents=["supervisor"], tags=["top"])
+
+    text = "@supervisor @echo echo hello @team red now, and green now"
+    ended = await mesh.ask(text, agent="top")
+    fold = Fold(ended.task.id)
+    fold.apply((await mesh.events(ended.task.id))[0])
+    recovered = recover_state(fold.snapshot(), ended, text)
+
+    agents = ["echo", "red", "green"]
+    assert ended.task.artifacts[-1].metadata["trunkline/agents"] == agents
+    # A takeover of the parent has the same agents.
+    assert recovered is not None
+    assert recovered["outcomes"]["step-1"].answering_agents == tuple(agents)
+
+
 async def test_a_part_that_failed_before_a_question_is_still_missing_after_its_answer(
     mesh: SmallMesh,
 ) -> None:

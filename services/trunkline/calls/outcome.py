@@ -3,13 +3,20 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from google.protobuf import struct_pb2
+
 from trunkline.task_states import StateValue, TaskOutcome
 from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.v1 import part_pb2, tree_pb2
 
 MAX_TEXT_CHARS: Final = 256 * 1024
 """The limit of a child's text in its outcome. The child's own artifacts have the whole text."""
+AGENTS_KEY: Final = "trunkline/agents"
+"""The key of the agents that answered in the metadata of a supervisor's answer."""
 _RECORDED_CHARS: Final = 1000
+# The names that are taken over from a child's answer.
+_AGENTS: Final = 64
+_AGENT_CHARS: Final = 128
 
 
 def clip(text: str, limit: int = _RECORDED_CHARS) -> str:
@@ -41,6 +48,8 @@ class Outcome:
     child_id: str = ""
     is_status_text: bool = False
     """True if its text came as the last status or a direct reply, and is in no artifact."""
+    named_agents: tuple[str, ...] = ()
+    """The agents that answered, as the child names them. Only supervisors do."""
     usage: tree_pb2.TreeUsage | None = None
     """The usage of the child and the tasks below it; None: it did not report that."""
 
@@ -52,6 +61,11 @@ class Outcome:
         if not self.is_answer:
             return TaskOutcome.FAILED
         return TaskOutcome.PARTIAL if self.is_partial else TaskOutcome.COMPLETE
+
+    @property
+    def answering_agents(self) -> tuple[str, ...]:
+        """The agents that answered: those that a supervisor names, or the child itself."""
+        return self.named_agents or (self.agent,)
 
     @property
     def is_answer(self) -> bool:
@@ -67,6 +81,14 @@ class Outcome:
     def is_failure(self) -> bool:
         """True if the child has ended without completing."""
         return not self.is_answer and not self.is_waiting
+
+
+def parse_agents(metadata: struct_pb2.Struct) -> tuple[str, ...]:
+    """Return the agents that an answer's metadata names; empty if it names none."""
+    if AGENTS_KEY not in metadata.fields:
+        return ()
+    names = (value.string_value for value in metadata.fields[AGENTS_KEY].list_value.values)
+    return tuple(clip(name, _AGENT_CHARS) for name in names if name)[:_AGENTS]
 
 
 def failed_outcome(

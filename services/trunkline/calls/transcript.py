@@ -6,7 +6,7 @@ from typing import Final
 from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError
 
-from trunkline.calls.outcome import MAX_TEXT_CHARS, Outcome, shorten
+from trunkline.calls.outcome import MAX_TEXT_CHARS, Outcome, parse_agents, shorten
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 from trunkline.journal.events import EventKind, event_count, event_kind
 from trunkline.task_states import (
@@ -44,6 +44,8 @@ class _Artifact:
     """It is the combined answer of the child, and replaces the texts of other artifacts."""
     is_answer: bool = True
     """It may be a part of the answer. Plans and other news of a remote agent are not."""
+    named_agents: tuple[str, ...] = ()
+    """The agents that answered, as the child names them in its combined answer."""
     is_closed: bool = False
     is_empty: bool = True
     chars: int = 0
@@ -221,6 +223,7 @@ class Transcript:
             is_partial=self._is_partial,
             child_id=self._task_id,
             is_status_text=is_status_text,
+            named_agents=tuple(name for artifact in artifacts for name in artifact.named_agents),
             usage=self.usage,
         )
 
@@ -280,6 +283,8 @@ class Transcript:
             kind = delta.start.kind
             artifact.is_synthesis = is_own and kind == event_pb2.ARTIFACT_KIND_SYNTHESIS
             artifact.is_answer = kind not in NEWS_KINDS
+            if artifact.is_synthesis:
+                artifact.named_agents = parse_agents(delta.start.metadata)
         elif artifact is None:
             raise self._artifact_error(delta, "was appended to before its create")
         if artifact.is_closed:

@@ -74,7 +74,7 @@ class TurnReport:
     outcome: str
     """complete, partial or failed. Empty: the task has not ended."""
     answer: str
-    """The text that the agents wrote; without any, the text of the status."""
+    """The text that the agents wrote. An agent may write it as the status of a completed task."""
     status_text: str
     """A question, or the reason why the task failed."""
     agent: str
@@ -159,7 +159,7 @@ async def build_report(
         state=turn_state(answer),
         outcome=answer.outcome or _OUTCOMES.get(turn_state(answer), ""),
         answer=answer.text,
-        status_text=answer.status_text,
+        status_text=answer.end_text,
         agent=", ".join(answer.agents) or route.get("agent") or agent or "",
         confidence=route.get("confidence"),
         reasons=list(route.get("reasons", [])),
@@ -312,7 +312,7 @@ async def _report_interrupted(
         state=state,
         outcome=answer.outcome or _OUTCOMES.get(state, ""),
         answer=answer.text,
-        status_text=answer.status_text,
+        status_text=answer.end_text,
         agent=", ".join(answer.agents) or agent or "",
         confidence=None,
         reasons=[],

@@ -72,8 +72,13 @@ class StreamedAnswer:
 
     @property
     def text(self) -> str:
-        """The text of the artifacts; without any, that of the status."""
-        return self.artifact_text or self.status_text
+        """The text of the artifacts; without any, the status of a task that completed."""
+        return self.artifact_text or (self.status_text if self.is_completed else "")
+
+    @property
+    def end_text(self) -> str:
+        """A question, or the reason of a failure: the status, unless it is the answer."""
+        return "" if self.is_completed and not self.artifact_text else self.status_text
 
     @property
     def artifact_text(self) -> str:

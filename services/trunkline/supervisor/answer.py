@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from trunkline.calls.outcome import Outcome, clip, failed_outcome
+from trunkline.calls.outcome import AGENTS_KEY, Outcome, clip, failed_outcome
 from trunkline.phrasing import find_topic
 from trunkline.printable import to_plain_line
 from trunkline.supervisor.request_splitter import MAX_STEPS
@@ -24,9 +24,6 @@ from trunkline.v1 import agent_card_pb2, artifact_pb2, event_pb2, part_pb2
 
 EXAMPLES_INTRODUCTION: Final = "These would work:"
 """The line before examples of cards, to the end of a question. Planners read it again as data."""
-
-AGENTS_KEY: Final = "trunkline/agents"
-"""The key of the agents that answered in the metadata of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,9 @@ def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> 
         State.TASK_STATE_COMPLETED,
         text,
         files=tuple(part for outcome in answers for part in outcome.files),
-        agents=tuple(dict.fromkeys(outcome.agent for outcome in answers)),
+        agents=tuple(
+            dict.fromkeys(name for outcome in answers for name in outcome.answering_agents)
+        ),
         is_partial=any(outcome.is_failure or outcome.is_partial for _, outcome in results),
     )
     questions = [outcome for _, outcome in results if outcome.is_waiting]

@@ -7,7 +7,7 @@ forwarded artifacts. A separate checkpoint is not needed, and could contradict i
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from trunkline.calls.outcome import MAX_TEXT_CHARS, Outcome, shorten
+from trunkline.calls.outcome import MAX_TEXT_CHARS, Outcome, parse_agents, shorten
 from trunkline.calls.transcript import NEWS_KINDS
 from trunkline.supervisor.steps import Step, SupervisorState
 from trunkline.tasks import approvals
@@ -242,6 +242,7 @@ def _build_outcome(
         is_partial=end.partial,
         child_id=child_id,
         is_status_text=is_status_text,
+        named_agents=tuple(name for each in syntheses for name in parse_agents(each.metadata)),
     )
 
 

@@ -18,7 +18,6 @@ _DOCUMENTS = AgentSkill(
         *("document", "documents", "docs", "handbook", "manual", "knowledge base", "notes"),
         *("pdf", "pdfs", "according to", "cite", "sources", "citations"),
     ],
-    examples=["what do the documents say about leave", "search the docs for release notes"],
 )
 _OPEN_QUESTIONS = AgentSkill(
     id="open-questions",
@@ -26,13 +25,14 @@ _OPEN_QUESTIONS = AgentSkill(
     description="Looks up in the documents of this mesh what no other agent is asked for.",
     # Supervisors know this tag: the agent gets the questions that no other agent fits.
     tags=["open questions"],
+    # Without documents they would not work, and an introduction says that examples do.
+    examples=["what do the documents say about leave", "search the docs for release notes"],
 )
 _WEB = AgentSkill(
     id="web",
     name="Web search",
     description="Searches the web, if a search engine is set.",
     tags=["web", "internet", "online", "look up", "news", "search for", "research", "google"],
-    examples=["search the web for gRPC keepalive"],
 )
 _ARXIV = AgentSkill(
     id="arxiv",

@@ -306,8 +306,9 @@ def test_a_direct_reply_is_the_answer() -> None:
 
 
 def test_the_final_status_text_is_the_answer_if_there_is_no_other() -> None:
-    screen, _ = show([task(), status("COMPLETED", "all is done")])
+    screen, answer = show([task(), status("COMPLETED", "all is done")])
     assert screen.out == "all is done\n"
+    assert (answer.text, answer.end_text) == ("all is done", "")
     screen, _ = show([task(), first("a", "x"), status("COMPLETED", "all is done")])
     assert screen.out == "x\n"
 
@@ -318,8 +319,14 @@ def test_the_text_of_an_unsuccessful_task_does_not_replace_what_was_written(
 ) -> None:
     screen, answer = show([task(), first("a", "half"), status(state, "because")])
     assert screen.out == "half\n"
-    assert (answer.text, answer.status_text) == ("half", "because")
+    assert (answer.text, answer.end_text) == ("half", "because")
     assert not answer.is_completed
+
+
+@pytest.mark.parametrize("state", ["FAILED", "REJECTED", "CANCELED", "INPUT_REQUIRED"])
+def test_a_question_and_a_reason_are_no_answer(state: str) -> None:
+    _, answer = show([task(), status(state, "because")])
+    assert (answer.text, answer.end_text) == ("", "because")
 
 
 def test_a_complete_task_is_shown() -> None:

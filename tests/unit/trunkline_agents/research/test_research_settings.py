@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from harness.journal.protected import new_key
+from trunkline import ReasoningAgentSpec
 from trunkline.mesh.tools import load_mcp_config
 from trunkline.settings import PluginTable, Settings
+from trunkline_agents.research.agent import plugin
+from trunkline_agents.research.settings import documents_path
 
 KEYS = {"MY_TAVILY": "tvly-secret", "OPENAI_API_KEY": "sk-secret"}
 
@@ -69,3 +72,23 @@ def test_the_servers_entry_wins_and_another_server_is_unchanged(tmp_path: Path) 
     assert server.env == {"A": "b"}
     assert (other.command, other.args, other.env) == ("mine", [], {})
     assert "research" not in load_mcp_config(settings).servers
+
+
+def test_examples_are_of_searches_that_work_without_a_key(tmp_path: Path) -> None:
+    spec, settings = plugin.agent, Settings(data_dir=tmp_path)
+    assert isinstance(spec, ReasoningAgentSpec)
+    list_more_skills = spec.list_more_skills
+    assert list_more_skills is not None
+
+    def examples() -> list[str]:
+        skills = [*spec.skills, *list_more_skills(settings)]
+        return [example for skill in skills for example in skill.examples]
+
+    without_documents = examples()
+    documents_path(tmp_path).parent.mkdir()
+    documents_path(tmp_path).touch()
+    assert without_documents == ["find papers about retrieval augmented generation"]
+    assert examples()[len(without_documents) :] == [
+        "what do the documents say about leave",
+        "search the docs for release notes",
+    ]
