@@ -7,10 +7,10 @@ import sys
 from importlib import metadata
 from typing import Final
 
-_PACKAGES_LIMIT_MB: Final = 137.5
-"""The packages of others. On 2026-11-25 it was 88 packages of 137.1 MB."""
-_OURS_LIMIT_MB: Final = 8.0
-"""Our code, with the page. On 2026-11-25 it was 6.7 MB."""
+_PACKAGES_LIMIT_MB: Final = 137.8
+"""The packages of others: what they had on 2026-11-22. On 2026-11-27 it was 88 of 137.4 MB."""
+_OURS_LIMIT_MB: Final = 8.2
+"""Our code, with the page. On 2026-11-27 it was 8.0 MB."""
 _OURS: Final = "trunkline"
 _INSTALLERS: Final = {"pip", "setuptools", "wheel"}
 

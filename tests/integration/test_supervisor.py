@@ -10,7 +10,9 @@ from google.protobuf import json_format
 from harness.agents.inline_agents import NOTHING, status_texts, texts
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline.agents import FunctionAgent, agent
+from trunkline.journal.fold import Fold
 from trunkline.supervisor import Supervisor
+from trunkline.supervisor.answer import combine_outcomes
 from trunkline.supervisor.recovery import recover_state
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
@@ -440,6 +442,40 @@ async def test_a_failed_step_goes_to_the_next_best_agent_once(mesh: SmallMesh) -
     assert [route.agent for route in snapshot.routes] == ["first", "second"]
     assert snapshot.plans[0].revision == 2
     assert [child.started.agent for child in snapshot.children] == ["first", "second"]
+
+
+async def test_a_failure_is_named_if_the_next_best_agent_has_no_answer_either(
+    mesh: SmallMesh,
+) -> None:
+    @agent(name="first", description="Fails.", tags=["red", "green"])
+    async def first(task: TaskContext) -> None:
+        await task.fail("not today")
+
+    @agent(name="second", description="Asks, or fails.", tags=["red"])
+    async def second(task: TaskContext) -> None:
+        if "dark" in task.text:
+            await task.fail("too dark")
+        await task.require_input("Which red?")
+
+    await mesh.join(first, second)
+    await mesh.supervise()
+
+    asked = await mesh.ask("red and green")
+    failed = await mesh.ask("dark red and green")
+    fold = Fold(failed.task.id)
+    fold.apply((await mesh.events(failed.task.id))[0])
+    recovered = recover_state(fold.snapshot(), failed, "dark red and green")
+
+    reason = 'Could not answer "red and green": not today (agent first).'
+    assert status_texts(asked) == f"{reason}\nWhich red?"
+    reasons = (
+        'Could not answer "dark red and green": not today (agent first).\n'
+        'Could not answer "dark red and green": too dark (agent second).'
+    )
+    assert status_texts(failed) == reasons
+    # A takeover of the task says the same.
+    assert recovered is not None
+    assert combine_outcomes(recovered["steps"], recovered["outcomes"]).status_text == reasons
 
 
 async def test_agents_that_join_are_routed_to_and_agents_that_leave_are_not(

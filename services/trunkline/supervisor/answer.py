@@ -67,13 +67,14 @@ def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> 
         ),
         is_partial=any(outcome.is_failure or outcome.is_partial for _, outcome in results),
     )
-    questions = [outcome for _, outcome in results if outcome.is_waiting]
+    questions = [(step, outcome) for step, outcome in results if outcome.is_waiting]
     if questions:
         # An outcome without text waits for approvals, which the task describes itself.
-        question = next((outcome for outcome in questions if outcome.text), questions[0])
+        step, question = next((pair for pair in questions if pair[1].text), questions[0])
+        question_text = step.add_earlier_failure(question.text) if question.text else ""
         if answers:
-            return replace(whole, state=question.state, status_text=question.text)
-        status_text = "\n".join(filter(None, (text, question.text)))
+            return replace(whole, state=question.state, status_text=question_text)
+        status_text = "\n".join(filter(None, (text, question_text)))
         return CombinedAnswer(question.state, "", status_text, is_partial=whole.is_partial)
     if not answers:
         return CombinedAnswer(State.TASK_STATE_FAILED, "", text)
@@ -85,7 +86,7 @@ def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> 
 def list_failures(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> list[str]:
     """Return a line for each failed step."""
     results = [(step, outcomes[step.id]) for step in steps if step.id in outcomes]
-    return [_describe_failure(step, outcome) for step, outcome in results if outcome.is_failure]
+    return [step.describe_failure(outcome) for step, outcome in results if outcome.is_failure]
 
 
 def no_agent_question(steps: Sequence[Step], router: Router) -> str:
@@ -166,21 +167,13 @@ def find_second_choice(step: Step, outcome: Outcome) -> Step | None:
             route.CopyFrom(step.route)
             route.agent, route.confidence = score.agent, score.confidence
             route.reasons[:] = [f"{step.agent} could not do it", *score.reasons]
-            return replace(step, route=route)
+            return replace(step, route=route, earlier_failure=step.describe_failure(outcome))
     return None
-
-
-def _describe_failure(step: Step, outcome: Outcome) -> str:
-    if outcome.names_failures:
-        return outcome.text
-    reason = " ".join(outcome.text.split()).removesuffix(".") or "it gave no reason"
-    source = f" (agent {outcome.agent})" if outcome.agent else ""
-    return f"Could not answer {step.quoted}: {reason}{source}."
 
 
 def _render_outcome(step: Step, outcome: Outcome, *, names_silence: bool) -> str:
     if outcome.is_failure:
-        return _describe_failure(step, outcome)
+        return step.describe_failure(outcome)
     is_silent = not outcome.text and not outcome.files
     return _describe_silence(outcome.agent) if is_silent and names_silence else outcome.text
 

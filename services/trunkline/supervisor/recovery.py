@@ -99,7 +99,7 @@ def recover_state(
         if step.called_child_id in ended_children
     }
     return {
-        "steps": steps,
+        "steps": tuple(_name_earlier_failure(step, children, ended_children) for step in steps),
         "outcomes": outcomes,
         # A retried step has a second route in the journal.
         "is_revised": len(latest.routes) - len(start.routes) > len(plan.steps),
@@ -180,6 +180,19 @@ def _build_step(
         tuple(plan_step.after),
         called_child_id=children.get((plan_step.step_id, plan_step.agent), ""),
     )
+
+
+def _name_earlier_failure(
+    step: Step,
+    children: Mapping[tuple[str, str], str],
+    ended_children: Mapping[str, Outcome],
+) -> Step:
+    """Return a step with the failure of the agent that was asked before, if there was one."""
+    for (step_id, agent), child_id in children.items():
+        if step_id == step.id and agent != step.agent and child_id in ended_children:
+            failure = step.describe_failure(ended_children[child_id])
+            return replace(step, earlier_failure=failure)
+    return step
 
 
 def _find_child_outcomes(

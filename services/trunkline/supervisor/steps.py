@@ -36,6 +36,8 @@ class Step:
     plan_text: str = ""
     """The plan's text for the step, if it is not `text`: for a waiting child, or for files without
     text."""
+    earlier_failure: str = ""
+    """A line about the agent that was asked before and failed."""
 
     @property
     def agent(self) -> str:
@@ -56,6 +58,20 @@ class Step:
     def quoted(self) -> str:
         """The line in quotes."""
         return f'"{self.line}"'
+
+    def describe_failure(self, outcome: Outcome) -> str:
+        """Return a line about its failed outcome, after that about an earlier agent's."""
+        if outcome.names_failures:
+            line = outcome.text
+        else:
+            reason = " ".join(outcome.text.split()).removesuffix(".") or "it gave no reason"
+            source = f" (agent {outcome.agent})" if outcome.agent else ""
+            line = f"Could not answer {self.quoted}: {reason}{source}."
+        return self.add_earlier_failure(line)
+
+    def add_earlier_failure(self, text: str) -> str:
+        """Return a text that is no answer, after the line about an earlier agent's failure."""
+        return "\n".join(filter(None, (self.earlier_failure, text)))
 
 
 def describe_files(message: message_pb2.Message) -> str:
