@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from harness.a2a.sse_client import sse, user_message
+from harness.a2a.standard_cli import StandardCli
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.terminal import terminal
 from trunkline.accounts import ANONYMOUS_ACCOUNT
@@ -349,7 +350,7 @@ async def test_watching_ends_with_the_task(
 
 
 async def test_commands_that_look_make_no_traces(
-    mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     reports = [await ask(mesh, "first")]
     await list_tasks(mesh, capsys)
@@ -357,6 +358,13 @@ async def test_commands_that_look_make_no_traces(
     await task_view.show_task(
         reports[0]["task_id"], mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=True
     )
+    standard = StandardCli(tmp_path).at(f"{mesh.http_url}/agents/echo")
+    for words in (
+        ("task", "get", reports[0]["task_id"], "--wait"),
+        ("task", "list"),
+        ("card", "get"),
+    ):
+        assert (await standard.run(*words)).exit == 0
     reports.append(await ask(mesh, "last"))
     # Spans arrive in order: once the last question's trace is there, those before it are.
     await trace.show_trace(reports[1]["trace_id"], mesh.mesh_address, as_json=True)

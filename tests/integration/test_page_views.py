@@ -54,6 +54,8 @@ async def test_workflows_are_listed_drawn_compared_and_run(page: PageMesh) -> No
         assert (await events.rest())[-1].kind == "end"
     (run,) = (await ann.read("/workflows/flow/runs"))["tasks"]
     assert (run["id"], run["workflowVersion"]) == (started["taskId"], 1)
+    (row,) = (await ann.read("/tasks", agent="flow"))["tasks"]
+    assert run["text"] == row["text"] == '{"text": "on"}'
     assert run["state"] == "TASK_STATE_COMPLETED"
     assert (await page.at("bob").read("/workflows/flow/runs"))["tasks"] == []
 

@@ -229,7 +229,11 @@ class WorkflowOperations:
         self._operations.authorize(caller._replace(agent=name), "ListTasks")
         client = self._directory.client_for_agent(name)
         request = task_service_pb2.ListTasksRequest(
-            account=caller.account, agent=name, page_size=page_size, page_token=page_token
+            account=caller.account,
+            agent=name,
+            page_size=page_size,
+            page_token=page_token,
+            with_text=True,
         )
         with recorded(self._audit, caller, Action.TASK_LIST, agent=name):
             page = await client.list_tasks(request)

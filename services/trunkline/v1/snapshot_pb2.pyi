@@ -451,8 +451,8 @@ class TaskSummary(_message.Message):
     parent_task_id: _builtins.str
     """The task that called it; empty for roots."""
     text: _builtins.str
-    """The begin of the text of its first message, if the request asks for it. Empty: it has none, or
-    its events are past retention.
+    """The begin of the text of its first message, if the request asks for it; without text, of its
+    data as JSON. Empty: it has neither, or its events are past retention.
     """
     @_builtins.property
     def status(self) -> _task_pb2.TaskStatus:

@@ -16,6 +16,8 @@ def test_an_id_of_an_agent_is_one_word_of_the_commands_to_copy() -> None:
         line = resume_command("https://a.example", HOSTILE, HOSTILE, state)
         assert HOSTILE in shlex.split(line)
     assert resume_command("https://a.example", "t", "", "TASK_STATE_COMPLETED") == ""
+    # A command that only listens knows no agent.
+    assert resume_command("", "t", "c", "TASK_STATE_WORKING") == ""
 
 
 def test_diagnostics_have_no_tokens_and_no_secrets_in_any_form() -> None:

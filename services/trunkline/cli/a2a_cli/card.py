@@ -10,6 +10,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from google.protobuf import json_format
 
+from trunkline import telemetry
 from trunkline.cli.a2a_cli.card_cache import CardCache
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
 from trunkline.cli.a2a_cli.security_schemes import DeclaredScheme, parse_schemes
@@ -215,7 +216,8 @@ class CardResolver:
             "accept": "application/json",
             **(validators or {}),
         }
-        response = await self._http.request("GET", url, headers=headers, timeout_s=_TIMEOUT_S)
+        with telemetry.suppress_spans():
+            response = await self._http.request("GET", url, headers=headers, timeout_s=_TIMEOUT_S)
         if len(response.body) > _MAX_BYTES:
             raise CommandError(LocalCode.CARD_INVALID, f"the document at {url} is over 1 MiB")
         return response

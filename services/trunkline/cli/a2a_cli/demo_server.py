@@ -20,7 +20,7 @@ async def run_demo_server(context: CommandContext, address: str, grpc_address: s
     """
     from trunkline.cli import serve
 
-    context.console.warn(f"a demo agent at http://{address}; Ctrl-C stops it")
+    context.console.warn(f"starting a demo agent at http://{address}; Ctrl-C stops it")
     with tempfile.TemporaryDirectory(prefix="trunkline-demo-") as folder:
         servers = Path(folder) / "mcp.json"
         servers.write_text(_NO_SERVERS, encoding="utf-8")

@@ -4,13 +4,14 @@ import asyncio
 import shlex
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import Message
 
+from trunkline import telemetry
 from trunkline.cli.a2a_cli.card import CardResolver, ResolvedCard
 from trunkline.cli.a2a_cli.card_cache import CardCache
 from trunkline.cli.a2a_cli.configuration import Configuration, ConfigurationSources
@@ -90,8 +91,13 @@ class CommandContext:
 
     @property
     def target(self) -> str:
-        """The flags that name the agent, and an older version of A2A, in a command for a shell."""
-        flags = f"--agent-card {shlex.quote(self.reference)}" if self.reference else "--agent-card "
+        """The flags that name the agent, and an older version of A2A, in a command for a shell.
+
+        Empty if no agent is named, as for a command that only listens.
+        """
+        if not self.reference:
+            return ""
+        flags = f"--agent-card {shlex.quote(self.reference)}"
         version = self.configuration.text("a2a_version")
         return f"{flags} --a2a-version {version}" if version.startswith(V0_3) else flags
 
@@ -170,8 +176,13 @@ class AgentSession:
     async def call(
         self, operation: RemoteOperation, request: Message, *, timeout_s: float = CALL_TIMEOUT_S
     ) -> Json:
-        """Call an operation and return the JSON of its response."""
-        return await self.client.call(operation, request, self.options, timeout_s=timeout_s)
+        """Call an operation and return the JSON of its response.
+
+        Operations that only read make no spans: traces are about the agents' work.
+        """
+        is_read = operation.http_method == "GET"
+        with telemetry.suppress_spans() if is_read else nullcontext():
+            return await self.client.call(operation, request, self.options, timeout_s=timeout_s)
 
     def failure(self, error: Exception) -> CommandError:
         """Convert an error, with a hint from the card's security schemes."""

@@ -43,7 +43,12 @@ def task_fields(task_id: str, context_id: str, state: str) -> str:
 
 
 def resume_command(target: str, task_id: str, context_id: str, state: str) -> str:
-    """Return the field with the command that continues a task; empty while it works."""
+    """Return the field with the command that continues a task.
+
+    Empty while it works, and without a `target`, the flags that name its agent.
+    """
+    if not target:
+        return ""
     # The ids are the agent's: they must not become commands of the user's shell.
     task_id, context_id = (shlex.quote(text) if text else "" for text in (task_id, context_id))
     send = f"{PROGRAM} send {target}"

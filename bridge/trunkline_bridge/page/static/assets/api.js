@@ -11,7 +11,7 @@ export const BRIDGE = new URL("../", document.baseURI);
 const FIRST_DELAY_MS = 500;
 const MAX_DELAY_MS = 15_000;
 // Browsers open six connections to a bridge for all tabs together, so hidden tabs give theirs back.
-const HIDDEN_MS = 30_000;
+const HIDDEN_MS = 5_000;
 // The server sends a heartbeat more often than this; silence means that the connection is lost.
 const SILENCE_MS = 60_000;
 
