@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from typing import Any, TypedDict
 
 import pytest
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import HumanMessage
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 from opentelemetry import trace
@@ -13,6 +15,7 @@ from opentelemetry.trace import StatusCode
 
 from harness.mesh.recorded_spans import spans_in
 from trunkline import FunctionAgent, TaskContext, TaskState, agent, from_langgraph
+from trunkline.reasoning.models.model import Model
 from trunkline.testing import mesh
 
 
@@ -121,6 +124,30 @@ async def test_a_failed_node_is_marked_and_an_interrupted_one_is_not(
     assert spans["run_node asks"].status.status_code == StatusCode.UNSET
     assert spans["run_node fails"].status.status_code == StatusCode.ERROR
     assert "private text" not in str(spans["run_node fails"].to_json())
+
+
+async def test_a_model_that_a_node_calls_has_one_span_below_it(
+    exporter: InMemorySpanExporter,
+) -> None:
+    async def think(state: State) -> State:
+        own = GenericFakeChatModel(messages=iter(["three"]))
+        return {"text": str((await own.ainvoke("what is 1+2?")).text)}
+
+    async def ask(state: State) -> State:
+        # As task.ask_model does: it makes a span itself.
+        model = Model.from_chat_model(GenericFakeChatModel(messages=iter(["four"])))
+        return {"text": str((await model.ask([HumanMessage("what is 2+2?")])).text)}
+
+    async with mesh(graph_agent(("thinks", think), ("asks", ask))) as m:
+        answer = await m.ask("go")
+    assert answer.state == TaskState.COMPLETED, answer
+    assert paths(exporter, "chat") == [
+        ["chat", "run_node thinks", "invoke_agent graph"],
+        ["chat scripted", "run_node asks", "invoke_agent graph"],
+    ]
+    first, _ = [span for span in exporter.get_finished_spans() if span.name.startswith("chat")]
+    assert first.attributes is not None
+    assert first.attributes["trunkline.model.purpose"] == "graph"
 
 
 async def test_own_spans_of_a_function_are_below_its_agent(exporter: InMemorySpanExporter) -> None:

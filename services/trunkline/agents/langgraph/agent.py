@@ -19,10 +19,10 @@ from langgraph.pregel import Pregel
 from trunkline.agents.authoring import FunctionAgent, agent
 from trunkline.agents.langgraph.interrupts import GraphContinuation, ask_for_interrupts
 from trunkline.agents.langgraph.messages import build_human_message, get_data, last_answer_text
+from trunkline.agents.langgraph.model_callbacks import build_model_callbacks
 from trunkline.agents.langgraph.node_spans import NodeSpans
 from trunkline.agents.langgraph.run_reporter import STREAM_MODES, AnswerStream, RunReporter
 from trunkline.agents.langgraph.threads import TaskThread, open_task_thread
-from trunkline.agents.langgraph.usage_callbacks import build_usage_callbacks
 from trunkline.errors import ConfigurationError, UnsupportedOperationError
 from trunkline.reasoning.checkpoint_types import find_graph_types
 from trunkline.reasoning.conversation_lock import lock_conversation
@@ -238,7 +238,7 @@ class _Runner:
         # The config of a run replaces the callbacks of the graph's own.
         config["callbacks"] = merge_configs(
             {"callbacks": (graph.config or {}).get("callbacks")},
-            {"callbacks": [NodeSpans(), *build_usage_callbacks(turn.meter)]},
+            {"callbacks": [NodeSpans(), *build_model_callbacks(turn.meter)]},
         )["callbacks"]
         answer = AnswerStream(turn, self.nodes, artifact_id=artifact_id)
         events: AsyncGenerator[Any, None] = graph.astream(  # type: ignore[assignment]

@@ -1,40 +1,36 @@
 """Calls one model once: streams its reply, applies its time limits, records a span."""
 
 import asyncio
-import json
 import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from opentelemetry.trace import Span, SpanKind
+from opentelemetry.trace import SpanKind
 
 from trunkline import runtime, telemetry
 from trunkline.metrics import instruments
 from trunkline.reasoning.models.model_errors import ModelCallError, classify_error
-from trunkline.reasoning.models.providers import Provider
-from trunkline.reasoning.models.replies import (
-    check_reply,
-    finish_reason,
-    join_chunks,
-    measure_tokens,
+from trunkline.reasoning.models.model_spans import (
+    describe_reply,
+    describe_request,
+    is_measured,
+    measure_usage,
+    record_messages,
 )
+from trunkline.reasoning.models.providers import Provider
+from trunkline.reasoning.models.replies import check_reply, join_chunks, measure_tokens
 from trunkline.reasoning.turn_result import STATUS_KEY, ResultStatus
 from trunkline.settings import ModelSettings
-from trunkline.span_content import SpokenText, current_capture, record_chat
 
 if TYPE_CHECKING:
     from langchain_core.language_models.base import LanguageModelInput
     from langchain_core.language_models.chat_models import BaseChatModel
     from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
     from langchain_core.runnables import Runnable
-    from opentelemetry.util.types import AttributeValue
 
     from trunkline.tasks.usage_meter import UsageMeter
-
-# The mesh sends and takes texts only.
-_MODALITY: Final = "text"
 
 OnText = Callable[[str], Awaitable[None]]
 """Called with each piece of an answer."""
@@ -92,12 +88,19 @@ class ModelClient:
         provider = self._provider
         model = self.name.partition(":")[2] or self.name
         labels = (telemetry.CHAT, provider.trace_name if provider else self.name, model)
-        attributes = self._describe_request(labels, purpose)
+        attributes = describe_request(
+            labels,
+            purpose,
+            max_tokens=self.options.max_tokens,
+            temperature=self.options.temperature,
+        )
+        attributes[telemetry.GEN_AI_REQUEST_STREAM] = True
         name = f"{telemetry.CHAT} {model}"
         failure: ModelCallError | None = None
         error_type = telemetry.CANCELLED
         started_s = time.perf_counter()
         chunks: list[AIMessageChunk] = []
+        measured = is_measured.set(True)
         with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
             try:
                 chat = await self.load()
@@ -106,9 +109,8 @@ class ModelClient:
                     bound = bound.bind(extra_headers=telemetry.inject_span(span))
                 await self._stream(bound, messages, chunks, on_text, on_chunk, labels)
                 reply = join_chunks(chunks)
-                _describe(span, reply)
-                if current_capture() is not None:
-                    record_chat(span, [_spoken(message) for message in messages], _shown(reply))
+                describe_reply(span, reply)
+                record_messages(span, messages, reply)
                 if provider is not None:
                     check_reply(reply, max_tokens=self.options.max_tokens)
                 error_type = ""
@@ -118,10 +120,11 @@ class ModelClient:
                 telemetry.mark_error(span, error.kind)
                 failure, error_type = error, error.kind
             finally:
+                is_measured.reset(measured)
                 duration_s = time.perf_counter() - started_s
                 instruments.MODEL_DURATION.record(duration_s, *labels, error_type)
                 read, written = measure_tokens(messages, chunks) if chunks else (0, 0)
-                _measure_usage(labels, read, written)
+                measure_usage(labels, read, written)
                 if chunks and meter is not None:
                     price = meter.record(self.name, input_tokens=read, output_tokens=written)
                     if price:
@@ -129,28 +132,6 @@ class ModelClient:
         if failure is not None:
             raise failure
         return reply
-
-    def _describe_request(
-        self, labels: tuple[str, str, str], purpose: str
-    ) -> "dict[str, AttributeValue]":
-        operation, provider, model = labels
-        attributes: dict[str, AttributeValue] = {
-            telemetry.GEN_AI_OPERATION_NAME: operation,
-            telemetry.GEN_AI_PROVIDER_NAME: provider,
-            telemetry.GEN_AI_REQUEST_MODEL: model,
-            telemetry.GEN_AI_REQUEST_STREAM: True,
-            telemetry.MODEL_PURPOSE: purpose,
-        }
-        turn = telemetry.current_turn.get()
-        if turn is not None:
-            turn.model_calls += 1
-        options = {
-            telemetry.GEN_AI_CONVERSATION_ID: turn.conversation_id if turn else None,
-            telemetry.GEN_AI_REQUEST_MAX_TOKENS: self.options.max_tokens,
-            telemetry.GEN_AI_REQUEST_TEMPERATURE: self.options.temperature,
-        }
-        attributes.update({key: value for key, value in options.items() if value is not None})
-        return attributes
 
     async def _stream(
         self,
@@ -217,49 +198,3 @@ def _is_answer(chunk: "AIMessageChunk") -> bool:
     return bool(
         chunk.response_metadata.get(STATUS_KEY, ResultStatus.COMPLETED) == ResultStatus.COMPLETED
     )
-
-
-def _measure_usage(labels: tuple[str, str, str], read: int, written: int) -> None:
-    """Count the tokens of a call; 0 of one without a reply, so that all calls are counted."""
-    instruments.INPUT_TOKENS.add(read, *labels, _MODALITY)
-    instruments.OUTPUT_TOKENS.add(written, *labels, _MODALITY)
-    if read or written:
-        instruments.INPUT_TOKENS_OF_CALLS.record(read, *labels)
-        instruments.OUTPUT_TOKENS_OF_CALLS.record(written, *labels)
-
-
-# LangChain's ids of replies, as opposed to those of providers.
-_OWN_IDS: Final = ("run-", "lc_")
-
-
-def _describe(span: Span, reply: "AIMessage") -> None:
-    if reply.id and not reply.id.startswith(_OWN_IDS):
-        span.set_attribute(telemetry.GEN_AI_RESPONSE_ID, reply.id)
-    if reason := finish_reason(reply):
-        span.set_attribute(telemetry.GEN_AI_RESPONSE_FINISH_REASONS, [reason])
-    if model := reply.response_metadata.get("model_name"):
-        span.set_attribute(telemetry.GEN_AI_RESPONSE_MODEL, str(model))
-    if usage := reply.usage_metadata:
-        span.set_attribute(telemetry.GEN_AI_USAGE_INPUT_TOKENS, usage["input_tokens"])
-        span.set_attribute(telemetry.GEN_AI_USAGE_OUTPUT_TOKENS, usage["output_tokens"])
-        read, written = usage.get("input_token_details"), usage.get("output_token_details")
-        details = {
-            telemetry.GEN_AI_USAGE_CACHE_READ_TOKENS: read.get("cache_read") if read else None,
-            telemetry.GEN_AI_USAGE_CACHE_WRITE_TOKENS: read.get("cache_creation") if read else None,
-            telemetry.GEN_AI_USAGE_REASONING_TOKENS: written.get("reasoning") if written else None,
-        }
-        span.set_attributes({key: tokens for key, tokens in details.items() if tokens})
-
-
-_ROLES: Final = {"human": "user", "ai": "assistant"}
-
-
-def _spoken(message: "BaseMessage") -> SpokenText:
-    return SpokenText(_ROLES.get(message.type, message.type), _shown(message))
-
-
-def _shown(message: "BaseMessage") -> str:
-    """Return the text of a message, and the tools that it calls."""
-    calls = getattr(message, "tool_calls", ())
-    lines = [str(message.text), *(f"{call['name']}({json.dumps(call['args'])})" for call in calls)]
-    return "\n".join(filter(None, lines))

@@ -9,7 +9,7 @@ import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
 
 from harness.remote.model_server import ModelServer, model_server, say
-from trunkline.agents.langgraph.usage_callbacks import build_usage_callbacks
+from trunkline.agents.langgraph.model_callbacks import build_model_callbacks
 from trunkline.errors import LimitExceededError, ModelUnavailableError
 from trunkline.reasoning.models import Model, ModelChoice, open_model
 from trunkline.reasoning.models import model as model_module
@@ -95,7 +95,7 @@ async def test_the_client_of_a_graph_has_the_name_in_our_settings(
     client, short = find_provider(name)
     choice = ModelChoice(name, (), {"google": ModelSettings(base_url=server.url)})
     chat = client.build_client(short, choice.resolve_options(name))
-    reply = await chat.ainvoke(QUESTION, {"callbacks": build_usage_callbacks(ledger.meter)})
+    reply = await chat.ainvoke(QUESTION, {"callbacks": build_model_callbacks(ledger.meter)})
     assert reply.usage_metadata is not None
     recorded = ledger.close()
     assert Subject(model=name) in recorded
