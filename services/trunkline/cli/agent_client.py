@@ -137,7 +137,9 @@ class AgentClient:
         except (PeerRefusedError, PeerUnavailableError, PeerTimeoutError) as error:
             raise _terminal_error(self.url, error, task_id) from error
         except PeerProtocolError as error:
-            problem = f"{error.problem}; is a mesh's bridge there?"
+            problem = (
+                f"{error.problem}; is a mesh's bridge there? `trunkline a2a` asks any A2A agent"
+            )
             raise PeerProtocolError(self.url, problem) from error
 
 

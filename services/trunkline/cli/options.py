@@ -24,7 +24,7 @@ UrlOption = Annotated[
     str | None,
     typer.Option(
         "--url",
-        help="The A2A URL of a mesh or of an agent. [TRUNKLINE_URL]",
+        help="The URL of a mesh, or of an agent of it. [TRUNKLINE_URL]",
         metavar="URL",
     ),
 ]
