@@ -77,7 +77,6 @@ class JournalFolder:
             JournalUnavailableError: not even a new one can be made.
         """
         numbers = self._list_numbers(family)
-        new = max(numbers, default=0) + 1
         for number in sorted({1, *numbers}):
             path = self._path(family, number)
             contents = self._inspect(path)
@@ -85,7 +84,7 @@ class JournalFolder:
                 continue
             if (journal := self._open_free(path)) is not None:
                 return journal
-        return self._open(self._path(family, new))
+        return self._open_new(family, max(numbers, default=0) + 1)
 
     def open_free(self, family: str, agents: Set[str]) -> list[OpenJournal]:
         """Open all free journals of a family; remove those without any task.
@@ -152,6 +151,20 @@ class JournalFolder:
 
     def _path(self, family: str, number: int) -> Path:
         return self._folder / (f"{family}.db" if number == 1 else f"{family}.{number}.db")
+
+    def _open_new(self, family: str, number: int) -> OpenJournal:
+        """Open a new journal by this number, or by the next that no other process has taken.
+
+        Processes that start at the same time have seen the same numbers.
+        """
+        while True:
+            path = self._path(family, number)
+            try:
+                return self._open(path)
+            except JournalUnavailableError:
+                if not has_live_owner(path):
+                    raise
+            number += 1
 
     def _open_other(self, path: Path) -> OpenJournal | None:
         """Open a journal that this host can do without."""

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import sqlite3
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -79,6 +81,23 @@ def test_a_host_whose_journal_is_in_use_opens_the_next(
     second = close_later(stack, journals.open_own("math", AGENTS))
     assert second.path == folder / "math.2.db"
     assert second.journal.id != first.journal.id
+
+
+def test_hosts_that_start_at_the_same_time_open_a_journal_each(journals: JournalFolder) -> None:
+    hosts = 6
+    together = threading.Barrier(hosts, timeout=60)
+
+    def start() -> str:
+        together.wait()
+        opened = journals.open_own("math", AGENTS)
+        # None ends before the others have started.
+        together.wait()
+        opened.journal.close()
+        return opened.path.name
+
+    with ThreadPoolExecutor(hosts) as threads:
+        names = [started.result() for started in [threads.submit(start) for _ in range(hosts)]]
+    assert sorted(names) == sorted(["math.db", *(f"math.{number}.db" for number in range(2, 7))])
 
 
 def test_only_the_free_journals_of_the_family_are_opened_as_extras(
