@@ -80,7 +80,7 @@ async def test_a_question_and_a_task_outlive_a_killed_mesh(tmp_path: Path) -> No
             asked = await ask(mesh, "approve", "--task", task_id)
             assert asked.exit == 3
             assert "bakery/book_table asks: A table in Rome?" in asked.out
-            assert "- seats (a number): How many people come." in asked.out
+            assert "- seats (a whole number): How many people come." in asked.out
             assert "- view (one of garden, street)" in asked.out
             command = ("ask", "--url", mesh.http_url, "--agent", "bakery", "bake tart")
             async with start_command(*command):

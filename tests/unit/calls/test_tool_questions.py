@@ -47,7 +47,7 @@ def say(text: str) -> message_pb2.Message:
 def test_a_question_names_the_values_that_it_needs() -> None:
     assert render_question(form(SCHEMA)) == (
         "shop/book asks: A table?\n"
-        "- seats (a number): How many people come.\n"
+        "- seats (a whole number): How many people come.\n"
         "- view (one of garden, street)\n"
         "- note (a text in quotation marks), optional\n"
         'Answer with each name and its value, or as JSON, or "decline".'
