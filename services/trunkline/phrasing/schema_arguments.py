@@ -284,10 +284,10 @@ class _Slot:
         return items
 
     def _parse_enum(self, text: str) -> Any:  # noqa: ANN401  a JSON value
-        spelled = _spell(text)
-        for value, title in self.choices:
-            if spelled in {_spell(value), _spell(title)}:
-                return value
+        for spelled in (_spell(text), _spell(read_number(text))):
+            for value, title in self.choices:
+                if spelled in {_spell(value), _spell(title)}:
+                    return value
         raise ValueError(text)
 
     def outline(self) -> str:
@@ -319,7 +319,7 @@ class _Slot:
     def _describe_number(self) -> str:
         number = "a whole number" if self.schema.get("type") == "integer" else "a number"
         limits = [
-            f"{words} {limit}"
+            f"{words} {_make_whole(limit)}"
             for key, words in _LIMIT_WORDS.items()
             if isinstance(limit := self.schema.get(key), int | float)
         ]
@@ -332,6 +332,7 @@ def _list_choices(schema: object) -> Sequence[tuple[Any, str]]:
     if not isinstance(schema, Mapping):
         return ()
     if isinstance(values := schema.get("enum"), list):
+        values = [_make_whole(value) for value in values]
         titles = schema.get("enumNames")
         titles = titles if isinstance(titles, list) and len(titles) == len(values) else values
         return [(value, str(title)) for value, title in zip(values, titles, strict=True)]
@@ -340,8 +341,14 @@ def _list_choices(schema: object) -> Sequence[tuple[Any, str]]:
         if isinstance(kinds, list) and all(
             isinstance(kind, Mapping) and "const" in kind for kind in kinds
         ):
-            return [(kind["const"], str(kind.get("title", kind["const"]))) for kind in kinds]
+            constants = [(_make_whole(kind["const"]), kind.get("title")) for kind in kinds]
+            return [(value, str(value if title is None else title)) for value, title in constants]
     return ()
+
+
+def _make_whole(value: object) -> object:
+    """Return a whole number without its decimals, which schemas have behind a protobuf Struct."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _spell(value: object) -> str:

@@ -1,5 +1,6 @@
 """Arguments of tools from words: number words, and values that an argument can't have."""
 
+import json
 from typing import Any
 
 import pytest
@@ -149,6 +150,16 @@ def test_choices_that_are_called_like_numbers_are_choices() -> None:
     assert take_one("three", "count", schema) == 3
 
 
+@pytest.mark.parametrize(
+    "schema", [{"enum": [1.0, 2.0, 12.0]}, {"oneOf": [{"const": 2.0}, {"const": 12.0}]}], ids=str
+)
+def test_choices_may_be_numbers(schema: dict[str, Any]) -> None:
+    for words, value in (("level 2", 2), ("level: 12", 12), ("level two", 2)):
+        taken = take_arguments(words, {"properties": {"level": schema}})
+        assert (json.dumps(taken.arguments), taken.unused) == (f'{{"level": {value}}}', [])
+    assert take_arguments("level 3", {"properties": {"level": schema}}).rejected == {"level": "3"}
+
+
 def test_words_and_digits_of_one_value_are_one_value() -> None:
     values, words = find_values_and_words("2 million on 28 July 2026, “two” and three, 1 May")
     assert [(value.kind, value.text) for value in values] == [
@@ -163,7 +174,8 @@ def test_words_and_digits_of_one_value_are_one_value() -> None:
         ({"type": "number"}, "n (a number), optional"),
         ({"type": "integer", "minimum": 1, "maximum": 5},
          "n (a whole number from 1 to 5), optional"),
-        ({"type": "integer", "maximum": 5}, "n (a whole number up to 5), optional"),
+        ({"type": "integer", "maximum": 5.0}, "n (a whole number up to 5), optional"),
+        ({"enum": [1.0, 2.5]}, "n (one of 1, 2.5), optional"),
         ({"type": "number", "exclusiveMinimum": 0}, "n (a number above 0), optional"),
         ({"type": "number", "minimum": 0, "exclusiveMaximum": 1},
          "n (a number from 0 below 1), optional"),
