@@ -80,8 +80,10 @@ async def test_a_question_and_a_task_outlive_a_killed_mesh(tmp_path: Path) -> No
             asked = await ask(mesh, "approve", "--task", task_id)
             assert asked.exit == 3
             assert "bakery/book_table asks: A table in Rome?" in asked.out
-            assert "- seats (a number): How many people come." in asked.out
+            assert "- seats (a whole number): How many people come." in asked.out
             assert "- view (one of garden, street)" in asked.out
+            incomplete = await ask(mesh, "4 seats", "--task", task_id)
+            assert incomplete.exit == 3
             command = ("ask", "--url", mesh.http_url, "--agent", "bakery", "bake tart")
             async with start_command(*command):
                 await wait_for_task(
@@ -90,9 +92,10 @@ async def test_a_question_and_a_task_outlive_a_killed_mesh(tmp_path: Path) -> No
                 mesh.process.kill()
                 await mesh.process.wait()
         async with running_mesh(tmp_path, servers=None, environment=environment) as mesh:
-            incomplete = await ask(mesh, "4 seats", "--task", task_id)
+            incomplete = await ask(mesh, "view: lake", "--task", task_id)
             assert incomplete.exit == 3
-            booked = await ask(mesh, "4 seats and a view: garden", "--task", task_id)
+            assert "It has seats: 4." in incomplete.out
+            booked = await ask(mesh, "view: garden", "--task", task_id)
             assert (booked.exit, booked.out) == (0, "A table in Rome for 4.\n")
             (tmp_path / "done").touch()
             baked = await wait_for_task(

@@ -7,7 +7,7 @@ may answer by `{"inputResponses": …}`, both as MCP has them. People answer in 
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
@@ -27,6 +27,9 @@ QUESTION_KEY: Final = "trunkline/input-requests"
 _ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
 _REFUSALS: Final = {"decline": "decline", "no, thanks": "decline", "cancel": "cancel"}
 _AGREEMENTS: Final = frozenset({"done", "ok", "okay", "yes", "accept"})
+# The journal stores them with the question, in the state of its turn.
+_ACCEPTED_LIMIT_CHARS: Final = 8 * 1024
+_SHOWN_CHARS: Final = 60
 _VISIT_ANSWERS: Final = '"done" or "decline"'
 
 
@@ -40,6 +43,8 @@ class PendingQuestion(TypedDict):
     task_handle: str
     missing: NotRequired[list[str]]
     """The values that the last answer lacks or has wrong; without it, there was no answer."""
+    accepted: NotRequired[dict[str, dict[str, Any]]]
+    """The values that answers already had, by request and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,19 @@ class QuestionAnswer:
     """MCP's `inputResponses`; complete if nothing is missing."""
     missing: Sequence[str]
     """The values that the answer lacks or has wrong, for people."""
+    accepted: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The allowed values of this answer and those before it, by request, without defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FormContent:
+    """The values that an answer has for a form."""
+
+    said: dict[str, Any]
+    """The values of this answer and those before it."""
+    missing: Sequence[str]
+    content: dict[str, Any]
+    """The same values, with the form's defaults."""
 
 
 class ToolQuestions:
@@ -79,7 +97,7 @@ class ToolQuestions:
         if self._is_for_approvals:
             return False
         if answer.missing:
-            question["missing"] = list(answer.missing)
+            keep_answer(question, answer)
             return False
         del self.open[key]
         self._continuations[key] = build_continuation(question, answer.responses)
@@ -144,7 +162,7 @@ def build_question_message(
 def render_question(question: PendingQuestion) -> str:
     """Return a question as text for people."""
     lines = [render_missing(question["missing"])] if question.get("missing") else []
-    for request in question["requests"].values():
+    for key, request in question["requests"].items():
         params = request.get("params", {})
         lines.append(f"{question['tool']} asks: {params.get('message', '')}")
         if params.get("mode") == "url":
@@ -152,7 +170,15 @@ def render_question(question: PendingQuestion) -> str:
             lines.append(f"Visit {url} (on {_find_host(url)}), then answer {_VISIT_ANSWERS}.")
             continue
         schema = params.get("requestedSchema", {})
-        lines += [f"- {describe_argument(name, schema)}" for name in schema.get("properties", {})]
+        accepted = question.get("accepted", {}).get(key, {})
+        if accepted:
+            values = (f"{name}: {_shorten(value)}" for name, value in accepted.items())
+            lines.append(f"It has {', '.join(values)}.")
+        lines += [
+            f"- {describe_argument(name, schema)}"
+            for name in schema.get("properties", {})
+            if name not in accepted
+        ]
         lines.append('Answer with each name and its value, or as JSON, or "decline".')
     return "\n".join(lines)
 
@@ -169,6 +195,7 @@ def read_answer(question: PendingQuestion, message: message_pb2.Message) -> Ques
     word = text.casefold().rstrip(".!")
     responses: dict[str, Any] = {}
     missing: list[str] = []
+    accepted: dict[str, dict[str, Any]] = {}
     for key, request in question["requests"].items():
         params = request.get("params", {})
         schema = params.get("requestedSchema", {})
@@ -177,7 +204,9 @@ def read_answer(question: PendingQuestion, message: message_pb2.Message) -> Ques
         if isinstance(response, Mapping) and response.get("action") in _ACTIONS:
             responses[key] = dict(response)
             if response["action"] == "accept" and not is_visit:
-                missing += _find_problems(response.get("content") or {}, schema)
+                content = response.get("content") or {}
+                missing += _find_problems(content, schema)
+                accepted[key] = _find_accepted(content, schema)
         elif action := _REFUSALS.get(word):
             responses[key] = {"action": action}
         elif is_visit:
@@ -186,10 +215,17 @@ def read_answer(question: PendingQuestion, message: message_pb2.Message) -> Ques
             if word != "no" and word not in _AGREEMENTS:
                 missing.append(_VISIT_ANSWERS)
         else:
-            content, lacking = _read_content(text, schema)
-            responses[key] = {"action": "accept", "content": content}
-            missing += lacking
-    return QuestionAnswer(responses, missing)
+            form = _read_content(text, schema, question.get("accepted", {}).get(key, {}))
+            responses[key] = {"action": "accept", "content": form.content}
+            missing += form.missing
+            accepted[key] = _find_accepted(form.said, schema)
+    return QuestionAnswer(responses, missing, accepted)
+
+
+def keep_answer(question: PendingQuestion, answer: QuestionAnswer) -> None:
+    """Add the accepted values of an incomplete answer to its question, which is asked again."""
+    question["missing"] = list(answer.missing)
+    question["accepted"] = _limit_accepted(answer.accepted)
 
 
 def read_lines(question: PendingQuestion, lines: Sequence[str]) -> QuestionAnswer:
@@ -212,32 +248,96 @@ def _find_responses(message: message_pb2.Message) -> Mapping[str, Any]:
     return {}
 
 
-def _read_content(text: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[str]]:
-    """Return the values in a text, and those that it lacks."""
+def _read_content(
+    text: str, schema: Mapping[str, Any], accepted: Mapping[str, Any]
+) -> _FormContent:
+    """Return the values in a text and those accepted before, and the values that both lack."""
     properties = schema.get("properties", {})
-    required = schema.get("required", ())
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
         values = None
     if isinstance(values, dict):
-        content = {name: value for name, value in values.items() if name in properties}
-        content = _find_defaults(schema) | content
-        return content, _find_problems(content, schema)
-    taken = take_arguments(text, schema)
-    open_names = [name for name in properties if name not in taken.arguments]
+        return _fill_form(
+            {**accepted, **{name: value for name, value in values.items() if name in properties}},
+            schema,
+        )
+    required = [name for name in schema.get("required", ()) if name not in accepted]
+    taken = take_arguments(text, _put_open_first(schema, accepted))
+    said = {
+        name: value
+        for name, value in {**accepted, **taken.arguments}.items()
+        if name not in taken.rejected
+    }
+    open_names = [name for name in properties if name not in said]
     if taken.missing and len(required) == 1:
-        open_names = list(required)
+        open_names = required
     # The only value that is open needs no name.
-    if not taken.arguments and len(open_names) == 1:
-        name = open_names[0]
-        value = take_one(text, name, schema)
+    if not taken.arguments and not taken.rejected and len(open_names) == 1:
+        value = take_one(text, open_names[0], schema)
         if value is not None:
-            return {name: value}, ()
-    if taken.arguments or text.casefold().rstrip(".!") in _AGREEMENTS:
-        content = _find_defaults(schema) | taken.arguments
-        return content, _find_problems(content, schema)
-    return taken.arguments, taken.missing
+            return _fill_form({**said, open_names[0]: value}, schema)
+    if taken.arguments or taken.rejected or text.casefold().rstrip(".!") in _AGREEMENTS:
+        return _fill_form(said, schema, taken.rejected)
+    return _FormContent(said, taken.missing, said)
+
+
+def _fill_form(
+    said: dict[str, Any], schema: Mapping[str, Any], rejected: Iterable[str] = ()
+) -> _FormContent:
+    """Add the form's defaults to values, and find what they lack or have wrong.
+
+    `rejected` are the names that the answer had with a value that the form forbids.
+    """
+    defaults = {
+        name: value for name, value in _find_defaults(schema).items() if name not in rejected
+    }
+    content = defaults | said
+    problems = [*_find_problems(content, schema), *(describe_argument(n, schema) for n in rejected)]
+    return _FormContent(said, list(dict.fromkeys(problems)), content)
+
+
+def _put_open_first(schema: Mapping[str, Any], accepted: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema whose open values come before those that an answer already had.
+
+    A word that fits both is meant for the open one. The others are taken only by their names.
+    """
+    properties = schema.get("properties", {})
+    names = sorted(properties, key=lambda name: name in accepted)
+    required = [name for name in schema.get("required", ()) if name not in accepted]
+    return {
+        **schema,
+        "properties": {name: properties[name] for name in names},
+        "required": required,
+    }
+
+
+def _find_accepted(content: object, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a form that its schema allows."""
+    properties = schema.get("properties", {})
+    return {
+        name: value
+        for name, value in (content.items() if isinstance(content, Mapping) else ())
+        if name in properties and accepts_value(name, value, schema)
+    }
+
+
+def _limit_accepted(accepted: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the values that fit into the limit; the others are asked for again."""
+    limited: dict[str, dict[str, Any]] = {}
+    room = _ACCEPTED_LIMIT_CHARS
+    for key, values in accepted.items():
+        for name, value in values.items():
+            size = len(json.dumps([key, name, value]))
+            if size <= room:
+                limited.setdefault(key, {})[name] = value
+                room -= size
+    return limited
+
+
+def _shorten(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 def _find_defaults(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 Only what a question says plainly is taken: numbers, words or titles of an enum, quoted text, dates,
 times, booleans, URLs, e-mail addresses, and any value that follows its argument's name
-("city: Rome"; a number or a time without the colon, too).
+("city: Rome"; a number or a time without the colon, too). A value that its argument can't have is
+reported, so that no default silently replaces it.
 """
 
 import json
@@ -14,23 +15,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from trunkline.phrasing.content_words import stem_words
+from trunkline.phrasing.named_values import NamedValue, NamedValues
+from trunkline.phrasing.plain_values import (
+    Span,
+    find_values,
+    find_values_and_words,
+    read_number,
+)
+
 _PROPERTIES_LIMIT: Final = 32
 _ENUM_LIMIT: Final = 500
 _REFERENCES_LIMIT: Final = 8
-_VALUES: Final = re.compile(
-    r"""
-    "(?P<quote>[^"]*)" | “(?P<curly>[^”]*)” | «(?P<angle>[^»]*)» | `(?P<tick>[^`]*)`
-    | (?<!\w)'(?P<single>[^']+)'(?!\w)
-    | (?P<url>https?://[^\s<>"]*[^\s<>".,;:!?)\]])
-    | (?P<email>[\w.+-]{1,64}@\w[\w-]*(?:\.[\w-]+)+)
-    | (?P<datetime>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?)
-    | (?P<date>(?<!\d)\d{4}-\d\d-\d\d(?!\d))
-    | (?P<time>(?<![\d:])\d{1,2}:\d\d(?::\d\d)?(?![\d:]))
-    | (?P<number>(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w|\.\d))
-    """,
-    re.VERBOSE,
-)
-_QUOTES: Final = frozenset({"quote", "curly", "angle", "tick", "single"})
 _FORMATS: Final = {
     "date": "date",
     "date-time": "datetime",
@@ -47,20 +43,23 @@ _BOUNDS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "exclusiveMinimum": operator.le,
     "exclusiveMaximum": operator.ge,
 }
+_LIMIT_WORDS: Final = {
+    "minimum": "from",
+    "exclusiveMinimum": "above",
+    "maximum": "up to",
+    "exclusiveMaximum": "below",
+}
 _SHOWN_VALUES: Final = 12
 # Shorter words of an enum are taken only behind the argument's name.
 _SHORTEST_WORD: Final = 2
 _WORD: Final = re.compile(r"\w+")
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A value that a question says plainly, and its position."""
-
-    kind: str
-    start: int
-    end: int
-    text: str
+# The words beside a value are not further away.
+_NEAR_CHARS: Final = 100
+# Behind these, a number in words counts what is known: "the two", "which one".
+_DETERMINER: Final = re.compile(
+    r"\b(?:all|another|any|both|each|every|no|other|some|that|the|these|this|those|which)\s+$",
+    re.IGNORECASE,
+)
 
 
 @dataclass(slots=True)
@@ -70,6 +69,8 @@ class TakenArguments:
     arguments: dict[str, Any] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     """Required arguments that the question lacks, each with the values that it may have."""
+    rejected: dict[str, str] = field(default_factory=dict)
+    """Arguments that the question names with a value that they can't have: that value, by name."""
     spent: list[tuple[int, int]] = field(default_factory=list)
     """Positions of the arguments in the question."""
     unused: list[Span] = field(default_factory=list)
@@ -82,9 +83,14 @@ def split_name(name: str) -> list[str]:
     return [word.casefold() for word in re.findall(r"[^\W_]+", spaced)]
 
 
-def take_arguments(question: str, schema: Mapping[str, Any]) -> TakenArguments:
-    """Return the arguments that a question has for a tool with this schema."""
-    return _Taking(question, schema).take()
+def take_arguments(
+    question: str, schema: Mapping[str, Any], tool_words: frozenset[str] = frozenset()
+) -> TakenArguments:
+    """Return the arguments that a question has for a tool with this schema.
+
+    `tool_words` are the stems of the words of the tool's name: they are no values.
+    """
+    return _Taking(question, schema, tool_words).take()
 
 
 def take_one(text: str, name: str, schema: Mapping[str, Any]) -> Any:  # noqa: ANN401  a JSON value
@@ -144,18 +150,6 @@ def accepts_value(name: str, value: object, schema: Mapping[str, Any]) -> bool:
 def _find_slot(name: str, schema: Mapping[str, Any]) -> "_Slot":
     properties = schema.get("properties", {})
     return _Slot(name, _resolve(properties.get(name), schema), name in schema.get("required", ()))
-
-
-def find_values(question: str) -> list[Span]:
-    """Return the values in a question, in order. They do not overlap."""
-    spans = []
-    for match in _VALUES.finditer(question):
-        kind = match.lastgroup or ""
-        text = match[kind]
-        spans.append(
-            Span("text" if kind in _QUOTES else kind, match.start(), match.end(), text.strip())
-        )
-    return spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +247,13 @@ class _Slot:
                 return text
             case kind if any(span.kind == kind for span in find_values(text)):
                 return text
+            case "date" if (values := find_values_and_words(text)[0]) and len(values) == 1:
+                if values[0].kind == "date":
+                    return values[0].text
         raise ValueError(text)
 
     def _parse_number(self, text: str) -> float:
-        number: object = json.loads(text.replace(",", "").removeprefix("+"))
+        number: object = json.loads(read_number(text).replace(",", "").removeprefix("+"))
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise ValueError(text)
         if not math.isfinite(number):
@@ -287,10 +284,10 @@ class _Slot:
         return items
 
     def _parse_enum(self, text: str) -> Any:  # noqa: ANN401  a JSON value
-        spelled = _spell(text)
-        for value, title in self.choices:
-            if spelled in {_spell(value), _spell(title)}:
-                return value
+        for spelled in (_spell(text), _spell(read_number(text))):
+            for value, title in self.choices:
+                if spelled in {_spell(value), _spell(title)}:
+                    return value
         raise ValueError(text)
 
     def outline(self) -> str:
@@ -309,7 +306,7 @@ class _Slot:
             return f"{self.name} ({count} of {self._show_choices()})"
         about = {
             "text": "a text in quotation marks",
-            "number": "a number",
+            "number": self._describe_number(),
             "boolean": "yes or no",
             "url": "a URL",
             "email": "an e-mail address",
@@ -319,12 +316,23 @@ class _Slot:
         }.get(self.kind, "JSON, by `trunkline tools call`")
         return f"{self.name} ({about})"
 
+    def _describe_number(self) -> str:
+        number = "a whole number" if self.schema.get("type") == "integer" else "a number"
+        limits = [
+            f"{words} {_make_whole(limit)}"
+            for key, words in _LIMIT_WORDS.items()
+            if isinstance(limit := self.schema.get(key), int | float)
+        ]
+        # "from 1 to 5", but "up to 5"
+        return " ".join([number, *limits]).replace(" up to ", " to " if limits[1:] else " up to ")
+
 
 def _list_choices(schema: object) -> Sequence[tuple[Any, str]]:
     """Return the values that a schema lists, each with its title; empty: it lists none."""
     if not isinstance(schema, Mapping):
         return ()
     if isinstance(values := schema.get("enum"), list):
+        values = [_make_whole(value) for value in values]
         titles = schema.get("enumNames")
         titles = titles if isinstance(titles, list) and len(titles) == len(values) else values
         return [(value, str(title)) for value, title in zip(values, titles, strict=True)]
@@ -333,8 +341,14 @@ def _list_choices(schema: object) -> Sequence[tuple[Any, str]]:
         if isinstance(kinds, list) and all(
             isinstance(kind, Mapping) and "const" in kind for kind in kinds
         ):
-            return [(kind["const"], str(kind.get("title", kind["const"]))) for kind in kinds]
+            constants = [(_make_whole(kind["const"]), kind.get("title")) for kind in kinds]
+            return [(value, str(value if title is None else title)) for value, title in constants]
     return ()
+
+
+def _make_whole(value: object) -> object:
+    """Return a whole number without its decimals, which schemas have behind a protobuf Struct."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _spell(value: object) -> str:
@@ -344,10 +358,15 @@ def _spell(value: object) -> str:
 class _Taking:
     """Assigns the values of one question to the arguments of one tool."""
 
-    def __init__(self, question: str, schema: Mapping[str, Any]) -> None:
+    def __init__(
+        self, question: str, schema: Mapping[str, Any], tool_words: frozenset[str]
+    ) -> None:
         self._question = question
-        self._values = find_values(question)
+        self._values, words = find_values_and_words(question)
         self._taken = TakenArguments()
+        self._places: dict[str, tuple[int, int]] = {}
+        """The positions of arguments in the question."""
+        self._rejected: dict[str, NamedValue] = {}
         required = schema.get("required", ())
         properties = schema.get("properties", {})
         items = properties.items() if isinstance(properties, Mapping) else ()
@@ -355,6 +374,13 @@ class _Taking:
             _Slot(name, _resolve(about, schema), name in required)
             for name, about in list(items)[:_PROPERTIES_LIMIT]
         ]
+        # A choice may be called "one" or "two".
+        choices = [span for slot in self._slots for span in self._find_enum(slot)]
+        self._number_words = [
+            word for word in words if not any(word.overlaps(c.start, c.end) for c in choices)
+        ]
+        names = stem_words(word for slot in self._slots for word in slot.words)
+        self._named = NamedValues(question, self._values, names, tool_words)
         # The question with its values replaced by spaces: only words remain.
         text = list(question)
         for value in self._values:
@@ -363,29 +389,41 @@ class _Taking:
 
     def take(self) -> TakenArguments:
         self._take_values()
+        self._reject_values()
         taken = self._taken
         for slot in self._slots:
             if "const" in slot.schema and slot.is_required:
                 taken.arguments[slot.name] = slot.schema["const"]
-            elif slot.is_required and slot.name not in taken.arguments:
+            elif slot.name in taken.rejected or (
+                slot.is_required and slot.name not in taken.arguments
+            ):
                 taken.missing.append(slot.describe())
-        taken.unused = [value for value in self._values if not self._is_spent(value)]
+        values = self._values
+        # "two" may also count what the other words name, unless such words are used as values.
+        if any(self._is_spent(word) for word in self._number_words):
+            values = sorted([*values, *self._number_words], key=lambda value: value.start)
+        taken.unused = [
+            value
+            for value in values
+            if not self._is_spent(value) and not self._is_determined(value)
+        ]
         return taken
 
     def _take_values(self) -> None:
         for slot in self._slots:
-            if slot.kind:
-                self._take_named(slot)
+            self._take_stated(slot)
         for slot in self._open_slots():
             self._take_first(slot, is_cued=True)
         for slot in self._open_slots():
             if slot.kind == "text":
                 self._take_word_behind(slot)
+            else:
+                self._take_adjacent(slot)
         for slot in self._open_slots():
             # Nothing says that a value belongs to an optional argument, except an enum's word.
             if slot.kind == "enums":
                 self._take_all(slot)
-            elif slot.is_required or slot.kind == "enum":
+            elif slot.is_required or slot.kind == "enum" or slot.name in self._rejected:
                 self._take_first(slot, is_cued=False)
 
     def _open_slots(self) -> Iterator[_Slot]:
@@ -393,40 +431,129 @@ class _Taking:
             if slot.kind and slot.name not in self._taken.arguments:
                 yield slot
 
-    def _take_named(self, slot: _Slot) -> None:
+    def _take_stated(self, slot: _Slot) -> None:
         """Take a value that follows the argument's name and a colon, "=" or "is"."""
-        name = r"[\s_-]?".join(map(re.escape, slot.words))
-        pattern = rf"(?<!\w){name}\s*(?:=|:|\bis\b)\s*"
-        found = re.search(pattern, self._question, re.IGNORECASE) if name else None
-        if found is None:
+        stated = self._named.find_stated(slot.words)
+        if stated is None:
             return
-        rest = self._question[found.end() :]
-        quoted = next((value for value in self._values if value.start == found.end()), None)
-        plain = re.match(r"[^,;\n]*", rest)
-        end = quoted.end if quoted else found.end() + (plain.end() if plain else 0)
-        text = quoted.text if quoted else self._question[found.end() : end].strip(" .?!")
-        if text and self._set(slot, text, found.start(), end):
+        begin = stated.begin
+        quoted = next((value for value in self._values if value.start == begin), None)
+        plain = re.compile(r"[^,;\n]*").match(self._question, begin)
+        end = quoted.end if quoted else plain.end() if plain else begin
+        text = quoted.text if quoted else self._question[begin:end].strip(" .?!")
+        if slot.kind and text and self._set(slot, text, stated.start, end):
             return
+        if stated.text and (slot.kind or stated.is_explicit):
+            self._rejected[slot.name] = stated
+
+    def _take_adjacent(self, slot: _Slot) -> None:
+        """Take or reject the word that follows the argument's name alone: "size L"."""
+        is_choice = slot.kind in {"enum", "enums"}
+        value = self._named.find_adjacent(slot.words, is_choice=is_choice)
+        if value is None:
+            return
+        if not (is_choice and self._set(slot, value.text, value.start, value.end)):
+            self._rejected.setdefault(slot.name, value)
+
+    def _reject_values(self) -> None:
+        """Keep the rejected values that nothing behind them corrects."""
+        taken = self._taken
+        for name, said in self._rejected.items():
+            place = self._places.get(name)
+            if place is None and any(
+                start < said.end and said.start < end for start, end in taken.spent
+            ):
+                # It is a part of another argument's value.
+                continue
+            if place is not None and not self._is_corrected(said, place):
+                del taken.arguments[name]
+                taken.spent.remove(place)
+            if name not in taken.arguments:
+                taken.rejected[name] = said.text
+            if name not in taken.arguments or self._is_below(said, self._places[name]):
+                taken.spent.append((said.start, said.end))
+
+    def _is_corrected(self, said: NamedValue, place: tuple[int, int]) -> bool:
+        """Return whether the value at a place is meant instead of a rejected one."""
+        start, end = place
+        is_inside = start < said.end and said.begin < end
+        return not said.is_explicit or is_inside or self._is_below(said, place)
+
+    def _is_below(self, said: NamedValue, place: tuple[int, int]) -> bool:
+        """Return whether a place is on a later line, as the answer to the question for a value."""
+        return "\n" in self._question[said.end : place[0]]
 
     def _take_first(self, slot: _Slot, *, is_cued: bool) -> None:
         """Take the first free value of the argument's kind; `is_cued`: beside its name."""
         if slot.kind == "boolean":
             if is_cued:
                 self._take_boolean(slot)
+            else:
+                self._take_last_line(slot)
             return
-        spans = self._find_enum(slot) if slot.kind == "enum" else self._values
-        for span in spans:
-            if span.kind != slot.kind or self._is_spent(span):
-                continue
-            if is_cued and not self._is_beside(slot.words, span):
+        may_take = self._is_named if is_cued else self._is_free
+        for span in self._find_spans(slot):
+            if span.kind != slot.kind or self._is_spent(span) or not may_take(slot, span):
                 continue
             if self._set(slot, span.text, span.start, span.end):
                 return
+            if is_cued:
+                place = (span.start, span.start, span.end)
+                self._rejected.setdefault(slot.name, NamedValue(*place, span.text, False))
+
+    def _is_named(self, slot: _Slot, span: Span) -> bool:
+        """Return whether a value is beside the argument's name."""
+        words = slot.words
+        before = _WORD.findall(self._text_before(span).casefold())[-1:]
+        after = _WORD.findall(self._words[span.end : span.end + _NEAR_CHARS].casefold())[:1]
+        if any(word in words for word in before):
+            return True
+        # After a number, its unit: "4 seats", "1 seat". After a word, the next argument begins.
+        inside = _WORD.findall(self._question[span.start : span.end].casefold())
+        return span.kind == "number" and any(
+            word in words or bool(stem_words([word]) & stem_words(words)) for word in after + inside
+        )
+
+    def _is_free(self, slot: _Slot, span: Span) -> bool:
+        """Return whether a value may be the argument's without its name."""
+        if self._is_determined(span):
+            return False
+        if slot.is_required or slot.kind == "enum":
+            return True
+        # The optional argument was named with another value: a later line may correct that.
+        return self._is_below(self._rejected[slot.name], (span.start, span.end))
+
+    def _find_spans(self, slot: _Slot) -> Sequence[Span]:
+        """Return the values that may be the argument's. Digits are more likely than words."""
+        return (
+            self._find_enum(slot) if slot.kind == "enum" else [*self._values, *self._number_words]
+        )
+
+    def _is_determined(self, span: Span) -> bool:
+        """Return whether a number in words is no value: "the two", "which one", "one of them"."""
+        if span not in self._number_words:
+            return False
+        if _DETERMINER.search(self._question, max(0, span.start - _NEAR_CHARS), span.start):
+            return True
+        if self._question[span.start : span.end].casefold() != "one":
+            return False
+        line = self._question[self._question.rfind("\n", 0, span.start) + 1 :]
+        is_alone = line.strip(" .!").casefold() == "one"
+        after = _WORD.match(self._question, span.end + 1)
+        is_counting = after is None or bool(stem_words([after[0].casefold()]))
+        return not (is_alone or (is_counting and self._question[span.end + 1 :].strip()))
+
+    def _take_last_line(self, slot: _Slot) -> None:
+        """Take the answer to the question for a boolean: a line that says nothing else."""
+        start = self._question.rfind("\n") + 1
+        text = self._question[start:].strip(" .!")
+        if start and text.casefold() in _YES | _NO:
+            self._set(slot, text, start, len(self._question))
 
     def _take_word_behind(self, slot: _Slot) -> None:
         """Take a value of another kind as a text, behind the argument's name: "time 16:30"."""
         for span in self._values:
-            word = _WORD.findall(self._words[: span.start].casefold())[-1:]
+            word = _WORD.findall(self._text_before(span).casefold())[-1:]
             if not self._is_spent(span) and word and word[0] in slot.words:
                 self._set(slot, self._question[span.start : span.end], span.start, span.end)
                 return
@@ -442,7 +569,9 @@ class _Taking:
             return
         with suppress(ValueError):
             self._taken.arguments[slot.name] = slot.parse_items(span.text for span in spans)
-            self._taken.spent += [(span.start, span.end) for span in spans]
+            places = [(span.start, span.end) for span in spans]
+            self._taken.spent += places
+            self._places[slot.name] = places[-1]
 
     def _take_boolean(self, slot: _Slot) -> None:
         name = r"[\s_-]?".join(map(re.escape, slot.words))
@@ -475,11 +604,8 @@ class _Taking:
         spans.sort(key=lambda span: (span.start, -span.end))
         return spans
 
-    def _is_beside(self, words: Sequence[str], span: Span) -> bool:
-        before = _WORD.findall(self._words[: span.start].casefold())[-1:]
-        after = _WORD.findall(self._words[span.end :].casefold())[:1]
-        # After a number, its unit: "4 seats". After a word, the next argument begins.
-        return any(word in words for word in (before + after if span.kind == "number" else before))
+    def _text_before(self, span: Span) -> str:
+        return self._words[max(0, span.start - _NEAR_CHARS) : span.start]
 
     def _is_spent(self, span: Span) -> bool:
         return any(span.start < end and start < span.end for start, end in self._taken.spent)
@@ -490,6 +616,7 @@ class _Taking:
         except (ValueError, OverflowError, RecursionError):
             return False
         self._taken.spent.append((start, end))
+        self._places[slot.name] = (start, end)
         return True
 
 

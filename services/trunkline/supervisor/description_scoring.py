@@ -14,7 +14,8 @@ from trunkline.phrasing.content_words import (
     split_lower_words,
     stem_words,
 )
-from trunkline.phrasing.schema_arguments import find_values, split_name
+from trunkline.phrasing.plain_values import find_values_and_words
+from trunkline.phrasing.schema_arguments import split_name
 from trunkline.v1 import agent_card_pb2
 
 BY_DESCRIPTION_TAG: Final = "by description"
@@ -38,7 +39,9 @@ class DescribedRequest:
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Prepare a text. Numbers, dates and quoted text are values, and no words."""
-        values = find_values(text)
+        plain, number_words = find_values_and_words(text)
+        # "one" is mostly a pronoun.
+        values = [*plain, *(word for word in number_words if word.text != "1")]
         outside = list(text)
         for value in values:
             outside[value.start : value.end] = " " * (value.end - value.start)

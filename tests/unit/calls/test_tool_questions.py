@@ -7,9 +7,11 @@ import pytest
 
 from trunkline.calls.tool_questions import (
     PendingQuestion,
+    QuestionAnswer,
     build_continuation,
     build_pending,
     build_question_message,
+    keep_answer,
     read_answer,
     read_lines,
     render_question,
@@ -47,7 +49,7 @@ def say(text: str) -> message_pb2.Message:
 def test_a_question_names_the_values_that_it_needs() -> None:
     assert render_question(form(SCHEMA)) == (
         "shop/book asks: A table?\n"
-        "- seats (a number): How many people come.\n"
+        "- seats (a whole number): How many people come.\n"
         "- view (one of garden, street)\n"
         "- note (a text in quotation marks), optional\n"
         'Answer with each name and its value, or as JSON, or "decline".'
@@ -192,6 +194,98 @@ def test_values_that_the_form_forbids_are_asked_for_again(content: dict[str, Any
     by_program = read_answer(form(CHOICES), message_pb2.Message(parts=[part]))
     by_person = read_answer(form(CHOICES), say(json.dumps(content)))
     assert len(by_program.missing) == len(by_person.missing) == 1
+
+
+TRIP: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "leave": {"type": "string", "enum": ["Rome", "Oslo", "Bern"]},
+        "arrive": {"type": "string", "enum": ["Rome", "Oslo", "Bern"]},
+        "seats": {"type": "integer", "minimum": 1, "maximum": 9},
+        "class": {"type": "string", "enum": ["first", "second"], "default": "second"},
+        "window": {"type": "boolean"},
+        "note": {"type": "string", "maxLength": 20},
+    },
+    "required": ["leave", "arrive", "seats"],
+}
+
+
+def answer_in_rounds(*texts: str) -> tuple[QuestionAnswer, PendingQuestion]:
+    """Answer a question as a task does, whose journal stores the question in between as JSON."""
+    pending = form(TRIP)
+    answer = QuestionAnswer({}, ())
+    for text in texts:
+        answer = read_answer(pending, say(text))
+        keep_answer(pending, answer)
+        pending = json.loads(json.dumps(pending))
+    return answer, pending
+
+
+@pytest.mark.parametrize(
+    ("texts", "content"),
+    [
+        (["leave: Rome", "Oslo", "two"], {"leave": "Rome", "arrive": "Oslo", "seats": 2}),
+        (["2 seats", "leave Oslo arrive Rome"], {"leave": "Oslo", "arrive": "Rome", "seats": 2}),
+        (["Oslo, Rome, seats: 99", "3"], {"leave": "Oslo", "arrive": "Rome", "seats": 3}),
+        (["Oslo", "2 seats, leave: Bern", "Rome"], {"leave": "Bern", "arrive": "Rome", "seats": 2}),
+        (['{"leave": "Oslo", "seats": 4}', "Rome"],
+         {"leave": "Oslo", "arrive": "Rome", "seats": 4}),
+        (["leave: Rome", '{"arrive": "Oslo", "seats": 1}'],
+         {"leave": "Rome", "arrive": "Oslo", "seats": 1}),
+        (["leave: Rome", "what?", "arrive: Oslo, seats 5"],
+         {"leave": "Rome", "arrive": "Oslo", "seats": 5}),
+        (["Oslo, Rome, window: yes, class: first", "seats 2"],
+         {"leave": "Oslo", "arrive": "Rome", "seats": 2, "window": True, "class": "first"}),
+        (["Oslo, Rome, 2 seats, class: royal", "first"],
+         {"leave": "Oslo", "arrive": "Rome", "seats": 2, "class": "first"}),
+        (["Oslo, Rome, 2 seats, window: perhaps", "done"],
+         {"leave": "Oslo", "arrive": "Rome", "seats": 2}),
+    ],
+)  # fmt: skip
+def test_accepted_values_stay_until_the_answer_is_complete(
+    texts: list[str], content: dict[str, Any]
+) -> None:
+    answer, _ = answer_in_rounds(*texts)
+    assert list(answer.missing) == []
+    assert answer.responses["table"]["content"] == {"class": "second", **content}
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("class: royal", ["class (one of first, second), optional"]),
+        ("window: perhaps", ["window (yes or no), optional"]),
+        ("note: much longer than it may be", ["note (a text in quotation marks), optional"]),
+        ("seats: 12", ["seats (a whole number from 1 to 9)"]),
+        ('{"seats": 12}', ["seats (a whole number from 1 to 9)"]),
+    ],
+)
+def test_only_what_is_missing_or_wrong_is_asked_again(text: str, missing: list[str]) -> None:
+    done = "leave: Oslo, arrive: Rome, seats: 4"
+    if text.startswith("{"):
+        answer, pending = answer_in_rounds(done + ", class: royal", text)
+    else:
+        answer, pending = answer_in_rounds(f"{done}, {text}".replace("seats: 4, seats", "seats"))
+    assert list(answer.missing) == missing
+    asked = render_question(pending)
+    assert asked.startswith(f"Missing or not allowed: {missing[0]}.\n")
+    assert "It has leave: Oslo, arrive: Rome" in asked
+    assert "- leave" not in asked
+    assert f"- {missing[0]}" in asked
+
+
+def test_a_declined_question_forgets_its_values() -> None:
+    answer, _ = answer_in_rounds("leave: Rome", "decline")
+    assert answer.responses == {"table": {"action": "decline"}}
+
+
+def test_accepted_values_beyond_the_limit_are_asked_again() -> None:
+    pending = form({"type": "object", "properties": {
+        "essay": {"type": "string"}, "name": {"type": "string"}, "seats": {"type": "integer"},
+    }, "required": ["essay", "name", "seats"]})  # fmt: skip
+    answer = read_answer(pending, say(json.dumps({"essay": "x" * 9_000, "name": "Ann"})))
+    keep_answer(pending, answer)
+    assert pending["accepted"] == {"table": {"name": "Ann"}}
 
 
 def test_programs_answer_as_mcp_does() -> None:

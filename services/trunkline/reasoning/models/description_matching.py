@@ -72,8 +72,10 @@ def _find_problem(best: _Candidate, others: Sequence[_Candidate]) -> str:
         titles = ", ".join(_title(one.tool) for one in (best, *others))
         return f"Several of my tools fit that: {titles}. Say which one you mean."
     if best.taken.missing:
+        rejected = [f"{name} can't be {said}" for name, said in best.taken.rejected.items()]
+        problem = ", and ".join(rejected) or "can't find all it needs"
         return (
-            f"I would use my tool {title} for that, but can't find all it needs. "
+            f"I would use my tool {title} for that, but {problem}. "
             f"Please add {', '.join(best.taken.missing)}."
         )
     if best.taken.unused:
@@ -95,7 +97,7 @@ def _rate(question: str, tool: ToolSpec) -> _Candidate | None:
     title_words = stem_words(split_lower_words(_title(tool)))
     if not said & (name_words | title_words):
         return None
-    taken = take_arguments(question, schema)
+    taken = take_arguments(question, schema, name_words | title_words)
     outside = list(question)
     for start, end in (*taken.spent, *((value.start, value.end) for value in taken.unused)):
         outside[start:end] = " " * (end - start)

@@ -50,6 +50,8 @@ _DECLARE: Final = (
     "Name one and what it needs. Who runs the mesh may also declare patterns for it, in the file "
     "of MCP servers."
 )
+# Values that are still missing are asked for so many times before the first request is forgotten.
+_ROUNDS_LIMIT: Final = 4
 # An answer of any length streams in at most this many pieces.
 _PIECES = 500
 # Not the default threads of the process: patterns of tools may be slow.
@@ -130,7 +132,7 @@ class RulesModel(BaseChatModel):
             undeclared = [
                 tool for tool in tools if MATCH_KEY not in tool.get("metadata", _DECLARED)
             ]
-            described = _match_descriptions(_read_requests(messages, question), undeclared)
+            described = _match_descriptions(messages, question, undeclared)
             if described is None or described.problem:
                 text = described.problem if described else self._build_suggestion(tools)
                 if described is None and undeclared and not self.examples:
@@ -178,22 +180,32 @@ def _read_question(messages: Sequence[BaseMessage]) -> tuple[str, list[ToolMessa
 
 
 def _match_descriptions(
-    requests: Sequence[str], tools: Sequence[ToolSpec]
+    messages: Sequence[BaseMessage], question: str, tools: Sequence[ToolSpec]
 ) -> DescribedMatch | None:
-    """Return the first match that can be called, else the first one."""
-    matches = [match for text in requests if (match := match_descriptions(text, tools))]
-    return next((match for match in matches if not match.problem), matches[0] if matches else None)
+    """Return the first match that can be called, else the first one.
 
-
-def _read_requests(messages: Sequence[BaseMessage], question: str) -> list[str]:
-    """Return the question, and it with the one before if that was answered by a question."""
+    The question is read alone, and behind those before it that were answered by a question, back
+    to the one that names a tool.
+    """
     said = [message for message in messages if isinstance(message, HumanMessage | AIMessage)]
-    match said[-3:]:
-        case [HumanMessage() as first, AIMessage() as reply, HumanMessage()] if (
-            reply.response_metadata.get(STATUS_KEY) == ResultStatus.INPUT_REQUIRED
-        ):
-            return [question, f"{first.text}\n{question}"]
-    return [question]
+    match = first_match = match_descriptions(question, tools)
+    rounds = list(zip(said[-3::-2], said[-2::-2], strict=False))[:_ROUNDS_LIMIT]
+    for earlier, reply in rounds:
+        if match is not None and not match.problem:
+            return match
+        if not (isinstance(earlier, HumanMessage) and _is_question(reply)):
+            break
+        question = f"{earlier.text}\n{question}"
+        match = match_descriptions(question, tools)
+        first_match = first_match or match
+        if match_descriptions(str(earlier.text), tools):
+            break
+    return match if match is not None and not match.problem else first_match
+
+
+def _is_question(reply: BaseMessage) -> bool:
+    is_reply = isinstance(reply, AIMessage) and not reply.tool_calls
+    return is_reply and reply.response_metadata.get(STATUS_KEY) == ResultStatus.INPUT_REQUIRED
 
 
 def _is_answer(reply: AIMessage) -> bool:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from trunkline.phrasing.schema_arguments import describe_type, find_values, take_arguments
+from trunkline.phrasing.plain_values import find_values
+from trunkline.phrasing.schema_arguments import describe_type, take_arguments
 from trunkline.reasoning.models.description_matching import match_descriptions
 from trunkline.reasoning.toolbox import ToolSpec, build_tool_spec
 
@@ -108,9 +109,12 @@ def test_a_tool_is_called_when_its_arguments_are_in_the_question(case: Case) -> 
     [
         ("convert 3 feet", "Please add to_unit (one of metres, feet, square-miles)."),
         ("order 3 pears", "Please add item (a text in quotation marks)."),
-        ("order", "Please add count (a number), item (a text in quotation marks)."),
-        ("order 2.5 'pears'", "Please add count (a number)"),
-        ("book a room on 2026-07-28 with 99 seats", "Please add seats (a number)."),
+        ("order", "Please add count (a whole number), item (a text in quotation marks)."),
+        ("order 2.5 'pears'", "Please add count (a whole number)"),
+        (
+            "book a room on 2026-07-28 with 99 seats",
+            "seats can't be 99. Please add seats (a whole number up to 50).",
+        ),
         ("please fetch a page", "Please add url (a URL)."),
         ("merge the change", "Please add change (JSON, by `trunkline tools call`)."),
         ('count the words of "a b" and "c"', "can't tell what this is for: c."),

@@ -182,11 +182,31 @@ async def test_an_empty_list_of_patterns_opts_out() -> None:
 async def test_a_missing_argument_is_asked_for_and_taken_from_the_answer() -> None:
     asked = HumanMessage("repeat a number")
     _, question = await ask_model(asked, tools=[CONVERT])
-    assert question.text.endswith("Please add number (a number).")
+    assert question.text.endswith("Please add number (a whole number).")
     assert question.response_metadata[STATUS_KEY] == "input_required"
     _, reply = await ask_model(asked, question, HumanMessage("7"), tools=[CONVERT])
     (call,) = reply.tool_calls
     assert call["args"] == {"number": 7}
+
+
+async def test_values_of_several_rounds_are_put_together() -> None:
+    schema = {
+        "properties": {"number": {"type": "integer"}, "style": {"enum": ["plain", "bold"]}},
+        "required": ["number"],
+    }
+    tool = {**CONVERT, "function": {**CONVERT["function"], "parameters": schema}}
+    said: list[BaseMessage] = []
+    problems = []
+    for text in ("repeat a number, style: loud", "seven", "style: louder", "bold"):
+        said.append(HumanMessage(text))
+        _, reply = await ask_model(*said, tools=[tool])
+        said.append(reply)
+        problems.append(reply.text)
+    (call,) = reply.tool_calls
+    assert call["args"] == {"number": 7, "style": "bold"}
+    assert "style can't be loud." in problems[0]
+    assert problems[1].endswith("style can't be loud. Please add style (one of plain, bold).")
+    assert "style can't be louder." in problems[2]
 
 
 async def test_a_question_for_no_tool_says_that_patterns_may_be_declared() -> None:
