@@ -159,6 +159,13 @@ class Case:
             [("math", "what is 1+2"), ("", "what time is it in Tokyo")],
         ),
         Case(
+            "Tell me the average of 12, 15 and 24, and also how many seconds there are in a day",
+            [
+                ("math", "Tell me the average of 12, 15 and 24"),
+                ("math", "how many seconds there are in a day"),
+            ],
+        ),
+        Case(
             "What is the minimum length of a password, according to our documents?",
             [
                 (
