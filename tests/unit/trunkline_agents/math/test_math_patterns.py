@@ -375,6 +375,14 @@ def test_an_unrelated_question_matches_nothing(question: str) -> None:
         ),
         ("I get 4000 and take a pay cut of 10%, what do I earn now", "(4000)*(1-(10)%)"),
         ("a bill of 84 for 6 people, what does everyone pay", "(84)/(6)"),
+        ("how many quarters are there in five", "4*(5)"),
+        ("how many quarters are there in 5?", "4*(5)"),
+        ("How many halves in three?", "2*(3)"),
+        ("how many thirds are in two and a half", "3*(2.5)"),
+        ("tell me how many tenths there are in seven", "10*(7)"),
+        ("how many eighths make a whole", "8*1"),
+        ("how many sixteenths go into three quarters", "16*(3/4)"),
+        ("how many hundredths are in 1,200", "100*(1,200)"),
     ],
 )
 def test_phrases_become_formulas(question: str, expression: str) -> None:
@@ -411,6 +419,9 @@ def test_a_division_without_a_remainder_is_a_yes_or_no_question(question: str) -
         ("was there a February 29 in 1900?", "check_date", {"date": "1900-02-29"}),
         ("what day of the week is New Year's Eve?", "find_weekday", {"date": "--12-31"}),
         ("how many litres are 5 US gallons", "convert_units", {"from_unit": "gallons"}),
+        ("how many quarters are in 3 years", "convert_units", {"from_unit": "years"}),
+        ("tell me how many days there are in a leap year", "convert_units", {"to_unit": "days"}),
+        ("how many minutes there are in a week", "convert_units", {"from_unit": "week"}),
         ("For which values of x is x^2 equal to 49?", "solve", {"equation": "x^2 equal to 49"}),
         ("For which value of x does 3x equal 21?", "solve", {"equation": "3x equal 21"}),
     ],
@@ -491,6 +502,11 @@ def test_a_formula_continues_from_the_last_answer(question: str, expression: str
         "do I get 3 days each month",
         "what currency do our 3 invoices have",
         "is a pound of coffee more than a dollar",
+        "how many quarters does a game have",
+        "how many quarters are in 2026",
+        "how many days are there in 2024",
+        "how many quarters are in 3 dollars",
+        "how many thirds in a game of 3",
     ],
 )
 def test_the_words_of_a_phrase_alone_match_nothing(question: str) -> None:
