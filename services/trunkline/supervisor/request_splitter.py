@@ -41,7 +41,8 @@ _SEPARATOR = re.compile(
 )
 # A question behind a statement: "I lost my key, who do I call".
 _LAST_QUESTION = re.compile(
-    r"[,;.]\s{1,4}(?:what|who|where|when|which|why|how|is|are|do|does|can|may|must)\s",
+    r"[,;.]\s{1,4}(?:(?:at|by|for|from|in|on|since|to|until|up\sto|with|within)\s(?=wh|how))?"
+    r"(?:what|whom?|where|when|which|why|how|is|are|do|does|can|may|must)\s",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d[\d.,]*")
@@ -63,10 +64,15 @@ _JOINING_WORDS = (" and", " then", " also")
 _QUESTION_WORDS = frozenset(
     ("what", "who", "whom", "whose", "where", "when", "why", "which", "how")
 )
-# A question word may follow one of these.
+# A question word may follow one or two of these: "until when", "up to how much".
 _QUESTION_PREPOSITIONS = frozenset(
-    ("at", "by", "during", "for", "from", "in", "of", "on", "since", "till", "to", "until", "with")
+    (
+        *("about", "above", "after", "against", "as", "at", "before", "below", "between", "by"),
+        *("during", "for", "from", "in", "into", "of", "on", "out", "over", "since", "through"),
+        *("till", "to", "under", "until", "up", "upon", "via", "with", "within", "without"),
+    )
 )
+_MOST_PREPOSITIONS = 2
 # A part that begins with one of these says where an answer is looked for.
 _PREPOSITIONS = frozenset(
     ("according", "as", "in", "from", "per", "based", "regarding", "concerning", "following")
@@ -178,10 +184,8 @@ def is_open_question(text: str) -> bool:
     words = split_words(strip_courtesy(text[:SEARCHED_CHARS]))
     if len(words) < 3 or tuple(words[:2]) in _FOLLOW_UPS:
         return False
-    # "on which day", "until when"
-    opener = words[1] if words[0] in _QUESTION_PREPOSITIONS else words[0]
     return (
-        opener in _OPEN_QUESTION_OPENERS
+        _find_opener(words) in _OPEN_QUESTION_OPENERS
         or text.rstrip().endswith("?")
         or _LAST_QUESTION.search(text) is not None
     )
@@ -456,9 +460,15 @@ def _lacks_predicate(words: Sequence[str]) -> bool:
 def _is_question(words: Sequence[str]) -> bool:
     if len(words) < 3:
         return False
-    # "By when" and "until what time" are question words, too.
-    opener = words[1] if words[0] in _QUESTION_PREPOSITIONS else words[0]
-    return opener in _QUESTION_WORDS or words[0] == "whether"
+    return _find_opener(words) in _QUESTION_WORDS or words[0] == "whether"
+
+
+def _find_opener(words: Sequence[str]) -> str:
+    """Return the question word of "by when" or "up to how much", else the first word."""
+    for word in words[: _MOST_PREPOSITIONS + 1]:
+        if word not in _QUESTION_PREPOSITIONS:
+            return word if word in _QUESTION_WORDS else words[0]
+    return words[0]
 
 
 def _is_yes_or_no_question(fragment: str, words: Sequence[str]) -> bool:

@@ -8,6 +8,7 @@ from trunkline.phrasing import (
     find_topic,
     is_courtesy,
     strip_courtesy,
+    strip_present,
 )
 
 
@@ -86,6 +87,26 @@ from trunkline.phrasing import (
 )
 def test_polite_words_are_removed_and_the_question_is_direct(text: str, expected: str) -> None:
     assert strip_courtesy(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("what is the yen worth these days?", "what is the yen worth?"),
+        ("what is the yen worth nowadays", "what is the yen worth"),
+        ("12 times 12 right now", "12 times 12"),
+        ("who is on call at the moment?", "who is on call?"),
+        ("the price at present.", "the price."),
+        ("100 USD in EUR as of now", "100 USD in EUR"),
+        ("what time is it 3 hours from now", "what time is it 3 hours from now"),
+        ("how many days is it until now", "how many days is it until now"),
+        ("what do these days have in common", "what do these days have in common"),
+        ("right now", "right now"),
+        ("", ""),
+    ],
+)
+def test_words_for_the_present_are_removed_behind_a_request(text: str, expected: str) -> None:
+    assert strip_present(text) == expected
 
 
 def test_a_text_of_polite_words_alone_is_known() -> None:

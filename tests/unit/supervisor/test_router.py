@@ -339,6 +339,10 @@ def test_the_best_of_two_descriptions_is_clearly_ahead() -> None:
     ("question", "agent"),
     [
         ("what is the meal allowance in euros", "library"),
+        ("what is the meal allowance in euros nowadays", "library"),
+        ("up to how much can a manager approve in euros", "library"),
+        ("by when must a claim of 900 euros be filed", "library"),
+        ("to whom do I report a loss of 900 euros", "library"),
         ("how high is our budget in dollars?", "library"),
         ("what is the euro in dollars", "currency"),
         ("what are the 20 euros in dollars", "currency"),

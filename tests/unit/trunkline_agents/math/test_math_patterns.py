@@ -212,6 +212,36 @@ CASES = [
         "convert",
         {**ONE, "from_currency": "pound", "to_currency": "yen"},
     ),
+    Case(
+        "what rate does the Polish zloty have against the euro",
+        "convert",
+        {**ONE, "from_currency": "Polish zloty", "to_currency": "euro"},
+    ),
+    Case(
+        "which exchange rate has EUR to USD",
+        "convert",
+        {**ONE, "from_currency": "EUR", "to_currency": "USD"},
+    ),
+    Case(
+        "at what rate does the Swiss franc trade against the dollar?",
+        "convert",
+        {**ONE, "from_currency": "Swiss franc", "to_currency": "dollar"},
+    ),
+    Case(
+        "what is the rate that the yen has to the pound",
+        "convert",
+        {**ONE, "from_currency": "yen", "to_currency": "pound"},
+    ),
+    Case(
+        "what is the Danish krone's rate against the euro",
+        "convert",
+        {**ONE, "from_currency": "Danish krone", "to_currency": "euro"},
+    ),
+    Case(
+        "what rate does the zloty have",
+        "convert",
+        {**ONE, "from_currency": "zloty", "to_currency": "EUR"},
+    ),
     Case("multiply (a - 1) by (a + 1)", "expand", {"expression": "((a - 1))*((a + 1))"}),
     Case(
         "can 54 be split evenly into 9?",
@@ -383,6 +413,8 @@ def test_an_unrelated_question_matches_nothing(question: str) -> None:
         ("how many eighths make a whole", "8*1"),
         ("how many sixteenths go into three quarters", "16*(3/4)"),
         ("how many hundredths are in 1,200", "100*(1,200)"),
+        ("what is 15% of 240 at the moment?", "15% of 240"),
+        ("how many quarters are there in five these days", "4*(5)"),
     ],
 )
 def test_phrases_become_formulas(question: str, expression: str) -> None:
@@ -432,6 +464,21 @@ def test_a_question_in_other_words_is_matched(
     (match,) = match_tools(question, TOOLS)
     assert match.tool == tool
     assert {name: match.arguments[name] for name in arguments} == arguments
+
+
+@pytest.mark.parametrize(
+    ("question", "source", "target"),
+    [
+        ("What is the yen worth in dollars these days?", "yen", "dollars"),
+        ("how is the pound doing nowadays", "pound", "EUR"),
+        ("what is the krone worth at present, please", "krone", "EUR"),
+        ("how many euros do I get for a pound at this time?", "pound", "euros"),
+        ("the rate of the yen to the euro right now", "yen", "euro"),
+    ],
+)
+def test_a_rate_for_the_present_is_the_latest(question: str, source: str, target: str) -> None:
+    (match,) = match_tools(question, {"convert": currency.CONVERT})
+    assert match.arguments == {"amount": "1", "from_currency": source, "to_currency": target}
 
 
 def test_both_of_a_pair_are_asked_about() -> None:
