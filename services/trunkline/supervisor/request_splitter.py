@@ -59,6 +59,8 @@ _SORTED = frozenset(("the", "these", "numbers", "values", "following"))
 _THEN = re.compile(r"\b(?:then|afterwards|after\sthat)\b", re.IGNORECASE)
 # Before "then": "add 3 and 4 first, and then …". "Largest first" is an order.
 _FIRST = re.compile(r"(?<!est)\s(?:first|please\sfirst|first\splease)\W*$", re.IGNORECASE)
+# Quoted text is one value: "translate 'read and sign' into German".
+_QUOTED = re.compile(r"""(?<!\w)(?:'[^'\n]{1,200}'|"[^"\n]{1,200}")(?!\w)""")
 _EDGE_CHARS = " \t\r\n,;"
 _JOINING_WORDS = (" and", " then", " also")
 _QUESTION_WORDS = frozenset(
@@ -292,6 +294,7 @@ def _find_fragments(text: str, begin: int, end: int) -> list[tuple[int, int, boo
     pairs = [*MEASURE_PAIR.finditer(text, begin, end)]
     if pair := find_pair(text[begin:end]):
         joined.append((begin + pair.start("joint"), begin + pair.end("joint")))
+    joined += [quoted.span() for quoted in _QUOTED.finditer(text, begin, end)]
     joined = sorted([*joined, *(measures.span("joint") for measures in pairs)])
     for match in _SEPARATOR.finditer(text, begin, end):
         # "one hundred and twenty", "March 2, 2020", "both 4 and 5"
@@ -330,7 +333,7 @@ def _stands_alone(
     if routed.agent != previous.routed.agent:
         return has_digit or len(words) > 1
     is_call = fragment.strip().casefold().startswith(f"{words[0]}(")
-    if words[0] in _OPENERS or (not is_call and router.has_tag(routed.agent, words[0])):
+    if words[0] in _OPENERS or (not is_call and router.has_opener(routed.agent, words[0])):
         return len(words) > 1
     # "integrate x^2 and x^3": the second part has no verb, so splitting would lose it.
     is_share = _SHARE.search(fragment) is not None and len(_NUMBER.findall(fragment)) > 1

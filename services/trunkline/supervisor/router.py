@@ -397,12 +397,12 @@ class Router:
         match = _ADDRESS.match(text.lstrip())
         return match[1] if match and match[1].lower() not in self.cards else ""
 
-    def has_tag(self, agent: str, word: str) -> bool:
-        """Return whether a word is a tag of the agent, so that a request may begin with it."""
+    def has_opener(self, agent: str, word: str) -> bool:
+        """Return whether a request for the agent may begin with a word: a tag, or a tool's verb."""
         return any(
-            tag.phrase == f" {word.casefold()} "
+            any(tag.phrase == f" {word.casefold()} " for tag in skill.tags)
+            or (skill.description is not None and skill.description.begins_with(word))
             for skill in self._skills.get(agent, ())
-            for tag in skill.tags
         )
 
 
