@@ -362,11 +362,14 @@ def strip_courtesy(text: str) -> str:
 
 
 def strip_present(text: str) -> str:
-    """Return a request without words for the present behind it: "nowadays", "at the moment".
+    """Return a request without words for the present around it: "nowadays", "at the moment".
 
     A request such as "3 hours from now" is returned unchanged.
     """
     spans, words = split_spans(text)
+    first = _longest_phrase(words[:_LONGEST_PRESENT], _PRESENT_PHRASES)
+    if first and tuple(words[first : first + 1]) in _QUESTION_OPENINGS:
+        return strip_present(text[spans[first][0] :])
     for length in range(min(len(words), _LONGEST_PRESENT), 0, -1):
         first = len(words) - length
         if tuple(words[first:]) in _PRESENT_PHRASES:

@@ -474,6 +474,7 @@ def test_a_question_in_other_words_is_matched(
         ("what is the krone worth at present, please", "krone", "EUR"),
         ("how many euros do I get for a pound at this time?", "pound", "euros"),
         ("the rate of the yen to the euro right now", "yen", "euro"),
+        ("Right now, what is the yen worth in dollars?", "yen", "dollars"),
     ],
 )
 def test_a_rate_for_the_present_is_the_latest(question: str, source: str, target: str) -> None:
