@@ -10,6 +10,7 @@ from trunkline.phrasing.courtesy import (
     find_topic,
     is_courtesy,
     strip_courtesy,
+    strip_present,
 )
 from trunkline.phrasing.direct_questions import ask_for_action
 from trunkline.phrasing.ellipsis import split_ellipsis
@@ -39,5 +40,6 @@ __all__ = [
     "split_pair",
     "states_number",
     "strip_courtesy",
+    "strip_present",
     "write_digits",
 ]

@@ -229,6 +229,15 @@ _TAILS = (
     "could you|can you|will you|by the way|thanks|thank you|thx|cheers|many thanks|thanks a lot|"
     "thanks so much|thanks in advance|thank you so much|thank you very much|thank you in advance"
 )
+# Behind a question, they say that its answer is wanted as of now.
+_PRESENT = (
+    "these days|nowadays|now|right now|just now|as of now|currently|presently|at the moment|"
+    "at this moment|at this time|at present|at the present time|for the time being|as we speak"
+)
+# Before "now", they make a span of time: "3 hours from now".
+_SPAN_WORDS = frozenset(
+    ("from", "until", "till", "to", "since", "before", "after", "by", "than", "of", "and", "is")
+)
 _INTRODUCTIONS = (
     "how are you|how are you doing|how are you today|how is it going|how's it going|"
     "nice to meet you|what's your name|what is your name|"
@@ -316,6 +325,8 @@ _OPENINGS = (
 # Before a request, "take care" and "that's all" are a part of it.
 _OPENINGS_OF_COURTESY = _OPENINGS | _FAREWELL_PHRASES
 _CLOSINGS = _parse_phrases(_TAILS, _PROVISOS)
+_PRESENT_PHRASES = _parse_phrases(_PRESENT)
+_LONGEST_PRESENT = max(map(len, _PRESENT_PHRASES))
 _INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS, _ABILITIES, _QUESTIONS)
 _LONGEST_INTRODUCTION = max(map(len, _INTRODUCTION_REQUESTS))
 _INTRODUCTIONS_LIMIT = 3
@@ -348,6 +359,23 @@ def strip_courtesy(text: str) -> str:
     # The second of two: "whether 221 is prime, and whether 225 is a square".
     is_indirect = is_indirect or words[first] == "whether" or is_indirectly_asked(words[first:last])
     return ask_directly(request) if is_indirect else request
+
+
+def strip_present(text: str) -> str:
+    """Return a request without words for the present around it: "nowadays", "at the moment".
+
+    A request such as "3 hours from now" is returned unchanged.
+    """
+    spans, words = split_spans(text)
+    first = _longest_phrase(words[:_LONGEST_PRESENT], _PRESENT_PHRASES)
+    if first and tuple(words[first : first + 1]) in _QUESTION_OPENINGS:
+        return strip_present(text[spans[first][0] :])
+    for length in range(min(len(words), _LONGEST_PRESENT), 0, -1):
+        first = len(words) - length
+        if tuple(words[first:]) in _PRESENT_PHRASES:
+            is_part = not first or words[first - 1] in _SPAN_WORDS
+            return text if is_part else text[: spans[first - 1][1]] + text[spans[-1][1] :]
+    return text
 
 
 def asks_for_thing(text: str) -> bool:

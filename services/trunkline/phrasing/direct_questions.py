@@ -37,6 +37,12 @@ _DEGREES: Final = frozenset(
 _ASKED_NOUNS: Final = frozenset(
     ("day", "weekday", "date", "time", "percentage", "percent", "share", "fraction", "number")
 )
+# Behind "there are", as in "how many minutes there are in a week".
+_PLACE_WORDS: Final = frozenset(
+    ("in", "on", "at", "to", "per", "between", "from", "for", "of", "left", "within", "until")
+)
+_QUESTIONS_FOR_THINGS: Final = (["how", "many"], ["how", "much"], ["what"], ["which"])
+_LONGEST_COUNTED_WORDS: Final = 5
 # Behind a noun: "how much 30 pounds would be" asks "how much would 30 pounds be".
 _FUTURES: Final = frozenset((("would", "be"), ("will", "be")))
 
@@ -80,6 +86,8 @@ def ask_directly(question: str) -> str:
     spans, words = split_spans(question)
     if len(words) < 3 or words[0] not in _QUESTION_WORDS | _CONDITIONS:
         return question
+    if there := _find_there(words):
+        return _move_verb(question, spans, there + 1, there)
     if words[0] in _QUESTION_WORDS and (moved := _move_modal(question, spans, words)):
         return moved
     verb = next((n for n, word in enumerate(words) if word in _VERBS), 0)
@@ -95,12 +103,34 @@ def ask_directly(question: str) -> str:
 
 
 def is_indirectly_asked(words: Sequence[str]) -> bool:
-    """Return whether a question has its verb last, as behind "tell me": "what 12 times 12 is"."""
-    if len(words) < 3 or words[0] not in _QUESTION_WORDS or words[-1] not in _VERBS:
+    """Return whether a question is in the order that it has behind "tell me".
+
+    "what 12 times 12 is", "how many minutes there are in a week"
+    """
+    if len(words) < 3 or words[0] not in _QUESTION_WORDS:
+        return False
+    if _find_there(words):
+        return True
+    if words[-1] not in _VERBS:
         return False
     between = words[_count_opening(words) : -1]
     # "What is there is" asks already.
     return bool(between) and not _INVERTED.intersection(between)
+
+
+def _find_there(words: Sequence[str]) -> int:
+    """Return the place of "there" in "how many minutes there are in a week", or 0."""
+    opening = 2 if words[0] == "how" else 1
+    if words[:opening] not in _QUESTIONS_FOR_THINGS:
+        return 0
+    # What is counted is between the question word and "there".
+    for number in range(opening + 1, min(opening + _LONGEST_COUNTED_WORDS, len(words) - 1)):
+        if words[number - 1] in _INVERTED:
+            return 0
+        is_end = number + 2 == len(words) or words[number + 2] in _PLACE_WORDS
+        if words[number] == "there" and words[number + 1] in _VERBS:
+            return number if is_end else 0
+    return 0
 
 
 def _begins_subject(word: str) -> bool:

@@ -2,7 +2,7 @@
 
 A skill fits a request that says words of its name, if its description explains most of the other
 words. A tag in the request weighs more, unless the request says the whole name of the skill and the
-description explains each other word.
+description explains each other word, or three quarters of them beside the value of an argument.
 """
 
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ DESCRIPTION_POINTS: Final = 1.9
 """The most for a description that fits in part: one tag of another agent leads by a margin."""
 EXACT_POINTS: Final = 3.0
 """For a description that fits in full: it leads one tag, and two tags lead it, by a margin."""
+_EXPLAINED_BESIDE_VALUES: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ class SkillDescription:
     names: tuple[frozenset[str], ...]
     """The words of its id and of its name."""
     vocabulary: frozenset[str]
+    openers: frozenset[str]
+    """The first words of its id, name and description, which are its verb if it has one."""
 
     @classmethod
     def from_skill(cls, skill: agent_card_pb2.AgentSkill, agent: str) -> Self:
@@ -64,7 +67,12 @@ class SkillDescription:
         names = tuple(words for text in texts if (words := stem_words(split_name(text))))
         described = split_lower_words(skill.description[:DESCRIPTION_CHARS])
         vocabulary = stem_words([*described, *split_name(agent)]).union(*names)
-        return cls(names, vocabulary)
+        firsts = [words[:1] for words in (*map(split_name, texts), described)]
+        return cls(names, vocabulary, stem_words(word for words in firsts for word in words))
+
+    def begins_with(self, word: str) -> bool:
+        """Return whether a request for it may begin with a word: "translate", of "Translates …"."""
+        return bool(stem_words([word.casefold()]) & self.openers)
 
     def score(self, request: DescribedRequest) -> float:
         """Return the points of the skill; 0: it does not fit."""
@@ -72,8 +80,10 @@ class SkillDescription:
         explained = share_of(request.words, self.vocabulary)
         if not fits_description(named=named, explained=explained, has_argument=request.has_values):
             return 0.0
+        # A word that is not explained may be the value of an argument: "in zone middle".
+        least_explained = _EXPLAINED_BESIDE_VALUES if request.has_values else 1.0
         # One word alone may mean anything.
-        is_exact = explained == 1 and any(
+        is_exact = explained >= least_explained and any(
             len(words) > 1 and words <= request.words for words in self.names
         )
         return EXACT_POINTS if is_exact else DESCRIPTION_POINTS * (named + explained) / 2

@@ -41,7 +41,8 @@ _SEPARATOR = re.compile(
 )
 # A question behind a statement: "I lost my key, who do I call".
 _LAST_QUESTION = re.compile(
-    r"[,;.]\s{1,4}(?:what|who|where|when|which|why|how|is|are|do|does|can|may|must)\s",
+    r"[,;.]\s{1,4}(?:(?:at|by|for|from|in|on|since|to|until|up\sto|with|within)\s(?=wh|how))?"
+    r"(?:what|whom?|where|when|which|why|how|is|are|do|does|can|may|must)\s",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d[\d.,]*")
@@ -58,15 +59,22 @@ _SORTED = frozenset(("the", "these", "numbers", "values", "following"))
 _THEN = re.compile(r"\b(?:then|afterwards|after\sthat)\b", re.IGNORECASE)
 # Before "then": "add 3 and 4 first, and then …". "Largest first" is an order.
 _FIRST = re.compile(r"(?<!est)\s(?:first|please\sfirst|first\splease)\W*$", re.IGNORECASE)
+# Quoted text is one value: "translate 'read and sign' into German".
+_QUOTED = re.compile(r"""(?<!\w)(?:'[^'\n]{1,200}'|"[^"\n]{1,200}")(?!\w)""")
 _EDGE_CHARS = " \t\r\n,;"
 _JOINING_WORDS = (" and", " then", " also")
 _QUESTION_WORDS = frozenset(
     ("what", "who", "whom", "whose", "where", "when", "why", "which", "how")
 )
-# A question word may follow one of these.
+# A question word may follow one or two of these: "until when", "up to how much".
 _QUESTION_PREPOSITIONS = frozenset(
-    ("at", "by", "during", "for", "from", "in", "of", "on", "since", "till", "to", "until", "with")
+    (
+        *("about", "above", "after", "against", "as", "at", "before", "below", "between", "by"),
+        *("during", "for", "from", "in", "into", "of", "on", "out", "over", "since", "through"),
+        *("till", "to", "under", "until", "up", "upon", "via", "with", "within", "without"),
+    )
 )
+_MOST_PREPOSITIONS = 2
 # A part that begins with one of these says where an answer is looked for.
 _PREPOSITIONS = frozenset(
     ("according", "as", "in", "from", "per", "based", "regarding", "concerning", "following")
@@ -178,10 +186,8 @@ def is_open_question(text: str) -> bool:
     words = split_words(strip_courtesy(text[:SEARCHED_CHARS]))
     if len(words) < 3 or tuple(words[:2]) in _FOLLOW_UPS:
         return False
-    # "on which day", "until when"
-    opener = words[1] if words[0] in _QUESTION_PREPOSITIONS else words[0]
     return (
-        opener in _OPEN_QUESTION_OPENERS
+        _find_opener(words) in _OPEN_QUESTION_OPENERS
         or text.rstrip().endswith("?")
         or _LAST_QUESTION.search(text) is not None
     )
@@ -288,6 +294,7 @@ def _find_fragments(text: str, begin: int, end: int) -> list[tuple[int, int, boo
     pairs = [*MEASURE_PAIR.finditer(text, begin, end)]
     if pair := find_pair(text[begin:end]):
         joined.append((begin + pair.start("joint"), begin + pair.end("joint")))
+    joined += [quoted.span() for quoted in _QUOTED.finditer(text, begin, end)]
     joined = sorted([*joined, *(measures.span("joint") for measures in pairs)])
     for match in _SEPARATOR.finditer(text, begin, end):
         # "one hundred and twenty", "March 2, 2020", "both 4 and 5"
@@ -326,7 +333,7 @@ def _stands_alone(
     if routed.agent != previous.routed.agent:
         return has_digit or len(words) > 1
     is_call = fragment.strip().casefold().startswith(f"{words[0]}(")
-    if words[0] in _OPENERS or (not is_call and router.has_tag(routed.agent, words[0])):
+    if words[0] in _OPENERS or (not is_call and router.has_opener(routed.agent, words[0])):
         return len(words) > 1
     # "integrate x^2 and x^3": the second part has no verb, so splitting would lose it.
     is_share = _SHARE.search(fragment) is not None and len(_NUMBER.findall(fragment)) > 1
@@ -456,9 +463,15 @@ def _lacks_predicate(words: Sequence[str]) -> bool:
 def _is_question(words: Sequence[str]) -> bool:
     if len(words) < 3:
         return False
-    # "By when" and "until what time" are question words, too.
-    opener = words[1] if words[0] in _QUESTION_PREPOSITIONS else words[0]
-    return opener in _QUESTION_WORDS or words[0] == "whether"
+    return _find_opener(words) in _QUESTION_WORDS or words[0] == "whether"
+
+
+def _find_opener(words: Sequence[str]) -> str:
+    """Return the question word of "by when" or "up to how much", else the first word."""
+    for word in words[: _MOST_PREPOSITIONS + 1]:
+        if word not in _QUESTION_PREPOSITIONS:
+            return word if word in _QUESTION_WORDS else words[0]
+    return words[0]
 
 
 def _is_yes_or_no_question(fragment: str, words: Sequence[str]) -> bool:

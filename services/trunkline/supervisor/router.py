@@ -10,6 +10,7 @@ from trunkline.phrasing import (
     resolve_amounts,
     split_pair,
     strip_courtesy,
+    strip_present,
     write_digits,
 )
 from trunkline.supervisor.description_scoring import (
@@ -52,12 +53,15 @@ _FORM = re.compile(
 )
 _ASKED_SIZE = re.compile(
     r"(?:what(?:'s|\s(?:is|are|was|were))|how\s[a-z]{1,20}\s(?:is|are|was|were))"
-    r"\s(?:the|our|my|your|their)\s",
+    r"\s(?:the|our|my|your|their)\s"
+    # "up to how much can a manager approve"
+    r"|(?:up\sto|from|above|over|below|under|until|within)\s(?:what|which|how)\s",
     re.IGNORECASE,
 )
 # Questions for a person, a place, a reason or a permission, and an amount that they mention.
 _ASKED_CIRCUMSTANCE = re.compile(
-    r"(?:who|whom|whose|where|why|(?:can|may|must|should|do|am|are)\s(?:i|we)|what"
+    r"(?:(?:(?:at|by|for|from|of|on|since|till|to|until|with)\s)?(?:whom|whose)|who|where|why"
+    r"|(?:by|since|till|until|from)\swhen|(?:can|may|must|should|do|am|are)\s(?:i|we)|what"
     r"\s(?:happens|(?:do|can|should|must)\s(?:i|we)\sdo))\b",
     re.IGNORECASE,
 )
@@ -233,7 +237,8 @@ class Router:
         "What is the meal allowance in euros" states no amount to convert, and "who approves a claim
         of 900 euros" asks for a person. None: it is no such question, or no agent takes open ones.
         """
-        direct = write_digits(strip_courtesy(text[:SEARCHED_CHARS])) if self._open_agent else ""
+        asked = strip_present(strip_courtesy(text[:SEARCHED_CHARS])) if self._open_agent else ""
+        direct = write_digits(asked)
         if _ASKED_CIRCUMSTANCE.match(direct):
             without = self._route(_MENTIONED_AMOUNT.sub(" ", direct), _Command())
             return None if top_agents(without.decision) else without
@@ -392,12 +397,12 @@ class Router:
         match = _ADDRESS.match(text.lstrip())
         return match[1] if match and match[1].lower() not in self.cards else ""
 
-    def has_tag(self, agent: str, word: str) -> bool:
-        """Return whether a word is a tag of the agent, so that a request may begin with it."""
+    def has_opener(self, agent: str, word: str) -> bool:
+        """Return whether a request for the agent may begin with a word: a tag, or a tool's verb."""
         return any(
-            tag.phrase == f" {word.casefold()} "
+            any(tag.phrase == f" {word.casefold()} " for tag in skill.tags)
+            or (skill.description is not None and skill.description.begins_with(word))
             for skill in self._skills.get(agent, ())
-            for tag in skill.tags
         )
 
 

@@ -64,6 +64,24 @@ _THE_RATE = (
 )
 _RATE = r"(?:(?:currency\s|foreign\s)?(?:exchange|conversion)\s)?(?:rates?|course|price)"
 _AGAINST = r"\s*(?:to|in|into|and|against|vs\.?|versus|for|per|/|-|\s)\s*(?:the\s)?"
+_COMPARED_WITH = (
+    r"\s(?:to|against|vs\.?|versus|for|in|with|(?:compared|relative|in\s(?:relation|comparison))"
+    r"\s(?:to|with))\s(?:the\s)?"
+)
+_HAS = (
+    r"(?:has|have|had|gets?|trades?(?:\sat)?|stands?(?:\sat)?|trading(?:\sat)?|standing(?:\sat)?"
+    r"|exchanged|traded|at)"
+)
+# Questions for a rate, before "against the euro".
+_ASKED_RATES = (
+    # "what rate does the zloty have", "at what rate does the krone trade"
+    rf"^(?:at\s)?(?:what|which)\s{_RATE}\s(?:does|do|did|is|are|was|were|has|have|had)"
+    rf"\s{_FROM}(?:\s{_HAS})?",
+    # "what is the rate that the zloty has"
+    rf"^{_THE_RATE}{_RATE}\s(?:(?:that|which)\s)?{_FROM}\s{_HAS}",
+    # "what is the zloty's rate"
+    rf"^{_THE_RATE}{_FROM}['\x{{2019}}]s?\s(?:(?:current|latest|present)\s)?{_RATE}",
+)
 
 CONVERT: list[MatchRuleJson] = [
     {
@@ -158,6 +176,13 @@ CONVERT: list[MatchRuleJson] = [
         rf"\s*{_FROM}{_AGAINST}{_TO}{_DATE}{_END}",
         "arguments": _ONE,
     },
+    *(
+        {
+            "pattern": rf"{asked}{_COMPARED_WITH}{_TO}{_DATE}{_END}",
+            "arguments": _ONE,
+        }
+        for asked in _ASKED_RATES
+    ),
     {
         # "dollar to euro rate", "EUR/USD rate", "the euro dollar exchange rate"
         "pattern": rf"^{_THE_RATE}{_FROM}{_AGAINST}{_TO}\s{_RATE}(?:\sbe)?{_DATE}{_END}",
@@ -180,6 +205,7 @@ _STANDING = (
 _ALONE = [
     rf"^{_THE_RATE}{_FROM}{_STANDING}{{0,2}}{_END}",
     rf"^{_THE_RATE}{_RATE}\s(?:of|for|from)\s{_FROM}{_END}",
+    *(rf"{asked}{_END}" for asked in _ASKED_RATES),
 ]
 _SAID = r"\b(?:rates?|course|price|worth|doing|at|standing|valued|now|today|how)\b"
 # "what's the pound"

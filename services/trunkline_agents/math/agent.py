@@ -3,6 +3,7 @@
 from trunkline import AgentPlugin, AgentSkill, McpServer, ReasoningAgentSpec
 from trunkline_agents.math.calendar_skills import CALENDAR, CLOCK
 from trunkline_agents.math.everyday_skills import EVERYDAY
+from trunkline_agents.math.everyday_sums import PARTS
 
 _ARITHMETIC = AgentSkill(
     id="arithmetic",
@@ -316,6 +317,7 @@ _UNITS = AgentSkill(
         *(f"how many {unit} in {a}" for unit in _MEASURES for a in ("a", "an", "one")),
         *("seconds in a", "minutes in a", "minutes in an", "hours in a", "seconds in an"),
         *("days in a year", "weeks in a year", "months in a year", "days in a leap"),
+        *(f"{part} {joint} a whole" for part in PARTS for joint in ("in", "are in", "make")),
         *("inches in a", "feet in a", "grams in a", "ounces in a", "meters in a", "metres in a"),
         *("# celsius", "# fahrenheit", "# degrees in", "# degrees to", "degrees celsius"),
         *("degrees fahrenheit", "degree fahrenheit", "degree celsius", "degrees centigrade"),

@@ -5,6 +5,7 @@ question, and no number alone.
 """
 
 from trunkline import AgentSkill
+from trunkline_agents.math.everyday_sums import PARTS
 
 _MONEY = ("euros", "dollars", "pounds")
 _NUMBERS_BESIDE_MONEY = (
@@ -144,6 +145,11 @@ EVERYDAY = AgentSkill(
         *("# m by #", "# m by # # m", "what s its area", "what is its area", "the area"),
         *("twice as old", "half as old", "times as old", "years older", "years younger"),
         *("how old is she", "how old is he", "then divided by", "then multiplied by"),
+        *(
+            f"{part} {joint} #"
+            for part in PARTS
+            for joint in ("in", "are in", "are there in", "make", "make up", "go into", "fit into")
+        ),
         *("# of # students", "# of # people", "# out of #", "# of the # students"),
     ],
     examples=[

@@ -55,8 +55,38 @@ _LEFT = r"(?:left(?:\sover)?|remain(?:s|ing)?|change|back|over|still)"
 _SPEED = r"\s?(?:km/h|kmh|kph|mph|(?:km|kilomet(?:re|er)s|miles)\s(?:per|an)\shour)"
 _DISTANCE = r"\s?(?:km|kilomet(?:re|er)s|miles)"
 _HOURS = r"\s?(?:h|hours?|hrs?)"
+_PARTS = {
+    "halves": 2,
+    "thirds": 3,
+    "quarters": 4,
+    "fourths": 4,
+    "fifths": 5,
+    "sixths": 6,
+    "sevenths": 7,
+    "eighths": 8,
+    "ninths": 9,
+    "tenths": 10,
+    "twelfths": 12,
+    "sixteenths": 16,
+    "hundredths": 100,
+    "thousandths": 1000,
+}
+PARTS = tuple(_PARTS)
+"""Fractions in the plural: "halves", "quarters"."""
+_OF_PARTS = r"(?:are\s|is\s)?(?:there\s)?(?:in|make(?:\sup)?|(?:go|fit)\sin(?:to)?)"
+# A quarter is also a part of a year: "how many quarters are in 2026".
+_COUNTED = r"\(?(?P<x>\d{1,3}(?:,\d{3})+|(?:\d{1,3}|\d{5,})(?:\.\d+|/\d+)?|\d+\.\d+)\)?"
 
 EVERYDAY_SUMS: tuple[tuple[str, str, str], ...] = (
+    # "how many quarters are there in 5", "how many halves make a whole"
+    *(
+        (name, rf"how\smany\s{name}\s{_OF_PARTS}\s{whole}", formula)
+        for name, number in _PARTS.items()
+        for whole, formula in (
+            (rf"{_COUNTED}(?:\swholes?)?", f"{number}*({{x}})"),
+            (r"(?:a|the)\swhole", f"{number}*1"),
+        )
+    ),
     # "I paid $46.80 for lunch for 4 people, how much is that each"
     (
         _EACH,

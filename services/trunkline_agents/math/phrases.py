@@ -387,9 +387,11 @@ PHRASES: tuple[tuple[str, str], ...] = (
         rf"|what\sis\sleft(?:\sover)?)",
         "mod({x},{y})",
     ),
-    # "how many eggs are in 3 dozen", once the dozen is in digits
+    # "how many eggs are in 3 dozen", once the dozen is in digits. "How many days are in 2024" asks
+    # about a year.
     (
-        r"how\smany\s(?P<things>[a-z]{3,})\s(?:are\s|is\s)?(?:there\s)?in\s(?P<x>\d\d[\d,.]*)",
+        r"how\smany\s(?P<things>[a-z]{3,})\s(?:are\s|is\s)?(?:there\s)?in\s"
+        r"(?P<x>\d{2,3}|(?:1[0-8]|2[1-9]|[3-9]\d)\d\d|\d{5,}|\d{1,3}(?:,\d{3})+)",
         "{x}",
     ),
     (

@@ -25,9 +25,10 @@ _SIZES: Final[Mapping[str, str]] = {
     ),
     "time": (
         "second sec:1 minute min:60 hour hr:3600 day:86400 week:604800 fortnight:1209600 "
-        "year:31536000 decade:315360000 century centuries:3153600000 millisecond ms:0.001"
+        "year:31536000 leap_year:31622400 decade:315360000 century centuries:3153600000 "
+        "millisecond ms:0.001"
     ),
-    "months": "month:1 year:12 quarter:3 decade:120 century centuries:1200",
+    "months": "month:1 year:12 leap_year:12 quarter:3 decade:120 century centuries:1200",
     "volume": (
         "litre liter l:1 millilitre milliliter ml:0.001 centilitre centiliter cl:0.01 "
         "decilitre deciliter dl:0.1 gallon gal:3.785411784 quart:0.946352946 pint:0.473176473 "

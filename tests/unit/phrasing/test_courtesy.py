@@ -8,6 +8,7 @@ from trunkline.phrasing import (
     find_topic,
     is_courtesy,
     strip_courtesy,
+    strip_present,
 )
 
 
@@ -71,12 +72,44 @@ from trunkline.phrasing import (
         ("Thank you for your quick help so far; could you also add 3 and 4", "add 3 and 4"),
         ("Thanks, that was kind of you. What is 3+4?", "What is 3+4?"),
         ("Dear assistant, what is 3+4? Many thanks.", "what is 3+4?"),
+        ("how many seconds there are in a day?", "how many seconds are there in a day?"),
+        ("tell me which exits there are on each floor", "which exits are there on each floor"),
+        ("how much sugar there is in a cake, please", "how much sugar is there in a cake"),
+        ("do you know what rooms there were", "what rooms were there"),
+        (
+            "how many days of leave there are for trainees",
+            "how many days of leave are there for trainees",
+        ),
+        ("how many people think there are ghosts", "how many people think there are ghosts"),
         ("what is there", "what is there"),
         ("what time is it", "what time is it"),
     ],
 )
 def test_polite_words_are_removed_and_the_question_is_direct(text: str, expected: str) -> None:
     assert strip_courtesy(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("what is the yen worth these days?", "what is the yen worth?"),
+        ("what is the yen worth nowadays", "what is the yen worth"),
+        ("12 times 12 right now", "12 times 12"),
+        ("who is on call at the moment?", "who is on call?"),
+        ("the price at present.", "the price."),
+        ("100 USD in EUR as of now", "100 USD in EUR"),
+        ("these days, what is the yen worth?", "what is the yen worth?"),
+        ("right now how much is the yen, at present", "how much is the yen"),
+        ("these days are long", "these days are long"),
+        ("what time is it 3 hours from now", "what time is it 3 hours from now"),
+        ("how many days is it until now", "how many days is it until now"),
+        ("what do these days have in common", "what do these days have in common"),
+        ("right now", "right now"),
+        ("", ""),
+    ],
+)
+def test_words_for_the_present_are_removed_behind_a_request(text: str, expected: str) -> None:
+    assert strip_present(text) == expected
 
 
 def test_a_text_of_polite_words_alone_is_known() -> None:

@@ -159,6 +159,24 @@ class Case:
             [("math", "what is 1+2"), ("", "what time is it in Tokyo")],
         ),
         Case(
+            "Tell me the average of 12, 15 and 24, and also how many seconds there are in a day",
+            [
+                ("math", "Tell me the average of 12, 15 and 24"),
+                ("math", "how many seconds there are in a day"),
+            ],
+        ),
+        Case(
+            "what is 2+2, and up to how much may a manager approve",
+            [("math", "what is 2+2"), ("", "up to how much may a manager approve")],
+        ),
+        Case(
+            "who bakes the bread and within how many hours may customers return it",
+            [
+                ("", "who bakes the bread"),
+                ("", "within how many hours may customers return it"),
+            ],
+        ),
+        Case(
             "What is the minimum length of a password, according to our documents?",
             [
                 (
@@ -396,6 +414,26 @@ def test_any_text_has_a_plan_whose_steps_are_pieces_of_it_in_order(text: str) ->
     for step in steps:
         position = text.index(step.text, position) + len(step.text)
     assert steps
+
+
+@pytest.mark.parametrize(
+    ("text", "is_open"),
+    [
+        ("within how many hours may customers return a loaf", True),
+        ("by when must a claim be filed", True),
+        ("for how long may I store files", True),
+        ("up to how much can a manager approve", True),
+        ("to whom do I report it", True),
+        ("I bought a loaf, within how many hours may I return it", True),
+        ("tell me after how many years it rises", True),
+        ("within a week", False),
+        ("up to now", False),
+        ("for how", False),
+        ("by the way, in winter", False),
+    ],
+)
+def test_a_question_word_behind_a_preposition_opens_a_question(text: str, *, is_open: bool) -> None:
+    assert is_open_question(text) is is_open
 
 
 def test_the_name_of_a_thing_behind_tell_me_is_an_open_question() -> None:

@@ -312,8 +312,72 @@ def test_a_tool_s_description_finds_its_agent_without_tags() -> None:
     assert Router([*shipped_cards(), front]).route("mix 2 litres of paint").agent == "front"
 
 
+CITY = agent_card_pb2.AgentCard(
+    name="city",
+    skills=[
+        tool("moon_phase", "Tells the phase of the moon."),
+        tool("translate", "Translates a word. Arguments: word, language (german, french)."),
+        tool("parking_fee", "Parking fee of a car park. Arguments: hours, zone."),
+        tool("water_level", "Level of the water at a gauge. Arguments: days, gauge."),
+        tool("parcel_price", "Price of a parcel. Arguments: weight in kg, destination."),
+        tool("findTide", "Find the tide of a harbour. Arguments: harbour, hours."),
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("request_", "agent"),
+    [
+        ("parking fee for 3 hours in zone middle", "city"),
+        ("what is the parking fee for 2.5 hours in zone middle", "city"),
+        ("water level of the gauge for 3 days in Bremen", "city"),
+        ("parcel price for 3 kg to Berlin", "city"),
+        ("find the tide for 5 hours in harbour Bremen", "city"),
+        ("how many minutes are in 3 hours of parking", "math"),
+        ("3 hours in minutes", "math"),
+        ("what is the water price of 3 days in euros", "currency"),
+    ],
+)
+def test_the_whole_name_of_a_tool_weighs_more_than_one_tag(request_: str, agent: str) -> None:
+    assert Router([*shipped_cards(), CITY]).route(request_).agent == agent
+
+
+@pytest.mark.parametrize(
+    ("request_", "parts"),
+    [
+        (
+            "what is the moon phase and translate 'cat' into german",
+            ["what is the moon phase", "translate 'cat' into german"],
+        ),
+        (
+            "parking fee for 3 hours, and translate the word 'cat' into german",
+            ["parking fee for 3 hours", "translate the word 'cat' into german"],
+        ),
+        (
+            "translate 'cat' into german and what is the moon phase",
+            ["translate 'cat' into german", "what is the moon phase"],
+        ),
+        (
+            "translate 'cat' into german and translate 'dog' into french",
+            ["translate 'cat' into german", "translate 'dog' into french"],
+        ),
+        ("translate 'cat' and 'dog' into german", ["translate 'cat' and 'dog' into german"]),
+        (
+            "translate 'read and translate' into german",
+            ["translate 'read and translate' into german"],
+        ),
+        ("parking fee for 3 hours and 5 hours", ["parking fee for 3 hours and 5 hours"]),
+        ("moon phase and the phase of it", ["moon phase and the phase of it"]),
+    ],
+)
+def test_the_verb_of_a_tool_behind_and_begins_a_step(request_: str, parts: list[str]) -> None:
+    steps = split_request(request_, Router([*shipped_cards(), CITY]))
+
+    assert [(step.agent, step.text) for step in steps] == [("city", part) for part in parts]
+
+
 def test_descriptions_take_no_request_from_the_tags_of_other_agents(router: Router) -> None:
-    beside = Router([*shipped_cards(), PAINT])
+    beside = Router([*shipped_cards(), PAINT, CITY])
     taken = [
         case["question"]
         for case in VECTORS["cases"]
@@ -339,6 +403,10 @@ def test_the_best_of_two_descriptions_is_clearly_ahead() -> None:
     ("question", "agent"),
     [
         ("what is the meal allowance in euros", "library"),
+        ("what is the meal allowance in euros nowadays", "library"),
+        ("up to how much can a manager approve in euros", "library"),
+        ("by when must a claim of 900 euros be filed", "library"),
+        ("to whom do I report a loss of 900 euros", "library"),
         ("how high is our budget in dollars?", "library"),
         ("what is the euro in dollars", "currency"),
         ("what are the 20 euros in dollars", "currency"),

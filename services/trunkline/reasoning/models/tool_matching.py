@@ -31,6 +31,7 @@ from trunkline.phrasing import (
     split_ellipsis,
     split_pair,
     strip_courtesy,
+    strip_present,
     write_digits,
 )
 from trunkline.reasoning.models.pattern_words import list_pattern_words
@@ -156,7 +157,9 @@ def _list_phrasings(question: str) -> list[str]:
     )
     action = ask_for_action(in_digits)
     actions = (action,) if action else ()
-    return list(dict.fromkeys((direct, question, in_digits, *actions, *resolved)))
+    # Last: a search for documents has all words of the question.
+    timeless = strip_present(in_digits)
+    return list(dict.fromkeys((direct, question, in_digits, *actions, *resolved, timeless)))
 
 
 def _join_groups(number: re.Match[str]) -> str:

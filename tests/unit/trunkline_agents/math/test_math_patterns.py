@@ -212,6 +212,36 @@ CASES = [
         "convert",
         {**ONE, "from_currency": "pound", "to_currency": "yen"},
     ),
+    Case(
+        "what rate does the Polish zloty have against the euro",
+        "convert",
+        {**ONE, "from_currency": "Polish zloty", "to_currency": "euro"},
+    ),
+    Case(
+        "which exchange rate has EUR to USD",
+        "convert",
+        {**ONE, "from_currency": "EUR", "to_currency": "USD"},
+    ),
+    Case(
+        "at what rate does the Swiss franc trade against the dollar?",
+        "convert",
+        {**ONE, "from_currency": "Swiss franc", "to_currency": "dollar"},
+    ),
+    Case(
+        "what is the rate that the yen has to the pound",
+        "convert",
+        {**ONE, "from_currency": "yen", "to_currency": "pound"},
+    ),
+    Case(
+        "what is the Danish krone's rate against the euro",
+        "convert",
+        {**ONE, "from_currency": "Danish krone", "to_currency": "euro"},
+    ),
+    Case(
+        "what rate does the zloty have",
+        "convert",
+        {**ONE, "from_currency": "zloty", "to_currency": "EUR"},
+    ),
     Case("multiply (a - 1) by (a + 1)", "expand", {"expression": "((a - 1))*((a + 1))"}),
     Case(
         "can 54 be split evenly into 9?",
@@ -375,6 +405,16 @@ def test_an_unrelated_question_matches_nothing(question: str) -> None:
         ),
         ("I get 4000 and take a pay cut of 10%, what do I earn now", "(4000)*(1-(10)%)"),
         ("a bill of 84 for 6 people, what does everyone pay", "(84)/(6)"),
+        ("how many quarters are there in five", "4*(5)"),
+        ("how many quarters are there in 5?", "4*(5)"),
+        ("How many halves in three?", "2*(3)"),
+        ("how many thirds are in two and a half", "3*(2.5)"),
+        ("tell me how many tenths there are in seven", "10*(7)"),
+        ("how many eighths make a whole", "8*1"),
+        ("how many sixteenths go into three quarters", "16*(3/4)"),
+        ("how many hundredths are in 1,200", "100*(1,200)"),
+        ("what is 15% of 240 at the moment?", "15% of 240"),
+        ("how many quarters are there in five these days", "4*(5)"),
     ],
 )
 def test_phrases_become_formulas(question: str, expression: str) -> None:
@@ -411,6 +451,9 @@ def test_a_division_without_a_remainder_is_a_yes_or_no_question(question: str) -
         ("was there a February 29 in 1900?", "check_date", {"date": "1900-02-29"}),
         ("what day of the week is New Year's Eve?", "find_weekday", {"date": "--12-31"}),
         ("how many litres are 5 US gallons", "convert_units", {"from_unit": "gallons"}),
+        ("how many quarters are in 3 years", "convert_units", {"from_unit": "years"}),
+        ("tell me how many days there are in a leap year", "convert_units", {"to_unit": "days"}),
+        ("how many minutes there are in a week", "convert_units", {"from_unit": "week"}),
         ("For which values of x is x^2 equal to 49?", "solve", {"equation": "x^2 equal to 49"}),
         ("For which value of x does 3x equal 21?", "solve", {"equation": "3x equal 21"}),
     ],
@@ -421,6 +464,22 @@ def test_a_question_in_other_words_is_matched(
     (match,) = match_tools(question, TOOLS)
     assert match.tool == tool
     assert {name: match.arguments[name] for name in arguments} == arguments
+
+
+@pytest.mark.parametrize(
+    ("question", "source", "target"),
+    [
+        ("What is the yen worth in dollars these days?", "yen", "dollars"),
+        ("how is the pound doing nowadays", "pound", "EUR"),
+        ("what is the krone worth at present, please", "krone", "EUR"),
+        ("how many euros do I get for a pound at this time?", "pound", "euros"),
+        ("the rate of the yen to the euro right now", "yen", "euro"),
+        ("Right now, what is the yen worth in dollars?", "yen", "dollars"),
+    ],
+)
+def test_a_rate_for_the_present_is_the_latest(question: str, source: str, target: str) -> None:
+    (match,) = match_tools(question, {"convert": currency.CONVERT})
+    assert match.arguments == {"amount": "1", "from_currency": source, "to_currency": target}
 
 
 def test_both_of_a_pair_are_asked_about() -> None:
@@ -491,6 +550,11 @@ def test_a_formula_continues_from_the_last_answer(question: str, expression: str
         "do I get 3 days each month",
         "what currency do our 3 invoices have",
         "is a pound of coffee more than a dollar",
+        "how many quarters does a game have",
+        "how many quarters are in 2026",
+        "how many days are there in 2024",
+        "how many quarters are in 3 dollars",
+        "how many thirds in a game of 3",
     ],
 )
 def test_the_words_of_a_phrase_alone_match_nothing(question: str) -> None:

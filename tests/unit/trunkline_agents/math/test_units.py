@@ -19,6 +19,8 @@ from trunkline_agents.math.units import convert
         ("-40", "degrees fahrenheit", "celsius", "-40 degrees Fahrenheit = -40 degrees Celsius"),
         ("1", "year", "months", "1 year = 12 months"),
         ("1", "year", "days", "1 year = 365 days"),
+        ("1", "leap year", "days", "1 leap year = 366 days"),
+        ("2", "leap years", "months", "2 leap years = 24 months"),
         ("10", "pounds", "kg", "10 pounds ≈ 4.53592 kilograms"),
         ("90", "km/h", "meters per second", "90 kilometres per hour = 25 metres per second"),
     ],
