@@ -160,7 +160,9 @@ class StreamedAnswer:
 
     def _handle_status(self, status: Mapping[str, Any]) -> None:
         self.state = status.get("state", "")
-        self.status_text = render_parts(status.get("message", {}).get("parts", ()))
+        # Its parts are separate texts, such as a question and the approvals beside it.
+        parts = status.get("message", {}).get("parts", ())
+        self.status_text = _join_lines(render_parts([part]) for part in parts)
         if self.status_text and self.state == "TASK_STATE_WORKING":
             self._show_progress(self.status_text)
 

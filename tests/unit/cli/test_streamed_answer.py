@@ -323,6 +323,13 @@ def test_the_text_of_an_unsuccessful_task_does_not_replace_what_was_written(
     assert not answer.is_completed
 
 
+def test_the_parts_of_a_status_are_lines() -> None:
+    waiting = status("INPUT_REQUIRED", "Which size?")
+    waiting["statusUpdate"]["status"]["message"]["parts"].append({"text": "It needs approval."})
+    _, answer = show([task(), waiting])
+    assert answer.end_text == "Which size?\nIt needs approval."
+
+
 @pytest.mark.parametrize("state", ["FAILED", "REJECTED", "CANCELED", "INPUT_REQUIRED"])
 def test_a_question_and_a_reason_are_no_answer(state: str) -> None:
     _, answer = show([task(), status(state, "because")])
