@@ -33,6 +33,7 @@ _FILLERS = (
     "by the way|next|first|firstly|finally|lastly|quick question|quick one|a quick question|"
     "question|one question|"
     "one more thing|one more question|i have a question|i have a quick question|"
+    "thanks in advance|thank you in advance|many thanks in advance|"
     "dear assistant|dear team|dear all|i have a request|i have a quick request|a quick request|"
     "i don't know how this works|i'm new here|i am new here|this is my first time here"
 )

@@ -355,7 +355,8 @@ class _Reader:
             fraction = self._read_fraction(end + 1)
             # In "half of 50 and a third of 90", the third is another number.
             if fraction and fraction[0] < 1 and self._word(fraction[1]) != "of":
-                return value + fraction[0], fraction[1]
+                # "two and a half million"
+                return self._read_scale(value + fraction[0], fraction[1])
         if self._word(end) == "point":
             digits = ""
             position = end + 1

@@ -26,6 +26,7 @@ NAME = "trunkline-mcp-currency"
 MAX_AMOUNT = Decimal(10) ** 15
 _CENTS = Decimal("0.01")
 _SMALL_DIGITS = 4
+_RATE_DIGITS = 5
 _MAX_AMOUNT_CHARS = 40
 
 
@@ -125,7 +126,7 @@ class CurrencyTools:
         )
         day = None if date is None else _parse_day(date)
         rate = rates.get_rate(source, target, day)
-        result = _round(money * rate.factor)
+        result = _round(money * rate.factor, is_rate=money == 1)
         text = f"{money:f} {source} = {result:f} {target} (ECB rate of {rate.day}"
         text += f", the last before {day})" if day and day != rate.day else ")"
         return ToolAnswer(
@@ -199,11 +200,15 @@ def _parse_day(text: str) -> Date:
         ) from None
 
 
-def _round(money: Decimal) -> Decimal:
-    """Round to cents; amounts below one unit are rounded to four significant digits."""
-    if money == 0 or money >= 1:
+def _round(money: Decimal, *, is_rate: bool = False) -> Decimal:
+    """Round to cents; amounts below one unit are rounded to four significant digits.
+
+    The worth of one unit is a rate, which has five, as the ECB's rates.
+    """
+    is_large = money == 0 or money >= 1
+    if is_large and not is_rate:
         return money.quantize(_CENTS, rounding=ROUND_HALF_UP)
-    places = min(money.adjusted() - _SMALL_DIGITS + 1, -2)
+    places = min(money.adjusted() - (_RATE_DIGITS if is_large else _SMALL_DIGITS) + 1, -2)
     return money.quantize(Decimal(1).scaleb(places), rounding=ROUND_HALF_UP)
 
 

@@ -407,11 +407,6 @@ _STATEMENTS: list[MatchRuleJson] = [
         rf"(?:the\s)?fibonacci\s(?:sequence|series|numbers){_END}",
         "arguments": {**_NUMBER, "relation": "fibonacci"},
     },
-    {
-        "pattern": rf"^is\s(?:the\snumber\s)?{EACH}\s(?:an?\s)?(?:perfect\s|exact\s)?power\sof"
-        rf"\s{OTHER}{_END}",
-        "arguments": {**_PAIR, "relation": "power of"},
-    },
     *(
         {
             "pattern": rf"^is\s(?:the\snumber\s)?{EACH}\s(?:a\s)?{sign}(?:\snumber)?{_END}",
@@ -435,6 +430,12 @@ _STATEMENTS: list[MatchRuleJson] = [
         }
         for words, relation in _RELATIONS
     ),
+    # Behind comparisons: "is 2 to the power of 10 more than 1000".
+    {
+        "pattern": rf"^is\s(?:the\snumber\s)?{EACH}\s(?:an?\s)?(?:perfect\s|exact\s)?power\sof"
+        rf"\s{OTHER}{_END}",
+        "arguments": {**_PAIR, "relation": "power of"},
+    },
     {
         # "is 200 between 100 and 300", "is 7 in the range from 1 to 10"
         "pattern": rf"^(?:is|are|does|do|lies?)\s(?:the\snumber\s)?{EACH}\s(?:(?:lie|fall)\s)?"

@@ -19,6 +19,7 @@ from trunkline.phrasing import find_numbers, write_digits
         ("half 90", "(1/2) 90"),
         ("half a percent of 2000", "(1/2) percent of 2000"),
         ("half a million and half a dozen", "500000 and 6"),
+        ("two and a half million by one and a quarter thousand", "2500000 by 1250"),
         (f"{'9' * 5000} and two", f"{'9' * 5000} and 2"),
         ("two thirds of 90", "(2/3) of 90"),
         ("one and a half plus two and a half", "1.5 plus 2.5"),

@@ -76,6 +76,15 @@ async def test_a_conversion_shows_the_day_of_its_rate() -> None:
     assert conversion.data["rate_date"] == "2020-03-02"
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "result"),
+    [("GBP", "EUR", "1.1684"), ("EUR", "JPY", "162.82"), ("EUR", "IDR", "17000.09")],
+)
+async def test_the_worth_of_one_unit_is_a_rate(source: str, target: str, result: str) -> None:
+    conversion = await CurrencyTools()._convert(1, source, target, date="2024-03-01")
+    assert conversion.data["result"] == result
+
+
 async def test_a_weekend_uses_the_rate_of_friday_and_shows_that() -> None:
     conversion = await CurrencyTools()._convert("1,000.50", "dollars", "euros", date="2020-03-01")
     assert conversion.text.startswith("1000.50 USD = ")
