@@ -19,10 +19,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from harness.deploy.addresses import THIS_HOST, find_url, listening_ports
-from harness.deploy.composition import COMPOSE, is_ours, read_services
+from harness.deploy.addresses import find_url, listening_ports
+from harness.deploy.composition import COMPOSE, THIS_HOST, is_ours, read_services
 from harness.deploy.image import CONTAINERFILE, ROOT, read_image
+from harness.deploy.limits import Limits
 from harness.mesh.command_line import COMMAND
+from harness.mesh.process_sizes import IDLE_MESH_BYTES
 from trunkline.cli.app import app
 from trunkline.settings import Settings
 
@@ -208,6 +210,35 @@ def test_a_service_stops_only_when_its_work_may_have_ended() -> None:
     grace_s = {float(service["stop_grace_period"].removesuffix("s")) for service in OURS.values()}
     settings = Settings()
     assert min(grace_s) >= settings.drain_grace_s + settings.cancel_grace_s
+
+
+def has_enough_memory(service: Mapping[str, Any]) -> bool:
+    """Return whether a container has room for a whole idle mesh beside its files in memory.
+
+    One service is less than that when idle. The rest is for its work.
+    """
+    limits = Limits.of_service(service)
+    return limits.memory_bytes - limits.files_bytes >= IDLE_MESH_BYTES
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_has_enough_memory(name: str) -> None:
+    assert has_enough_memory(OURS[name])
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        {"mem_limit": "512k"},
+        {"mem_limit": "64m"},
+        {"mem_limit": "200m"},
+        # Enough for the process, but not for its files in memory too.
+        {"mem_limit": "256m"},
+        {"tmpfs": ["/tmp:size=512m,mode=1777"]},
+    ],
+)
+def test_too_little_memory_is_noticed(mistake: dict[str, Any]) -> None:
+    assert not has_enough_memory(OURS["registry"] | mistake)
 
 
 def test_services_of_ours_are_built_from_the_container_file() -> None:

@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 import yaml
 
-from harness.deploy.addresses import EVERYWHERE, THIS_HOST, addresses_of, listening_ports
-from harness.deploy.composition import COMPOSE, is_ours, read_services
+from harness.deploy.addresses import addresses_of, listening_ports
+from harness.deploy.composition import COMPOSE, EVERYWHERE, THIS_HOST, is_ours, read_services
 from harness.deploy.dashboards import FOLDER, DashboardQuery, read_dashboards, read_queries
 from harness.deploy.image import CONTAINERFILE, ROOT, read_image
 from trunkline.metrics.instruments import INSTRUMENTS

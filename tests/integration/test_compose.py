@@ -17,6 +17,8 @@ from harness.a2a.bridged_mesh import Caller
 from harness.deploy.addresses import find_url
 from harness.deploy.composition import Composition, read_services
 from harness.deploy.dashboards import read_queries
+from harness.deploy.limits import Limits
+from harness.mesh.process_sizes import count_threads, process_tree, resident_bytes
 from harness.mesh.processes import ProcessEndedError, running_process
 from harness.polling import poll
 from harness.remote.otlp_collector import Collected, open_collector
@@ -103,6 +105,17 @@ async def check_bridge(mesh: Composition, client: httpx2.AsyncClient) -> None:
     assert len(tasks.tasks) == 1
 
 
+def check_limits(mesh: Composition) -> None:
+    """Check that each service of ours stays within the limits of its container."""
+    for name in mesh.ours:
+        limits = Limits.of_service(mesh.services[name])
+        processes = process_tree(mesh.process_id(name))
+        memory = sum(resident_bytes(process) for process in processes)
+        assert 0 < memory < limits.memory_bytes - limits.files_bytes, (name, memory)
+        threads = sum(count_threads(process) for process in processes)
+        assert threads < limits.threads, (name, threads)
+
+
 async def test_the_composed_services_work_as_processes(tmp_path: Path) -> None:
     services = read_services({"TRUNKLINE_WEBHOOK_SECRET": SECRET})
     mesh = Composition(tmp_path, services)
@@ -147,6 +160,7 @@ async def test_the_composed_services_work_as_processes(tmp_path: Path) -> None:
                 await prometheus.wait_for(query.filled())
             else:
                 await prometheus.query(query.filled())
+        check_limits(mesh)
     # The root file system is read-only: all files are in the volume.
     assert not [path for name in mesh.ours for path in mesh.current_folder(name).iterdir()]
     assert {path.name for path in (tmp_path / "volumes/data").iterdir()} == {"identity", "mesh"}

@@ -1,5 +1,6 @@
 """Values of the metrics of real meshes whose work waits or fails."""
 
+import gc
 import os
 import sqlite3
 from collections.abc import Sequence
@@ -8,20 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
+from harness.a2a.bridged_mesh import Caller
 from harness.a2a.sse_client import call, user_message
 from harness.mesh.full_disk import fill_disk, free_disk
-from harness.mesh.host_processes import QUICK, has_ended, hosts
-from harness.mesh.processes import MeshProcess, running_mesh
+from harness.mesh.host_processes import QUICK, has_ended, hosts, standby
+from harness.mesh.processes import MeshProcess, open_services, running_mesh
 from harness.polling import poll
-from harness.remote.measurements import measuring
+from harness.remote.measurements import Measurements, measuring
 from harness.remote.metrics_page import MetricsPage
 from harness.remote.prometheus_server import running_prometheus
+from trunkline.errors import PeerCircuitOpenError, PeerError
 
 GATED = ("--agent", "harness.agents.gated_agent:gated")
 AGENT = {"gen_ai_agent_name": "gated"}
 # Where the module of the agent is.
 TESTS = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
+
+
+def open_breakers(measured: Measurements) -> float:
+    """Return by how many breakers that are not closed the metrics have more than before."""
+    numbers = measured.of("trunkline.breakers")
+    return sum(number for (_, state), number in numbers.items() if state != "closed")
 
 
 async def submit(mesh: MeshProcess, path: str, text: str, **configuration: Any) -> dict[str, Any]:
@@ -141,6 +151,57 @@ async def test_hosts_that_die_show_as_breakers_takeovers_and_lost_leases(tmp_pat
             await page.wait_for(
                 "trunkline_takeovers_total", lambda value: value > taken, error_type=""
             )
+
+
+async def test_the_breaker_of_a_dead_host_leaves_the_metrics(tmp_path: Path) -> None:
+    """A host that starts again has another port, so nobody would ever close the breaker."""
+    variables = {"TRUNKLINE_METRICS_ADDRESS": "127.0.0.1:0", "TRUNKLINE_BREAKER_FAILURES": "1"}
+    async with (
+        open_services(tmp_path, environment=QUICK | variables) as services,
+        httpx2.AsyncClient(trust_env=False, timeout=60) as client,
+    ):
+        await services.start("registry", "registry")
+        await services.start("bridge", "bridge", "--default", "echo")
+        await services.start("echo", "agents", "echo")
+        await standby(services, "another", "echo")
+        caller, page = Caller(client, services.http_url), MetricsPage(services.http_url)
+        assert await caller.send("hello")
+
+        dead = services.address("echo")
+        assert await page.read("trunkline_breakers", trunkline_peer=dead) == 1
+        await services.kill("echo")
+        # The bridge calls the dead host until its lease ends, and then the other one.
+        assert await caller.send("hello")
+        assert await page.read("trunkline_breakers_opened_total", trunkline_peer=dead)
+
+        async def is_gone() -> bool:
+            return await page.read("trunkline_breakers", trunkline_peer=dead) is None
+
+        await poll(is_gone)
+        alive = services.address("another")
+        closed = {"trunkline_breaker_state": "closed", "trunkline_peer": alive}
+        assert await page.read("trunkline_breakers", **closed) == 1
+
+
+async def test_a_late_call_of_a_host_that_is_gone_leaves_no_breaker(tmp_path: Path) -> None:
+    """A reader may call a host after the update without it, and so open its breaker."""
+    gc.collect()
+    with measuring() as measured:
+        async with hosts(tmp_path, "echo", "math") as (services, caller):
+            address = caller.directory.get_agent_host("echo").address
+            await services.kill("echo")
+            await caller.wait_for_agents("math")
+
+            async def is_refused() -> bool:
+                with pytest.raises(PeerError) as caught:
+                    await caller.directory.client_at(address).get_task("t-1", account="")
+                return isinstance(caught.value, PeerCircuitOpenError)
+
+            await poll(is_refused)
+            # The next change of the mesh.
+            await services.start("currency", "agents", "currency")
+            await caller.wait_for_agents("currency", "math")
+            assert open_breakers(measured) == 0
 
 
 async def test_the_first_dead_letter_is_an_increase(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from trunkline.metrics.prometheus import family_name, to_name
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "deploy/prometheus"
 # Functions, operators and modifiers are followed by a bracket, or are these words.
-WORDS: Final = frozenset({"by", "or", "unless", "offset"})
+WORDS: Final = frozenset({"and", "by", "or", "unless", "offset"})
 
 
 def read_rules(name: str) -> list[dict[str, Any]]:

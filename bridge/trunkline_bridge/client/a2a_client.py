@@ -137,6 +137,7 @@ class A2AClient:
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> None:
+        self._breaker.retire()
         await self._http.close()
         for channel in self._channels.values():
             await channel.close()

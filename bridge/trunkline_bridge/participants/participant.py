@@ -127,4 +127,7 @@ async def open_participant(
     is_socket = settings.url.startswith("ws")
     transport = (WebSocketParticipant if is_socket else HttpParticipant)(peer, settings, headers)
     async with transport:
-        yield Participant(name, settings, guard, transport, on_change)
+        try:
+            yield Participant(name, settings, guard, transport, on_change)
+        finally:
+            guard.retire()

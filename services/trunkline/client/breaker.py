@@ -161,6 +161,14 @@ class Breaker:
         if self._state == "open":
             self._half_open()
 
+    def retire(self) -> None:
+        """End its series in the metrics, because its peer is gone or is no longer called.
+
+        Calls under way may still report to it.
+        """
+        # Nobody would close it. It may be part of a cycle, which lives until the next collection.
+        instruments.BREAKERS.forget(self)
+
     @contextmanager
     def guard(self, *, has_deadline: bool = False) -> Iterator[None]:
         """Report the block as one call, whose result is what it raises.
@@ -233,7 +241,14 @@ class Breakers:
 
     def forget(self, name: str) -> None:
         """Drop the breaker of a peer that is gone, if there is one."""
-        self._breakers.pop(name, None)
+        breaker = self._breakers.pop(name, None)
+        if breaker is not None:
+            breaker.retire()
+
+    def clear(self) -> None:
+        """Drop all breakers, because this process calls none of their peers any more."""
+        for name in tuple(self._breakers):
+            self.forget(name)
 
     def allow_probes(self, names: Iterable[str]) -> None:
         """Let the next call to each of these peers through, because they were seen alive."""

@@ -354,6 +354,7 @@ class ChannelPool:
             await group.__aexit__(None, None, None)
         for channel in channels:
             await channel.close()
+        self.breakers.clear()
 
     def add_alias(self, address: str, target: str) -> None:
         """Connect new channels for `address`, which this process serves, to `target` instead."""

@@ -309,7 +309,9 @@ class Directory:
 
     def _apply(self, hosts: Sequence[registry_service_pb2.Host]) -> None:
         self._problem = None
-        unused_addresses = {host.address for host in self.hosts} - {host.address for host in hosts}
+        addresses = {host.address for host in hosts}
+        # A reader of a host may have called it after the update without it.
+        called = {host.address for host in self.hosts} | self._clients.keys()
         self.hosts = tuple(hosts)
         # If several hosts have one agent, the first host is used.
         self._agents = {
@@ -321,11 +323,10 @@ class Directory:
                 self._journals[journal_id] = host.address
         while len(self._journals) > _MAX_JOURNALS:
             del self._journals[next(iter(self._journals))]
-        for address in unused_addresses - {self._registry_address}:
+        for address in called - addresses - {self._registry_address}:
             self._channels.retire(address)
         changed = self._channels.expect(hosts, registry_address=self._registry_address)
         # A restarted host need not wait until its breaker and its channel try again.
-        addresses = {host.address for host in hosts}
         self._channels.breakers.allow_probes(addresses)
         self._channels.reconnect_failed(addresses)
         self._clients = {

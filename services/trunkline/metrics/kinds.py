@@ -156,10 +156,17 @@ class Gauge(Instrument):
     def watch(self, owner: _Owner, read: Callable[[_Owner], Iterable[Reading]]) -> None:
         """Read the state of an object for as long as it lives. Readings of several add up.
 
+        Collections of garbage are rare, so `forget` an object in a cycle whose state must not
+        outlast its use.
+
         `read` is a function of its class, not a bound method, which would keep the object alive.
         It is called in any thread, so it copies what it iterates over.
         """
-        self._readers[weakref.ref(owner, self._forget)] = read
+        self._readers[weakref.ref(owner, self._remove)] = read
+
+    def forget(self, owner: object) -> None:
+        """Read an object no longer. Its series end though others may still hold it."""
+        self._remove(weakref.ref(owner))
 
     def connect(self, meter: "Meter") -> None:
         """Let the SDK read the objects at each export."""
@@ -167,7 +174,7 @@ class Gauge(Instrument):
             self.name, [self._observe], unit=self.unit, description=self.description
         )
 
-    def _forget(self, reference: "weakref.ref[Any]") -> None:
+    def _remove(self, reference: "weakref.ref[Any]") -> None:
         self._readers.pop(reference, None)
 
     def _observe(self, _options: "CallbackOptions") -> "Iterable[Observation]":

@@ -4,10 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from harness.deploy.composition import ADDRESS, COMPOSE
+from harness.deploy.composition import ADDRESS, COMPOSE, EVERYWHERE
 
-EVERYWHERE: Final = "0.0.0.0"  # noqa: S104  as in the files
-THIS_HOST: Final = "127.0.0.1"
 # Ports that other people's images listen at by default.
 _DEFAULT_PORTS: Final = {"jaeger": {4317, 16686}, "grafana": {3000}}
 _URL: Final = re.compile(r"http://([^:/]+):(\d+)(/[^'\"\s]*)")

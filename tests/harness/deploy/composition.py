@@ -1,7 +1,10 @@
 """The services of `deploy/compose.yaml`, and their processes without containers.
 
-The commands, variables and probes are those of the files. The addresses in them become free ones of
-this machine, and volumes become temporary folders.
+The commands, variables and probes are those of the files. Ports become free ones of this machine,
+names of services become its loopback address, and volumes become temporary folders.
+
+0.0.0.0 stays 0.0.0.0: our commands refuse it without the options that allow it, and on loopback
+nobody would notice that such an option is missing.
 """
 
 import asyncio
@@ -20,10 +23,11 @@ from harness.deploy.image import ROOT, Image, read_image
 from harness.mesh.processes import ProcessEndedError, free_address, running_process
 
 COMPOSE: Final = ROOT / "deploy/compose.yaml"
+EVERYWHERE: Final = "0.0.0.0"  # noqa: S104  as in the files
+THIS_HOST: Final = "127.0.0.1"
 ADDRESS: Final = re.compile(r"(?P<host>[A-Za-z][\w-]*|0\.0\.0\.0|127\.0\.0\.1):(?P<port>\d+)\b")
 """A host, which may be a service, and a port, in a text."""
 _VARIABLE: Final = re.compile(r"\$\{(\w+):-([^}]*)\}")
-_THIS_HOST: Final = ("0.0.0.0", "127.0.0.1")  # noqa: S104  as written in the files
 
 
 def read_services(variables: Mapping[str, str] = {}) -> dict[str, dict[str, Any]]:
@@ -55,8 +59,11 @@ class Composition:
         return [name for name, service in self.services.items() if is_ours(service)]
 
     def address(self, service: str, port: int) -> str:
-        """Return the address that stands for a port of a service."""
-        return self._addresses.setdefault((service, port), free_address())
+        """Return the address at which others reach a port of a service."""
+        if (service, port) not in self._addresses:
+            free = free_address(EVERYWHERE)
+            self._addresses[service, port] = free.replace(EVERYWHERE, THIS_HOST)
+        return self._addresses[service, port]
 
     def set_address(self, service: str, port: int, address: str) -> None:
         """Set the address that stands for a port of a service."""
@@ -73,7 +80,9 @@ class Composition:
 
         def replace(match: re.Match[str]) -> str:
             host, port = match["host"], int(match["port"])
-            if host in _THIS_HOST:
+            if host == EVERYWHERE:
+                return self.address(service, port).replace(THIS_HOST, EVERYWHERE)
+            if host == THIS_HOST:
                 return self.address(service, port)
             return self.address(host, port) if host in self.services else match[0]
 
@@ -123,6 +132,10 @@ class Composition:
                 for name, process in self._processes.items():
                     if name != "registry" and process.returncode is None:
                         process.terminate()
+
+    def process_id(self, service: str) -> int:
+        """Return the process of a service of ours that runs."""
+        return self._processes[service].pid
 
     def check_running(self) -> None:
         """Raise an error if a service of ours has ended."""

@@ -151,6 +151,10 @@ class Services:
         self._words: dict[str, tuple[str, ...]] = {}
         self._addresses: dict[str, str] = {}
 
+    def address(self, name: str) -> str:
+        """Return the address of a service that is ready."""
+        return self._addresses[name]
+
     def reserve_mesh_address(self) -> None:
         """Choose the registry's address before it starts."""
         self._addresses["registry"] = self.mesh_address = free_address(self._host)

@@ -1,10 +1,15 @@
 import asyncio
+import gc
 import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TypeAlias
 
 import pytest
 
 from harness.journal.manual_clock import ManualClock
-from trunkline.client import Breaker, Breakers, BreakerSettings
+from harness.remote.measurements import Measurements, measuring
+from trunkline.client import Breaker, Breakers, BreakerSettings, ChannelPool
 from trunkline.errors import (
     PeerCircuitOpenError,
     PeerProtocolError,
@@ -13,6 +18,10 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.settings import ParticipantSettings
+from trunkline_bridge.client.a2a_client import A2AClient
+from trunkline_bridge.client.settings import RemoteSettings
+from trunkline_bridge.participants.participant import Participant, open_participant
 
 
 @pytest.fixture
@@ -177,3 +186,87 @@ def test_breakers_are_separate_by_name_and_report_their_states() -> None:
     breakers.forget("b")
     breakers.forget("b")
     assert breakers.states() == {"a": "closed"}
+
+
+def count_breakers(measured: Measurements) -> float:
+    """Return by how many breakers the metrics have more than before."""
+    return sum(measured.of("trunkline.breakers").values())
+
+
+Forget: TypeAlias = Callable[[Breakers], None]
+
+
+@pytest.mark.parametrize(
+    "forget",
+    [lambda breakers: breakers.forget("gone"), lambda breakers: breakers.clear()],
+    ids=["one", "all"],
+)
+@pytest.mark.parametrize("state", ["closed", "open", "half-open"])
+def test_a_forgotten_breaker_leaves_the_metrics_though_somebody_has_it(
+    state: str, forget: Forget, clock: ManualClock
+) -> None:
+    gc.collect()
+    with measuring() as measured:
+        breakers = Breakers(BreakerSettings(failures=1, open_s=1), clock=clock)
+        held = breakers.get("gone")
+        if state != "closed":
+            held.on_failure("it is dead")
+        if state == "half-open":
+            clock.now += 1
+        assert get_state(held) == state
+        assert count_breakers(measured) == 1
+        forget(breakers)
+        assert count_breakers(measured) == 0
+
+
+def test_a_new_breaker_of_a_forgotten_name_is_measured_alone() -> None:
+    gc.collect()
+    with measuring() as measured:
+        breakers = Breakers(BreakerSettings(failures=1))
+        former = breakers.get("back")
+        former.on_failure("it is dead")
+        breakers.forget("back")
+        # A call that was under way ends.
+        former.on_failure("it is dead")
+        assert get_state(breakers.get("back")) == "closed"
+        ((values, number),) = measured.of("trunkline.breakers").items()
+    assert (values[1], number) == ("closed", 1)
+
+
+async def test_breakers_of_a_pool_leave_the_metrics_with_their_channels() -> None:
+    gc.collect()
+    with measuring() as measured:
+        async with ChannelPool() as channels:
+            held = [channels.get(f"unix:/nobody/{number}") for number in range(3)]
+            assert count_breakers(measured) == 3
+            channels.retire(held[0].address)
+            channels.retire(held[0].address)
+            assert count_breakers(measured) == 2
+        assert count_breakers(measured) == 0
+        assert get_state(held[2].breaker) == "closed"
+
+
+def open_room(url: str) -> AbstractAsyncContextManager[Participant]:
+    settings = ParticipantSettings(url=url)
+    return open_participant("room", settings, BreakerSettings(), lambda: None)
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        lambda: A2AClient(RemoteSettings(url="http://127.0.0.1:9")),
+        lambda: A2AClient(RemoteSettings(url="https://127.0.0.1:9", name="far")),
+        lambda: open_room("http://127.0.0.1:9"),
+        lambda: open_room("ws://127.0.0.1:9"),
+    ],
+    ids=["remote", "named remote", "participant", "participant at a socket"],
+)
+async def test_the_breaker_of_a_closed_client_leaves_the_metrics(
+    client: Callable[[], AbstractAsyncContextManager[object]],
+) -> None:
+    gc.collect()
+    with measuring() as measured:
+        async with client() as held:
+            assert count_breakers(measured) == 1
+        assert held
+        assert count_breakers(measured) == 0

@@ -56,6 +56,30 @@ def test_values_beyond_the_limit_of_an_attribute_count_as_other() -> None:
     }
 
 
+class Lamp:
+    """Something with a state."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def read_state(self) -> list[tuple[tuple[str, ...], float]]:
+        return [((self.name, "on"), 1)]
+
+
+def test_a_gauge_no_longer_reads_an_object_that_it_forgot() -> None:
+    gauge = Gauge("g", "{thing}", "Things.", [AGENT, STATE])
+    lamps = [Lamp("a"), Lamp("a"), Lamp("b")]
+    for lamp in lamps:
+        gauge.watch(lamp, Lamp.read_state)
+    assert read(gauge) == {("a", "on"): 2, ("b", "on"): 1}
+    gauge.forget(lamps[0])
+    gauge.forget(lamps[2])
+    # The lamp that it has forgotten, and one that it never knew.
+    gauge.forget(lamps[2])
+    gauge.forget(Lamp("a"))
+    assert read(gauge) == {("a", "on"): 1}
+
+
 def test_an_empty_value_leaves_its_attribute_out() -> None:
     counter = Counter("c", "{thing}", "Things.", [AGENT, STATE])
     counter.add(1, "a", "")
