@@ -237,7 +237,8 @@ _TRANSPORT: Final = Attribute(
 MCP_OPERATION_DURATION: Final = Histogram(
     "mcp.client.operation.duration",
     "s",
-    "Calls of tools of MCP servers. A call that becomes a task of the server counts when it ends.",
+    "Calls of tools of MCP servers, those whose result is an error with `tool_error`. A call that "
+    "becomes a task of the server counts when it ends.",
     [
         Attribute("mcp.method.name", "the method: `tools/call`", other=_OTHER),
         Attribute(telemetry.GEN_AI_TOOL_NAME, "the tool", limit=200),

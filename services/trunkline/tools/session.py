@@ -25,6 +25,7 @@ from trunkline import telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import PeerProtocolError, ToolServerUnavailableError
 from trunkline.metrics.instruments import MCP_OPERATION_DURATION, MCP_SESSION_DURATION
+from trunkline.metrics.kinds import Measurement
 from trunkline.runtime import run_with_late_cancel
 from trunkline.tools.config import ServerOverlay
 from trunkline.tools.connection import (
@@ -136,8 +137,11 @@ class McpSession:
         on_progress: ProgressFnT,
         continuation: tool_service_pb2.ToolContinuation,
         on_task: OnTaskCreated,
+        limit: asyncio.Timeout,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool, or continue a call. Cancellation tells the server to cancel the tool.
+
+        `limit` is the limit of the call, which the caller has entered.
 
         If the server makes the call a task, `on_task` is called with its id, and the task is
         followed. Cancellation then only ends that.
@@ -150,11 +154,25 @@ class McpSession:
             CallNotDeliveredError: the server ended before the call, or dropped the session.
             PeerProtocolError: the answer is not a valid result, or violates the output schema.
         """
-        with MCP_OPERATION_DURATION.measure("tools/call", tool, self._name, self._transport):
-            return await self._call_checked(tool, arguments, on_progress, continuation, on_task)
+        with MCP_OPERATION_DURATION.measure(
+            "tools/call", tool, self._name, self._transport
+        ) as measurement:
+            try:
+                result = await self._call_checked(
+                    measurement, tool, arguments, on_progress, continuation, on_task
+                )
+            except asyncio.CancelledError:
+                if limit.expired():
+                    # A limit cancels as a caller does, but means that the server is slow.
+                    measurement.error_type = telemetry.TIMEOUT
+                raise
+            if result.is_error and not result.HasField("question"):
+                measurement.error_type = measurement.error_type or telemetry.TOOL_ERROR
+            return result
 
     async def _call_checked(
         self,
+        measurement: Measurement,
         tool: str,
         arguments: Mapping[str, Any],
         on_progress: ProgressFnT,
@@ -183,6 +201,7 @@ class McpSession:
             if outcome.is_server_down or error.error.code == CONNECTION_CLOSED:
                 problem = outcome.problem or "the connection broke off during the call"
                 raise ToolServerUnavailableError(self._name, problem) from error
+            measurement.error_type = str(error.error.code)
             return failed_result(outcome.problem or error.error.message)
         except ResultCheckError as error:
             problem = f"the result of {tool} can't be checked against its schema: {error}"
