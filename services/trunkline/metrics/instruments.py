@@ -316,7 +316,7 @@ _RECIPIENT: Final = Attribute(telemetry.MESSAGING_DESTINATION_NAME, "the recipie
 MESSAGES_SENT: Final = Counter(
     "messaging.client.sent.messages",
     "{message}",
-    "Messages that the service accepted.",
+    "Messages that the service accepted, with replies and replays; its own notices are none.",
     [
         Attribute(telemetry.MESSAGING_SYSTEM, "always `trunkline`", frozenset({"trunkline"})),
         Attribute(
