@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from harness.browser import PARTNERS, ROOT
 from trunkline.cli.event_lines import EventDescriber
@@ -105,6 +106,38 @@ def test_an_event_without_content_has_no_word_of_the_language() -> None:
     shown = show_events(*events, plan)
     assert len(shown) == len(events) + 1
     assert not re.search("undefined|null|NaN", json.dumps(shown))
+
+
+def test_times_between_events_are_written_as_in_the_terminal() -> None:
+    start = 1_700_000_000_123_456_789
+    lengths_ns = [
+        0,
+        800,
+        462_000,
+        1_640_123,
+        28_000_400,
+        999_700_000,
+        3_764_000_000,
+        90_061 * 10**9,
+    ]
+    times = [Timestamp(), *(Timestamp() for _ in lengths_ns)]
+    for time, length in zip(times, [0, *lengths_ns], strict=True):
+        time.FromNanoseconds(start + length)
+    first, *others = (time.ToJsonString() for time in times)
+    shown = run_script(f"""
+        import {{ duration, elapsedMs }} from "{(STATIC / "assets/format.js").as_uri()}";
+        const others = {json.dumps(others)};
+        console.log(JSON.stringify(others.map((time) => duration(elapsedMs("{first}", time)))));
+    """)
+    assert shown == [render_duration(length / 1e9) for length in lengths_ns]
+    assert shown[1:4] == ["1 µs", "462 µs", "1.64 ms"]
+
+
+def test_no_duration_is_taken_from_times_without_microseconds() -> None:
+    """`timeMs` is for clocks and ages alone: a Date has whole milliseconds."""
+    for path in sources():
+        found = re.findall(r"timeMs\([^()]*\) - timeMs\(", path.read_text(encoding="utf-8"))
+        assert not found, path
 
 
 def test_libraries_are_those_of_the_manifest() -> None:
