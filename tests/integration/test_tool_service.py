@@ -269,7 +269,7 @@ async def test_a_call_is_one_trace_into_the_server_and_maintenance_has_none(
         with telemetry.span("root") as root:
             (response,) = await call(client, "traceparent")
     spans = {span.name: span for span in exporter.get_finished_spans()}
-    send_span = spans["MCP send tools/call traceparent"]
+    send_span = spans["tools/call traceparent"]
     server = next(
         span
         for span in exporter.get_finished_spans()
@@ -290,4 +290,26 @@ async def test_starting_and_listing_make_no_spans(exporter: InMemorySpanExporter
         (response,) = await call(client, "repeat", text="ready")
     assert json_format.MessageToDict(response.result.structured_content) == {"result": "ready"}
     names = {span.name for span in exporter.get_finished_spans()}
-    assert {name for name in names if name.startswith("MCP")} == {"MCP send tools/call repeat"}
+    assert {name for name in names if name.startswith(("MCP", "tools"))} == {"tools/call repeat"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "error_type"),
+    [
+        ("repeat", {"text": "a"}, None),
+        ("refuse", {}, "tool_error"),
+        ("explode", {}, "tool_error"),
+        ("object_to", {"code": -32050}, "-32050"),
+    ],
+)
+async def test_the_span_of_a_call_has_the_tool_and_the_kind_of_its_error(
+    exporter: InMemorySpanExporter, tool: str, arguments: dict[str, Any], error_type: str | None
+) -> None:
+    async with client_of(awkward=AWKWARD) as client:
+        await call(client, tool, **arguments)
+    (span,) = [span for span in exporter.get_finished_spans() if span.name == f"tools/call {tool}"]
+    attributes = span.attributes or {}
+    assert span.kind is trace.SpanKind.CLIENT
+    assert attributes["gen_ai.tool.name"] == tool
+    assert attributes.get("error.type") == error_type
+    assert span.status.is_ok == (error_type is None)

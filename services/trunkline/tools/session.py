@@ -7,15 +7,13 @@ import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import mcp_types
 from mcp import Client, MCPError
 from mcp.client import ClientRequestContext, Transport
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
-from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
@@ -49,6 +47,7 @@ from trunkline.tools.questions import dump_inputs, parse_responses, to_question,
 from trunkline.tools.result_checker import ResultChecker, ResultCheckError, ResultSchemaError
 from trunkline.tools.results import failed_result
 from trunkline.tools.server_process import ServerProcess
+from trunkline.tools.session_streams import open_session_streams
 from trunkline.tools.stdio import StdioTransport
 from trunkline.tools.streamable_http import open_http_streams
 from trunkline.v1 import tool_service_pb2
@@ -383,7 +382,7 @@ async def open_session(
             on_tools_changed()
 
     client = Client(
-        _without_early_elicitation(_transport(connection)),
+        open_session_streams(_transport(connection)),
         cache=None,
         message_handler=handle,
         elicitation_callback=_refuse_elicitation,
@@ -413,43 +412,6 @@ async def _refuse_elicitation(
 ) -> mcp_types.ErrorData:
     """Refuse. A callback declares the capability, and `McpSession` handles the questions."""
     return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="Elicitation not supported")
-
-
-class _HandshakeWriter:
-    """Withdraws the capability `elicitation` from the handshake of older protocol versions.
-
-    Their servers ask while a call is open, which no answer after a restart could reach.
-    """
-
-    def __init__(self, writer: Any) -> None:  # noqa: ANN401  as the SDK's transports
-        self._writer = writer
-
-    async def send(self, item: SessionMessage, /) -> None:
-        message = item.message
-        if isinstance(message, mcp_types.JSONRPCRequest) and message.method == "initialize":
-            (message.params or {}).get("capabilities", {}).pop("elicitation", None)
-        await self._writer.send(item)
-
-    async def aclose(self) -> None:
-        await self._writer.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._writer.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._writer.__aexit__(exc_type, exc, traceback)
-
-
-@asynccontextmanager
-async def _without_early_elicitation(transport: Transport) -> AsyncIterator[Any]:
-    async with transport as (reader, writer):
-        yield reader, _HandshakeWriter(writer)
 
 
 def _is_public(uri: str) -> bool:
