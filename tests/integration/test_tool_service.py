@@ -257,7 +257,8 @@ async def test_a_call_that_its_caller_cancels_is_measured_as_canceled(tmp_path: 
                 await wait_for((tmp_path / "began").exists)
                 task.cancel()
             expected = operations("hang", "cancelled")
-            await wait_for(lambda: measured.of("mcp.client.operation.duration") == expected)
+            await wait_for(lambda: bool(measured.of("mcp.client.operation.duration")))
+            assert measured.of("mcp.client.operation.duration") == expected
 
 
 async def test_a_call_is_one_trace_into_the_server_and_maintenance_has_none(
