@@ -449,7 +449,9 @@ def models_and_cost() -> dashboard.Dashboard:
             "In this time": [
                 number("Calls", or_zero(increase(f"{calls}_count", chosen))),
                 number(
-                    "Failed calls", or_zero(increase(f"{calls}_count", chosen, 'error_type!=""'))
+                    "Failed calls",
+                    # A cancel is no failure.
+                    or_zero(increase(f"{calls}_count", chosen, 'error_type!~"|cancelled"')),
                 ),
                 number("Tokens read", or_zero(increase(tokens_read, chosen))),
                 number("Tokens written", or_zero(increase(tokens_written, chosen))),

@@ -1,4 +1,4 @@
-"""Content in spans: messages, answers, and arguments and results of tools.
+"""Content in spans: messages, answers, and arguments and results of tools; data is JSON.
 
 Only with the setting `capture_content`. The names are those of the GenAI semantic conventions and,
 for dashboards that read only these, of OpenInference.
@@ -7,8 +7,10 @@ for dashboards that read only these, of OpenInference.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import Final, NamedTuple, Self
 
+from google.protobuf import json_format, struct_pb2
 from opentelemetry import context as otel_context
 from opentelemetry.trace import Span
 
@@ -33,6 +35,8 @@ _SEARCHED_CHARS: Final = 4 * _LIMIT_CHARS
 # Room for the rest of a message in JSON.
 _FRAME_CHARS: Final = 100
 _REDACTED: Final = "[redacted]"
+# Doubles round integers from this number on.
+_ROUNDED_FROM: Final = 2**53
 # Keys of well-known forms, tokens, private keys, and what stands after a word such as "password".
 _SECRETS: Final = (
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
@@ -134,14 +138,41 @@ def record_request(span: Span, request: str, answer: str) -> None:
 
 
 def find_answer(task: task_pb2.Task) -> str:
-    """Return the text of a task's last artifact that has text, else of its status."""
-    texts = (join_texts(artifact.parts) for artifact in reversed(task.artifacts))
-    return next(filter(None, texts), join_texts(task.status.message.parts))
+    """Return the text of a task's last artifact that has text, else of its status.
+
+    Without any text it is the data of the last artifact that has data, as JSON.
+    """
+    latest_first = task.artifacts[::-1]
+    texts = (_join_texts(artifact.parts) for artifact in latest_first)
+    status = (render_parts(task.status.message.parts),)
+    data = (_render_data(artifact.parts) for artifact in latest_first)
+    return next(filter(None, chain(texts, status, data)), "")
 
 
-def join_texts(parts: Iterable[part_pb2.Part]) -> str:
-    """Return the text of parts."""
+def render_parts(parts: Sequence[part_pb2.Part]) -> str:
+    """Return the text of parts; without any, their data as JSON, each on a line."""
+    return _join_texts(parts) or _render_data(parts)
+
+
+def _join_texts(parts: Iterable[part_pb2.Part]) -> str:
     return "".join(part.text for part in parts)
+
+
+def _render_data(parts: Iterable[part_pb2.Part]) -> str:
+    return "\n".join(_to_json(part.data) for part in parts if part.HasField("data"))
+
+
+def _to_json(value: struct_pb2.Value) -> str:
+    text = json_format.MessageToJson(value, indent=None, ensure_ascii=False)
+    values = json.loads(text, parse_float=_to_number)
+    # The fields of a Struct have no order.
+    return json.dumps(values, ensure_ascii=False, sort_keys=True)
+
+
+def _to_number(digits: str) -> float:
+    # All numbers of the contract are doubles; people read 90, not 90.0.
+    number = float(digits)
+    return int(number) if number.is_integer() and abs(number) < _ROUNDED_FROM else number
 
 
 def record_chat(span: Span, messages: Sequence[SpokenText], reply: str) -> None:

@@ -6,9 +6,16 @@ import re
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from harness.browser import PARTNERS, ROOT
+from trunkline.cli.event_lines import EventDescriber
 from trunkline.cli.times import render_age, render_duration, render_percent
+from trunkline.v1 import event_pb2
 
 STATIC = ROOT / "bridge/trunkline_bridge/page/static"
 VENDOR = STATIC / "assets/vendor"
@@ -17,6 +24,33 @@ IMPORTED = re.compile(r"""(?:\bfrom |\bimport |\bimport\()"(\.{1,2}/[^"\n]+)["]"
 
 def sources() -> list[Path]:
     return [path for path in (STATIC / "assets").rglob("*.js") if VENDOR not in path.parents]
+
+
+def run_script(code: str) -> Any:
+    """Run a module in Node.js, which can import those of the page, and return what it prints."""
+    run = subprocess.run(
+        [ROOT / ".venv-partners/bin/node", "--input-type=module", "-"],
+        input=code,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(run.stdout)
+
+
+def show_events(*events: event_pb2.Event) -> list[dict[str, str]]:
+    """Return the entries of the page's timeline for events."""
+    written = [
+        {"sequence": number, "time": "", "event": json_format.MessageToDict(event)}
+        for number, event in enumerate(events, 1)
+    ]
+    entries: list[dict[str, str]] = run_script(f"""
+        import {{ appendEvents }} from "{(STATIC / "assets/store/task_events.js").as_uri()}";
+        const entries = [];
+        appendEvents(entries, {json.dumps(written)});
+        console.log(JSON.stringify(entries.map(({{ title, detail }}) => ({{ title, detail }}))));
+    """)
+    return entries
 
 
 def test_types_are_right() -> None:
@@ -48,14 +82,62 @@ def test_times_and_shares_are_written_as_in_the_terminal() -> None:
         console.log(JSON.stringify([seconds.map((each) => age(0, each * 1000)),
           seconds.map((each) => duration(each * 1000)), {json.dumps(ratios)}.map(percent)]));
     """
-    written = subprocess.run(
-        [ROOT / ".venv-partners/bin/node", "--input-type=module", "-"],
-        input=code,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(written.stdout) == expected
+    assert run_script(code) == expected
+
+
+@pytest.mark.parametrize("agents", [["math"], [""], ["", "math"], ["math", "", ""]])
+def test_the_steps_of_a_plan_are_named_as_in_the_terminal(agents: list[str]) -> None:
+    event = event_pb2.Event()
+    for agent in agents:
+        event.plan.steps.add(agent=agent, text="start")
+    [entry] = show_events(event)
+    _, _, line = EventDescriber().describe(event, "t-1").partition(": ")
+    assert entry["detail"].split(" · ") == line.split("; ")
+
+
+def test_an_event_without_content_has_no_word_of_the_language() -> None:
+    events = []
+    for field in event_pb2.Event.DESCRIPTOR.fields:
+        event = event_pb2.Event()
+        getattr(event, field.name).SetInParent()
+        events.append(event)
+    plan = event_pb2.Event()
+    plan.plan.steps.add()
+    shown = show_events(*events, plan)
+    assert len(shown) == len(events) + 1
+    assert not re.search("undefined|null|NaN", json.dumps(shown))
+
+
+def test_times_between_events_are_written_as_in_the_terminal() -> None:
+    start = 1_700_000_000_123_456_789
+    lengths_ns = [
+        0,
+        800,
+        462_000,
+        1_640_123,
+        28_000_400,
+        999_700_000,
+        3_764_000_000,
+        90_061 * 10**9,
+    ]
+    times = [Timestamp(), *(Timestamp() for _ in lengths_ns)]
+    for time, length in zip(times, [0, *lengths_ns], strict=True):
+        time.FromNanoseconds(start + length)
+    first, *others = (time.ToJsonString() for time in times)
+    shown = run_script(f"""
+        import {{ duration, elapsedMs }} from "{(STATIC / "assets/format.js").as_uri()}";
+        const others = {json.dumps(others)};
+        console.log(JSON.stringify(others.map((time) => duration(elapsedMs("{first}", time)))));
+    """)
+    assert shown == [render_duration(length / 1e9) for length in lengths_ns]
+    assert shown[1:4] == ["1 µs", "462 µs", "1.64 ms"]
+
+
+def test_no_duration_is_taken_from_times_without_microseconds() -> None:
+    """`timeMs` is for clocks and ages alone: a Date has whole milliseconds."""
+    for path in sources():
+        found = re.findall(r"timeMs\([^()]*\) - timeMs\(", path.read_text(encoding="utf-8"))
+        assert not found, path
 
 
 def test_libraries_are_those_of_the_manifest() -> None:

@@ -169,6 +169,8 @@ async def test_the_journal_is_shown_event_by_event(
     lines = (await show_events(mesh, capsys, task_id)).splitlines()
     assert "task created    for echo by anonymous: hello" in lines[0]
     assert lines[-1].endswith("state           completed")
+    assert re.match(r" +1 +\+0 ms  echo ", lines[0])
+    assert all(re.match(r" *\d+ +\+[\d.]+ (µs|ms|s)  ", line) for line in lines)
     typed = [
         json.loads(line)
         for line in (await show_events(mesh, capsys, task_id, as_json=True)).splitlines()

@@ -189,7 +189,7 @@ def way(agent: str, tool: str, *, edge: str = "SendMessage", hop: str = SEND) ->
         (agent, f"invoke_agent {agent}"),
         (agent, f"execute_tool {tool}"),
         ("trunkline", CALL),
-        ("trunkline", f"MCP send tools/call {tool}"),
+        ("trunkline", f"tools/call {tool}"),
         (f"mcp-{agent}", f"tools/call {tool}"),
     ]
 

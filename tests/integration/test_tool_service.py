@@ -3,8 +3,9 @@
 import asyncio
 import json
 import os
+import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from harness.mcp import asking_server
 from harness.mcp.scripted_servers import awkward
 from harness.mesh.identity import mesh_credentials
 from harness.polling import wait_for
+from harness.remote.measurements import measuring
 from trunkline import telemetry
 from trunkline.client import ChannelPool, ToolClient
 from trunkline.errors import (
@@ -76,6 +79,12 @@ async def call(
     request.arguments.update(arguments)
     async with asyncio.timeout(TIMEOUT_S), client.call_tool(request) as responses:
         return [response async for response in responses]
+
+
+def operations(tool: str, error_type: str | None) -> dict[tuple[str, ...], float]:
+    """Return what one call is measured as."""
+    error = () if error_type is None else (error_type,)
+    return {("tools/call", tool, "awkward", "pipe", *error): 1}
 
 
 @pytest.fixture
@@ -191,6 +200,67 @@ async def test_the_deadline_in_the_request_ends_the_call(tmp_path: Path) -> None
         await wait_for((tmp_path / "canceled").exists)
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "error_type"),
+    [
+        ("repeat", {"text": "a"}, None),
+        ("refuse", {}, "tool_error"),
+        ("explode", {}, "tool_error"),
+        ("repeat", {}, "tool_error"),
+        ("mend", {}, "tool_error"),
+        ("object_to", {"code": -32050}, "-32050"),
+        ("die", {"code": 3}, "TOOL_SERVER_UNAVAILABLE"),
+    ],
+)
+async def test_a_call_is_measured_with_the_kind_of_its_error(
+    tool: str, arguments: dict[str, Any], error_type: str | None
+) -> None:
+    async with client_of(awkward=AWKWARD) as client:
+        with measuring() as measured:
+            with suppress(ToolServerUnavailableError):
+                await call(client, tool, **arguments)
+            assert measured.of("mcp.client.operation.duration") == operations(tool, error_type)
+
+
+async def test_a_question_of_a_tool_is_measured_as_no_error(tmp_path: Path) -> None:
+    config = ServerConfig(
+        command=sys.executable,
+        args=[asking_server.__file__],
+        env={"ASKING_FOLDER": str(tmp_path)},
+    )
+    async with client_of(asking=config) as client:
+        with measuring() as measured:
+            (response,) = await call(client, "book_table", server="asking", city="Bern")
+            assert response.result.HasField("question")
+            ((attributes, number),) = measured.of("mcp.client.operation.duration").items()
+    assert (attributes, number) == (("tools/call", "book_table", "asking", "pipe"), 1)
+
+
+async def test_a_limit_that_passes_is_measured_as_such_and_not_as_a_cancel(tmp_path: Path) -> None:
+    request = tool_service_pb2.CallToolRequest(server="awkward", tool="hang")
+    request.arguments.update({"marks": str(tmp_path)})
+    async with client_of(awkward=AWKWARD) as client:
+        await call(client, "repeat", text="ready")
+        with measuring() as measured:
+            request.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=1))
+            with pytest.raises(PeerTimeoutError):
+                async with client.call_tool(request) as responses:
+                    await anext(responses)
+            assert measured.of("mcp.client.operation.duration") == operations("hang", "timeout")
+
+
+async def test_a_call_that_its_caller_cancels_is_measured_as_canceled(tmp_path: Path) -> None:
+    async with client_of(awkward=AWKWARD) as client:
+        with measuring() as measured:
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(call(client, "hang", marks=str(tmp_path)))
+                await wait_for((tmp_path / "began").exists)
+                task.cancel()
+            expected = operations("hang", "cancelled")
+            await wait_for(lambda: bool(measured.of("mcp.client.operation.duration")))
+            assert measured.of("mcp.client.operation.duration") == expected
+
+
 async def test_a_call_is_one_trace_into_the_server_and_maintenance_has_none(
     exporter: InMemorySpanExporter,
 ) -> None:
@@ -200,7 +270,7 @@ async def test_a_call_is_one_trace_into_the_server_and_maintenance_has_none(
         with telemetry.span("root") as root:
             (response,) = await call(client, "traceparent")
     spans = {span.name: span for span in exporter.get_finished_spans()}
-    send_span = spans["MCP send tools/call traceparent"]
+    send_span = spans["tools/call traceparent"]
     server = next(
         span
         for span in exporter.get_finished_spans()
@@ -221,4 +291,26 @@ async def test_starting_and_listing_make_no_spans(exporter: InMemorySpanExporter
         (response,) = await call(client, "repeat", text="ready")
     assert json_format.MessageToDict(response.result.structured_content) == {"result": "ready"}
     names = {span.name for span in exporter.get_finished_spans()}
-    assert {name for name in names if name.startswith("MCP")} == {"MCP send tools/call repeat"}
+    assert {name for name in names if name.startswith(("MCP", "tools"))} == {"tools/call repeat"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "error_type"),
+    [
+        ("repeat", {"text": "a"}, None),
+        ("refuse", {}, "tool_error"),
+        ("explode", {}, "tool_error"),
+        ("object_to", {"code": -32050}, "-32050"),
+    ],
+)
+async def test_the_span_of_a_call_has_the_tool_and_the_kind_of_its_error(
+    exporter: InMemorySpanExporter, tool: str, arguments: dict[str, Any], error_type: str | None
+) -> None:
+    async with client_of(awkward=AWKWARD) as client:
+        await call(client, tool, **arguments)
+    (span,) = [span for span in exporter.get_finished_spans() if span.name == f"tools/call {tool}"]
+    attributes = span.attributes or {}
+    assert span.kind is trace.SpanKind.CLIENT
+    assert attributes["gen_ai.tool.name"] == tool
+    assert attributes.get("error.type") == error_type
+    assert span.status.is_ok == (error_type is None)

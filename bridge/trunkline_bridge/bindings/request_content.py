@@ -10,8 +10,8 @@ from trunkline.errors import TrunklineError
 from trunkline.span_content import (
     ContentCapture,
     find_answer,
-    join_texts,
     record_request,
+    render_parts,
     use_capture,
 )
 from trunkline.task_states import TURN_END
@@ -34,11 +34,11 @@ class RequestContent:
         if self._capture is None:
             return
         if isinstance(result, message_pb2.Message):
-            answer = join_texts(result.parts)
+            answer = render_parts(result.parts)
         else:
             answer = find_answer(result.task)
         with use_capture(self._capture):
-            record_request(trace.get_current_span(), join_texts(message.parts), answer)
+            record_request(trace.get_current_span(), render_parts(message.parts), answer)
 
     def record_stream(
         self,

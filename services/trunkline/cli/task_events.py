@@ -14,6 +14,7 @@ from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.table_layout import cut_text
 from trunkline.cli.terminal import paint_state, print_json, write
+from trunkline.cli.times import render_duration
 from trunkline.client import TaskStream
 from trunkline.errors import CursorExpiredError, InvalidArgumentError
 from trunkline.journal.batches import parse_batch
@@ -143,7 +144,7 @@ class _EventPrinter:
             if event.HasField("created"):
                 self._agent = event.created.agent
             agent = header.origin.agent or self._agent
-            offset = f"+{(now_ns - self._start_ns) / 1e9:.3f}s"
+            offset = f"+{render_duration(max(0, now_ns - self._start_ns) / 1e9)}"
             described = self._describer.describe(event, header.origin.task_id or header.task_id)
             line = f"{sequence:>4} {offset:>8}  {agent:<10}  {described}"
             lines.append(f"{fit_terminal(line, event)}\n")

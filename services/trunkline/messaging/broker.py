@@ -62,6 +62,14 @@ class Sender:
         return self.agent or addresses.user_address(self.caller)
 
 
+def count_sent(messages: Iterable[NewMessage]) -> None:
+    """Count messages that the store has accepted. Notices are the service's own: none sent them."""
+    for message in messages:
+        if message.envelope.sender != addresses.SERVICE:
+            kind = message.envelope.type
+            instruments.MESSAGES_SENT.add(1, telemetry.TRUNKLINE, "send", kind)
+
+
 class MessageBroker:
     """Accepts the messages of a mesh into its store."""
 
@@ -111,9 +119,7 @@ class MessageBroker:
             for index, envelope in enumerate(envelopes)
         ]
         stored = await self.store.accept(messages)
-        for message in messages:
-            kind = message.envelope.type
-            instruments.MESSAGES_SENT.add(1, telemetry.TRUNKLINE, "send", kind)
+        count_sent(messages)
         return stored
 
     async def replay(
@@ -151,7 +157,9 @@ class MessageBroker:
                 )
             )
         for start in range(0, len(messages), MAX_ENVELOPES):
-            await self.store.accept(messages[start : start + MAX_ENVELOPES])
+            accepted = messages[start : start + MAX_ENVELOPES]
+            await self.store.accept(accepted)
+            count_sent(accepted)
         return [message.envelope.envelope_id for message in messages]
 
     async def prepare(  # noqa: PLR0913  independent options

@@ -37,7 +37,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.messaging import addresses
-from trunkline.messaging.broker import MessageBroker, Sender, message_attributes
+from trunkline.messaging.broker import MessageBroker, Sender, count_sent, message_attributes
 from trunkline.messaging.conversion import complete_replies
 from trunkline.messaging.delivery_calls import DeliveryCalls
 from trunkline.messaging.middleware import Middleware, receive
@@ -334,6 +334,8 @@ class Dispatcher:
             # The id of a reply belongs to another message.
             problem = problem or _note_dropped(delivery, error)
             await self._persist(lambda: self._store.end(delivery, state, problem=problem))
+            prepared = []
+        count_sent(prepared)
         instruments.DELIVERIES_ENDED.add(1, delivery.key.recipient, _STATES[state])
         if state == _DEAD:
             extra = {

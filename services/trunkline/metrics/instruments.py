@@ -237,7 +237,8 @@ _TRANSPORT: Final = Attribute(
 MCP_OPERATION_DURATION: Final = Histogram(
     "mcp.client.operation.duration",
     "s",
-    "Calls of tools of MCP servers. A call that becomes a task of the server counts when it ends.",
+    "Calls of tools of MCP servers, those whose result is an error with `tool_error`. A call that "
+    "becomes a task of the server counts when it ends.",
     [
         Attribute("mcp.method.name", "the method: `tools/call`", other=_OTHER),
         Attribute(telemetry.GEN_AI_TOOL_NAME, "the tool", limit=200),
@@ -315,7 +316,7 @@ _RECIPIENT: Final = Attribute(telemetry.MESSAGING_DESTINATION_NAME, "the recipie
 MESSAGES_SENT: Final = Counter(
     "messaging.client.sent.messages",
     "{message}",
-    "Messages that the service accepted.",
+    "Messages that the service accepted, with replies and replays; its own notices are none.",
     [
         Attribute(telemetry.MESSAGING_SYSTEM, "always `trunkline`", frozenset({"trunkline"})),
         Attribute(

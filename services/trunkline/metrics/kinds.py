@@ -189,6 +189,14 @@ class Gauge(Instrument):
         return [Observation(total, dict(key)) for key, total in sums.items()]
 
 
+@dataclass(slots=True)
+class Measurement:
+    """A measurement of a block that runs."""
+
+    error_type: str = ""
+    """The kind of its error, if the block sets one: for errors that it does not raise."""
+
+
 class Histogram(Instrument):
     """The distribution of values, with exemplars."""
 
@@ -213,20 +221,22 @@ class Histogram(Instrument):
             self._record(value, self.label(values), context)
 
     @contextmanager
-    def measure(self, *values: Value) -> Iterator[None]:
+    def measure(self, *values: Value) -> Iterator[Measurement]:
         """Record the time of a block, in seconds.
 
-        `values` lacks that of the last attribute, which is the kind of the error of the block.
+        `values` lacks that of the last attribute, which is the kind of the error of the block: the
+        one that the block sets, else that of the exception which ends it.
         """
         started_s = time.perf_counter()
-        error_type = ""
+        measurement = Measurement()
         try:
-            yield
+            yield measurement
         except BaseException as error:
-            error_type = telemetry.error_type(error)
+            measurement.error_type = measurement.error_type or telemetry.error_type(error)
             raise
         finally:
-            self.record(time.perf_counter() - started_s, *values, error_type)
+            duration_s = time.perf_counter() - started_s
+            self.record(duration_s, *values, measurement.error_type)
 
     def connect(self, meter: "Meter") -> None:
         """Pass all further values to an SDK."""

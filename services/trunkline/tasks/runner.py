@@ -19,7 +19,13 @@ from trunkline.journal.journal import Journal
 from trunkline.logs import current_task_id
 from trunkline.metrics import instruments
 from trunkline.redaction import redact_addresses
-from trunkline.span_content import ContentCapture, find_answer, record_agent, use_capture
+from trunkline.span_content import (
+    ContentCapture,
+    find_answer,
+    record_agent,
+    render_parts,
+    use_capture,
+)
 from trunkline.tasks.agent import Agent, WorkflowAgent
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -114,7 +120,8 @@ async def _run_in_span(
         error = lost
     _record_approvals(span, task)
     if read_answer is not None:
-        record_agent(span, task.text, await read_answer(task.id))
+        request = task.text or render_parts(task.message.parts)
+        record_agent(span, request, await read_answer(task.id))
     if error is None and task.state != State.TASK_STATE_FAILED:
         return ""
     error_type = telemetry.error_type(error) if error is not None else "failed"

@@ -208,7 +208,7 @@ class ToolServer:
 
                 if call.continuation.task_handle:
                     await follow(call.continuation.task_handle)
-                return await self._call(call, check, follow)
+                return await self._call(call, check, follow, limit)
         except TimeoutError as error:
             if limit_s == own_s:
                 self._check_alive(f"{tool} took more than {own_s:g} s")
@@ -219,7 +219,11 @@ class ToolServer:
             self._last_use = asyncio.get_running_loop().time()
 
     async def _call(
-        self, call: "_Call", check: CheckCall | None, on_task: "OnTaskCreated"
+        self,
+        call: "_Call",
+        check: CheckCall | None,
+        on_task: "OnTaskCreated",
+        limit: asyncio.Timeout,
     ) -> tool_service_pb2.ToolResult:
         attempt = 1
         while True:
@@ -238,6 +242,7 @@ class ToolServer:
                         on_progress=call.on_progress,
                         continuation=call.continuation,
                         on_task=on_task,
+                        limit=limit,
                     )
             except CallNotDeliveredError as error:
                 if attempt >= _UNDELIVERED_ATTEMPTS:

@@ -7,15 +7,13 @@ import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import mcp_types
 from mcp import Client, MCPError
 from mcp.client import ClientRequestContext, Transport
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
-from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
@@ -25,6 +23,7 @@ from trunkline import telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import PeerProtocolError, ToolServerUnavailableError
 from trunkline.metrics.instruments import MCP_OPERATION_DURATION, MCP_SESSION_DURATION
+from trunkline.metrics.kinds import Measurement
 from trunkline.runtime import run_with_late_cancel
 from trunkline.tools.config import ServerOverlay
 from trunkline.tools.connection import (
@@ -48,6 +47,7 @@ from trunkline.tools.questions import dump_inputs, parse_responses, to_question,
 from trunkline.tools.result_checker import ResultChecker, ResultCheckError, ResultSchemaError
 from trunkline.tools.results import failed_result
 from trunkline.tools.server_process import ServerProcess
+from trunkline.tools.session_streams import open_session_streams
 from trunkline.tools.stdio import StdioTransport
 from trunkline.tools.streamable_http import open_http_streams
 from trunkline.v1 import tool_service_pb2
@@ -136,8 +136,11 @@ class McpSession:
         on_progress: ProgressFnT,
         continuation: tool_service_pb2.ToolContinuation,
         on_task: OnTaskCreated,
+        limit: asyncio.Timeout,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool, or continue a call. Cancellation tells the server to cancel the tool.
+
+        `limit` is the limit of the call, which the caller has entered.
 
         If the server makes the call a task, `on_task` is called with its id, and the task is
         followed. Cancellation then only ends that.
@@ -150,11 +153,25 @@ class McpSession:
             CallNotDeliveredError: the server ended before the call, or dropped the session.
             PeerProtocolError: the answer is not a valid result, or violates the output schema.
         """
-        with MCP_OPERATION_DURATION.measure("tools/call", tool, self._name, self._transport):
-            return await self._call_checked(tool, arguments, on_progress, continuation, on_task)
+        with MCP_OPERATION_DURATION.measure(
+            "tools/call", tool, self._name, self._transport
+        ) as measurement:
+            try:
+                result = await self._call_checked(
+                    measurement, tool, arguments, on_progress, continuation, on_task
+                )
+            except asyncio.CancelledError:
+                if limit.expired():
+                    # A limit cancels as a caller does, but means that the server is slow.
+                    measurement.error_type = telemetry.TIMEOUT
+                raise
+            if result.is_error and not result.HasField("question"):
+                measurement.error_type = measurement.error_type or telemetry.TOOL_ERROR
+            return result
 
     async def _call_checked(
         self,
+        measurement: Measurement,
         tool: str,
         arguments: Mapping[str, Any],
         on_progress: ProgressFnT,
@@ -183,6 +200,7 @@ class McpSession:
             if outcome.is_server_down or error.error.code == CONNECTION_CLOSED:
                 problem = outcome.problem or "the connection broke off during the call"
                 raise ToolServerUnavailableError(self._name, problem) from error
+            measurement.error_type = str(error.error.code)
             return failed_result(outcome.problem or error.error.message)
         except ResultCheckError as error:
             problem = f"the result of {tool} can't be checked against its schema: {error}"
@@ -364,7 +382,7 @@ async def open_session(
             on_tools_changed()
 
     client = Client(
-        _without_early_elicitation(_transport(connection)),
+        open_session_streams(_transport(connection)),
         cache=None,
         message_handler=handle,
         elicitation_callback=_refuse_elicitation,
@@ -394,43 +412,6 @@ async def _refuse_elicitation(
 ) -> mcp_types.ErrorData:
     """Refuse. A callback declares the capability, and `McpSession` handles the questions."""
     return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="Elicitation not supported")
-
-
-class _HandshakeWriter:
-    """Withdraws the capability `elicitation` from the handshake of older protocol versions.
-
-    Their servers ask while a call is open, which no answer after a restart could reach.
-    """
-
-    def __init__(self, writer: Any) -> None:  # noqa: ANN401  as the SDK's transports
-        self._writer = writer
-
-    async def send(self, item: SessionMessage, /) -> None:
-        message = item.message
-        if isinstance(message, mcp_types.JSONRPCRequest) and message.method == "initialize":
-            (message.params or {}).get("capabilities", {}).pop("elicitation", None)
-        await self._writer.send(item)
-
-    async def aclose(self) -> None:
-        await self._writer.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._writer.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._writer.__aexit__(exc_type, exc, traceback)
-
-
-@asynccontextmanager
-async def _without_early_elicitation(transport: Transport) -> AsyncIterator[Any]:
-    async with transport as (reader, writer):
-        yield reader, _HandshakeWriter(writer)
 
 
 def _is_public(uri: str) -> bool:

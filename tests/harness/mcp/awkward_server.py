@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
@@ -95,6 +96,17 @@ def stray() -> str:
 @server.tool()
 def refuse() -> str:
     raise ToolError("not today")
+
+
+@server.tool()
+def explode() -> str:
+    raise RuntimeError("a bug of the tool")
+
+
+@server.tool()
+def object_to(code: int) -> str:
+    """Answers with an error of JSON-RPC, not with a result."""
+    raise MCPError(code, "no such thing")
 
 
 @server.tool()

@@ -121,7 +121,7 @@ class MixedRuns:
 
     async def run_cancel(self) -> Sequence[Request]:
         """A cancel that reaches a running MCP call."""
-        first = Request("canceled", has=("tools/call hold", "MCP send tools/call hold"))
+        first = Request("canceled", has=("execute_tool hold", "tools/call hold"))
         async with self._calm:
             task = await self._ask(first, self.tool.question, now=True)
             ended = await self.tool.wait_for_call()
@@ -162,7 +162,7 @@ class MixedRuns:
 
     async def run_http_tool(self) -> Sequence[Request]:
         """A tool of an MCP server over HTTP, called by an agent's code."""
-        has = ("execute_tool repeat_reading", "MCP send tools/call repeat_reading")
+        has = ("execute_tool repeat_reading", "tools/call repeat_reading")
         request = Request("http tool", has=has)
         text = "elsewhere/repeat_reading text hello"
         task = await self._ask(request, text, agent="caller")

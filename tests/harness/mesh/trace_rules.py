@@ -3,7 +3,7 @@
 import importlib
 import json
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -48,6 +48,7 @@ _OPERATIONS: Final = {
 }
 
 
+_TOOL: Final = "gen_ai.tool.name"
 _NAMES: Final = {"POST webhook": "webhook"}
 
 
@@ -92,7 +93,20 @@ def wrong_attributes(spans: Sequence[Span]) -> list[str]:
         missing, wrong = set(rule["required"]) - names, set(rule["excluded"]) & names
         problems += (f"{span.service} {span.name} lacks {name}" for name in sorted(missing))
         problems += (f"{span.service} {span.name} has {name}" for name in sorted(wrong))
+        problems += _wrong_mcp_names(span)
     return problems
+
+
+def _wrong_mcp_names(span: Span) -> Iterator[str]:
+    """Yield what is wrong with the name and the tool of a client's span of MCP."""
+    if label(span) != "mcp client":
+        return
+    fields = span.attributes.fields
+    method = fields["mcp.method.name"].string_value
+    if span.name.partition(" ")[0] != method:
+        yield f"{span.service} {span.name} is not named by {method}"
+    if method == "tools/call" and span.name != f"{method} {fields[_TOOL].string_value}":
+        yield f"{span.service} {span.name} is not named by its tool"
 
 
 def _has_value(value: struct_pb2.Value) -> bool:

@@ -1,5 +1,6 @@
 """Spans of the nodes of a graph, and of authors' own code in them."""
 
+import json
 from collections.abc import Iterator
 from typing import Any, TypedDict
 
@@ -180,3 +181,18 @@ async def test_request_and_answer_are_in_the_span_of_the_agent_if_captured(
         assert shown == expected
         assert "swordfish" not in str(attributes)
         exporter.clear()
+
+
+async def test_data_is_in_the_span_of_the_agent_as_json(exporter: InMemorySpanExporter) -> None:
+    @agent(name="scoring", description="Scores.", input_modes=["application/json"])
+    async def scoring(task: TaskContext) -> dict[str, Any]:
+        return {"approved": True, "score": 90}
+
+    async with mesh(scoring, settings={"capture_content": True}) as m:
+        await m.ask({"proposal": "a plan", "token": "hunter2"})
+    (span,) = [span for span in exporter.get_finished_spans() if span.name.endswith(" scoring")]
+    attributes = span.attributes or {}
+    assert attributes["input.value"] == '{"proposal": "a plan", "[redacted]"}'
+    assert attributes["output.value"] == '{"approved": true, "score": 90}'
+    (reply,) = json.loads(str(attributes["gen_ai.output.messages"]))
+    assert reply["parts"] == [{"type": "text", "content": attributes["output.value"]}]

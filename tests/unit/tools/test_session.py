@@ -77,6 +77,7 @@ async def call(session: McpSession, tool: str = "t") -> tool_service_pb2.ToolRes
         on_progress=ignore,
         continuation=tool_service_pb2.ToolContinuation(),
         on_task=refuse_task,
+        limit=asyncio.timeout(None),
     )
 
 

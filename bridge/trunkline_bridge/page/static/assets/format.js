@@ -68,6 +68,15 @@ export function timeNs(time) {
   return BigInt(seconds) * 1_000_000_000n + BigInt(fraction.padEnd(9, "0").slice(0, 9));
 }
 
+/**
+ * Returns the milliseconds between two times of the API, with their microseconds, which a Date drops; or NaN.
+ * @param {string | undefined | null} from RFC 3339
+ * @param {string | undefined | null} to
+ */
+export function elapsedMs(from, to) {
+  return from && to ? Number(timeNs(to) - timeNs(from)) / 1_000_000 : NaN;
+}
+
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const dayAndYear = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 

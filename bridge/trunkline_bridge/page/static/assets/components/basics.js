@@ -1,6 +1,6 @@
 /** Small parts of every view: badges, times, ids, headers, and what a view shows without data. */
 
-import { age, duration, fullTime, shortId, stateName, stateTone, timeMs } from "../format.js";
+import { age, duration, elapsedMs, fullTime, shortId, stateName, stateTone, timeMs } from "../format.js";
 import { now } from "../store/clock.js";
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { Icon } from "./icons.js";
@@ -80,8 +80,8 @@ export function Time({ value }) {
  * @param {{from: string | undefined | null, to?: string | null}} props
  */
 export function Elapsed({ from, to }) {
-  const end = to ? timeMs(to) : now.value;
-  return html`<span class="nowrap">${duration(Math.max(0, end - timeMs(from)))}</span>`;
+  const length = to ? elapsedMs(from, to) : now.value - timeMs(from);
+  return html`<span class="nowrap">${duration(Math.max(0, length))}</span>`;
 }
 
 /**

@@ -55,7 +55,7 @@ const textLength = (texts) => (texts ?? []).reduce((sum, text) => sum + text.len
 
 /** @type {Record<string, (event: any, name: string) => Line>} */
 const LINES = {
-  created: (event) => ({ title: `for ${event.agent}`, detail: messageText(event.message), icon: "agent" }),
+  created: (event) => ({ title: `for ${event.agent ?? ""}`, detail: messageText(event.message), icon: "agent" }),
   status: (event) => {
     const state = enumName(event.status?.state, "TASK_STATE_");
     /** @type {Record<string, import("../format.js").Tone>} */
@@ -70,13 +70,13 @@ const LINES = {
   },
   rewound: (_event, name) => ({ title: name, detail: "Its turn runs again from a checkpoint.", icon: "back", tone: "warn" }),
   plan: (event) => {
-    if (event.steps?.length) return { title: `of ${plural(event.steps.length, "step")}`, detail: event.steps.map((/** @type {any} */ step) => `${step.agent}: ${step.text}`).join(" · "), icon: "plan" };
+    if (event.steps?.length) return { title: `of ${plural(event.steps.length, "step")}`, detail: event.steps.map((/** @type {any} */ step) => `${step.agent || "no agent"}: ${step.text ?? ""}`).join(" · "), icon: "plan" };
     return { title: "", detail: (event.texts ?? []).join(""), icon: "plan", run: `plan ${event.planId}`, characters: textLength(event.texts) };
   },
   toolStarted: (event) => ({ title: event.tool, detail: compactJson(event.arguments), icon: "tool", tone: "info" }),
   toolFinished: (event) => ({ title: event.tool, detail: event.summary, icon: "tool", tone: event.isError ? "error" : "ok" }),
   toolTaskStarted: (event) => ({ title: event.handle || event.callId, icon: "tool" }),
-  approvalRequested: (event) => ({ title: `for ${event.tool}`, detail: compactJson(event.arguments), icon: "approvals", tone: "warn" }),
+  approvalRequested: (event) => ({ title: `for ${event.tool ?? ""}`, detail: compactJson(event.arguments), icon: "approvals", tone: "warn" }),
   approvalAnswered: (event) => {
     const decision = enumName(event.decision, "APPROVAL_DECISION_");
     return { title: decision, detail: [event.user, event.reason].filter(Boolean).join(": "), icon: "approvals", tone: decision === "rejected" ? "error" : "ok" };
@@ -84,10 +84,10 @@ const LINES = {
   childStarted: (event) => ({ title: event.agent, detail: event.taskId, icon: "link", tone: "info" }),
   childFinished: (event) => {
     const state = enumName(event.state, "TASK_STATE_");
-    return { title: `${event.agent} ${state}`, detail: event.text, icon: "link", tone: state === "completed" ? "ok" : state === "failed" || state === "rejected" ? "error" : "neutral" };
+    return { title: `${event.agent ?? ""} ${state}`, detail: event.text, icon: "link", tone: state === "completed" ? "ok" : state === "failed" || state === "rejected" ? "error" : "neutral" };
   },
   routeDecided: (event) => ({ title: `to ${event.agent || "no agent"}${event.confidence > 0 ? `, ${percent(event.confidence)}` : ""}`, detail: [event.text, ...(event.reasons ?? [])].join(" · "), icon: "route", tone: event.agent ? "neutral" : "warn" }),
-  turnStarted: (event) => ({ title: String(event.turn), detail: messageText(event.message), icon: "chat" }),
+  turnStarted: (event) => ({ title: String(event.turn ?? 0), detail: messageText(event.message), icon: "chat" }),
   stepStarted: (event) => ({ title: event.stepId, icon: "workflows", tone: "info" }),
   stepFinished: (event) => ({ title: event.isError ? event.stepId : [event.stepId, event.label].filter(Boolean).join(" "), detail: event.summary, icon: "workflows", tone: event.isError ? "error" : "ok" }),
 };

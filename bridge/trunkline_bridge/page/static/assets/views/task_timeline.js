@@ -4,7 +4,7 @@ import { Empty, Loading, Panel } from "../components/basics.js";
 import { Icon } from "../components/icons.js";
 import { JsonView } from "../components/json_view.js";
 import { Table } from "../components/table.js";
-import { duration, fullTime, plural, timeMs } from "../format.js";
+import { duration, elapsedMs, fullTime, plural, timeMs } from "../format.js";
 import { changeQuery, href } from "../router.js";
 import { runSize } from "../store/task_events.js";
 import { html, useMemo, useState } from "../vendor/preact.js";
@@ -19,7 +19,7 @@ import { html, useMemo, useState } from "../vendor/preact.js";
  */
 export function Timeline({ entries, version, at, taskId, createdAt, status }) {
   const [text, setText] = useState("");
-  const start = timeMs(entries[0]?.time ?? createdAt);
+  const start = entries[0]?.time ?? createdAt;
   const rows = useMemo(() => {
     const words = text.trim().toLowerCase();
     if (!words) return [...entries];
@@ -52,13 +52,13 @@ export function Timeline({ entries, version, at, taskId, createdAt, status }) {
 }
 
 /**
- * @param {number} start
+ * @param {string} start
  * @param {string} taskId
  * @returns {import("../components/table.js").Column<TimelineEntry>[]}
  */
 function makeColumns(start, taskId) {
   return [
-    { key: "time", title: "After", width: "68px", align: "end", cell: (entry) => html`<span class="muted small mono" title=${fullTime(timeMs(entry.time))}>${duration(Math.max(0, timeMs(entry.time) - start))}</span>` },
+    { key: "time", title: "After", width: "68px", align: "end", cell: (entry) => html`<span class="muted small mono" title=${fullTime(timeMs(entry.time))}>+${duration(Math.max(0, elapsedMs(start, entry.time)))}</span>` },
     {
       key: "event",
       title: "Event",

@@ -2,7 +2,7 @@
 
 import { Badge, Button, Facts, Id, Panel } from "../components/basics.js";
 import { JsonView } from "../components/json_view.js";
-import { cost, count, duration, enumName, fullTime, timeMs } from "../format.js";
+import { cost, count, duration, elapsedMs, enumName, fullTime, timeMs } from "../format.js";
 import { changeQuery, href } from "../router.js";
 import { criticalMs, isLost, isOpen } from "../store/trace.js";
 import { html } from "../vendor/preact.js";
@@ -43,7 +43,7 @@ export function SpanDetails({ node, trace, taskId }) {
       </section>`}
       ${(span.events ?? []).length > 0 && html`<section><h3>Events</h3>
         <ul class="stack">${span.events?.map((event, index) => html`<li key=${index}>
-          <div class="row"><strong class="grow">${event.name}</strong><span class="muted small" title=${fullTime(timeMs(event.time))}>after ${duration(timeMs(event.time) - timeMs(trace.startTime))}</span></div>
+          <div class="row"><strong class="grow">${event.name}</strong><span class="muted small" title=${fullTime(timeMs(event.time))}>after ${duration(elapsedMs(trace.startTime, event.time))}</span></div>
           ${event.attributes && html`<${JsonView} value=${event.attributes} open=${1} />`}
         </li>`)}</ul>
       </section>`}

@@ -3,7 +3,7 @@
 import { Badge, Button, Empty, ErrorState, LiveStatus, Loading, PageHeader, Time } from "../components/basics.js";
 import { Search } from "../components/fields.js";
 import { Table } from "../components/table.js";
-import { count, duration, plural, timeMs } from "../format.js";
+import { count, duration, elapsedMs, plural } from "../format.js";
 import { changeQuery, href, navigate } from "../router.js";
 import { useTraceRows } from "../store/trace_rows.js";
 import { html, useMemo, useState } from "../vendor/preact.js";
@@ -14,7 +14,7 @@ import { html, useMemo, useState } from "../vendor/preact.js";
 const PAGE_PREFIX = "page.";
 
 /** @param {TraceRow} row */
-const lengthMs = (row) => timeMs(row.endTime) - timeMs(row.startTime);
+const lengthMs = (row) => elapsedMs(row.startTime, row.endTime);
 
 /** @param {import("../views.js").ViewProps} props */
 export default function Traces({ query }) {
