@@ -7,7 +7,7 @@
  * @typedef {object} MeshNode
  * @property {string} id As edges name it.
  * @property {string} label
- * @property {"client" | "agent" | "tool" | "model" | "room" | "other"} group
+ * @property {"client" | "agent" | "tool" | "model" | "room" | "host" | "other"} group
  * @property {string} kind
  * @property {string} description
  * @property {string} host
@@ -15,7 +15,11 @@
  * @property {string} problem
  * @property {string[]} tags
  *
- * @typedef {{nodes: MeshNode[], edges: Edge[]}} MeshGraphData
+ * @typedef {object} HostAgents The nodes of a host's agents.
+ * @property {string} id That of the host's node.
+ * @property {string[]} members
+ *
+ * @typedef {{nodes: MeshNode[], edges: Edge[], hosts: HostAgents[]}} MeshGraphData hosts: those that have agents.
  */
 
 /**
@@ -62,6 +66,7 @@ export function buildGraph(mesh) {
   for (const room of mesh.rooms ?? []) {
     if (!nodes.has(room.name)) nodes.set(room.name, makeNode({ id: room.name, group: "room", kind: "room", description: `Members: ${(room.members ?? []).join(", ")}` }));
   }
+  const hosts = addHosts(nodes, mesh);
   const edges = (mesh.edges ?? []).map((edge) => {
     if (edge.kind === "tool") return { ...edge, to: toolIds.get(edge.to) ?? edge.to };
     if (edge.kind === "model" && nodes.has(edge.to)) return { ...edge, to: `models/${edge.to}` };
@@ -71,7 +76,32 @@ export function buildGraph(mesh) {
     if (!nodes.has(edge.from)) nodes.set(edge.from, unknownNode(edge.from, edge));
     if (!nodes.has(edge.to)) nodes.set(edge.to, unknownNode(edge.to, edge));
   }
-  return { nodes: [...nodes.values()], edges };
+  return { nodes: [...nodes.values()], edges, hosts };
+}
+
+/**
+ * Adds the nodes of hosts, and returns those that have agents.
+ * @param {Map<string, MeshNode>} nodes
+ * @param {Mesh} mesh
+ * @returns {HostAgents[]}
+ */
+function addHosts(nodes, mesh) {
+  return (mesh.hosts ?? []).flatMap((host) => {
+    // An agent may have the name of a host.
+    const id = `hosts/${host.id}`;
+    // Of two hosts that serve an agent, one has its node.
+    const members = (host.agents ?? []).filter((name) => nodes.get(name)?.host === host.id);
+    const state = host.state || "ready";
+    const description = members.length ? `Serves ${(host.agents ?? []).join(", ")}` : "Serves no agents";
+    nodes.set(
+      id,
+      makeNode({
+        ...{ id, label: host.id, group: "host", kind: "host", host: host.address, description },
+        ...{ problem: state === "ready" ? "" : state, tags: (host.services ?? []).map((service) => service.split(".").at(-1) ?? "") },
+      }),
+    );
+    return members.length ? [{ id, members }] : [];
+  });
 }
 
 /**

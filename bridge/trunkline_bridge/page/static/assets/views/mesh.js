@@ -85,7 +85,7 @@ export default function Mesh({ query }) {
  */
 function Health({ graph, hosts }) {
   const open = graph.nodes.filter((node) => node.breaker && node.breaker !== "closed");
-  const broken = graph.nodes.filter((node) => node.problem);
+  const broken = graph.nodes.filter((node) => node.group === "tool" && node.problem);
   const unreachable = hosts.filter((host) => !isReady(host));
   const total = graph.edges.filter((edge) => edge.from === "client").reduce((sum, edge) => sum + edge.ratePerS, 0);
   return html`
@@ -131,7 +131,7 @@ function NodeDetails({ node, edges, history, onClose }) {
       <${Facts}
         items=${[
           ["Kind", node.kind],
-          node.host && ["Host", html`<span class="mono">${node.host}</span>`],
+          node.host && [node.group === "host" ? "Address" : "Host", html`<span class="mono">${node.host}</span>`],
           node.breaker && ["Breaker", html`<${Badge} tone=${breakerTone(node.breaker)}>${node.breaker}<//>`],
           node.problem && ["Problem", node.problem],
         ]}

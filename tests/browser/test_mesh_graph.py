@@ -1,0 +1,127 @@
+"""The graph of the mesh: hosts around their agents, and what is chosen in it."""
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+
+from harness.a2a.page_mesh import PageMesh
+from harness.a2a.shown_mesh import make_edge, make_host, show_mesh
+from harness.browser import Tab, Theme, open_tab
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+OPERATOR = "key-of-operator"
+
+
+def node_of(page: Page, name: str) -> Locator:
+    graph = page.get_by_role("group", name="Graph of the mesh")
+    return graph.get_by_role("button", name=name, exact=True)
+
+
+async def box_of(element: Locator) -> tuple[float, float, float, float]:
+    box = await element.bounding_box()
+    assert box is not None
+    return box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]
+
+
+async def list_framed(tab: Tab, frame: Locator, agents: list[str]) -> list[str]:
+    """Return the agents that a frame holds a part of."""
+    left, top, right, bottom = await box_of(frame)
+    found = []
+    for agent in agents:
+        box = await box_of(node_of(tab.page, f"{agent}, agent"))
+        if box[0] < right and box[2] > left and box[1] < bottom and box[3] > top:
+            # Not only a part of it.
+            assert left <= box[0] <= box[2] <= right, agent
+            assert top <= box[1] <= box[3] <= bottom, agent
+            found.append(agent)
+    return found
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [(1440, 900), (360, 740)])
+@pytest.mark.parametrize(
+    ("hosts", "calls"),
+    [
+        # Their agents are called by none, by some and by all of the others.
+        ({"single": 5}, []),
+        ({"single": 5}, [(0, 1), (0, 2), (0, 4)]),
+        ({"first": 4, "second": 4, "third": 4}, [(0, each) for each in range(1, 12)]),
+        ({"first": 2, "second": 9, "third": 1}, [(0, 2), (2, 1), (1, 11), (5, 6)]),
+    ],
+)
+async def test_a_host_is_a_frame_around_its_agents(
+    browser: Browser,
+    mesh: PageMesh,
+    hosts: dict[str, int],
+    calls: list[tuple[int, int]],
+    size: tuple[int, int],
+    theme: Theme,
+) -> None:
+    agents = [f"agent-{number}" for number in range(sum(hosts.values()))]
+    rest, by_host = iter(agents), {}
+    for host, count in hosts.items():
+        by_host[host] = [next(rest) for _ in range(count)]
+    edges = [make_edge(agents[source], agents[target]) for source, target in calls]
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR, size=size, theme=theme) as tab:
+        await show_mesh(tab, [make_host(name, some) for name, some in by_host.items()], edges)
+        frames = tab.page.locator(".host-area")
+        await expect(frames).to_have_count(len(hosts))
+        await tab.keep_screenshot(f"mesh-hosts-{len(hosts)}-{len(calls)}-{size[0]}-{theme}")
+        for number, (host, some) in enumerate(by_host.items()):
+            assert await list_framed(tab, frames.nth(number), agents) == some
+            await expect(node_of(tab.page, f"{host}, host")).to_have_count(1)
+        assert await tab.find_barriers() == []
+
+
+async def test_a_host_shows_its_health_and_which_agents_it_serves(
+    browser: Browser, mesh: PageMesh
+) -> None:
+    hosts = [
+        make_host("first", ["one", "two"]),
+        # A host, and an agent of another one, may have the same name.
+        make_host("two", ["three"], state="unreachable"),
+        make_host("idle", []),
+    ]
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
+        page = tab.page
+        await show_mesh(tab, hosts, [make_edge("one", "three")])
+        lost = node_of(page, "two, host, unreachable")
+        await expect(lost).to_contain_text("unreachable")
+        await expect(page.locator(".page-header")).to_contain_text("1 host unreachable")
+        await expect(page.locator(".page-header")).not_to_contain_text("tool server")
+        await node_of(page, "first, host").focus()
+        await page.keyboard.press("Enter")
+        details = page.locator(".node-details")
+        await expect(details).to_contain_text("Serves one, two")
+        await expect(details).to_contain_text("first.test:50051")
+        await expect(page.locator(".node.related")).to_have_text(["one agent", "two agent"])
+        await node_of(page, "idle, host").click()
+        await expect(details).to_contain_text("Serves no agents")
+        assert await tab.find_barriers() == []
+
+
+async def test_long_names_are_cut_and_read_out_in_full(browser: Browser, mesh: PageMesh) -> None:
+    agent = "the-translator-of-all-languages"
+    with_agent = "services.of.agents@192.0.2.1:50051"
+    without = "services.without.agents@192.0.2.2:50051"
+    hosts = [make_host(with_agent, [agent]), make_host(without, [])]
+    rooms = {"drafts-of-the-editors-of-books": [agent]}
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
+        await show_mesh(tab, hosts, [make_edge(agent, "a-model-with-a-long-name", "model")], rooms)
+        graph = tab.page.get_by_role("group", name="Graph of the mesh")
+        for name in (agent, with_agent, without, *rooms, "a-model-with-a-long-name"):
+            await expect(graph.get_by_role("button", name=name)).to_contain_text(f"{name[:21]}…")
+        assert await tab.find_barriers() == []
+
+
+async def test_a_graph_of_many_agents_has_no_frames(browser: Browser, mesh: PageMesh) -> None:
+    agents = [f"agent-{number}" for number in range(60)]
+    hosts = [make_host(f"host-{part}", agents[part * 10 : part * 10 + 10]) for part in range(6)]
+    edges = [make_edge(agents[0], agents[number]) for number in range(7, 60, 7)]
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
+        await show_mesh(tab, hosts, edges)
+        await node_of(tab.page, "host-3, host").click()
+        await expect(tab.page.locator(".node.related")).to_have_count(10)
+        await expect(tab.page.locator(".host-area")).to_have_count(0)
+        await tab.keep_screenshot("mesh-hosts-many")
+        await expect(tab.page.locator(".node-details")).to_contain_text("agent-30, agent-31")
