@@ -1,5 +1,7 @@
 """The graph of the mesh: hosts around their agents, and what is chosen in it."""
 
+import re
+
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
@@ -112,6 +114,47 @@ async def test_long_names_are_cut_and_read_out_in_full(browser: Browser, mesh: P
         for name in (agent, with_agent, without, *rooms, "a-model-with-a-long-name"):
             await expect(graph.get_by_role("button", name=name)).to_contain_text(f"{name[:21]}…")
         assert await tab.find_barriers() == []
+
+
+async def test_rooms_have_lines_to_members_and_edges_of_their_messages(
+    browser: Browser, mesh: PageMesh
+) -> None:
+    agents = ["writer", "critic", "reader", "drafts"]
+    # An agent and a room may have the same name. Of others, only messages are known.
+    rooms = {"drafts": ["writer", "critic", "user:ann"], "quiet": ["reader", "gone"], "empty": []}
+    edges = [
+        make_edge("client", "room:drafts", "message", ratePerS=2, p95Ms=3),
+        make_edge("room:drafts", "writer", "message", ratePerS=1.5, p95Ms=40, errorRatio=0.5),
+        make_edge("reader", "room:unlisted", "message", p95Ms=70),
+    ]
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
+        page = tab.page
+        await show_mesh(tab, [make_host("first", agents)], edges, rooms)
+        # The messages to `writer` show its membership.
+        await expect(page.locator(".member-line")).to_have_count(2)
+        labels = page.locator("text.edge-label")
+        for text in ("2.00/s · 3.00 ms", "1.50/s · 40.0 ms · 50%", "0.50/s · 70.0 ms"):
+            await expect(labels.filter(has_text=text)).to_have_count(1)
+        for name in ("drafts, room", "quiet, room", "empty, room", "unlisted, room"):
+            await expect(node_of(page, name)).to_have_count(1)
+        await tab.keep_screenshot("mesh-rooms")
+        await node_of(page, "drafts, room").click()
+        await expect(page.locator(".node.related")).to_have_text(["writer agent", "critic agent"])
+        details = page.locator(".node-details")
+        await expect(details).to_contain_text("Members: writer, critic, user:ann")
+        await details.get_by_role("link", name="Its messages").click()
+        await expect(page).to_have_url(re.compile("tab=rooms&room=drafts"))
+
+
+async def test_members_of_large_rooms_are_marked_without_lines(
+    browser: Browser, mesh: PageMesh
+) -> None:
+    agents = [f"agent-{number}" for number in range(40)]
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
+        await show_mesh(tab, [make_host("first", agents)], rooms={"all-of-us": agents})
+        await node_of(tab.page, "all-of-us, room").click()
+        await expect(tab.page.locator(".node.related")).to_have_count(40)
+        await expect(tab.page.locator(".member-line")).to_have_count(0)
 
 
 async def test_a_graph_of_many_agents_has_no_frames(browser: Browser, mesh: PageMesh) -> None:

@@ -15,12 +15,16 @@
  * @property {string} problem
  * @property {string[]} tags
  *
- * @typedef {object} HostAgents The nodes of a host's agents.
- * @property {string} id That of the host's node.
+ * @typedef {object} Members The nodes of the agents of a host, or in a room.
+ * @property {string} id That of the host's or the room's node.
  * @property {string[]} members
  *
- * @typedef {{nodes: MeshNode[], edges: Edge[], hosts: HostAgents[]}} MeshGraphData hosts: those that have agents.
+ * @typedef {{nodes: MeshNode[], edges: Edge[], hosts: Members[], rooms: Members[]}} MeshGraphData
+ *   hosts, rooms: those that have agents.
  */
+
+// Before the name of a room, as in addresses of messages: an agent may have the same name.
+const ROOM = "room:";
 
 /**
  * @param {Pick<MeshNode, "id" | "group" | "kind"> & Partial<MeshNode>} about
@@ -63,9 +67,7 @@ export function buildGraph(mesh) {
       }),
     );
   }
-  for (const room of mesh.rooms ?? []) {
-    if (!nodes.has(room.name)) nodes.set(room.name, makeNode({ id: room.name, group: "room", kind: "room", description: `Members: ${(room.members ?? []).join(", ")}` }));
-  }
+  const rooms = addRooms(nodes, mesh);
   const hosts = addHosts(nodes, mesh);
   const edges = (mesh.edges ?? []).map((edge) => {
     if (edge.kind === "tool") return { ...edge, to: toolIds.get(edge.to) ?? edge.to };
@@ -76,14 +78,30 @@ export function buildGraph(mesh) {
     if (!nodes.has(edge.from)) nodes.set(edge.from, unknownNode(edge.from, edge));
     if (!nodes.has(edge.to)) nodes.set(edge.to, unknownNode(edge.to, edge));
   }
-  return { nodes: [...nodes.values()], edges, hosts };
+  return { nodes: [...nodes.values()], edges, hosts, rooms };
+}
+
+/**
+ * Adds the nodes of rooms, and returns those that have agents.
+ * @param {Map<string, MeshNode>} nodes
+ * @param {Mesh} mesh
+ * @returns {Members[]}
+ */
+function addRooms(nodes, mesh) {
+  return (mesh.rooms ?? []).flatMap((room) => {
+    const id = ROOM + room.name;
+    const all = room.members ?? [];
+    const members = all.filter((name) => nodes.get(name)?.group === "agent");
+    nodes.set(id, makeNode({ id, label: room.name, group: "room", kind: "room", description: `Members: ${all.join(", ") || "none"}` }));
+    return members.length ? [{ id, members }] : [];
+  });
 }
 
 /**
  * Adds the nodes of hosts, and returns those that have agents.
  * @param {Map<string, MeshNode>} nodes
  * @param {Mesh} mesh
- * @returns {HostAgents[]}
+ * @returns {Members[]}
  */
 function addHosts(nodes, mesh) {
   return (mesh.hosts ?? []).flatMap((host) => {
@@ -109,6 +127,7 @@ function addHosts(nodes, mesh) {
  * @param {Edge} edge
  */
 function unknownNode(id, edge) {
+  if (id.startsWith(ROOM)) return makeNode({ id, label: id.slice(ROOM.length), group: "room", kind: "room" });
   if (id === "client") return makeNode({ id, group: "client", kind: "callers outside" });
   if (edge.to === id && edge.kind === "model") return makeNode({ id, group: "model", kind: "model" });
   if (edge.to === id && edge.kind === "tool") return makeNode({ id, group: "tool", kind: "tool server" });

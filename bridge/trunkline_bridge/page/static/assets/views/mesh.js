@@ -139,6 +139,7 @@ function NodeDetails({ node, edges, history, onClose }) {
       ${node.tags.length > 0 && html`<div class="row wrap">${node.tags.slice(0, MOST_TAGS).map((tag) => html`<span class="tag" key=${tag}>${tag}</span>`)}${node.tags.length > MOST_TAGS && html`<span class="muted small">and ${node.tags.length - MOST_TAGS} more</span>`}</div>`}
       <${EdgeList} title="Called by" edges=${inward} end="from" history=${history} />
       <${EdgeList} title="Calls" edges=${outward} end="to" history=${history} />
+      ${node.group === "room" && html`<div class="row wrap"><a href=${href(["messages"], { tab: "rooms", room: node.label })}>Its messages</a></div>`}
       ${node.group === "agent" && html`<div class="row wrap"><a href=${href(["tasks"], { agent: node.label })}>Its tasks</a></div>`}
     </div>
   <//>`;

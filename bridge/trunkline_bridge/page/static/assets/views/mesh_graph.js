@@ -14,7 +14,7 @@ import { html } from "../vendor/preact.js";
  *
  * @typedef {object} Choice
  * @property {boolean} isSelected
- * @property {boolean} isRelated Its host is selected.
+ * @property {boolean} isRelated Its host or a room of it is selected.
  * @property {(id: string) => void} onSelect
  */
 
@@ -34,14 +34,24 @@ const LABEL_CHARACTER_WIDTH = 6.2;
 // The layout has room for the longest usual numbers, so that it stays the same while they change.
 const LABEL_CHARACTERS = 24;
 const TITLE_HEIGHT = 20;
-const MESSAGE_LABEL_CHARACTERS = 14;
+const LABEL_WIDTH = LABEL_CHARACTERS * LABEL_CHARACTER_WIDTH;
+// Members of rooms beyond these are marked in the graph when their room is chosen.
+const MOST_MEMBERS = 30;
 
 /** @param {MeshNode} node */
 const nodeWidth = (node) => Math.min(220, Math.max(LEAST_WIDTH, node.label.length * CHARACTER_WIDTH + 40, node.kind.length * KIND_WIDTH + 36));
 /** @param {Edge} edge */
-const labelWidth = (edge) => (edge.kind === "message" ? MESSAGE_LABEL_CHARACTERS : LABEL_CHARACTERS) * LABEL_CHARACTER_WIDTH;
-/** @param {Edge} edge */
 const edgeId = (edge) => `${edge.from}→${edge.to}→${edge.kind}`;
+
+/**
+ * Returns the lines from rooms to their members, but for those that messages have drawn; none if they were too many.
+ * @param {import("../store/mesh_graph.js").MeshGraphData} graph
+ */
+function listMemberships({ edges, rooms }) {
+  const lines = rooms.flatMap(({ id, members }) => members.map((member) => ({ id: `${id}→${member}→member`, from: id, to: member })));
+  if (lines.length > MOST_MEMBERS) return [];
+  return lines.filter((line) => !edges.some((edge) => edge.from === line.from && edge.to === line.to));
+}
 
 /** @param {MeshNode} node */
 function nodeTone(node) {
@@ -59,22 +69,26 @@ function edgeTone(edge) {
  * @param {{graph: import("../store/mesh_graph.js").MeshGraphData, selected: string, onSelect: (id: string) => void}} props
  */
 export function MeshGraph({ graph, selected, onSelect }) {
+  const memberships = listMemberships(graph);
   const withLabels = graph.edges.length <= MOST_LABELS;
   const frames = graph.nodes.filter((node) => node.group === "agent").length <= MOST_FRAMED ? graph.hosts : [];
   const framed = new Set(frames.map((frame) => frame.id));
   const layout = useGraphLayout({
     nodes: graph.nodes.filter((node) => !framed.has(node.id)).map((node) => ({ id: node.id, width: nodeWidth(node), height: NODE_HEIGHT })),
-    edges: graph.edges.map((edge) => ({ id: edgeId(edge), from: edge.from, to: edge.to, ...(withLabels && { width: labelWidth(edge), height: LABEL_HEIGHT }) })),
+    edges: [
+      ...graph.edges.map((edge) => ({ id: edgeId(edge), from: edge.from, to: edge.to, ...(withLabels && { width: LABEL_WIDTH, height: LABEL_HEIGHT }) })),
+      ...memberships,
+    ],
     groups: frames,
     direction: "LR",
     rankGap: withLabels ? RANK_GAP : RANK_GAP_WITHOUT_LABELS,
   });
   if (!graph.nodes.length) return html`<${Empty} icon="mesh" title="The mesh is empty">Agents appear here when they join.<//>`;
   if (!layout) return html`<${Loading} label="Laying out the graph" />`;
-  // With a host, its agents are chosen.
-  const members = graph.hosts.find((host) => host.id === selected)?.members ?? [];
+  const related = [...graph.hosts, ...graph.rooms].find((each) => each.id === selected)?.members ?? [];
+  const isHost = graph.hosts.some((host) => host.id === selected);
   /** @param {string} id */
-  const isChosen = (id) => id === selected || members.includes(id);
+  const isChosen = (id) => id === selected || (isHost && related.includes(id));
   /** @param {Edge} edge */
   const touches = (edge) => isChosen(edge.from) || isChosen(edge.to);
   return html`<${GraphCanvas} width=${layout.width} height=${layout.height} label="Graph of the mesh. The tab Calls has the same as a table.">
@@ -82,6 +96,10 @@ export function MeshGraph({ graph, selected, onSelect }) {
       const box = layout.groups[id];
       const node = graph.nodes.find((each) => each.id === id);
       return box && node && html`<${HostArea} key=${`${id} area`} box=${box} tone=${nodeTone(node)} isSelected=${id === selected} />`;
+    })}
+    ${memberships.map(({ id, from, to }) => {
+      const points = layout.edges[id];
+      return points && html`<path key=${id} class="member-line ${selected && ![from, to].includes(selected) ? "dim" : ""}" d=${edgePath(points)} />`;
     })}
     ${graph.edges.map((edge) => {
       const points = layout.edges[edgeId(edge)];
@@ -103,8 +121,8 @@ export function MeshGraph({ graph, selected, onSelect }) {
     ${graph.nodes.map((node) => {
       const box = layout.groups[node.id];
       const at = layout.nodes[node.id];
-      const choice = { isSelected: node.id === selected, isRelated: members.includes(node.id), onSelect };
-      if (box) return html`<${HostTitle} key=${node.id} node=${node} box=${box} choice=${choice} />`;
+      const choice = { isSelected: node.id === selected, isRelated: related.includes(node.id), onSelect };
+      if (box) return html`<${HostTitle} key=${node.id} node=${node} box=${box} most=${layout.width} choice=${choice} />`;
       return at && html`<${Node} key=${node.id} node=${node} at=${at} choice=${choice} />`;
     })}
   <//>`;
@@ -166,12 +184,15 @@ function HostArea({ box, tone, isSelected }) {
 
 /**
  * The title of a host's frame. It chooses the host.
- * @param {{node: MeshNode, box: Box, choice: Choice}} props
+ * @param {{node: MeshNode, box: Box, most: number, choice: Choice}} props most: the right end of the graph.
  */
-function HostTitle({ node, box, choice }) {
+function HostTitle({ node, box, most, choice }) {
   const title = [cut(node.label), node.kind, node.problem].filter(Boolean).join(", ");
-  return html`<g ...${nodeButton(node, choice)} transform=${`translate(${box.x - box.width / 2 + 10} ${box.y - box.height / 2 - TITLE_HEIGHT / 2 - 2})`}>
-    <rect width=${title.length * KIND_WIDTH + 30} height=${TITLE_HEIGHT} rx="8" />
+  const width = title.length * KIND_WIDTH + 30;
+  // It may be wider than the frame.
+  const left = Math.max(0, Math.min(box.x - box.width / 2 + 10, most - width));
+  return html`<g ...${nodeButton(node, choice)} transform=${`translate(${left} ${box.y - box.height / 2 - TITLE_HEIGHT / 2 - 2})`}>
+    <rect width=${width} height=${TITLE_HEIGHT} rx="8" />
     <circle cx="12" cy=${TITLE_HEIGHT / 2} r="3.5" />
     <text class="node-kind" x="22" y="14">${title}</text>
   </g>`;
@@ -188,7 +209,7 @@ function EdgeEnd({ points }) {
 
 /** @param {{edge: Edge, at: Point}} props */
 function EdgeLabel({ edge, at }) {
-  const latency = edge.kind === "message" ? "" : ` · ${duration(edge.p95Ms)}`;
+  const latency = ` · ${duration(edge.p95Ms)}`;
   const errors = edge.errorRatio >= 0.001 ? ` · ${percent(edge.errorRatio)}` : "";
   const frequency = rate(edge.ratePerS);
   const width = `${frequency}${latency}${errors}`.length * LABEL_CHARACTER_WIDTH + 6;
