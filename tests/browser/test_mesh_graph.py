@@ -13,6 +13,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 OPERATOR = "key-of-operator"
 
+# The focused element is whole in the frame of its graph and in the window.
+IS_WHOLE = """() => {
+    const box = document.activeElement.getBoundingClientRect();
+    const frame = document.querySelector(".graph-canvas").getBoundingClientRect();
+    return box.left >= Math.max(0, frame.left) && box.right <= Math.min(innerWidth, frame.right)
+        && box.top >= Math.max(0, frame.top) && box.bottom <= Math.min(innerHeight, frame.bottom);
+}"""
+
 
 def node_of(page: Page, name: str) -> Locator:
     graph = page.get_by_role("group", name="Graph of the mesh")
@@ -155,6 +163,33 @@ async def test_members_of_large_rooms_are_marked_without_lines(
         await node_of(tab.page, "all-of-us, room").click()
         await expect(tab.page.locator(".node.related")).to_have_count(40)
         await expect(tab.page.locator(".member-line")).to_have_count(0)
+
+
+@pytest.mark.parametrize("size", [(360, 740), (1440, 900)])
+async def test_a_node_that_has_the_focus_is_in_the_frame(
+    browser: Browser, mesh: PageMesh, size: tuple[int, int]
+) -> None:
+    agents = [f"agent-{number}" for number in range(12)]
+    hosts = [make_host(f"host-{part}", agents[part * 4 : part * 4 + 4]) for part in range(3)]
+    edges = [make_edge(agents[number - 1], agents[number]) for number in range(1, 12)]
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR, size=size) as tab:
+        page = tab.page
+        await show_mesh(tab, hosts, edges, {"drafts": agents[:2]})
+        graph = page.get_by_role("group", name="Graph of the mesh")
+        for _ in range(3):
+            await page.get_by_role("button", name="Zoom in").click()
+        await graph.focus()
+        seen: set[str] = set()
+        for key in ("Tab", "Shift+Tab"):
+            for _ in range(await graph.locator(".node").count()):
+                await page.keyboard.press(key)
+                focused = graph.locator(".node:focus")
+                if not await focused.count():
+                    break
+                await page.wait_for_function(IS_WHOLE)
+                seen.add(str(await focused.get_attribute("aria-label")))
+        await tab.keep_screenshot(f"mesh-focus-{size[0]}")
+    assert len(seen) == len(agents) + len(hosts) + 1
 
 
 async def test_a_graph_of_many_agents_has_no_frames(browser: Browser, mesh: PageMesh) -> None:
