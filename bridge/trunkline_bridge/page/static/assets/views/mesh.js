@@ -1,6 +1,7 @@
 /** The mesh as a live graph, and the same as tables. */
 
-import { Badge, Button, Empty, ErrorState, Facts, LiveStatus, Loading, PageHeader, Panel } from "../components/basics.js";
+import { Badge, Empty, ErrorState, Facts, LiveStatus, Loading, PageHeader, Panel } from "../components/basics.js";
+import { DetailsPanel } from "../components/details_panel.js";
 import { Icon } from "../components/icons.js";
 import { Sparkline } from "../components/sparkline.js";
 import { Table } from "../components/table.js";
@@ -121,11 +122,7 @@ function useRateHistory(edges) {
 function NodeDetails({ node, edges, history, onClose }) {
   const inward = edges.filter((edge) => edge.to === node.id);
   const outward = edges.filter((edge) => edge.from === node.id);
-  return html`<${Panel}
-    title=${node.label}
-    class="node-details"
-    actions=${html`<${Button} kind="quiet" icon="close" label="Close" onClick=${onClose} />`}
-  >
+  return html`<${DetailsPanel} title=${node.label} class="node-details" onClose=${onClose}>
     <div class="stack">
       ${node.description && html`<p>${node.description}</p>`}
       <${Facts}
