@@ -165,6 +165,8 @@ MESSAGE_TYPE: Final = "trunkline.message.type"
 MESSAGE_RESEND_COUNT: Final = "trunkline.message.resend_count"
 # The agent that sent a message between agents; "client" for all users.
 MESSAGE_SENDER: Final = "trunkline.message.sender"
+# The room that a message was sent to.
+MESSAGE_ROOM: Final = "trunkline.message.room"
 WORKFLOW_NAME: Final = "trunkline.workflow.name"
 WORKFLOW_VERSION: Final = "trunkline.workflow.version"
 ROUTE_AGENT: Final = "trunkline.route.agent"

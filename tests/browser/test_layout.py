@@ -3,6 +3,7 @@
 import pytest
 from playwright.async_api import Browser, expect
 
+from harness.a2a.bridged_mesh import Json
 from harness.a2a.page_mesh import PageMesh
 from harness.a2a.page_spans import StoredSpan, store_trace
 from harness.browser import Tab, Theme, open_tab
@@ -29,6 +30,16 @@ LIST_OVERLAPS = """(selector) => {
         && box.top < boxes[one].bottom - 1 && box.bottom > boxes[one].top + 1))
         .map((each) => each.textContent.slice(0, 40));
 }"""
+# The texts that are wider than their element, which neither wraps them nor ends them by dots.
+LIST_CUT_TEXTS = """(frame) => [...document.querySelectorAll(`${frame} *`)].filter((each) => {
+        const isText = [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+        const style = getComputedStyle(each);
+        const whole = each.closest(".panel")?.getBoundingClientRect();
+        if (!isText || !whole || !each.clientWidth) return false;
+        const isWider = each.scrollWidth > each.clientWidth && style.textOverflow !== "ellipsis";
+        return isWider || each.getBoundingClientRect().right > whole.right;
+    })
+    .map((each) => `${each.className} ${each.textContent.slice(0, 40)}`)"""
 LIST_HEIGHTS = """(selector) => [...document.querySelectorAll(selector)]
     .map((each) => each.getBoundingClientRect().height)"""
 # How many letters of 6.5 pixels each name of a span has room for.
@@ -92,6 +103,36 @@ async def test_names_of_deep_spans_are_read_on_a_phone(browser: Browser, mesh: P
         letters = await tab.page.evaluate(COUNT_LETTERS)
         assert len(letters) > 10
         assert min(letters) >= 12
+        assert not await tab.is_wider_than_the_screen()
+
+
+@pytest.mark.parametrize(
+    ("room", "type_", "content"),
+    [
+        ("words", "quiet", {"text": "a message of many words " * 20}),
+        ("one-word", "quiet", {"text": "word" * 100}),
+        ("fields", "quiet", {"data": {"proposal": "x" * 200, "context": "y" * 200}}),
+        ("link", "quiet", {"text": "see https://editors.example/" + "chapter/" * 40}),
+        ("long-type", "a_type_of_messages_with_a_long_name_" * 3, {"text": "short"}),
+        ("a-room-with-a-name-as-long-as-names-of-rooms-may-be", "quiet", {"text": "short"}),
+    ],
+)
+async def test_messages_of_a_room_that_are_cut_on_a_phone_say_so(
+    browser: Browser, mesh: PageMesh, room: str, type_: str, content: Json
+) -> None:
+    client, headers = mesh.bridged.client, mesh.at("operator").headers
+    for path, body in (
+        (f"/rooms/{room}:join", {"member": "teacher"}),
+        ("", {"recipient": f"room:{room}", "type": type_, **content}),
+    ):
+        url = f"{mesh.bridged.url}/messages{path}"
+        answer = await client.post(url, json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR, size=PHONE) as tab:
+        await tab.go(f"messages?tab=rooms&room={room}")
+        await expect(tab.page.locator(".room-messages")).to_contain_text(type_)
+        await tab.keep_screenshot(f"layout-room-{room}-360")
+        assert await tab.page.evaluate(LIST_CUT_TEXTS, ".room-split") == []
         assert not await tab.is_wider_than_the_screen()
 
 

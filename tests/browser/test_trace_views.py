@@ -93,13 +93,14 @@ async def test_a_trace_says_which_spans_are_missing_and_grows_live(
         page = tab.page
         await tab.go(f"traces/{trace_id}")
         spans = page.get_by_role("table", name="Spans")
-        await expect(page.locator(".page-header")).to_contain_text("Live")
+        await expect(page.locator(".page-header")).to_contain_text("Ended")
         await expect(page.get_by_text("incomplete")).to_have_count(0)
         # Its parent 9 was never exported, and another one never ended.
         below = StoredSpan(10, "execute_tool search", 9, start_ms=10, end_ms=60)
         cut = StoredSpan(11, "invoke_agent killed", 1, start_ms=20, end_ms=None)
         store_trace(mesh, 1002, [below, cut])
         await expect(page.locator(".page-header")).to_contain_text("incomplete")
+        await expect(page.locator(".page-header")).to_contain_text("Live")
         await expect(page.locator(".notice")).to_contain_text("1 span of this trace was lost")
         lost = spans.get_by_role("row", name="lost span")
         await expect(lost).to_contain_text("lost")
@@ -108,6 +109,27 @@ async def test_a_trace_says_which_spans_are_missing_and_grows_live(
         await expect(page.locator(".span-details")).to_contain_text("lost with its process")
         assert await tab.find_barriers() == []
         await tab.keep_screenshot("trace-incomplete-1440")
+
+
+@pytest.mark.parametrize(
+    ("agent", "number", "end_ms", "word"),
+    [
+        ("teacher", 1011, 100, "Ended"),
+        # A span is open, or is still to come: the task runs.
+        ("teacher", 1012, None, "Live"),
+        ("gate", 1013, 100, "Live"),
+    ],
+)
+async def test_a_trace_ends_with_its_spans_and_its_task(
+    browser: Browser, mesh: PageMesh, agent: str, number: int, end_ms: int | None, word: str
+) -> None:
+    task = await mesh.ask(agent, "wait: for its trace", "operator", now=agent == "gate")
+    of_task = {"trunkline.task.id": str(task["id"])}
+    inner = StoredSpan(2, "inner", 1, end_ms=end_ms)
+    trace_id = store_trace(mesh, number, [StoredSpan(1, "root", attributes=of_task), inner])
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:
+        await tab.go(f"traces/{trace_id}")
+        await expect(tab.page.locator(".page-header").get_by_role("status")).to_have_text(word)
 
 
 async def test_a_task_and_its_chat_wire_trace_and_spans_lead_to_each_other(

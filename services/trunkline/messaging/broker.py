@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
+from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
 from trunkline import telemetry
@@ -384,6 +385,9 @@ class MessageBroker:
         if room is not None:
             envelope.room = room
             members = (await self.store.get_room(account, room)).members
+            if members:
+                # Callers may invent rooms: those are no nodes of the mesh.
+                trace.get_current_span().set_attributes(edge_attributes(envelope))
             return self._select(account, envelope, members)
         if recipient == addresses.ALL:
             return self._select(account, envelope, self._directory.list_agents())
@@ -453,4 +457,14 @@ def message_attributes(
         telemetry.MESSAGING_MESSAGE_ID: envelope.envelope_id,
         telemetry.MESSAGING_CONVERSATION_ID: envelope.correlation_id,
         telemetry.MESSAGE_TYPE: envelope.type,
+    }
+
+
+def edge_attributes(envelope: Envelope) -> Mapping[str, str]:
+    """Return the attributes that make a span of a message an edge of the mesh."""
+    sender = "client" if addresses.is_user(envelope.sender) else envelope.sender
+    room = addresses.room_of(envelope.recipient, envelope.room)
+    return {
+        telemetry.MESSAGE_SENDER: sender,
+        **({} if room is None else {telemetry.MESSAGE_ROOM: room}),
     }

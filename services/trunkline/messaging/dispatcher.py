@@ -36,8 +36,13 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.messaging import addresses
-from trunkline.messaging.broker import MessageBroker, Sender, count_sent, message_attributes
+from trunkline.messaging.broker import (
+    MessageBroker,
+    Sender,
+    count_sent,
+    edge_attributes,
+    message_attributes,
+)
 from trunkline.messaging.conversion import complete_replies
 from trunkline.messaging.delivery_calls import DeliveryCalls
 from trunkline.messaging.middleware import Middleware, receive
@@ -183,8 +188,7 @@ class Dispatcher:
         envelope.CopyFrom(delivery.envelope)
         telemetry.continue_trace(envelope.traceparent)
         attributes = message_attributes("process", envelope, destination=delivery.key.recipient)
-        sender = "client" if addresses.is_user(envelope.sender) else envelope.sender
-        attributes = {**attributes, telemetry.MESSAGE_SENDER: sender}
+        attributes = {**attributes, **edge_attributes(envelope)}
         name = f"process {delivery.key.recipient}"
         with telemetry.span(name, kind=SpanKind.CONSUMER, attributes=attributes) as span:
             if delivery.attempt_count:

@@ -17,6 +17,8 @@ from trunkline.v1 import trace_service_pb2
 
 CLIENT: Final = "client"
 """The node of all callers outside the mesh."""
+ROOM_PREFIX: Final = "room:"
+"""Before the name of a room, as in addresses of messages: an agent may have the same name."""
 WINDOW_S: Final = 60
 
 _BRIDGE: Final = "bridge"
@@ -33,6 +35,7 @@ _KEYS: Final = frozenset(
         telemetry.GEN_AI_OPERATION_NAME,
         telemetry.GEN_AI_AGENT_NAME,
         telemetry.GEN_AI_REQUEST_MODEL,
+        telemetry.MESSAGE_ROOM,
         telemetry.MESSAGE_SENDER,
         telemetry.MESSAGING_DESTINATION_NAME,
         telemetry.TOOL_SERVER,
@@ -56,6 +59,9 @@ _NOT_FOUND: Final = {
     telemetry.HTTP_RESPONSE_STATUS_CODE: "404",
     telemetry.RPC_STATUS_CODE: AgentNotFoundError.code.value,
 }
+_MESSAGING: Final = frozenset(
+    {trace_pb2.Span.SPAN_KIND_PRODUCER, trace_pb2.Span.SPAN_KIND_CONSUMER}
+)
 _INVOKING: Final = frozenset({telemetry.INVOKE_AGENT, telemetry.INVOKE_WORKFLOW})
 
 _Kind: TypeAlias = trace_service_pb2.EdgeKind.ValueType
@@ -174,10 +180,8 @@ def find_call(record: SpanRecord) -> EdgeCall | None:
 def _find_edge(kind: int, service: str, values: Mapping[str, str]) -> EdgeKey | None:
     if kind == trace_pb2.Span.SPAN_KIND_SERVER:
         return _find_outside_call(service, values)
-    if kind == trace_pb2.Span.SPAN_KIND_CONSUMER:
-        sender = values.get(telemetry.MESSAGE_SENDER, "")
-        target = values.get(telemetry.MESSAGING_DESTINATION_NAME, "")
-        return _make_key(sender, target, trace_service_pb2.EDGE_KIND_MESSAGE)
+    if kind in _MESSAGING:
+        return _find_message(kind, values)
     operation = values.get(telemetry.GEN_AI_OPERATION_NAME, "")
     if operation == telemetry.EXECUTE_TOOL:
         target = values.get(telemetry.TOOL_SERVER, "")
@@ -191,6 +195,21 @@ def _find_edge(kind: int, service: str, values: Mapping[str, str]) -> EdgeKey | 
         target = values.get(telemetry.GEN_AI_AGENT_NAME, "")
         return _make_key(service, target, trace_service_pb2.EDGE_KIND_CALL)
     return None
+
+
+def _find_message(kind: int, values: Mapping[str, str]) -> EdgeKey | None:
+    """Return the edge of a message; of one to a room, that to the room or from it to a member."""
+    sender = values.get(telemetry.MESSAGE_SENDER, "")
+    target = values.get(telemetry.MESSAGING_DESTINATION_NAME, "")
+    room = values.get(telemetry.MESSAGE_ROOM, "")
+    if room and kind == trace_pb2.Span.SPAN_KIND_CONSUMER:
+        sender = ROOM_PREFIX + room
+    elif room:
+        target = ROOM_PREFIX + room
+    elif kind == trace_pb2.Span.SPAN_KIND_PRODUCER:
+        # The delivery is the edge.
+        return None
+    return _make_key(sender, target, trace_service_pb2.EDGE_KIND_MESSAGE)
 
 
 def _find_outside_call(service: str, values: Mapping[str, str]) -> EdgeKey | None:

@@ -72,7 +72,7 @@ class _EdgeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EdgeKind.Val
     EDGE_KIND_MODEL: _EdgeKind.ValueType  # 3
     """Calls of a model."""
     EDGE_KIND_MESSAGE: _EdgeKind.ValueType  # 4
-    """Messages between agents."""
+    """Messages between agents, to a room, and from a room to its members."""
 
 class EdgeKind(_EdgeKind, metaclass=_EdgeKindEnumTypeWrapper):
     """Kind of the calls of an edge."""
@@ -86,7 +86,7 @@ EDGE_KIND_TOOL: EdgeKind.ValueType  # 2
 EDGE_KIND_MODEL: EdgeKind.ValueType  # 3
 """Calls of a model."""
 EDGE_KIND_MESSAGE: EdgeKind.ValueType  # 4
-"""Messages between agents."""
+"""Messages between agents, to a room, and from a room to its members."""
 Global___EdgeKind: _TypeAlias = EdgeKind  # noqa: Y015
 
 @_typing.final
@@ -451,9 +451,9 @@ class Edge(_message.Message):
     P50_MS_FIELD_NUMBER: _builtins.int
     P95_MS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
-    """The caller: an agent, or `client` for all callers outside the mesh."""
+    """The caller: an agent, `room:NAME` of messages from a room to its members, or `client` for all callers outside the mesh."""
     target: _builtins.str
-    """Whom it called: an agent, an MCP server or a model."""
+    """Whom it called: an agent, an MCP server, a model, or `room:NAME`."""
     kind: Global___EdgeKind.ValueType
     """What they are."""
     count: _builtins.int

@@ -12,6 +12,9 @@ from trunkline.v1 import trace_service_pb2
 
 CLIENT, SERVER = trace_pb2.Span.SPAN_KIND_CLIENT, trace_pb2.Span.SPAN_KIND_SERVER
 INTERNAL, CONSUMER = trace_pb2.Span.SPAN_KIND_INTERNAL, trace_pb2.Span.SPAN_KIND_CONSUMER
+PRODUCER = trace_pb2.Span.SPAN_KIND_PRODUCER
+# A room, and one of its members with the same name.
+TO_ROOM = {telemetry.MESSAGE_SENDER: "ann", telemetry.MESSAGE_ROOM: "bob"}
 
 
 def span(
@@ -84,6 +87,32 @@ def invoke(target: str = "math", **options: float) -> SpanRecord:
             {telemetry.MESSAGE_SENDER: "ann", telemetry.MESSAGING_DESTINATION_NAME: "bob"},
             ("ann", "bob", trace_service_pb2.EDGE_KIND_MESSAGE),
         ),
+        (
+            "trunkline",
+            PRODUCER,
+            {**TO_ROOM, telemetry.MESSAGING_DESTINATION_NAME: "room:bob"},
+            ("ann", "room:bob", trace_service_pb2.EDGE_KIND_MESSAGE),
+        ),
+        (
+            "trunkline",
+            PRODUCER,
+            {**TO_ROOM, telemetry.MESSAGING_DESTINATION_NAME: "broadcast"},
+            ("ann", "room:bob", trace_service_pb2.EDGE_KIND_MESSAGE),
+        ),
+        (
+            "trunkline",
+            CONSUMER,
+            {**TO_ROOM, telemetry.MESSAGING_DESTINATION_NAME: "bob"},
+            ("room:bob", "bob", trace_service_pb2.EDGE_KIND_MESSAGE),
+        ),
+        # A message to an agent is counted by its delivery, and one to an invented room not at all.
+        (
+            "trunkline",
+            PRODUCER,
+            {telemetry.MESSAGE_SENDER: "ann", telemetry.MESSAGING_DESTINATION_NAME: "bob"},
+            None,
+        ),
+        ("trunkline", PRODUCER, {telemetry.MESSAGING_DESTINATION_NAME: "room:invented"}, None),
         # The turn of an agent is no call, nor is a read, nor a tool call inside the MCP server.
         (
             "math",

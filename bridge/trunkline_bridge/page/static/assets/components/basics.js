@@ -174,10 +174,12 @@ export function Facts({ items }) {
 
 /**
  * A framed part of a view.
- * @param {{title?: Children, children: Children, actions?: Children, flush?: boolean, class?: string}} props flush: without padding.
+ * @param {{
+ *   title?: Children, children: Children, actions?: Children, flush?: boolean, class?: string, element?: {current: HTMLElement | null},
+ * }} props flush: without padding; element: gets the frame.
  */
-export function Panel({ title, children, actions, flush, class: className = "" }) {
-  return html`<section class="panel ${className}">
+export function Panel({ title, children, actions, flush, class: className = "", element }) {
+  return html`<section class="panel ${className}" ref=${element}>
     ${(title || actions) && html`<div class="panel-head row">${title && html`<h2 class="grow">${title}</h2>`}${actions}</div>`}
     <div class=${flush ? "panel-body flush" : "panel-body"}>${children}</div>
   </section>`;

@@ -3,6 +3,22 @@
 import { html, useEffect, useId, useRef } from "../vendor/preact.js";
 import { Button } from "./basics.js";
 
+// In the order in which they get the focus: a field, an action that destroys nothing, anything else in the dialog.
+const FIRST_STOPS = [
+  ".dialog-body :is(input, select, textarea):not(:disabled)",
+  ".dialog-actions .button:not(.danger, :disabled)",
+  ".dialog-body :is(a[href], button:not(:disabled))",
+];
+
+/**
+ * Returns the element that gets the focus when a dialog opens; undefined: it has nothing but its end.
+ * @param {HTMLElement} dialog
+ */
+function findFirstStop(dialog) {
+  const found = FIRST_STOPS.flatMap((selector) => [.../** @type {NodeListOf<HTMLElement>} */ (dialog.querySelectorAll(selector))]);
+  return found.find((each) => each.checkVisibility());
+}
+
 /**
  * A dialog that is open for as long as it is rendered.
  * @param {{title: string, onClose: () => void, children: any, actions?: any, wide?: boolean}} props
@@ -14,6 +30,7 @@ export function Dialog({ title, onClose, children, actions, wide }) {
     const dialog = /** @type {HTMLDialogElement} */ (element.current);
     const opener = /** @type {HTMLElement | null} */ (document.activeElement);
     dialog.showModal();
+    findFirstStop(dialog)?.focus();
     return () => {
       dialog.close();
       opener?.focus();

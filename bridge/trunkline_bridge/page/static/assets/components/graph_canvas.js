@@ -1,14 +1,29 @@
-/** A frame for an SVG graph: it fits the graph, zooms by the wheel and buttons, and pans by dragging and arrow keys. */
+/** A frame for an SVG graph: it fits the graph, zooms by the wheel and buttons, and pans by dragging, arrow keys and the focus of its nodes. */
 
 import { html, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
 import { Button } from "./basics.js";
 
+// Around a node that has the focus. Below are the controls.
+const FOCUS_MARGIN = 12;
+const FOCUS_MARGIN_BELOW = 56;
 const MOST_ZOOM = 2.5;
 const ZOOM_STEP = 1.25;
 const PAN_STEP = 60;
 const NARROW = 600;
 // Smaller text can't be read. On a wide screen the whole graph is worth more.
 const LEAST_ON_NARROW = 0.75;
+
+/**
+ * Returns how far a range must move to be between two ends. Of one that is longer, the begin counts.
+ * @param {number} from
+ * @param {number} to
+ * @param {number} least
+ * @param {number} most
+ */
+function distanceInto(from, to, least, most) {
+  if (from < least || to - from > most - least) return least - from;
+  return Math.min(0, most - to);
+}
 
 /**
  * @param {{width: number, height: number, label: string, children: any, fitMost?: number}} props
@@ -44,8 +59,20 @@ export function GraphCanvas({ width, height, label, children, fitMost = 1.15 }) 
     const now = current.current;
     setView({ scale: now.scale, x: now.x + dx, y: now.y + dy });
   };
-  const latestZoom = useRef(zoom);
-  latestZoom.current = zoom;
+  /**
+   * Brings a node of the graph into the frame, and the node into the window.
+   * @param {Element} node
+   */
+  const reveal = (node) => {
+    const whole = /** @type {HTMLElement} */ (frame.current).getBoundingClientRect();
+    const box = node.getBoundingClientRect();
+    const dx = distanceInto(box.left, box.right, whole.left + FOCUS_MARGIN, whole.right - FOCUS_MARGIN);
+    const dy = distanceInto(box.top, box.bottom, whole.top + FOCUS_MARGIN, whole.bottom - FOCUS_MARGIN_BELOW);
+    if (dx || dy) pan(dx, dy);
+    requestAnimationFrame(() => node.scrollIntoView({ block: "nearest", inline: "nearest" }));
+  };
+  const latest = useRef({ zoom, reveal });
+  latest.current = { zoom, reveal };
 
   useLayoutEffect(() => {
     const element = /** @type {HTMLElement} */ (frame.current);
@@ -57,12 +84,20 @@ export function GraphCanvas({ width, height, label, children, fitMost = 1.15 }) 
       if (!event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
       const box = element.getBoundingClientRect();
-      latestZoom.current(Math.exp(-event.deltaY / 300), event.clientX - box.left, event.clientY - box.top);
+      latest.current.zoom(Math.exp(-event.deltaY / 300), event.clientX - box.left, event.clientY - box.top);
+    };
+    /** @param {FocusEvent} event */
+    const onFocus = (event) => {
+      const target = /** @type {Element} */ (event.target);
+      // A node that a pointer chose is seen, and stays below the pointer.
+      if (target.closest("svg") && target.matches(":focus-visible")) latest.current.reveal(target);
     };
     element.addEventListener("wheel", onWheel, { passive: false });
+    element.addEventListener("focusin", onFocus);
     return () => {
       observer.disconnect();
       element.removeEventListener("wheel", onWheel);
+      element.removeEventListener("focusin", onFocus);
     };
   }, []);
 

@@ -8,12 +8,14 @@ import { useEffect, useState } from "../vendor/preact.js";
  * @typedef {object} LayoutRequest
  * @property {{id: string, width: number, height: number}[]} nodes
  * @property {{id: string, from: string, to: string, width?: number, height?: number}[]} edges The size is that of the label.
+ * @property {{id: string, members: string[]}[]} [groups] Sets of nodes that are framed. A node is in one of them at most.
  * @property {"LR" | "TB"} direction
  * @property {number} rankGap The space between layers, beside that for labels with a size.
  *
  * @typedef {object} GraphLayout
  * @property {Record<string, Point>} nodes Their centres.
  * @property {Record<string, Point[]>} edges By id.
+ * @property {Record<string, Point & {width: number, height: number}>} groups The frames of groups, by their centres.
  * @property {Record<string, Point>} labels The centres of the labels that have a size, by edge id.
  * @property {number} width
  * @property {number} height
@@ -41,7 +43,8 @@ export function layoutGraph(request) {
   const id = (lastId += 1);
   const known = new Set(request.nodes.map((node) => node.id));
   const edges = request.edges.filter((edge) => known.has(edge.from) && known.has(edge.to));
-  worker.postMessage({ id, request: { ...request, edges } });
+  const groups = (request.groups ?? []).map((group) => ({ ...group, members: group.members.filter((member) => known.has(member)) })).filter((group) => group.members.length);
+  worker.postMessage({ id, request: { ...request, edges, groups } });
   return new Promise((resolve) => waiting.set(id, resolve));
 }
 

@@ -7,7 +7,7 @@
  * @typedef {object} MeshNode
  * @property {string} id As edges name it.
  * @property {string} label
- * @property {"client" | "agent" | "tool" | "model" | "room" | "other"} group
+ * @property {"client" | "agent" | "tool" | "model" | "room" | "host" | "other"} group
  * @property {string} kind
  * @property {string} description
  * @property {string} host
@@ -15,8 +15,16 @@
  * @property {string} problem
  * @property {string[]} tags
  *
- * @typedef {{nodes: MeshNode[], edges: Edge[]}} MeshGraphData
+ * @typedef {object} Members The nodes of the agents of a host, or in a room.
+ * @property {string} id That of the host's or the room's node.
+ * @property {string[]} members
+ *
+ * @typedef {{nodes: MeshNode[], edges: Edge[], hosts: Members[], rooms: Members[]}} MeshGraphData
+ *   hosts, rooms: those that have agents.
  */
+
+// Before the name of a room, as in addresses of messages: an agent may have the same name.
+const ROOM = "room:";
 
 /**
  * @param {Pick<MeshNode, "id" | "group" | "kind"> & Partial<MeshNode>} about
@@ -59,9 +67,8 @@ export function buildGraph(mesh) {
       }),
     );
   }
-  for (const room of mesh.rooms ?? []) {
-    if (!nodes.has(room.name)) nodes.set(room.name, makeNode({ id: room.name, group: "room", kind: "room", description: `Members: ${(room.members ?? []).join(", ")}` }));
-  }
+  const rooms = addRooms(nodes, mesh);
+  const hosts = addHosts(nodes, mesh);
   const edges = (mesh.edges ?? []).map((edge) => {
     if (edge.kind === "tool") return { ...edge, to: toolIds.get(edge.to) ?? edge.to };
     if (edge.kind === "model" && nodes.has(edge.to)) return { ...edge, to: `models/${edge.to}` };
@@ -71,7 +78,48 @@ export function buildGraph(mesh) {
     if (!nodes.has(edge.from)) nodes.set(edge.from, unknownNode(edge.from, edge));
     if (!nodes.has(edge.to)) nodes.set(edge.to, unknownNode(edge.to, edge));
   }
-  return { nodes: [...nodes.values()], edges };
+  return { nodes: [...nodes.values()], edges, hosts, rooms };
+}
+
+/**
+ * Adds the nodes of rooms, and returns those that have agents.
+ * @param {Map<string, MeshNode>} nodes
+ * @param {Mesh} mesh
+ * @returns {Members[]}
+ */
+function addRooms(nodes, mesh) {
+  return (mesh.rooms ?? []).flatMap((room) => {
+    const id = ROOM + room.name;
+    const all = room.members ?? [];
+    const members = all.filter((name) => nodes.get(name)?.group === "agent");
+    nodes.set(id, makeNode({ id, label: room.name, group: "room", kind: "room", description: `Members: ${all.join(", ") || "none"}` }));
+    return members.length ? [{ id, members }] : [];
+  });
+}
+
+/**
+ * Adds the nodes of hosts, and returns those that have agents.
+ * @param {Map<string, MeshNode>} nodes
+ * @param {Mesh} mesh
+ * @returns {Members[]}
+ */
+function addHosts(nodes, mesh) {
+  return (mesh.hosts ?? []).flatMap((host) => {
+    // An agent may have the name of a host.
+    const id = `hosts/${host.id}`;
+    // Of two hosts that serve an agent, one has its node.
+    const members = (host.agents ?? []).filter((name) => nodes.get(name)?.host === host.id);
+    const state = host.state || "ready";
+    const description = members.length ? `Serves ${(host.agents ?? []).join(", ")}` : "Serves no agents";
+    nodes.set(
+      id,
+      makeNode({
+        ...{ id, label: host.id, group: "host", kind: "host", host: host.address, description },
+        ...{ problem: state === "ready" ? "" : state, tags: (host.services ?? []).map((service) => service.split(".").at(-1) ?? "") },
+      }),
+    );
+    return members.length ? [{ id, members }] : [];
+  });
 }
 
 /**
@@ -79,6 +127,7 @@ export function buildGraph(mesh) {
  * @param {Edge} edge
  */
 function unknownNode(id, edge) {
+  if (id.startsWith(ROOM)) return makeNode({ id, label: id.slice(ROOM.length), group: "room", kind: "room" });
   if (id === "client") return makeNode({ id, group: "client", kind: "callers outside" });
   if (edge.to === id && edge.kind === "model") return makeNode({ id, group: "model", kind: "model" });
   if (edge.to === id && edge.kind === "tool") return makeNode({ id, group: "tool", kind: "tool server" });

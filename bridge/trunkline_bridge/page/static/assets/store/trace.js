@@ -121,6 +121,14 @@ export function buildTrace({ spans = [], traces = [] }) {
   };
 }
 
+/**
+ * Returns true if all spans of a trace have ended, from its root on. A task in it may still begin others.
+ * @param {Trace} trace
+ */
+export function isComplete({ order, roots }) {
+  return order.length > 0 && order.every(({ span }) => !isOpen(span) && !isLost(span)) && roots.every(({ span }) => !span.isOrphan);
+}
+
 /** @param {SpanNode} node Milliseconds of it on the critical path. */
 export function criticalMs(node) {
   return node.critical.reduce((sum, { from, to }) => sum + to - from, 0);

@@ -1,6 +1,7 @@
 /** The mesh as a live graph, and the same as tables. */
 
-import { Badge, Button, Empty, ErrorState, Facts, LiveStatus, Loading, PageHeader, Panel } from "../components/basics.js";
+import { Badge, Empty, ErrorState, Facts, LiveStatus, Loading, PageHeader, Panel } from "../components/basics.js";
+import { DetailsPanel } from "../components/details_panel.js";
 import { Icon } from "../components/icons.js";
 import { Sparkline } from "../components/sparkline.js";
 import { Table } from "../components/table.js";
@@ -85,7 +86,7 @@ export default function Mesh({ query }) {
  */
 function Health({ graph, hosts }) {
   const open = graph.nodes.filter((node) => node.breaker && node.breaker !== "closed");
-  const broken = graph.nodes.filter((node) => node.problem);
+  const broken = graph.nodes.filter((node) => node.group === "tool" && node.problem);
   const unreachable = hosts.filter((host) => !isReady(host));
   const total = graph.edges.filter((edge) => edge.from === "client").reduce((sum, edge) => sum + edge.ratePerS, 0);
   return html`
@@ -121,17 +122,13 @@ function useRateHistory(edges) {
 function NodeDetails({ node, edges, history, onClose }) {
   const inward = edges.filter((edge) => edge.to === node.id);
   const outward = edges.filter((edge) => edge.from === node.id);
-  return html`<${Panel}
-    title=${node.label}
-    class="node-details"
-    actions=${html`<${Button} kind="quiet" icon="close" label="Close" onClick=${onClose} />`}
-  >
+  return html`<${DetailsPanel} title=${node.label} class="node-details" onClose=${onClose}>
     <div class="stack">
       ${node.description && html`<p>${node.description}</p>`}
       <${Facts}
         items=${[
           ["Kind", node.kind],
-          node.host && ["Host", html`<span class="mono">${node.host}</span>`],
+          node.host && [node.group === "host" ? "Address" : "Host", html`<span class="mono">${node.host}</span>`],
           node.breaker && ["Breaker", html`<${Badge} tone=${breakerTone(node.breaker)}>${node.breaker}<//>`],
           node.problem && ["Problem", node.problem],
         ]}
@@ -139,6 +136,7 @@ function NodeDetails({ node, edges, history, onClose }) {
       ${node.tags.length > 0 && html`<div class="row wrap">${node.tags.slice(0, MOST_TAGS).map((tag) => html`<span class="tag" key=${tag}>${tag}</span>`)}${node.tags.length > MOST_TAGS && html`<span class="muted small">and ${node.tags.length - MOST_TAGS} more</span>`}</div>`}
       <${EdgeList} title="Called by" edges=${inward} end="from" history=${history} />
       <${EdgeList} title="Calls" edges=${outward} end="to" history=${history} />
+      ${node.group === "room" && html`<div class="row wrap"><a href=${href(["messages"], { tab: "rooms", room: node.label })}>Its messages</a></div>`}
       ${node.group === "agent" && html`<div class="row wrap"><a href=${href(["tasks"], { agent: node.label })}>Its tasks</a></div>`}
     </div>
   <//>`;

@@ -1,7 +1,8 @@
 /** Parts of the views of messages: states of deliveries, one message with its attempts, and what can be done with it. */
 
 import { postJson } from "../api.js";
-import { Badge, Button, Facts, Id, Panel, Time } from "../components/basics.js";
+import { Badge, Button, Facts, Id, Time } from "../components/basics.js";
+import { DetailsPanel } from "../components/details_panel.js";
 import { Field } from "../components/fields.js";
 import { Dialog } from "../components/dialog.js";
 import { JsonView } from "../components/json_view.js";
@@ -42,11 +43,11 @@ export function Deliveries({ stored }) {
 
 /**
  * One message.
- * @param {{stored: StoredEnvelope, onClose?: () => void, onChanged: () => void, inConversation?: boolean}} props
+ * @param {{stored: StoredEnvelope, onClose: () => void, onChanged: () => void, inConversation?: boolean}} props
  */
 export function MessageDetails({ stored, onClose, onChanged, inConversation }) {
   const { envelope, deliveries = [] } = stored;
-  return html`<${Panel} title=${envelope.type || "Message"} class="message-details" actions=${onClose && html`<${Button} kind="quiet" icon="close" label="Close" onClick=${onClose} />`}>
+  return html`<${DetailsPanel} title=${envelope.type || "Message"} class="message-details" onClose=${onClose}>
     <div class="stack">
       <${Facts}
         items=${[

@@ -97,7 +97,7 @@ function RoomPanel({ room }) {
         ${messages.rows.length
           ? html`<ol class="room-messages" aria-label=${`Messages of ${room.name}, the newest first`}>${messages.rows.map(
               (stored) => html`<li key=${stored.position}>
-                <div class="row wrap small"><strong>${stored.envelope.sender}</strong><span class="tag">${stored.envelope.type}</span><span class="muted"><${Time} value=${stored.envelope.createTime} /></span><span class="grow"></span><${Deliveries} stored=${stored} /></div>
+                <div class="row wrap small"><strong>${stored.envelope.sender}</strong><span class="tag" title=${stored.envelope.type}>${stored.envelope.type}</span><span class="muted"><${Time} value=${stored.envelope.createTime} /></span><span class="grow"></span><${Deliveries} stored=${stored} /></div>
                 <a class="row-link clamp" href=${href(["messages", stored.envelope.correlationId])}>${payloadText(stored.envelope) || "No content"}</a>
               </li>`,
             )}</ol>`

@@ -3,10 +3,10 @@
 import { Badge, Button, CopyButton, Empty, ErrorState, Facts, Id, LiveStatus, Loading, PageHeader, Time } from "../components/basics.js";
 import { Search } from "../components/fields.js";
 import { Tabs } from "../components/tabs.js";
-import { cost, count, duration, plural } from "../format.js";
+import { cost, count, duration, hasEnded, plural } from "../format.js";
 import { changeQuery, href } from "../router.js";
 import { useJson, useStream } from "../store/hooks.js";
-import { buildTrace, isLost, taskOf } from "../store/trace.js";
+import { buildTrace, isComplete, isLost, taskOf } from "../store/trace.js";
 import { html, useEffect, useMemo, useRef } from "../vendor/preact.js";
 import { OperationTable } from "./trace_operations.js";
 import { TaskLinks } from "./task_links.js";
@@ -55,8 +55,14 @@ export default function TraceView({ params, query }) {
   const trace = useMemo(() => (data ? buildTrace(data) : null), [data]);
   const status = useTraceChanges(trace, taskId || (params.id ?? ""), loading, reload);
   const rootTask = taskId || trace?.taskIds[0] || "";
+  const isWhole = trace !== null && !data.isIncomplete && isComplete(trace);
   // Models that an agent calls by a client of its own have no spans; their price is that of the task.
-  const { data: task } = useJson(trace && rootTask && !trace.costMicros ? `tasks/${encodeURIComponent(rootTask)}` : null);
+  const { data: task, reload: reloadTask } = useJson(trace && rootTask ? `tasks/${encodeURIComponent(rootTask)}` : null);
+  const taskEnded = hasEnded(task?.task?.task?.status?.state);
+  useEffect(() => {
+    if (isWhole && task && !taskEnded) reloadTask();
+  }, [isWhole]);
+  const hasAll = isWhole && (taskEnded || !rootTask);
   const back = taskId ? { href: href(["tasks", taskId]), label: "Task" } : { href: href(["traces"]), label: "Traces" };
 
   if (!trace) {
@@ -82,7 +88,7 @@ export default function TraceView({ params, query }) {
     <${PageHeader}
       title=${root?.span.name ?? "Trace"}
       back=${back}
-      after=${html`${trace.errors > 0 && html`<${Badge} tone="error">${plural(trace.errors, "error")}<//>`}${data.isIncomplete && html`<${Badge} tone="warn">incomplete<//>`}<${LiveStatus} status=${status} />`}
+      after=${html`${trace.errors > 0 && html`<${Badge} tone="error">${plural(trace.errors, "error")}<//>`}${data.isIncomplete && html`<${Badge} tone="warn">incomplete<//>`}<${LiveStatus} status=${hasAll && status.state === "live" ? { state: "ended", error: null } : status} />`}
     >
       ${rootTask && html`<${TaskLinks} id=${rootTask} without="trace" />`}
       <${CopyButton} text=${() => JSON.stringify(data, null, 2)} what="the spans as JSON">JSON<//>

@@ -1,6 +1,7 @@
 /** The details of a span. */
 
-import { Badge, Button, Facts, Id, Panel } from "../components/basics.js";
+import { Badge, Facts, Id } from "../components/basics.js";
+import { DetailsPanel } from "../components/details_panel.js";
 import { JsonView } from "../components/json_view.js";
 import { cost, count, duration, elapsedMs, enumName, fullTime, timeMs } from "../format.js";
 import { changeQuery, href } from "../router.js";
@@ -14,11 +15,7 @@ export function SpanDetails({ node, trace, taskId }) {
   const { span } = node;
   const length = node.end - node.start;
   const attributes = Object.entries(span.attributes ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
-  return html`<${Panel}
-    title=${html`<span class="truncate">${span.name}</span>`}
-    class="span-details"
-    actions=${html`<${Button} kind="quiet" icon="close" label="Close" onClick=${() => changeQuery({ span: "" })} />`}
-  >
+  return html`<${DetailsPanel} title=${html`<span class="truncate">${span.name}</span>`} class="span-details" onClose=${() => changeQuery({ span: "" })}>
     <div class="stack">
       ${span.isError && html`<div class="notice error">${span.statusMessage || "The operation failed."}</div>`}
       <${Facts}

@@ -1,6 +1,7 @@
 /** One workflow: the graph of a version, its runs, and how its versions differ. */
 
-import { Button, Elapsed, Empty, ErrorState, Facts, LiveStatus, Loading, PageHeader, Panel, StateBadge, Time } from "../components/basics.js";
+import { Button, Elapsed, Empty, ErrorState, Facts, LiveStatus, Loading, PageHeader, StateBadge, Time } from "../components/basics.js";
+import { DetailsPanel } from "../components/details_panel.js";
 import { Select } from "../components/fields.js";
 import { JsonView } from "../components/json_view.js";
 import { Table } from "../components/table.js";
@@ -73,7 +74,7 @@ function GraphTab({ data, current, selected }) {
     ${data.versions.length > 1 && html`<div class="row"><${Select} label="Version" visibleLabel value=${String(data.version)} options=${options} onChange=${(/** @type {string} */ version) => changeQuery({ version: Number(version) === current ? "" : version })} /></div>`}
     <div class="flow-split ${node ? "with-details" : ""}">
       <${WorkflowGraph} definition=${data.definition} label=${`Graph of ${data.name}, version ${data.version}. The list below says the same.`} selected=${selected} onSelect=${select} />
-      ${node && html`<${Panel} title=${node.id} class="node-details" actions=${html`<${Button} kind="quiet" icon="close" label="Close" onClick=${() => select(selected)} />`}><${JsonView} value=${node} open=${3} /><//>`}
+      ${node && html`<${DetailsPanel} title=${node.id} class="node-details" onClose=${() => select(selected)}><${JsonView} value=${node} open=${3} /><//>`}
     </div>
     <${NodeList} definition=${data.definition} />
     ${(data.definition.limits || data.definition.tags) && html`<${Facts} items=${Object.entries(data.definition.limits ?? {}).map(([key, value]) => [`Limit of ${key}`, String(value)])} />`}
