@@ -25,7 +25,9 @@ class DeadlineTimer:
         self._loop = asyncio.get_running_loop()
         self._heap: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        # uvloop gives no TimerHandle for a time that is due, so the handle can't be asked for it.
+        self._timer: asyncio.Handle | None = None
+        self._timer_s: float | None = None
 
     def add(self, task_id: str, deadline: datetime) -> None:
         """Set the deadline of a task. One in the past expires in the next loop iteration."""
@@ -53,10 +55,11 @@ class DeadlineTimer:
     def _set_timer(self) -> None:
         when_s = self._heap[0][0] if self._heap else None
         if self._timer is not None:
-            if self._timer.when() == when_s:
+            if self._timer_s == when_s:
                 return
             self._timer.cancel()
             self._timer = None
+        self._timer_s = when_s
         if when_s is not None:
             # An empty context, because the current one has the trace of one task.
             self._timer = self._loop.call_at(

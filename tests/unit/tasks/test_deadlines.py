@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from harness.agents.inline_agents import (
     NOTHING,
@@ -195,3 +197,20 @@ async def test_a_met_deadline_leaves_nothing_behind(open_host: OpenHost) -> None
     await wait_until_slots_free(host)
     assert not host.primary.deadlines._due
     assert len(host.primary.deadlines._heap) < 100
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_deadline_that_is_due_is_followed_by_others(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def expire_both() -> list[str]:
+        expired: asyncio.Queue[str] = asyncio.Queue()
+        timer = deadlines.DeadlineTimer(expired.put_nowait)
+        now = datetime.now(UTC)
+        for task_id, ago_s in (("first", 0.5), ("second", 1)):
+            timer.add(task_id, now - timedelta(seconds=ago_s))
+        async with asyncio.timeout(60):
+            return [await expired.get(), await expired.get()]
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(expire_both()) == ["second", "first"]
