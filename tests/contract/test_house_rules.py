@@ -6,7 +6,6 @@ import graphlib
 import re
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,32 +21,10 @@ LAZY_PACKAGES = {
     ROOT / "services/trunkline/testing/__init__.py",
 }
 PACKAGES = ("trunkline", "trunkline_agents", "trunkline_bridge")
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 SOURCE_ROOTS = (ROOT / "services", ROOT / "bridge")
 GENERATED = (ROOT / "services/trunkline/v1", ROOT / "services/trunkline/a2a")
 
-MODULE_LINES = 700
-SMALLEST_MODULE_LINES = 40
-TEST_MODULE_LINES = 700
-PROTO_LINES = 400
-
-# Modules that a process, an entry point or an installed command starts with.
-ENTRY_POINTS = {"__init__", "__main__", "entry", "agent"}
-# Path -> why the module may be short. The list only shrinks.
-ALLOWED_SMALL_MODULES = {
-    "services/trunkline/accounts.py": "one constant, for layers that share nothing else",
-    "services/trunkline/journal/sqlite/task_id_filter.py": "a Bloom filter, with tests of its own",
-    "bridge/trunkline_bridge/protocol.py": "names that clients and servers of A2A share",
-}
-
-# Name of a class or type alias -> why several modules may define it. The list only shrinks.
-SHARED_NAMES = {"Json": "a JSON object, in packages that may not import each other"}
-
 EMPTY_NAMES = {"base", "common", "helpers", "manager", "misc", "util", "utils"}
-
-# Not a constant (LIMIT_S) and not a private name.
-TYPE_NAME = re.compile(r"[A-Z]\w*[a-z]\w*")
-QUESTION_WORDS = re.compile(r"(What|Who|Whoever|Whom|Whose|Whether|Where|Wherever|When|How)\b")
 
 # Home and work folders of a developer's machine, and hosts of package registries.
 MACHINE_PATHS = re.compile(
@@ -125,13 +102,6 @@ def project_files() -> list[Path]:
     return sorted(path for path in paths if path.is_file())
 
 
-def too_long(paths: list[Path], limit: int) -> dict[str, int]:
-    lengths = {
-        relative_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in paths
-    }
-    return {name: lines for name, lines in lengths.items() if lines > limit}
-
-
 def imported_names(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -175,76 +145,6 @@ def has_assertion(test: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         return True
     called = (ast.unparse(node.func) for node in ast.walk(test) if isinstance(node, ast.Call))
     return any(CHECKS.search(name) for name in called)
-
-
-def test_modules_are_not_too_long() -> None:
-    assert too_long(modules(), MODULE_LINES) == {}
-    assert too_long(modules_in_tests(), TEST_MODULE_LINES) == {}
-
-
-def test_contract_files_are_not_too_long() -> None:
-    assert too_long(sorted((ROOT / "proto").rglob("*.proto")), PROTO_LINES) == {}
-
-
-def test_no_module_is_too_short_to_be_a_subject() -> None:
-    short = {
-        relative_name(path): lines
-        for path in modules()
-        if path.stem not in ENTRY_POINTS and relative_name(path) not in ALLOWED_SMALL_MODULES
-        if (lines := len(path.read_text(encoding="utf-8").splitlines())) < SMALLEST_MODULE_LINES
-    }
-    assert short == {}
-
-
-def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield the line and text of every docstring, those below attributes included."""
-    for node in ast.walk(tree):
-        for statement in getattr(node, "body", ()) if isinstance(node, DOCUMENTED) else ():
-            match statement:
-                case ast.Expr(value=ast.Constant(value=str(text))):
-                    yield statement.lineno, text
-
-
-def test_docstrings_do_not_begin_with_a_question_word() -> None:
-    questions = [
-        f"{relative_name(path)}:{line}: {text.splitlines()[0]}"
-        for path in modules()
-        for line, text in docstrings(parse_module(path))
-        if QUESTION_WORDS.match(text.strip())
-    ]
-    assert questions == []
-
-
-def defined_types(statements: list[ast.stmt]) -> Iterator[str]:
-    """Yield the names of the public classes and type aliases that a module defines."""
-    for statement in statements:
-        match statement:
-            case ast.ClassDef(name=name):
-                pass
-            case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
-                pass
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript() | ast.Attribute()):
-                pass
-            case ast.If():
-                yield from defined_types(statement.body)
-                continue
-            case _:
-                continue
-        if TYPE_NAME.fullmatch(name):
-            yield name
-
-
-def test_no_two_modules_define_a_type_of_the_same_name() -> None:
-    homes: defaultdict[str, set[str]] = defaultdict(set)
-    for path in modules():
-        for name in defined_types(parse_module(path).body):
-            homes[name].add(relative_name(path))
-    shared = {
-        name: sorted(paths)
-        for name, paths in homes.items()
-        if len(paths) > 1 and name not in SHARED_NAMES
-    }
-    assert shared == {}
 
 
 def test_modules_have_no_import_cycles() -> None:
