@@ -25,6 +25,11 @@ _PREPOSITION: Final = re.compile(r"\b(?:in|at|with|for|on|of|by|from|to)\s+$", r
 _NEXT_WORD: Final = re.compile(r"[^\S\n]+(\w+)")
 
 
+def join_name(words: Sequence[str]) -> str:
+    """Return the pattern of an argument's name in a question: `from_unit` is "from unit" there."""
+    return r"[\s_-]?".join(map(re.escape, words))
+
+
 @dataclass(frozen=True, slots=True)
 class NamedValue:
     """A value beside an argument's name."""
@@ -93,8 +98,7 @@ class NamedValues:
     def _find_names(self, words: Sequence[str], mark: str) -> list[re.Match[str]]:
         if not words or any(word not in self._folded for word in words):
             return []
-        name = r"[\s_-]?".join(map(re.escape, words))
-        names = re.finditer(rf"(?<!\w){name}{mark}", self._question, re.IGNORECASE)
+        names = re.finditer(rf"(?<!\w){join_name(words)}{mark}", self._question, re.IGNORECASE)
         # A name in quotation marks belongs to the text there.
         return [
             place

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trunkline.phrasing.content_words import stem_words
-from trunkline.phrasing.named_values import NamedValue, NamedValues
+from trunkline.phrasing.named_values import NamedValue, NamedValues, join_name
 from trunkline.phrasing.plain_values import (
     Span,
     find_values,
@@ -53,6 +53,7 @@ _SHOWN_VALUES: Final = 12
 # Shorter words of an enum are taken only behind the argument's name.
 _SHORTEST_WORD: Final = 2
 _WORD: Final = re.compile(r"\w+")
+_PLAIN_TEXT: Final = re.compile(r"[^,;\n]*")
 # The words beside a value are not further away.
 _NEAR_CHARS: Final = 100
 # Behind these, a number in words counts what is known: "the two", "which one".
@@ -381,6 +382,10 @@ class _Taking:
         ]
         names = stem_words(word for slot in self._slots for word in slot.words)
         self._named = NamedValues(question, self._values, names, tool_words)
+        labels = [join_name(slot.words) for slot in self._slots if slot.words]
+        # Without arguments, the pattern matches nothing.
+        names_pattern = "|".join(labels) or r"(?!)"
+        self._label = re.compile(rf"(?<!\w)(?:{names_pattern})\s*[=:]", re.IGNORECASE)
         # The question with its values replaced by spaces: only words remain.
         text = list(question)
         for value in self._values:
@@ -438,13 +443,19 @@ class _Taking:
             return
         begin = stated.begin
         quoted = next((value for value in self._values if value.start == begin), None)
-        plain = re.compile(r"[^,;\n]*").match(self._question, begin)
-        end = quoted.end if quoted else plain.end() if plain else begin
+        end = quoted.end if quoted else self._find_text_end(begin)
         text = quoted.text if quoted else self._question[begin:end].strip(" .?!")
         if slot.kind and text and self._set(slot, text, stated.start, end):
             return
         if stated.text and (slot.kind or stated.is_explicit):
             self._rejected[slot.name] = stated
+
+    def _find_text_end(self, begin: int) -> int:
+        """Return the end of a text without quotation marks: before the next argument's name."""
+        plain = _PLAIN_TEXT.match(self._question, begin)
+        end = plain.end() if plain else begin
+        label = self._label.search(self._question, begin, end)
+        return label.start() if label else end
 
     def _take_adjacent(self, slot: _Slot) -> None:
         """Take or reject the word that follows the argument's name alone: "size L"."""
@@ -574,7 +585,7 @@ class _Taking:
             self._places[slot.name] = places[-1]
 
     def _take_boolean(self, slot: _Slot) -> None:
-        name = r"[\s_-]?".join(map(re.escape, slot.words))
+        name = join_name(slot.words)
         found = name and re.search(
             rf"(?<!\w)(?:(?P<with>with|without|no)\s+(?:an?\s+|the\s+)?)?{name}"
             r"(?:\s+(?P<word>yes|no|true|false|on|off))?(?!\w)",

@@ -183,3 +183,12 @@ def test_words_and_digits_of_one_value_are_one_value() -> None:
 )  # fmt: skip
 def test_the_limits_of_a_number_are_named(schema: dict[str, Any], text: str) -> None:
     assert describe_argument("n", {"properties": {"n": schema}}) == text
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["item: pear n: 3", "n: 3 item: pear", "item=pear n=3", "item: pear, n: 3", "item: pear\nn: 3"],
+)
+def test_a_text_ends_before_the_name_of_the_next_argument(words: str) -> None:
+    schema = {"properties": {"item": {"type": "string"}, "n": {"type": "integer"}}}
+    assert take_arguments(words, schema).arguments == {"item": "pear", "n": 3}
