@@ -18,7 +18,7 @@ from trunkline.agents.options import validate_options_type
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.messaging.addresses import RESERVED_NAMES
 from trunkline.settings import Settings
-from trunkline.tasks.calls import Callees, TaskCalls
+from trunkline.tasks.calls import Callees, ResultModel, TaskCalls
 from trunkline.tasks.content import PIECE_TYPES, RESULT_TYPES, Content, Piece, invalid_content
 from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -64,6 +64,8 @@ class FunctionAgent:
     joins the mesh at its first call."""
     callees: Callees | None = None
     """The agents and tools that it may call, once its host has set them."""
+    model: ResultModel | None = None
+    """The model of `TaskContext.ask_model`; None: its host takes the model of the settings."""
     handlers: MessageHandlers = field(default_factory=MessageHandlers)
     """The handlers of messages between agents."""
     kind: str = ""

@@ -206,7 +206,7 @@ def connect_calls(agent: Agent, directory: Directory, settings: Settings) -> Age
         directory,
         tools,
         ChildLimits.from_settings(settings),
-        ModelResults(ModelChoice.for_agent(settings, agent.card.name)),
+        agent.model or ModelResults(ModelChoice.for_agent(settings, agent.card.name)),
     )
     return replace(agent, callees=callees)
 

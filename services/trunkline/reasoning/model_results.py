@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from trunkline.errors import ModelUnavailableError
-from trunkline.reasoning.models import RULES, ModelChoice, open_model
+from trunkline.reasoning.models import RULES, Model, ModelChoice, open_model
 from trunkline.reasoning.toolbox import build_tool_spec
 from trunkline.tasks.calls import ResultT
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -30,7 +30,8 @@ class _MisfitError(ValueError):
 class ModelResults:
     """Asks the model of an agent for objects. Implements trunkline.tasks.calls.ResultModel."""
 
-    choice: ModelChoice
+    model: ModelChoice | Model
+    """An open model, or the names of a model and its fallbacks, which each call opens."""
 
     async def ask(
         self,
@@ -46,27 +47,24 @@ class ModelResults:
         Raises:
             As `TaskContext.ask_model`.
         """
-        if self.choice.name == RULES:
+        choice = self.model
+        if isinstance(choice, Model):
+            return await self._ask(choice, turn, prompt, result, instructions, purpose)
+        if choice.name == RULES:
             return None
-        fallbacks = tuple(name for name in self.choice.fallbacks if name != RULES)
+        fallbacks = tuple(name for name in choice.fallbacks if name != RULES)
         try:
-            return await self._ask(
-                replace(self.choice, fallbacks=fallbacks),
-                turn,
-                prompt,
-                result,
-                instructions,
-                purpose,
-            )
+            model = open_model(replace(choice, fallbacks=fallbacks))
+            return await self._ask(model, turn, prompt, result, instructions, purpose)
         except ModelUnavailableError as error:
-            if RULES not in self.choice.fallbacks:
+            if RULES not in choice.fallbacks:
                 raise
             logger.warning("model.replaced_by_rules", extra={"model": error.model})
             return None
 
     async def _ask(
         self,
-        choice: ModelChoice,
+        model: Model,
         turn: TurnRuntime,
         prompt: str,
         result: type[ResultT],
@@ -75,7 +73,6 @@ class ModelResults:
     ) -> ResultT:
         from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 
-        model = open_model(choice)
         description = " ".join((result.__doc__ or "Give the result.").split())
         tool = build_tool_spec(GIVE_RESULT, description, result.model_json_schema())
         messages: list[BaseMessage] = [SystemMessage(instructions)] if instructions else []

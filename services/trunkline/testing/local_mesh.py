@@ -41,11 +41,11 @@ async def mesh(
     Args:
         agents: the agents to serve; the first one is the default of `Mesh`.
         bundled: names of bundled agents, `supervisor` for example, or of agents in an MCP file.
-        models: LangChain chat models, a `ScriptedModel` for example, by the names of the bundled
-            agents that use them.
+        models: LangChain chat models, a `ScriptedModel` for example, by the names of the agents
+            that use them: bundled agents, and functions that call `task.ask_model`.
         options: the `[agent.NAME.options]` tables, by the names of the agents.
-        settings: any other settings, by their names in `Settings`; the MCP servers of an
-            `mcp_file` are started, for agents that call tools.
+        settings: any other settings, by their names in `Settings`, checked as in a file; the MCP
+            servers of an `mcp_file` are started, for agents that call tools.
         data_dir: the folder of tasks and conversations, which a later mesh on it continues; by
             default a temporary one.
         timeout_s: the limit of each wait of the test.

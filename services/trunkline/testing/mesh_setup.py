@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trunkline.agents import FunctionAgent
 from trunkline.agents.hosting import AgentReadiness, add_host_services, open_host, open_membership
 from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.errors import ConfigurationError, PeerTimeoutError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BundledAgents:
-    """The bundled agents of a test's mesh."""
+    """The bundled agents of a test's mesh, and the models of all its agents."""
 
     names: Sequence[str]
     models: Mapping[str, "BaseChatModel"]
@@ -38,23 +39,41 @@ class BundledAgents:
         Raises:
             ConfigurationError: the agent has a model here, but uses none.
         """
-        from trunkline.reasoning import ReasoningAgent
-        from trunkline.reasoning.models import Model
-
         chat = self.models.get(agent.card.name)
         if chat is None:
             return agent
-        if not isinstance(agent, ReasoningAgent):
-            raise ConfigurationError(f"agent {agent.card.name!r}", "it reasons with no model")
-        return agent.with_model(Model.from_chat_model(chat))
+        from trunkline.reasoning import ReasoningAgent
+        from trunkline.reasoning.model_results import ModelResults
+        from trunkline.reasoning.models import Model
+
+        model = Model.from_chat_model(chat)
+        if isinstance(agent, ReasoningAgent):
+            return agent.with_model(model)
+        if isinstance(agent, FunctionAgent) and not agent.kind:
+            return replace(agent, model=ModelResults(model))
+        raise ConfigurationError(f"agent {agent.card.name!r}", "it reasons with no model")
 
 
 def build_settings(
     data_dir: Path, options: Mapping[str, Mapping[str, object]], overrides: Mapping[str, Any]
 ) -> Settings:
-    """Return the settings of a test's mesh; `options` are those of agents, by their names."""
-    # Without a grace period, a test ends at once while turns still run.
-    settings = Settings(**{"drain_grace_s": 0.0, **overrides, "data_dir": data_dir})
+    """Return the settings of a test's mesh; `options` are those of agents, by their names.
+
+    `overrides` are checked and converted as the values of flags are: a path may be a text.
+
+    Raises:
+        ConfigurationError: an override is unknown or invalid.
+    """
+    settings = Settings()
+    if overrides:
+        # pydantic-settings takes longer to load than a mesh to start.
+        from trunkline.settings.sources import read_settings
+
+        settings = read_settings(flags=overrides, environment={}, file=None)
+    if "drain_grace_s" not in overrides:
+        # Without a grace period, a test ends at once while turns still run.
+        settings = replace(settings, drain_grace_s=0.0)
+    settings = replace(settings, data_dir=data_dir)
     tables = dict(settings.agent_options)
     for name, table in options.items():
         tables[name] = replace(tables.get(name, AgentSettings()), options=table)
@@ -92,7 +111,10 @@ async def open_mesh(
             built = build_agents(
                 settings, config, directory, plugins=plugins, names=bundled.names, others=agents
             )
-            agents = [bundled.with_model(agent) for agent in built]
+            agents = built
+        agents = [bundled.with_model(agent) for agent in agents]
+        if unknown := sorted(set(bundled.models) - {agent.card.name for agent in agents}):
+            raise ConfigurationError(f"models[{unknown[0]!r}]", "the mesh has no such agent")
         hosts = await stack.enter_async_context(
             open_host(agents, directory=directory, settings=settings, readiness=readiness)
         )

@@ -14,7 +14,9 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.tool import tool_call, tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
-from pydantic import PrivateAttr
+from pydantic import BaseModel, PrivateAttr
+
+from trunkline.reasoning.model_results import GIVE_RESULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +27,16 @@ class Call:
     arguments: dict[str, Any]
 
 
-ScriptedReply: TypeAlias = (
-    "str | Call | Sequence[Call] | AIMessage | BaseException"
-    " | Callable[[Sequence[BaseMessage]], str | Call | Sequence[Call] | AIMessage]"
-)
+_Content: TypeAlias = "str | Call | Sequence[Call] | BaseModel | AIMessage"
+ScriptedReply: TypeAlias = "_Content | BaseException | Callable[[Sequence[BaseMessage]], _Content]"
 
 
 class ScriptedModel(BaseChatModel):
     """A chat model that returns its replies in order and streams texts word by word.
 
-    A reply is a text, one or several tool calls, a message, an exception to raise, or a function
-    from the request's messages to one of these. A request after the last reply raises
-    AssertionError.
+    A reply is a text, one or several tool calls, a pydantic object for `TaskContext.ask_model`, a
+    message, an exception to raise, or a function from the request's messages to one of these. A
+    request after the last reply raises AssertionError.
     """
 
     _replies: list[Any] = PrivateAttr(default_factory=list)
@@ -114,7 +114,7 @@ class ScriptedModel(BaseChatModel):
         return _message(reply)
 
 
-def _message(reply: str | Call | Sequence[Call] | AIMessage) -> AIMessage:
+def _message(reply: _Content) -> AIMessage:
     match reply:
         case AIMessage():
             return reply
@@ -122,6 +122,8 @@ def _message(reply: str | Call | Sequence[Call] | AIMessage) -> AIMessage:
             return AIMessage(reply)
         case Call():
             return _message([reply])
+        case BaseModel():
+            return _message([Call(GIVE_RESULT, reply.model_dump(mode="json"))])
         case _:
             calls = [
                 tool_call(name=call.tool, args=call.arguments, id=f"call-{uuid.uuid4().hex[:8]}")

@@ -4,11 +4,17 @@ from collections.abc import Sequence
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from pydantic import BaseModel
 
-from trunkline import TaskContext, TaskState, agent
+from trunkline import TaskContext, TaskState, agent, from_a2a
 from trunkline.errors import ConfigurationError
 from trunkline.settings import AgentSettings
 from trunkline.testing import Call, ScriptedModel, mesh
+
+
+class Order(BaseModel):
+    item: str
+    count: int
 
 
 def add(a: int, b: int) -> int:
@@ -66,11 +72,26 @@ async def test_a_scripted_model_gets_the_prompt_and_the_allowed_tools() -> None:
     assert "research__search_arxiv" not in model.tools
 
 
-async def test_an_agent_that_does_not_reason_takes_no_model() -> None:
-    @agent(name="plain", description="Plain.")
-    async def plain(task: TaskContext) -> str:
-        return task.text
+async def test_a_function_asks_its_scripted_model_for_an_object() -> None:
+    @agent(name="buyer", description="Buys.")
+    async def buyer(task: TaskContext) -> str:
+        order = await task.ask_model("Which fruit?", Order)
+        return repr(order)
 
-    with pytest.raises(ConfigurationError, match="it reasons with no model"):
-        async with mesh(plain, bundled=["echo"], models={"plain": ScriptedModel()}):
+    model = ScriptedModel("no object", Order(item="pear", count=3))
+    async with mesh(buyer, models={"buyer": model}) as m:
+        answer = await m.ask("three pears")
+    assert (answer.state, answer.text) == (TaskState.COMPLETED, "Order(item='pear', count=3)")
+    assert model.is_exhausted
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("echo", "it reasons with no model"), ("ecko", "the mesh has no such agent")],
+)
+async def test_a_model_that_no_agent_uses_is_refused(name: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        async with mesh(
+            from_a2a("http://127.0.0.1:9", name="echo"), models={name: ScriptedModel()}
+        ):
             pass
