@@ -105,6 +105,17 @@ class TrunklineError(Exception):
         return self.template.format_map(self.metadata())
 
 
+def find_cause(error: Exception) -> Exception:
+    """Return the error to report: of a group, the first TrunklineError, else the first error.
+
+    A task group wraps the errors of its tasks.
+    """
+    if not isinstance(error, ExceptionGroup):
+        return error
+    causes = [find_cause(inner) for inner in error.exceptions]
+    return next((cause for cause in causes if isinstance(cause, TrunklineError)), causes[0])
+
+
 @dataclass(eq=False)
 class RequestError(TrunklineError):
     """The caller must change the request."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -229,6 +230,34 @@ async def run_command(*words: str, environment: Mapping[str, str], data: str = "
     return output.decode()
 
 
+STRANGER = """
+from trunkline import agent, run
+
+@agent(name="stranger", description="Has no token.")
+async def stranger(task):
+    return "hi"
+
+run(stranger)
+"""
+
+
+async def run_script(
+    script: str, *words: str, environment: Mapping[str, str]
+) -> tuple[int | None, list[str]]:
+    """Run the program of an agent until it exits; return its code and the lines on stderr."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        script,
+        *words,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **environment},
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        _, errors = await process.communicate()
+    return process.returncode, errors.decode().splitlines()
+
+
 async def test_another_user_s_process_joins_by_a_token_until_it_is_revoked(tmp_path: Path) -> None:
     # An empty variable counts as not set. Each user has a folder of state.
     own, other = (
@@ -249,6 +278,11 @@ async def test_another_user_s_process_joins_by_a_token_until_it_is_revoked(tmp_p
         shown = json.loads(await run_command("show", *mesh, "--json", environment=own))
         (joined,) = shown["joined"]
         assert (joined["subject"], joined["is_revoked"]) == ("agents/echo", False)
+        code, lines = await run_script(STRANGER, *mesh, "--data", str(tmp_path), environment=other)
+        assert (code, len(lines)) == (1, 1)
+        assert lines[0].startswith("error: spiffe://")
+        remedy = "its token names other agents: `trunkline mesh token --agent stranger`"
+        assert lines[0].endswith(f" may not register agent 'stranger'; {remedy}")
         await run_command("revoke", "agents/echo", *mesh, environment=own)
         # The registry removes the host when it reads the list.
         async with asyncio.timeout(PATIENCE_S):

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from trunkline import runtime
-from trunkline.errors import ConfigurationError, PeerUnavailableError, TrunklineError
+from trunkline.errors import ConfigurationError, PeerUnavailableError, TrunklineError, find_cause
 from trunkline.logs import configure_logging
 from trunkline.settings import Settings, load_settings
 from trunkline.tasks.agent import Agent
@@ -31,8 +31,11 @@ def run(*agents: Agent) -> None:
         settings = load_settings(flags)
         configure_logging(level=settings.log_level, log_format=settings.log_format)
         code = runtime.run(_serve(agents, settings))
-    except TrunklineError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (TrunklineError, ExceptionGroup) as error:
+        cause = find_cause(error)
+        if not isinstance(cause, TrunklineError):
+            raise
+        print(f"error: {cause}", file=sys.stderr)
         code = 1
     raise SystemExit(code)
 
@@ -52,6 +55,7 @@ async def serve(
 
     Raises:
         ConfigurationError: a setting is not valid.
+        PermissionDeniedError: this process may not serve an agent of that name on the mesh.
         PeerUnavailableError: the agents can't be served any longer; the log has the cause.
     """
     _quiet_grpc()
@@ -64,8 +68,11 @@ async def serve(
         "advertise": advertise,
         "data_dir": data_dir,
     }
-    async with join_mesh(lambda _: agents, load_settings(flags)) as status:
-        await status.failed.wait()
+    try:
+        async with join_mesh(lambda _: agents, load_settings(flags)) as status:
+            await status.failed.wait()
+    except ExceptionGroup as group:
+        raise find_cause(group) from group
     raise PeerUnavailableError("this host", "it can't serve its agents any longer; see the log")
 
 

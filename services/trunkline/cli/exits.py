@@ -18,6 +18,7 @@ from trunkline.errors import (
     PeerError,
     TreeLimitError,
     TrunklineError,
+    find_cause,
 )
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def finish(work: Callable[[], int]) -> None:
         code = ExitCode.CANCELED
     # An unexpected error is also one line. The log has its traceback.
     except Exception as error:  # noqa: BLE001
-        if isinstance(_find_cause(error), BrokenPipeError):
+        if isinstance(find_cause(error), BrokenPipeError):
             discard_stdout()
             code = ExitCode.FAILED
         else:
@@ -85,7 +86,7 @@ def discard_stdout() -> None:
 
 def print_error(error: Exception) -> ExitCode:
     """Print an error as one line to stderr; return the exit code for it."""
-    cause = _find_cause(error)
+    cause = find_cause(error)
     if isinstance(cause, TrunklineError):
         text = " ".join(str(cause).split())
         if cause.hint:
@@ -126,11 +127,3 @@ def _log(error: Exception) -> None:
             settings = load_settings(report_ignored=lambda _: None)
             configure_logging(level=settings.log_level, log_format=settings.log_format)
     logger.debug("command.failed", exc_info=error)
-
-
-def _find_cause(error: Exception) -> Exception:
-    """Return the error to report: of a group, the first TrunklineError, else the first one."""
-    if not isinstance(error, ExceptionGroup):
-        return error
-    causes = [_find_cause(inner) for inner in error.exceptions]
-    return next((cause for cause in causes if isinstance(cause, TrunklineError)), causes[0])

@@ -70,7 +70,8 @@ class OwnerTable:
             raise PermissionDeniedError(caller, f"register {host.address}")
         names = {agent.card.name for agent in host.agents} | set(host.standby_agents)
         for name in sorted(names - identity.agents):
-            raise PermissionDeniedError(caller, f"register agent {name!r}")
+            remedy = f"its token names other agents: `trunkline mesh token --agent {name}`"
+            raise PermissionDeniedError(caller, f"register agent {name!r}; {remedy}")
         for service in sorted(set(host.services) - _SERVICES.get(identity.role, frozenset())):
             raise PermissionDeniedError(caller, f"register service {service}")
         for journal_id in {host.host_id, *host.journal_ids} & self._owners.keys():
