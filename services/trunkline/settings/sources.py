@@ -23,6 +23,7 @@ from pydantic_settings import (
 )
 
 from trunkline.errors import ConfigurationError
+from trunkline.settings.constraints import split_texts
 from trunkline.settings.sections import PluginTable, RemoteAgentSettings
 from trunkline.settings.settings import (
     AGENT_PLUGIN_GROUP,
@@ -54,6 +55,8 @@ _FLAGS: Final = {
     "default_agent": "--default",
     "allow_webhook": "--allow-webhook",
 }
+# Lists to which a flag adds, while other flags replace the values of other sources.
+_ADDED: Final = frozenset({"agents", "allow_webhook", "workflows"})
 # The limit on the keys that an error lists beside one that is meant.
 _LISTED_KEYS: Final = 40
 _TYPES: Final[Mapping[str, Any]] = get_type_hints(Settings)
@@ -82,7 +85,24 @@ class SettingsSource(Protocol):
 
 
 class _Flags(InitSettingsSource):
-    """Values of the command line."""
+    """Values of the command line. Lists whose flag may be repeated add to the other sources."""
+
+    def __init__(
+        self,
+        model: type[BaseSettings],
+        flags: Mapping[str, object],
+        others: Sequence[SettingsSource],
+    ) -> None:
+        values = dict(flags)
+        for name in _ADDED & flags.keys():
+            tables = (source() for source in others)
+            set_before = next((table[name] for table in tables if name in table), ())
+            before = split_texts(set_before)
+            added = split_texts(flags[name])
+            # Another type fails the validation of its own source.
+            if isinstance(before, list | tuple) and isinstance(added, list | tuple):
+                values[name] = list(dict.fromkeys([*before, *added]))
+        super().__init__(model, values)
 
     def locate(self, path: Sequence[str]) -> str:
         return _FLAGS.get(path[0], f"--{path[0]}")
@@ -243,10 +263,10 @@ def read_sources(
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            sources.append(_Flags(settings_cls, dict(flags)))
-            sources.append(_Environment(settings_cls, environment))
+            others: list[_Environment | _File] = [_Environment(settings_cls, environment)]
             if file is not None:
-                sources.append(_File(settings_cls, file))
+                others.append(_File(settings_cls, file))
+            sources.extend([_Flags(settings_cls, flags, others), *others])
             return tuple(sources)
 
     try:

@@ -76,6 +76,21 @@ def test_a_relative_path_in_the_file_is_relative_to_the_file(tmp_path: Path) -> 
     assert settings.mcp_file == Path("/etc/mcp.json")
 
 
+@pytest.mark.parametrize(
+    ("text", "env", "expected"),
+    [
+        ("", {}, ("b:b", "a:a")),
+        ('agents = ["a:a"]', {}, ("a:a", "b:b")),
+        ('agents = ["a:a"]', {"TRUNKLINE_AGENTS": "c:c, d:d"}, ("c:c", "d:d", "b:b", "a:a")),
+    ],
+)
+def test_a_flag_that_may_be_repeated_adds_to_the_list_of_the_other_sources(
+    tmp_path: Path, text: str, env: dict[str, str], expected: tuple[str, ...]
+) -> None:
+    settings = load(tmp_path, text, env=env, agents=["b:b", "a:a"])
+    assert settings.agents == expected
+
+
 def test_every_kind_of_value_is_parsed_from_the_environment(tmp_path: Path) -> None:
     env = {
         "TRUNKLINE_AGENTS": "one:a, two:b",
