@@ -114,6 +114,22 @@ async def test_tasks_are_listed_by_account(guarded: Guarded) -> None:
     assert (await guarded.run("task", task_id, *mesh)).exit == 1
     assert (await guarded.run("task", task_id, "--account", "bakers", *mesh)).exit == 0
 
+    # With a key, commands concern the tasks of its account.
+    keys_file = str(guarded.folder / "keys.toml")
+    with_key = {"TRUNKLINE_API_KEYS_FILE": keys_file, "TRUNKLINE_API_KEY": key}
+    assert [each["task_id"] for each in (await guarded.run("tasks", *mesh, **with_key)).json] == [
+        task_id
+    ]
+    assert (await guarded.run("task", task_id, *mesh, **with_key)).exit == 0
+    other = await guarded.run("tasks", "--account", "cooks", *mesh, **with_key)
+    assert other.json == []
+    strange = await guarded.run("tasks", *mesh, **(with_key | {"TRUNKLINE_API_KEY": "strange"}))
+    assert (strange.exit, strange.out) == (2, "")
+    assert strange.err == (
+        f"error: --account: TRUNKLINE_API_KEY is none of the keys in {keys_file}; name the account "
+        "of its tasks\n"
+    )
+
 
 def listed(file: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     capsys.readouterr()

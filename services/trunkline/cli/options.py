@@ -37,9 +37,31 @@ ApiKeyOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+def _choose_account(context: typer.Context, parameter: typer.CallbackParam, account: str) -> str:
+    """Return the account of an option, or without one, the account of the API key that is set."""
+    key = os.environ.get(_KEY_VARIABLE, "")
+    source = context.get_parameter_source(parameter.name or "")
+    if context.resilient_parsing or not key or (source and source.name != "DEFAULT"):
+        return account
+    from trunkline.cli.exits import print_error
+    from trunkline.cli.identity import find_key_account
+
+    try:
+        return find_key_account(key, variable=_KEY_VARIABLE) or account
+    except ConfigurationError as error:
+        raise typer.Exit(print_error(error)) from None
+
+
 AccountOption = Annotated[
     str,
-    typer.Option("--account", help="The account of the tasks.", metavar="NAME"),
+    typer.Option(
+        "--account",
+        help=f"The account of the tasks; with {_KEY_VARIABLE}, the account of the key.",
+        metavar="NAME",
+        callback=_choose_account,
+    ),
 ]
 AgentOption = Annotated[
     str | None,
