@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,6 @@ from harness.polling import poll
 from harness.remote.scripted_agent import (
     artifact,
     chunk,
-    error,
     result,
     scripted_agent,
     status,
@@ -105,24 +103,28 @@ async def test_a_remote_agent_unreachable_at_the_start_joins_later(tmp_path: Pat
             assert agent.find_requests(STREAM)[0].headers["traceparent"].split("-")[1] == "ab" * 16
 
 
+async def test_join_waits_for_an_agent_that_is_unreachable_and_says_why(tmp_path: Path) -> None:
+    address = free_address()
+    words = (f"http://{address}", "--data", str(tmp_path))
+    command = (sys.executable, "-m", "trunkline.cli", "join", *words)
+    async with asyncio.timeout(PATIENCE_S), open_small_mesh(tmp_path) as mesh:
+        join = (*command, "--mesh", mesh.registry_address)
+        async with running_process(*join, cwd=tmp_path, stderr=asyncio.subprocess.PIPE) as process:
+            assert process.stderr is not None
+            line = (await process.stderr.readline()).decode()
+            assert line.startswith("waiting: ")
+            assert "nothing answers at its address" in line
+            async with scripted_agent(port=int(address.rpartition(":")[2])):
+                assert (await read_line(process, "ready "))["agent"] == "scripted"
+
+
 async def test_a_failed_join_is_one_line(tmp_path: Path) -> None:
     async with scripted_agent() as agent:
         agent.card["supportedInterfaces"][0]["url"] = "http://elsewhere.example/"
-        agent.on("SendMessage", error(-32601))
-        outcomes = [
-            [line async for line in _stderr_of(tmp_path, url)]
-            for url in (agent.url, f"http://{free_address()}")
-        ]
-    (not_a_card,), (unreachable,) = outcomes
-    assert "its card leads to elsewhere.example" in not_a_card
-    assert "nothing answers at its address" in unreachable
-
-
-async def _stderr_of(folder: Path, url: str) -> AsyncIterator[str]:
-    with (folder / "stderr").open("w+b") as stderr:
-        command = (sys.executable, "-m", "trunkline.cli", "join", url, "--data", str(folder))
-        async with running_process(*command, cwd=folder, stderr=stderr) as process:
-            assert await process.wait() != 0
-        stderr.seek(0)
-        for line in stderr.read().decode().splitlines():
-            yield line
+        command = (sys.executable, "-m", "trunkline.cli", "join", agent.url)
+        pipe = asyncio.subprocess.PIPE
+        async with running_process(*command, cwd=tmp_path, stderr=pipe) as process:
+            _, errors = await process.communicate()
+    assert process.returncode != 0
+    (line,) = errors.decode().splitlines()
+    assert "its card leads to elsewhere.example" in line

@@ -93,12 +93,17 @@ async def serve_agents(names: Sequence[str], flags: Mapping[str, object], *, as_
 async def join(
     url: str, flags: Mapping[str, object], remote: RemoteOptions, *, as_json: bool
 ) -> int:
-    """Register the remote A2A agent at a URL on a mesh."""
+    """Register the remote A2A agent at a URL on a mesh, once it can be reached."""
     from trunkline.mesh.remotes import serve_remote as service
 
     settings = parse_remote({"url": url, **remote.to_table()}, where="join")
     return await _serve(
-        partial(service, remote=settings, name=remote.name),
+        partial(
+            service,
+            remote=settings,
+            name=remote.name,
+            on_waiting=lambda error: print_stderr(f"waiting: {error}"),
+        ),
         flags,
         as_json=as_json,
         load=partial(load_command_settings, uses=_USED_BY_JOIN),

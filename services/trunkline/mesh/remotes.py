@@ -1,11 +1,11 @@
 """Remote A2A agents on the mesh: from the settings, from user code, and by `trunkline join`."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from trunkline.agents.authoring import FunctionAgent, agent
-from trunkline.errors import PeerUnavailableError
+from trunkline.errors import PeerTimeoutError, PeerUnavailableError, TrunklineError
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import RemoteAgentSettings, Settings, parse_remote
 from trunkline.tasks.context import TaskContext, get_turn_runtime
@@ -122,19 +122,25 @@ class _RemoteProxy:
 
 @asynccontextmanager
 async def serve_remote(
-    settings: Settings, remote: RemoteAgentSettings, *, name: str
+    settings: Settings,
+    remote: RemoteAgentSettings,
+    *,
+    name: str,
+    on_waiting: Callable[[TrunklineError], None],
 ) -> AsyncIterator[ServiceStatus]:
     """Serve one remote agent in this process. If `name` is empty, its card has the name.
+
+    Waits until the remote agent can be reached; `on_waiting` gets each new reason why not.
 
     Raises:
         ConfigurationError: an address can't be listened on, or the name is not an agent name.
         JournalUnavailableError: the data directory can't be used.
         PeerProtocolError: there is no card, or it has no supported interface.
-        PeerUnavailableError, PeerTimeoutError: the remote agent does not answer.
         PeerRefusedError: it refuses to send its card.
     """
     from trunkline.agents.hosting import join_mesh
     from trunkline.client import run_in_background
+    from trunkline.client.backoff import Backoff
     from trunkline.client.breaker import BreakerSettings
     from trunkline_bridge.client.remote_agent import connect_remote_agent
     from trunkline_bridge.client.settings import RemoteSettings
@@ -148,7 +154,17 @@ async def serve_remote(
     options = RemoteSettings.from_settings(
         name, remote, BreakerSettings.from_settings(settings), data_dir=settings.data_dir
     )
-    async with connect_remote_agent(options) as remote_agent:
+    backoff = Backoff()
+    problem = ""
+    async with AsyncExitStack() as stack:
+        while True:
+            try:
+                remote_agent = await stack.enter_async_context(connect_remote_agent(options))
+                break
+            except (PeerUnavailableError, PeerTimeoutError) as error:
+                if str(error) != problem:
+                    on_waiting(error)
+                problem = str(error)
+                await backoff.pause()
         local = replace(remote_agent.agent, lifespan=lifespan)
-        async with join_mesh(lambda _: [local], settings) as serving:
-            yield serving
+        yield await stack.enter_async_context(join_mesh(lambda _: [local], settings))
