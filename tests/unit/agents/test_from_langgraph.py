@@ -162,12 +162,12 @@ async def test_concurrent_models_stream_one_after_the_other() -> None:
     assert events.count("rewound") <= 2
 
 
-async def test_a_node_sends_statuses_and_files() -> None:
+async def test_a_node_sends_statuses_files_and_data() -> None:
     def work(state: Log) -> dict[str, Any]:
         send = get_stream_writer()
         send("half way")
         send(Part(raw=b"1,2", media_type="text/csv", filename="table.csv"))
-        send({"unknown": "value"})
+        send({"rows": 2, "done": False})
         return {"log": [state["question"]]}
 
     def output(state: Log) -> list[str | Part]:
@@ -179,9 +179,10 @@ async def test_a_node_sends_statuses_and_files() -> None:
     async with mesh(agent) as m:
         answer, events = await ask_and_record(m, "go")
     assert events[0] == "half way"
-    assert [artifact.name for artifact in answer.artifacts] == ["table.csv", "answer"]
+    assert [artifact.name for artifact in answer.artifacts] == ["table.csv", "", "answer"]
     assert answer.artifacts[0].parts[0].raw == b"1,2"
-    assert [part.WhichOneof("content") for part in answer.artifacts[1].parts] == ["text", "url"]
+    assert answer.data == [{"rows": 2, "done": False}]
+    assert [part.WhichOneof("content") for part in answer.artifacts[2].parts] == ["text", "url"]
     assert answer.text == "made of go"
 
 

@@ -91,7 +91,8 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     The words of its models stream, also those of subgraphs. The answer artifact holds the current
     message while the graph runs, and the answer at the end. `stream` names the nodes whose words
     stream, () for none. Tool calls become tool events and progress. Text that a node gives to
-    LangGraph's stream writer becomes progress, a `Part` becomes an artifact.
+    LangGraph's stream writer becomes progress; a `Part` becomes an artifact, and so does a dict, as
+    a data part.
 
     `interrupt(value)` ends the turn with a question. It returns the next message: its first data
     part, else its text, or the result of `resume`. Calls that LangChain's human-in-the-loop

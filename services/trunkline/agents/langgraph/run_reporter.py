@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 
-from trunkline.agents.langgraph.messages import find_messages
+from trunkline.agents.langgraph.messages import build_data_part, find_messages
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import ArtifactWriter
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
@@ -197,6 +197,8 @@ class RunReporter:
                 await self._task.working(news)
             case part_pb2.Part():
                 await self._task.artifact(news.filename).append(news, last=True)
+            case Mapping():
+                await self._task.artifact().append(build_data_part(news), last=True)
 
     async def _report_update(self, update: object) -> None:
         for message in find_messages(update):
