@@ -77,16 +77,22 @@ async def test_messages_and_rooms_from_a_shell(
             pass
         assert [(d["envelope_id"], d["problem"]) for d in dead] == [("bad", "not a draft")]
         assert "not a draft" in await run("messages", "dead")
-        assert await run("messages", "redrive", "--id", "bad") == "1 delivered again\n"
-        dry = await run("messages", "replay", "--id", message_id, "--dry-run")
+        assert await run("messages", "redrive", "bad") == "1 delivered again\n"
+        dry = await run("messages", "replay", message_id, "--dry-run")
         assert dry == f"{message_id}\n"
-        assert await run("messages", "purge", "--id", message_id) == "1 deleted\n"
+        assert await run("messages", "purge", message_id) == "1 deleted\n"
         with pytest.raises(EnvelopeNotFoundError):
             await run("messages", "show", message_id)
         found = json.loads(await run("rooms", "list", "--json"))
         assert [(room["name"], room["members"]) for room in found] == [("class", ["teacher"])]
         assert await run("rooms", "leave", "class", "teacher") == "class: no members\n"
         await run("rooms", "show", "class", expected=ExitCode.FAILED)
-        for words in (("list", "--state", "lost"), ("purge",), ("list", "--since", "soon")):
+        mistakes = (
+            ("list", "--state", "lost"),
+            ("purge",),
+            ("list", "--since", "soon"),
+            ("redrive", "unknown"),
+        )
+        for words in mistakes:
             with pytest.raises(InvalidArgumentError):
                 await run("messages", *words)

@@ -294,9 +294,16 @@ async def replay_messages(
 
 
 async def redrive_messages(mesh: str | None, query: MessageQuery, *, as_json: bool) -> ExitCode:
-    """Deliver dead letters again; print their number."""
+    """Deliver dead letters again; print their number.
+
+    Raises:
+        InvalidArgumentError: the message of the query is no dead letter.
+    """
     async with open_mesh_view(mesh, is_traced=True) as view:
         count = await open_client(view, query.account).redrive(query.build_filter())
+    if query.envelope_id and not count:
+        problem = f"{query.envelope_id!r} is no dead letter; `trunkline messages dead` lists them"
+        raise InvalidArgumentError("ID", problem)
     if as_json:
         print_json({"deliveries": count})
     else:

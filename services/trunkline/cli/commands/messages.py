@@ -55,8 +55,8 @@ ConversationOption = Annotated[
     str,
     typer.Option("--conversation", metavar="ID", help="The correlation id.", show_default=False),
 ]
-MessageIdOption = Annotated[
-    str, typer.Option("--id", metavar="ID", help="Only this message.", show_default=False)
+MessageIdArgument = Annotated[
+    str, typer.Argument(metavar="[ID]", help="Only this message.", show_default=False)
 ]
 ParticipantOption = Annotated[
     str,
@@ -273,9 +273,9 @@ def messages_follow(
 
 @messages.command("replay")
 def messages_replay(
+    message_id: MessageIdArgument = "",
     mesh: MeshOption = None,
     *,
-    message_id: MessageIdOption = "",
     conversation: ConversationOption = "",
     room: RoomOption = "",
     type_name: TypeOption = "",
@@ -328,9 +328,9 @@ def messages_dead(
 
 @messages.command("redrive")
 def messages_redrive(
+    message_id: MessageIdArgument = "",
     mesh: MeshOption = None,
     *,
-    message_id: MessageIdOption = "",
     room: RoomOption = "",
     type_name: TypeOption = "",
     recipient: ToOption = "",
@@ -354,9 +354,9 @@ def messages_redrive(
 
 @messages.command("purge")
 def messages_purge(
+    message_id: MessageIdArgument = "",
     mesh: MeshOption = None,
     *,
-    message_id: MessageIdOption = "",
     conversation: ConversationOption = "",
     room: RoomOption = "",
     type_name: TypeOption = "",

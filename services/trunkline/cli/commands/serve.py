@@ -87,7 +87,12 @@ def up(
 def serve_registry(
     mesh: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve here. [default: 127.0.0.1:50051]"),
+        typer.Option(
+            "--mesh",
+            "--listen",
+            metavar="HOST:PORT",
+            help="Serve here. [default: 127.0.0.1:50051]",
+        ),
     ] = None,
     *,
     data: DataOption = None,
@@ -106,6 +111,7 @@ def serve_bridge(
     *,
     http: HttpOption = None,
     a2a_grpc: A2aGrpcOption = None,
+    data: DataOption = None,
     default: DefaultOption = None,
     allow_webhook: AllowWebhookOption = None,
     insecure: InsecureOption = False,
@@ -118,6 +124,7 @@ def serve_bridge(
         "mesh": mesh,
         "http": http,
         "a2a_grpc": a2a_grpc,
+        "data_dir": data,
         "default_agent": default,
         "allow_webhook": allow_webhook or None,
         "insecure": insecure or None,
