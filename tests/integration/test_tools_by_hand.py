@@ -20,6 +20,9 @@ from harness.mesh.processes import MeshProcess, running_mesh
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+LENGTH = ("--arg", "value=3", "--arg", "from_unit=feet")
+
+
 @dataclass(frozen=True)
 class Shop:
     """A mesh with the tools of one server, and the folder of its orders."""
@@ -111,6 +114,13 @@ async def test_numbers_and_texts_arrive_as_they_were_written(shop: Shop) -> None
     assert called.json["content"][0]["text"] == "2 words"
 
 
+async def test_the_files_of_a_result_are_saved(shop: Shop, tmp_path: Path) -> None:
+    for name in ("file", "file-2"):
+        called = await shop.tools("call", "shop/draw", "--save", str(tmp_path / "saved"))
+        assert (called.exit, called.err) == (0, f"saved {tmp_path / 'saved' / name}\n")
+        assert (tmp_path / "saved" / name).read_bytes() == b"a picture"
+
+
 async def test_arguments_come_from_stdin(shop: Shop) -> None:
     process = await asyncio.create_subprocess_exec(
         *COMMAND, "tools", "call", "shop/count_words", "-", "--mesh", shop.mesh.mesh_address,
@@ -138,6 +148,12 @@ async def test_arguments_come_from_stdin(shop: Shop) -> None:
             2,
             "also needs item, and has no 'object'; see",
         ),
+        (
+            ("shop/order", '{"count": "one", "item": "pen"}'),
+            2,
+            "JSON: count: 'one' is not of type 'integer'; see `trunkline tools show shop/order`",
+        ),
+        (("shop/convert_length", *LENGTH, "--arg", "to_unit=foot"), 2, "to_unit: 'foot' is not"),
         (("shop/refuse",), 1, "not today"),
         (("shop/wait", "--timeout", "0.5"), 1, "error: shop/wait took longer than 0.5 s"),
     ],

@@ -1,12 +1,12 @@
 """Reads the files to send with a question, and saves the files of an answer."""
 
-import asyncio
 import base64
 import mimetypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import urlsplit
 
 from trunkline.cli.terminal import print_stderr
@@ -57,27 +57,40 @@ async def save_files(
         ConfigurationError: the folder is not writable.
         TrunklineError: a file can't be read.
     """
+    for part in parts:
+        if "url" in part and not client.has_origin_of(part["url"]):
+            print_stderr(f"not saved, it is on another host: {part['url']}")
+            continue
+        with create_file(folder, part.get("filename", "")) as file:
+            if "url" in part:
+                async for piece in client.download(part["url"]):
+                    file.write(piece)
+            else:
+                file.write(base64.b64decode(part.get("raw", "")))
+
+
+@contextmanager
+def create_file(folder: Path, name: str) -> Iterator[BinaryIO]:
+    """Create a file in a folder, under the name or a similar one that is not used.
+
+    At the end of the block its path is printed. After an error, the file is deleted.
+
+    Raises:
+        ConfigurationError: the folder is not writable.
+    """
     try:
-        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-        for part in parts:
-            if "url" in part and not client.has_origin_of(part["url"]):
-                print_stderr(f"not saved, it is on another host: {part['url']}")
-                continue
-            path = _unused_path(folder, _sanitize(part.get("filename", "")) or "file")
-            with path.open("xb") as file:
-                try:
-                    if "url" in part:
-                        async for piece in client.download(part["url"]):
-                            file.write(piece)
-                    else:
-                        file.write(base64.b64decode(part.get("raw", "")))
-                except BaseException:
-                    # Delete a partial file, because it looks like a complete one.
-                    path.unlink(missing_ok=True)
-                    raise
-            print_stderr(f"saved {path}")
+        folder.mkdir(parents=True, exist_ok=True)
+        path = _unused_path(folder, _sanitize(name) or "file")
+        with path.open("xb") as file:
+            try:
+                yield file
+            except BaseException:
+                # Delete a partial file, because it looks like a complete one.
+                path.unlink(missing_ok=True)
+                raise
     except OSError as error:
         raise ConfigurationError("--save", f"{folder}: {error.strerror or error}") from error
+    print_stderr(f"saved {path}")
 
 
 def _add_metadata(part: dict[str, Any], path: str) -> dict[str, Any]:

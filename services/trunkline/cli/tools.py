@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final
 
 from google.protobuf import json_format
@@ -19,6 +20,7 @@ from trunkline.calls.tool_questions import (
     render_missing,
     render_question,
 )
+from trunkline.cli.attachments import create_file
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.inspect import server_state
 from trunkline.cli.mesh_view import MeshView, open_mesh_view
@@ -34,6 +36,7 @@ from trunkline.phrasing.schema_arguments import describe_type
 from trunkline.tasks.approvals import digest_call, parse_arguments, render_arguments
 from trunkline.tasks.content import exact_json, to_json
 from trunkline.v1 import part_pb2, tool_service_pb2
+from trunkline.workflows.schemas import find_argument_problem
 
 _NEAR_NAMES: Final = 3
 # Of `difflib`, at most 1.
@@ -76,15 +79,18 @@ class ToolCommand:
     """The time after which the call is canceled; None: the server's own limit."""
     is_approved: bool
     """True if the user approves the call without being asked."""
+    save: Path | None = None
+    """The folder for the files of the result; None: they are not saved."""
 
 
 def call_tool(command: ToolCommand, mesh: str | None, *, as_json: bool) -> ExitCode:
     """Call a tool and print its result. A tool that needs approval is approved on the terminal.
 
     Return INPUT_REQUIRED if nobody can be asked, FAILED if the tool fails or the user refuses, and
-    USAGE if the arguments are wrong.
+    USAGE if the arguments are wrong, before the call is made.
 
     Raises:
+        ConfigurationError: a file of the result can't be saved.
         ToolNotFoundError: there is no such tool.
         PeerTimeoutError: the call took too long.
         PeerUnavailableError, ToolServerUnavailableError: the mesh or the server is down.
@@ -96,7 +102,7 @@ def call_tool(command: ToolCommand, mesh: str | None, *, as_json: bool) -> ExitC
             given = _parse_text(text)
             tool = runner.run(_fetch_tool(command.tool, mesh))
             arguments = given | _parse_pairs(command.pairs, tool)
-            _check_required(tool, arguments)
+            _check_arguments(tool, arguments)
             request = _build_request(command, tool, arguments)
         except InvalidArgumentError as error:
             print_error(error)
@@ -107,13 +113,14 @@ def call_tool(command: ToolCommand, mesh: str | None, *, as_json: bool) -> ExitC
             _approve(request, arguments)
         label = f"{tool.server}/{tool.name}"
         try:
-            result = runner.run(_call(request, mesh, timeout_s=command.timeout_s))
-            while result.HasField("question"):
+            while True:
+                result = runner.run(_call(request, mesh, timeout_s=command.timeout_s))
+                if not result.HasField("question"):
+                    break
                 continuation = _ask_question(label, result.question)
                 if continuation is None:
                     return ExitCode.INPUT_REQUIRED
                 request.continuation.CopyFrom(continuation)
-                result = runner.run(_call(request, mesh, timeout_s=command.timeout_s))
         except PeerTimeoutError:
             if command.timeout_s is None:
                 raise
@@ -121,6 +128,8 @@ def call_tool(command: ToolCommand, mesh: str | None, *, as_json: bool) -> ExitC
             print_stderr(f"error: {label} took longer than {command.timeout_s:g} s")
             return ExitCode.FAILED
     _print_result(result, as_json=as_json)
+    if command.save is not None:
+        _save_files(result, command.save)
     return ExitCode.FAILED if result.is_error else ExitCode.OK
 
 
@@ -210,14 +219,15 @@ def _parse_value(name: str, text: str) -> Any:  # noqa: ANN401  a JSON value
         return text
 
 
-def _check_required(tool: tool_service_pb2.Tool, arguments: Mapping[str, Any]) -> None:
-    """Check that no required argument is missing.
+def _check_arguments(tool: tool_service_pb2.Tool, arguments: Mapping[str, Any]) -> None:
+    """Check that no required argument is missing, and that all fit the tool's schema.
 
     Raises:
-        InvalidArgumentError: one is. It also names arguments that the tool does not have, since one
-            of them may be the missing one, misspelled.
+        InvalidArgumentError: one is missing. The error also names arguments that the tool does not
+            have, since one of them may be the missing one, misspelled. Or one does not fit.
     """
     schema = to_json(tool.input_schema)
+    see = f"see `trunkline tools show {tool.server}/{tool.name}`"
     missing = [str(name) for name in schema.get("required", ()) if name not in arguments]
     if missing:
         unknown = [repr(name) for name in arguments if name not in schema.get("properties", {})]
@@ -225,7 +235,9 @@ def _check_required(tool: tool_service_pb2.Tool, arguments: Mapping[str, Any]) -
         problem = f"{label} also needs {', '.join(missing)}"
         if unknown:
             problem += f", and has no {', '.join(unknown)}"
-        raise InvalidArgumentError("JSON", f"{problem}; see `trunkline tools show {label}`")
+        raise InvalidArgumentError("JSON", f"{problem}; {see}")
+    if problem := find_argument_problem(schema, arguments):
+        raise InvalidArgumentError("JSON", f"{problem}; {see}")
 
 
 def _build_request(
@@ -340,6 +352,13 @@ def _print_result(result: tool_service_pb2.ToolResult, *, as_json: bool) -> None
         print_stderr("\n".join(lines) or "the tool failed and does not say why")
     elif lines:
         print("\n".join(lines))
+
+
+def _save_files(result: tool_service_pb2.ToolResult, folder: Path) -> None:
+    for part in result.content:
+        if part.HasField("raw"):
+            with create_file(folder, part.filename) as file:
+                file.write(part.raw)
 
 
 def _render(part: part_pb2.Part) -> str:

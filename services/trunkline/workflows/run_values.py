@@ -9,7 +9,7 @@ from google.protobuf import json_format
 from trunkline.tasks.content import to_json
 from trunkline.v1 import message_pb2, part_pb2
 from trunkline.workflows.definition import JsonSchema, Workflow
-from trunkline.workflows.schemas import build_validator
+from trunkline.workflows.schemas import find_problem
 
 _TEXT: Final = "text"
 
@@ -36,7 +36,7 @@ def read_input(workflow: Workflow, message: message_pb2.Message) -> dict[str, An
     if schema is None:
         return values
     values = {**find_defaults(schema), **values}
-    if problem := _find_problem(schema, values):
+    if problem := find_problem(schema, values):
         raise InputError(f"{problem}{_list_fields(schema)}")
     return values
 
@@ -57,7 +57,7 @@ def check_output(workflow: Workflow, output: Mapping[str, Any]) -> str:
         return ""
     data = output["data"]
     value = {_TEXT: output[_TEXT]} if data is None else data
-    problem = _find_problem(workflow.outputs, value)
+    problem = find_problem(workflow.outputs, value)
     return f"its answer does not fit `outputs`: {problem}" if problem else ""
 
 
@@ -99,20 +99,6 @@ def _find_text_field(schema: JsonSchema | None) -> str:
     properties: Mapping[str, Any] = (schema or {}).get("properties", {})
     kind = properties.get(required[0], {}).get("type", "string")
     return required[0] if kind == "string" else _TEXT
-
-
-def _find_problem(schema: JsonSchema, value: Any) -> str:  # noqa: ANN401  a JSON value
-    """Return the first fault of a value, with its field; empty: there is none."""
-    validator = build_validator(schema)
-    # Only now, since the validator loads jsonschema without its slow parts.
-    from jsonschema.exceptions import best_match
-
-    error = best_match(validator.iter_errors(value))
-    if error is None:
-        return ""
-    path = ".".join(map(str, error.absolute_path))
-    message = error.message if len(error.message) < 300 else f"{error.message[:300]}…"
-    return f"{path}: {message}" if path else message
 
 
 def _list_fields(schema: JsonSchema | None) -> str:

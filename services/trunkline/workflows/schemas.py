@@ -5,7 +5,7 @@ the whole process otherwise. RE2 has no lookaround and no backreferences.
 """
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # jsonschema loads this parser of URIs if it is installed, which takes seconds. We check no formats.
 _SLOW_PARSER = "rfc3987_syntax"
+_MESSAGE_CHARS = 300
+_PATTERN_KEYWORDS = frozenset({"pattern", "patternProperties", "additionalProperties"})
 
 
 def load_jsonschema() -> None:
@@ -33,6 +35,42 @@ def load_jsonschema() -> None:
 def build_validator(schema: Mapping[str, Any]) -> "Validator":
     """Return a validator (JSON Schema 2020-12). It finds a fault where a pattern is not RE2's."""
     return _build_class()(dict(schema))
+
+
+def find_problem(schema: Mapping[str, Any], value: Any) -> str:  # noqa: ANN401  a JSON value
+    """Return the first fault of a value, with the path of its member; "" if there is none."""
+    return _describe(build_validator(schema).iter_errors(value))
+
+
+def find_argument_problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+    """Return the first fault of a tool's arguments; "" if there is none or it can't be found.
+
+    The tool's server checks its own schema, which may be one that is not understood here, and its
+    patterns, which may not be RE2's.
+    """
+    validator = build_validator(schema)
+    from jsonschema.exceptions import SchemaError
+    from referencing.exceptions import Unresolvable
+
+    try:
+        validator.check_schema(dict(schema))
+        errors = validator.iter_errors(dict(arguments))
+        return _describe(error for error in errors if error.validator not in _PATTERN_KEYWORDS)
+    except (SchemaError, Unresolvable, RecursionError):
+        return ""
+
+
+def _describe(errors: "Iterable[ValidationError]") -> str:
+    # Only now, since the validator loads jsonschema without its slow parts.
+    from jsonschema.exceptions import best_match
+
+    error = best_match(iter(errors))
+    if error is None:
+        return ""
+    path = ".".join(map(str, error.absolute_path))
+    text = error.message
+    message = text if len(text) <= _MESSAGE_CHARS else f"{text[:_MESSAGE_CHARS]}…"
+    return f"{path}: {message}" if path else message
 
 
 def find_pattern_problem(pattern: str) -> str:

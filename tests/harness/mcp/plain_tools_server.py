@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Image
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field
@@ -60,6 +61,12 @@ async def wait() -> str:
     """Wait until the call is canceled."""
     await asyncio.Event().wait()
     raise AssertionError
+
+
+@server.tool(title="Draw", annotations=_READS)
+async def draw() -> Image:
+    """Draw a picture."""
+    return Image(data=b"a picture", format="png")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The commands for the tools of a mesh's MCP servers: list, show, call."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -69,6 +70,10 @@ def tools_call(
         float | None,
         typer.Option(metavar="SECONDS", min=0.001, help="Cancel it then.", show_default=False),
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Save the result's files there.", show_default=False),
+    ] = None,
     account: AccountOption = ANONYMOUS_ACCOUNT,
     json: JsonOption = False,
 ) -> None:
@@ -76,6 +81,12 @@ def tools_call(
     from trunkline.cli import tools as command
 
     call = command.ToolCommand(
-        tool, arguments, tuple(arg or ()), account=account, timeout_s=timeout, is_approved=yes
+        tool,
+        arguments,
+        tuple(arg or ()),
+        account=account,
+        timeout_s=timeout,
+        is_approved=yes,
+        save=save,
     )
     finish(lambda: command.call_tool(call, mesh, as_json=json))
