@@ -2,12 +2,12 @@
 
     $ trunkline up --agent pay:pay
     $ trunkline ask --agent pay "20 EUR to Ada"
-    pay: pay with {"currency": "EUR", "sum": 20, "to": "Ada"} needs your approval (TASK.1).
+    pay: pay with {"sum": 20, "currency": "EUR", "to": "Ada"} needs your approval (TASK.1).
     Answer "approve", "reject" and why, or "edit" and other arguments as JSON.
     $ trunkline ask --agent pay --task TASK approve
     20 EUR are paid to Ada.
     $ trunkline ask --agent pay "90 EUR to Ada"
-    pay: pay with {"currency": "EUR", "sum": 90, "to": "Ada"} needs your approval (OTHER.1).
+    pay: pay with {"sum": 90, "currency": "EUR", "to": "Ada"} needs your approval (OTHER.1).
     Answer "approve", "reject" and why, or "edit" and other arguments as JSON.
     $ trunkline reject OTHER.1 "too much"
     OTHER.1: rejected

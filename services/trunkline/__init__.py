@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         TaskNotFoundError,
         TrunklineError,
     )
+    from trunkline.json_values import read_json, write_json
     from trunkline.mesh.remotes import from_a2a
     from trunkline.messaging.types import (
         Broadcast,
@@ -145,9 +146,11 @@ __all__ = [
     "get_turn_runtime",
     "load_workflow",
     "message_type",
+    "read_json",
     "run",
     "save_workflow",
     "serve",
+    "write_json",
 ]
 
 _MODULES = {
@@ -212,9 +215,11 @@ _MODULES = {
     "get_turn_runtime": "trunkline.tasks.context",
     "load_workflow": "trunkline.workflows.validation",
     "message_type": "trunkline.messaging.types",
+    "read_json": "trunkline.json_values",
     "run": "trunkline.agents.process",
     "save_workflow": "trunkline.workflows.builders",
     "serve": "trunkline.agents.process",
+    "write_json": "trunkline.json_values",
 }
 
 

@@ -10,12 +10,12 @@ from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Final, NamedTuple, Self
 
-from google.protobuf import json_format, struct_pb2
 from opentelemetry import context as otel_context
 from opentelemetry.trace import Span
 
 from trunkline import telemetry
 from trunkline.errors import ConfigurationError
+from trunkline.json_values import value_json
 from trunkline.patterns import InvalidPatternError, Pattern, compile_pattern
 from trunkline.settings import Settings
 from trunkline.v1 import part_pb2, task_pb2
@@ -159,20 +159,11 @@ def _join_texts(parts: Iterable[part_pb2.Part]) -> str:
 
 
 def _render_data(parts: Iterable[part_pb2.Part]) -> str:
-    return "\n".join(_to_json(part.data) for part in parts if part.HasField("data"))
-
-
-def _to_json(value: struct_pb2.Value) -> str:
-    text = json_format.MessageToJson(value, indent=None, ensure_ascii=False)
-    values = json.loads(text, parse_float=_to_number)
-    # The fields of a Struct have no order.
-    return json.dumps(values, ensure_ascii=False, sort_keys=True)
-
-
-def _to_number(digits: str) -> float:
-    # All numbers of the contract are doubles; people read 90, not 90.0.
-    number = float(digits)
-    return int(number) if number.is_integer() and abs(number) < _ROUNDED_FROM else number
+    return "\n".join(
+        json.dumps(value_json(part.data), ensure_ascii=False)
+        for part in parts
+        if part.HasField("data")
+    )
 
 
 def record_chat(span: Span, messages: Sequence[SpokenText], reply: str) -> None:

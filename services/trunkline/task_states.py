@@ -6,9 +6,8 @@
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from google.protobuf import struct_pb2
-
-from trunkline.v1 import task_pb2
+from trunkline.json_values import read_member, read_text
+from trunkline.v1 import json_pb2, task_pb2
 
 if TYPE_CHECKING:
     StateValue: TypeAlias = task_pb2.TaskState.ValueType
@@ -92,7 +91,7 @@ class TaskOutcome(StrEnum):
     """It failed, or was rejected or canceled."""
 
 
-def find_outcome(state: StateValue, metadata: struct_pb2.Struct) -> TaskOutcome | None:
+def find_outcome(state: StateValue, metadata: json_pb2.Struct) -> TaskOutcome | None:
     """Return the outcome of a task in a state; None: it has not ended.
 
     `metadata` is the task's or that of its last status. It only tells `partial` from `complete`:
@@ -102,14 +101,13 @@ def find_outcome(state: StateValue, metadata: struct_pb2.Struct) -> TaskOutcome 
         return None
     if state != task_pb2.TASK_STATE_COMPLETED:
         return TaskOutcome.FAILED
-    fields = metadata.fields
-    is_partial = OUTCOME_KEY in fields and fields[OUTCOME_KEY].string_value == TaskOutcome.PARTIAL
+    is_partial = read_text(metadata, OUTCOME_KEY) == TaskOutcome.PARTIAL
     return TaskOutcome.PARTIAL if is_partial else TaskOutcome.COMPLETE
 
 
-def is_paused(metadata: struct_pb2.Struct) -> bool:
+def is_paused(metadata: json_pb2.Struct) -> bool:
     """Return whether the metadata of a task says that it is paused."""
-    return PAUSED_KEY in metadata.fields and metadata.fields[PAUSED_KEY].bool_value
+    return read_member(metadata, PAUSED_KEY) is True
 
 
 def state_name(state: StateValue) -> str:

@@ -1,8 +1,8 @@
 """Measures the cost of rendering one text delta: `python tests/bench/render.py`, JSON on stdout.
 
 `rendered` is the bridge's renderer, in each version of A2A over JSON-RPC; `projected_and_rendered`
-includes the projection of a run of 100 texts; `generic` uses protobuf's MessageToDict as a plain
-bridge would, both in v1.0.
+includes the projection of a run of 100 texts; `generic` uses the general conversion of messages as
+a plain bridge would, both in v1.0.
 """
 
 import json
@@ -12,8 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from google.protobuf import json_format
-
+from trunkline.json_values import message_to_dict
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
 from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
 from trunkline_bridge.projection import TaskProjection, TextDelta, WireEvent
@@ -48,7 +47,7 @@ def make_text_run() -> event_pb2.EventBatch:
 
 def render_generic(event: WireEvent) -> str:
     """Render an event as a plain bridge does."""
-    result = json_format.MessageToDict(event.response)
+    result = message_to_dict(event.response)
     body = {"jsonrpc": "2.0", "id": 1, "result": result}
     return f"id: {event.id}\ndata: {json.dumps(body, ensure_ascii=False)}\n\n"
 

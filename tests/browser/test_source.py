@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from harness.browser import PARTNERS, ROOT
 from trunkline.cli.event_lines import EventDescriber
 from trunkline.cli.times import render_age, render_duration, render_percent
+from trunkline.json_values import message_to_dict
 from trunkline.v1 import event_pb2
 
 STATIC = ROOT / "bridge/trunkline_bridge/page/static"
@@ -41,7 +41,7 @@ def run_script(code: str) -> Any:
 def show_events(*events: event_pb2.Event) -> list[dict[str, str]]:
     """Return the entries of the page's timeline for events."""
     written = [
-        {"sequence": number, "time": "", "event": json_format.MessageToDict(event)}
+        {"sequence": number, "time": "", "event": message_to_dict(event)}
         for number, event in enumerate(events, 1)
     ]
     entries: list[dict[str, str]] = run_script(f"""
@@ -83,6 +83,19 @@ def test_times_and_shares_are_written_as_in_the_terminal() -> None:
           seconds.map((each) => duration(each * 1000)), {json.dumps(ratios)}.map(percent)]));
     """
     assert run_script(code) == expected
+
+
+def test_integers_that_a_double_rounds_are_shown_and_sent_exactly() -> None:
+    text = '{"id":9007199254740993,"least":-18446744073709551617,"small":5,"half":0.5,"z":[]}'
+    shown = run_script(f"""
+        import {{ parseJson, toNumber }} from "{(STATIC / "assets/json.js").as_uri()}";
+        const value = parseJson({json.dumps(text)});
+        console.log(JSON.stringify([
+          JSON.stringify(value), String(value.id), typeof value.small,
+          ...["9007199254740993", "1e3", "x"].map((each) => String(toNumber(each))),
+        ]));
+    """)
+    assert shown == [text, "9007199254740993", "number", "9007199254740993", "1000", "NaN"]
 
 
 @pytest.mark.parametrize("agents", [["math"], [""], ["", "math"], ["math", "", ""]])

@@ -15,6 +15,7 @@ from trunkline.a2a.v0_3 import security_scheme_pb2 as old_security_pb2
 from trunkline.a2a.v0_3 import task_pb2 as old_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
+from trunkline.json_values import JSON_TYPES
 from trunkline.v1 import (
     agent_card_pb2,
     artifact_pb2,
@@ -46,9 +47,14 @@ SDK_MODULES = {"1.0": sdk_pb2, "0.3": a2a_v0_3_pb2}
 
 
 def short_name(full_name: str) -> str:
-    """Return the name of a type without its package, except for Google's own types."""
-    is_google = full_name.startswith("google.")
-    return full_name if is_google else full_name.rpartition(".")[2]
+    """Return the name of a type without its package, except for Google's own types.
+
+    Our types of JSON have the bytes of Google's: tests/property/test_json_values.py proves it.
+    """
+    name = full_name.rpartition(".")[2]
+    if full_name in JSON_TYPES:
+        return f"google.protobuf.{name}"
+    return full_name if full_name.startswith("google.") else name
 
 
 def describe_field(field: Any) -> tuple[Any, ...]:

@@ -78,7 +78,7 @@ async def test_the_question_names_agent_and_call_and_possible_answers(shops: Sho
     text, data = task["status"]["message"]["parts"]
     approval_id = f"{task['id']}.1"
     assert text["text"].startswith(
-        'apples: apples/order with {"item": "apples", "n": 3} needs your approval'
+        'apples: apples/order with {"n": 3, "item": "apples"} needs your approval'
     )
     assert data["data"] == {
         "approvals": [

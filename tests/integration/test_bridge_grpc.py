@@ -10,7 +10,6 @@ import pytest_asyncio
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
 from a2a.compat.v0_3 import a2a_v0_3_pb2_grpc as old_grpc
 from a2a.types import a2a_pb2
-from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from harness.a2a.grpc_client import (
@@ -23,6 +22,7 @@ from harness.a2a.grpc_client import (
     wait_until_open,
 )
 from trunkline.agents import agent
+from trunkline.json_values import parse_dict
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
 from trunkline_agents.echo.agent import echo
@@ -131,7 +131,7 @@ async def test_a_task_is_the_same_over_grpc_and_over_json(mesh: GrpcMesh) -> Non
     request.message.parts.add().data.list_value.extend(["a", 2])
     task = (await mesh.v1.SendMessage(request)).task
     json_task = await mesh.bridged.at("/").call("GetTask", {"id": task.id})
-    parsed = json_format.ParseDict(json_task, a2a_pb2.Task())
+    parsed = parse_dict(json_task, a2a_pb2.Task())
     # JSON has only milliseconds.
     task.status.timestamp.nanos -= task.status.timestamp.nanos % 1_000_000
     assert parsed == task

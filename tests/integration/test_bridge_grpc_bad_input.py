@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
 from a2a.types import a2a_pb2
-from google.protobuf import json_format, message_factory
+from google.protobuf import message_factory
 
 from harness.a2a.grpc_client import (
     GrpcMesh,
@@ -21,6 +21,7 @@ from harness.a2a.grpc_client import (
     v0_3_send_request,
     wait_until_open,
 )
+from trunkline.json_values import parse_dict
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.settings import BridgeSettings
 
@@ -99,7 +100,7 @@ async def test_errors_are_the_same_as_over_json_rpc(
 ) -> None:
     method_descriptor = a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods_by_name[method]
     request = message_factory.GetMessageClass(method_descriptor.input_type)()
-    json_format.ParseDict(params, request)
+    parse_dict(params, request)
     refused = await refusal(getattr(mesh.v1, method)(request))
     error = await mesh.bridged.at("/").error(method, params)
     info, *more = error["data"]

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import grpc
 import httpx2
 import pytest
-from google.protobuf import json_format
 
 from harness.a2a.bridged_mesh import Caller
 from harness.a2a.grpc_client import GrpcMesh, collect, open_grpc_mesh, refusal
@@ -20,6 +19,7 @@ from harness.remote.webhook_receiver import open_receiver
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.agents.hosting import describe_host
+from trunkline.json_values import parse_dict
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.settings import BridgeSettings
@@ -69,7 +69,7 @@ def send_request(text: str, **configuration: Any) -> v1_1_pb2.SendMessageRequest
         "taskId": task_id,
         "parts": [{"text": text}],
     }
-    json_format.ParseDict(message, request.message)
+    parse_dict(message, request.message)
     return request
 
 

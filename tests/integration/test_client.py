@@ -41,6 +41,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from trunkline.json_values import update_struct
 from trunkline_bridge.client.agent_card import RemoteCard
 from trunkline_bridge.client.client_stream import ClientStream
 from trunkline_bridge.settings import BridgeSettings
@@ -66,7 +67,7 @@ async def payer(task: TaskContext) -> None:
         await artifact.append(f"not paid: {answer.reason}", last=True)
         return
     part = Part()
-    part.data.struct_value.update({"paid": answer.arguments.get("sum", 7)})
+    update_struct(part.data.struct_value, {"paid": answer.arguments.get("sum", 7)})
     await artifact.append(part, last=True)
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from google.protobuf import json_format
 
 from harness.agents.shop import ToolsWithoutTasks
 from harness.journal.host_death import kill_host
@@ -20,6 +19,7 @@ from harness.remote.model_server import ModelRequest, ModelServer, Reply, call, 
 from trunkline.calls.tool_source import ToolListing
 from trunkline.client.services import OnProgress, OnTask
 from trunkline.journal.journal import Journal
+from trunkline.json_values import parse_dict, read_member
 from trunkline.reasoning import ModelChoice, ReasoningAgent
 from trunkline.reasoning.message_repair import CALL_INTERRUPTED
 from trunkline.tasks.host import TaskHost
@@ -50,7 +50,7 @@ class LookTool(ToolsWithoutTasks):
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         tool = tool_service_pb2.Tool(server=servers[0], name="look", read_only=True)
-        json_format.ParseDict(MATCH, tool.metadata)
+        parse_dict(MATCH, tool.metadata)
         return ToolListing((tool,), {})
 
     async def call_tool(
@@ -60,7 +60,7 @@ class LookTool(ToolsWithoutTasks):
         on_progress: OnProgress,
         on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
-        self.looks.append(str(request.arguments["what"]))
+        self.looks.append(str(read_member(request.arguments, "what")))
         if len(self.looks) == 1:
             self.hangs.set()
             await asyncio.Event().wait()

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import grpc
 import pytest
 import pytest_asyncio
-from google.protobuf import duration_pb2, message_factory, struct_pb2, timestamp_pb2
+from google.protobuf import duration_pb2, message_factory, timestamp_pb2
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.rpc import code_pb2
@@ -46,6 +46,7 @@ from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.traces import OtlpServicer, SpanStore, TraceServicer
 from trunkline.v1 import (
     identity_service_pb2_grpc,
+    json_pb2,
     message_pb2,
     message_service_pb2,
     part_pb2,
@@ -79,21 +80,23 @@ _FAR: Final = 2**63 - 1
 _NESTED: Final = 20
 
 
-def nested_struct() -> struct_pb2.Struct:
-    struct = inner = struct_pb2.Struct()
+def nested_struct() -> json_pb2.Struct:
+    struct = inner = json_pb2.Struct()
     for _ in range(_NESTED):
-        inner = inner.fields["a"].struct_value
+        inner = inner.members.add(key="a").value.struct_value
     return struct
 
 
-def infinite_struct() -> struct_pb2.Struct:
-    return struct_pb2.Struct(fields={"a": struct_pb2.Value(number_value=float("inf"))})
+def infinite_struct() -> json_pb2.Struct:
+    return json_pb2.Struct(
+        members=[json_pb2.Member(key="a", value=json_pb2.Value(number_value=float("inf")))]
+    )
 
 
 # Descriptors have two types.
 Field: TypeAlias = Any
 
-# Messages of Google's own types that are syntactically fine.
+# Messages of the types of times and JSON that are syntactically fine.
 HOSTILE_MESSAGES: Final[dict[str, list[Message]]] = {
     "google.protobuf.Timestamp": [
         timestamp_pb2.Timestamp(seconds=_FAR),
@@ -105,15 +108,17 @@ HOSTILE_MESSAGES: Final[dict[str, list[Message]]] = {
         duration_pb2.Duration(seconds=_FAR),
         duration_pb2.Duration(seconds=-_FAR, nanos=2**31 - 1),
     ],
-    "google.protobuf.Struct": [
-        struct_pb2.Struct(fields={"a": struct_pb2.Value()}),
+    "trunkline.v1.Struct": [
+        json_pb2.Struct(members=[json_pb2.Member(key="a")]),
         infinite_struct(),
         nested_struct(),
     ],
-    "google.protobuf.Value": [
-        struct_pb2.Value(),
-        struct_pb2.Value(number_value=float("nan")),
-        struct_pb2.Value(struct_value=nested_struct()),
+    "trunkline.v1.Value": [
+        json_pb2.Value(),
+        json_pb2.Value(number_value=float("nan")),
+        json_pb2.Value(exact_number="9" * 5000),
+        json_pb2.Value(exact_number="1.5"),
+        json_pb2.Value(struct_value=nested_struct()),
     ],
 }
 TEXTS: Final = ["\0\n\x1b[2J\u202e", "../../etc/passwd", "9" * 5000, "\U0010ffff" * 3000]

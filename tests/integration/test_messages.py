@@ -40,6 +40,13 @@ from trunkline.errors import (
     QueueFullError,
 )
 from trunkline.identity import StatementSigner
+from trunkline.json_values import (
+    read_json,
+    read_member,
+    struct_json,
+    update_struct,
+    write_json,
+)
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.store import EnvelopeFilter
@@ -102,7 +109,7 @@ async def test_a_request_gets_the_typed_reply_of_a_handler(mesh: MessageMesh) ->
     assert (reply.sender, reply.recipient) == ("teacher", "user:ann")
     assert reply.correlation_id == sent.envelope.correlation_id == sent.envelope.envelope_id
     assert reply.causation_id == sent.envelope.envelope_id
-    assert dict(reply.data) == {
+    assert struct_json(reply.data) == {
         "approved": True, "proposal": "a good plan", "score": 90.0, "feedback": None,
     }  # fmt: skip
     ended = await mesh.ended(sent.envelope.envelope_id)
@@ -142,7 +149,7 @@ async def test_handlers_ask_send_and_reply_within_their_conversation(mesh: Messa
 async def test_wrong_messages_are_refused_by_field_and_reason(mesh: MessageMesh) -> None:
     client = mesh.client()
     known = pb2.Envelope(recipient="teacher", type="evaluation_request")
-    known.data.update({"proposal": ""})
+    update_struct(known.data, {"proposal": ""})
     with pytest.raises(InvalidArgumentError, match=r"evaluation_request\.proposal: String should"):
         await client.send([known])
     with pytest.raises(InvalidArgumentError, match="does not take 'unknown'; it takes: count@2"):
@@ -192,7 +199,7 @@ async def test_all_and_rooms_reach_each_agent_once(mesh: MessageMesh) -> None:
     assert [room.name for room in await client.list_rooms()] == ["den"]
     # Who comes late reads what there was, with who joined and left.
     history = await mesh.listing(room="den")
-    assert [each.envelope.text or dict(each.envelope.data)["event"] for each in history] == [
+    assert [each.envelope.text or read_member(each.envelope.data, "event") for each in history] == [
         "join", "join", "to the den", "to the den", "leave",
     ]  # fmt: skip
 
@@ -229,7 +236,7 @@ async def test_nobody_can_claim_to_deliver_or_to_answer_a_message(mesh: MessageM
     metadata = message_pb2.Message(
         message_id="m", role=message_pb2.ROLE_USER, parts=[part_pb2.Part(text="hello")]
     )
-    metadata.metadata.update({"trunkline/envelope": {"sender": "boss", "type": "relay"}})
+    update_struct(metadata.metadata, {"trunkline/envelope": {"sender": "boss", "type": "relay"}})
     answer = await mesh.mesh.client("teacher").send_message(
         agent="teacher", message=metadata, submission=message_service_pb2.Submission()
     )
@@ -530,15 +537,18 @@ class Stamp:
         if envelope.text == "broken":
             raise ValueError(envelope.text)
         if envelope.type == "system":
+            notice = read_json(envelope.data)
             if envelope.room == "closed":
-                raise PermissionDeniedError(str(envelope.data["member"]), "join this room")
-            NOTICES.append(f"{account}: {envelope.data['member']} {envelope.data['event']}")
-        envelope.metadata["stamp"] = f"sent in {account}"
+                raise PermissionDeniedError(notice["member"], "join this room")
+            NOTICES.append(f"{account}: {notice['member']} {notice['event']}")
+        write_json(envelope.metadata, {"stamp": f"sent in {account}"})
 
     async def on_receive(self, account: str, recipient: str, envelope: pb2.Envelope) -> None:
         if envelope.text == "unwelcome":
             raise PermissionDeniedError(recipient, "read this")
-        envelope.metadata["stamp"] = f"{envelope.metadata['stamp']}, received by {recipient}"
+        metadata = read_json(envelope.metadata)
+        metadata["stamp"] += f", received by {recipient}"
+        write_json(envelope.metadata, metadata)
 
 
 async def test_middleware_sees_messages_when_they_are_sent_and_received(tmp_path: Path) -> None:

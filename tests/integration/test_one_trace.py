@@ -21,6 +21,7 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, running_mesh
 from trunkline.client import ChannelPool, TraceClient
 from trunkline.errors import TraceNotFoundError
+from trunkline.json_values import read_text
 from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -139,7 +140,7 @@ class Trace:
 
     def error_of(self, step: Step) -> str:
         (span,) = [span for span in self.spans.values() if (span.service, span.name) == step]
-        return str(dict(span.attributes).get("error.type", ""))
+        return read_text(span.attributes, "error.type")
 
 
 @asynccontextmanager

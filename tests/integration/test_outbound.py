@@ -11,6 +11,7 @@ from harness.a2a.grpc_client import open_bridge_grpc
 from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.client.artifacts import ArtifactClient, parse_reference
+from trunkline.json_values import read_member
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_agents.echo.agent import echo
@@ -116,7 +117,7 @@ async def _sizes_at_echo(far: BridgedMesh) -> list[float]:
     page = await far.mesh.client("echo").list_tasks(query)
     found = [(await far.mesh.get_task(row.task_id)).task for row in page.tasks]
     parts = [part for task in found for part in task.history[0].parts]
-    return [part.metadata.fields["size_bytes"].number_value for part in parts if part.url]
+    return [read_member(part.metadata, "size_bytes") for part in parts if part.url]
 
 
 async def test_a_remote_end_keeps_its_state_and_its_reason(far: BridgedMesh) -> None:
@@ -154,7 +155,7 @@ async def test_a_message_too_large_for_the_peer_is_not_retried(
 async def test_a_cancel_reaches_the_remote_task(far: BridgedMesh) -> None:
     task_id = await far.mesh.begin("wait 3600", agent="far")
     local_task = await far.mesh.until(task_id, lambda task: status_texts(task) == "Waiting 3600 s")
-    remote = local_task.task.metadata.fields["trunkline/remote"].struct_value
+    remote = read_member(local_task.task.metadata, "trunkline/remote")
     await far.mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
     remote_id = str(remote["taskId"])
     ended = await far.mesh.until(remote_id, lambda task: task.task.status.state in TERMINAL)

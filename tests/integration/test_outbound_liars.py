@@ -29,6 +29,7 @@ from harness.remote.scripted_agent import (
 )
 from trunkline.client.breaker import BreakerSettings
 from trunkline.errors import PeerProtocolError
+from trunkline.json_values import has_member, read_member, value_json
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import message_service_pb2, snapshot_pb2
 from trunkline_bridge.client import turn_follower
@@ -386,19 +387,16 @@ async def test_replaced_content_and_all_kinds_of_parts_are_forwarded(
     assert text.parts[0].text == "final text"
     assert (other_artifacts.name, other_artifacts.description) == ("data", "what it is")
     assert list(other_artifacts.extensions) == ["https://example.com/x"]
-    assert other_artifacts.metadata["m"] is True
-    assert (
-        other_artifacts.parts[0].data.struct_value.fields["n"].list_value.values[1].string_value
-        == "two"
-    )
+    assert read_member(other_artifacts.metadata, "m") is True
+    assert value_json(other_artifacts.parts[0].data) == data["data"]
     assert (other_artifacts.parts[1].raw, other_artifacts.parts[1].media_type) == (
         b"\x00\x01",
         "image/png",
     )
     assert status_texts(ended) == "done"
-    assert ended.task.metadata["theirs"] == 1
-    assert ended.task.metadata["cost"] == 3
-    assert "trunkline/attempt" not in ended.task.metadata.fields
+    assert read_member(ended.task.metadata, "theirs") == 1
+    assert read_member(ended.task.metadata, "cost") == 3
+    assert not has_member(ended.task.metadata, "trunkline/attempt")
 
 
 async def test_cancel_reaches_the_remote_task(mesh: SmallMesh, scripted: ScriptedAgent) -> None:

@@ -15,7 +15,7 @@ from harness.mesh.small_mesh import PATIENCE_S
 
 AGENT = """
 import asyncio
-from trunkline import Message, Part, agent, run
+from trunkline import Message, Part, agent, run, write_json
 
 @agent(
     name="decider",
@@ -43,7 +43,7 @@ async def decider(task):
         await artifact.append(raw)
         await artifact.append(Part(url="https://example.com/a.png", media_type="image/png"))
         data = Part(media_type="application/json")
-        data.data.struct_value.update({"crates": 7})
+        write_json(data.data, {"crates": 7})
         await artifact.append(data, last=True)
     elif wish == "chunks":
         artifact = task.artifact("chunks")

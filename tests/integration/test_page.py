@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from harness.a2a.bridged_mesh import Event, Stream, open_bridged_mesh
@@ -17,6 +16,7 @@ from harness.workflows.messages import serve_messages
 from trunkline import telemetry
 from trunkline.errors import ConfigurationError
 from trunkline.journal.fold import Fold
+from trunkline.json_values import parse_dict
 from trunkline.settings import PageSettings
 from trunkline.traces.spans import read_records
 from trunkline.v1 import event_pb2, snapshot_pb2
@@ -263,7 +263,7 @@ async def test_a_task_was_at_each_sequence_what_the_fold_of_its_events_is(page: 
         fold.apply(batch)
         end = batch.header.first_sequence + batch.header.count - 1
         body = await page.at().read(f"/tasks/{task_id}", at=end)
-        shown = json_format.ParseDict(body["task"], snapshot_pb2.TaskSnapshot())
+        shown = parse_dict(body["task"], snapshot_pb2.TaskSnapshot())
         assert shown == fold.snapshot()
         assert (body["sequence"], body["lastSequence"]) == (end, sequences[-1])
         assert end in sequences

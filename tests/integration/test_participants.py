@@ -22,6 +22,7 @@ from harness.mesh.messaging import join_messages
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline.errors import ConfigurationError
+from trunkline.json_values import read_member, update_struct
 from trunkline.mesh.participants import build_participants
 from trunkline.messaging.client import MessagingClient
 from trunkline.settings import ParticipantSettings, Settings
@@ -98,7 +99,7 @@ async def join(mesh: SmallMesh, **tables: ParticipantSettings) -> MessagingClien
 
 def evaluation_request(recipient: str, proposal: str = "a draft") -> envelope_pb2.Envelope:
     envelope = envelope_pb2.Envelope(recipient=recipient, type="evaluation_request")
-    envelope.data.update({"proposal": proposal})
+    update_struct(envelope.data, {"proposal": proposal})
     return envelope
 
 
@@ -139,7 +140,7 @@ async def test_a_participant_behind_http_answers_messages_and_requests(
             client = await join(mesh, studio=table)
             reply = await client.request(evaluation_request("studio"), timeout_s=PATIENCE_S)
             assert (reply.type, reply.sender) == ("evaluation_result", "studio")
-            assert reply.data.fields["proposal"].string_value == "a draft"
+            assert read_member(reply.data, "proposal") == "a draft"
             seen, body = studio.requests[0]
             assert seen["authorization"] == f"Bearer {SECRET}"
             assert seen["x-tenant"] == f"{SECRET}-tenant"
@@ -269,7 +270,7 @@ async def test_a_participant_behind_a_websocket(
                 for n in range(5)
             ]
         replies = [request.result() for request in requests]
-        proposals = [reply.data.fields["proposal"].string_value for reply in replies]
+        proposals = [read_member(reply.data, "proposal") for reply in replies]
         assert proposals == [f"draft {n}" for n in range(5)]
         assert len(connections) == 1
         refused = await ended(client, evaluation_request("studio", "refuse"))

@@ -30,6 +30,7 @@ from trunkline import (
     agent,
     from_workflow,
 )
+from trunkline.json_values import read_member, struct_json, update_struct
 from trunkline.tasks.lifecycle import State
 from trunkline_agents.review.agent import review as review_plugin
 
@@ -97,7 +98,7 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Review
 
 async def ask(mesh: ReviewMesh, text: str, **values: Any) -> ClientAnswer:
     part = Part(media_type="application/json")
-    part.data.struct_value.update({"text": text, **values})
+    update_struct(part.data.struct_value, {"text": text, **values})
     async with mesh.client() as client:
         return await client.ask(part, timeout_s=LIMIT_S)
 
@@ -370,7 +371,9 @@ async def test_with_a_model_both_reason_and_the_rubric_still_counts(
         assert ended.task.status.state == State.TASK_STATE_COMPLETED, ended.task.status
         assert texts(ended) == ["It rains in Oslo on Monday, umbrella or not."]
         sent = await messages.listing(correlation_id=ended.task.context_id)
-    results = [each.envelope.data for each in sent if each.envelope.sender == "reviewer"]
+    results = [
+        struct_json(each.envelope.data) for each in sent if each.envelope.sender == "reviewer"
+    ]
     # The lower one of the scores of the rubric and of the model.
     assert [result["score"] for result in results] == [75, 90]
     assert results[0]["feedback"] == "It lacks the term 'umbrella'.\nName the day."
@@ -409,6 +412,6 @@ async def test_a_reviewer_of_ones_own_needs_neither_scores_nor_checks(tmp_path: 
         assert texts(await mesh.ask("Please come.", agent="review")) == ["Please come."]
         asking = await mesh.ask("Come.", agent="review")
         (approval,) = asking.approvals
-        assert approval.requested.arguments["feedback"] == "Say please."
+        assert read_member(approval.requested.arguments, "feedback") == "Say please."
         ended = await mesh.ask("approve", agent="review", task_id=asking.task.id)
         assert texts(ended) == ["Come."]

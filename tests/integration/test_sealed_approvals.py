@@ -16,6 +16,7 @@ from trunkline.audit import AuditLog, open_audit_log, read_records
 from trunkline.client import ChannelPool, ToolClient
 from trunkline.errors import PermissionDeniedError, ToolNotFoundError, UserNotProvenError
 from trunkline.identity import MeshCredentials, Role, StatementSigner
+from trunkline.json_values import update_struct
 from trunkline.server import MeshServer
 from trunkline.settings import AgentSettings, Settings
 from trunkline.tasks.approvals import digest_call
@@ -100,7 +101,7 @@ def request(**changes: Any) -> tool_service_pb2.CallToolRequest:
     }
     arguments = changes.pop("arguments", ARGUMENTS)
     call = tool_service_pb2.CallToolRequest(**{**fields, **changes})
-    call.arguments.update(arguments)
+    update_struct(call.arguments, arguments)
     return call
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from a2a.types import a2a_pb2
-from google.protobuf import json_format
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.a2a.sdk_processes import PYTHON_V0_3, make_environment
@@ -19,6 +18,7 @@ from harness.remote.token_issuer import SigningKey, key_set, token_settings, wri
 from trunkline import TaskContext, agent
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.identity import verify_card
+from trunkline.json_values import parse_dict
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.settings import BridgeSettings
 
@@ -126,7 +126,7 @@ async def test_the_strict_reader_refuses_the_card_of_all_versions(bridged: Bridg
 async def test_a_reader_that_names_v1_0_gets_only_its_members(bridged: BridgedMesh) -> None:
     card = await read(bridged, CARD, **{"A2A-Version": "1.0"})
     # It refuses unknown members.
-    parsed = json_format.ParseDict(card, a2a_pb2.AgentCard())
+    parsed = parse_dict(card, a2a_pb2.AgentCard())
     assert set(parsed.security_schemes) == set(card["securitySchemes"]) != set()
     versions = {interface.protocol_version for interface in parsed.supported_interfaces}
     assert versions == {"1.0", "0.3"}
@@ -142,7 +142,7 @@ async def test_every_other_reader_gets_the_card_of_all_versions(
     assert (card["protocolVersion"], card["url"]) == ("0.3.0", f"{bridged.url}/")
     # Readers with a polymorphic model may need the type first.
     assert {next(iter(scheme)) for scheme in card["securitySchemes"].values()} == {"type"}
-    parsed = json_format.ParseDict(card, a2a_pb2.AgentCard(), ignore_unknown_fields=True)
+    parsed = parse_dict(card, a2a_pb2.AgentCard(), ignore_unknown_fields=True)
     assert set(parsed.security_schemes) == set(card["securitySchemes"])
 
 
@@ -160,6 +160,6 @@ async def test_strict_versions_serve_readers_of_v0_3_that_name_no_version(
 
 async def test_strict_versions_serve_readers_of_v1_0(strict: BridgedMesh) -> None:
     card = await read(strict, CARD, **{"A2A-Version": "1.0"})
-    assert json_format.ParseDict(card, a2a_pb2.AgentCard()).signatures
+    assert parse_dict(card, a2a_pb2.AgentCard()).signatures
     keys = f"{strict.url}/.well-known/jwks.json"
     assert await verify_card(strict.url, keys, as_json=False) == ExitCode.OK

@@ -14,6 +14,7 @@ from trunkline.agents.plugins import load_plugins
 from trunkline.client import Directory
 from trunkline.errors import ConfigurationError
 from trunkline.journal.fold import Fold
+from trunkline.json_values import read_member
 from trunkline.mesh.agents import build_agents
 from trunkline.settings import (
     AgentSettings,
@@ -160,7 +161,7 @@ async def test_an_answer_names_the_agents_that_answered_below_a_supervisor(mesh:
     recovered = recover_state(fold.snapshot(), ended, text)
 
     agents = ["echo", "red", "green"]
-    assert ended.task.artifacts[-1].metadata["trunkline/agents"] == agents
+    assert read_member(ended.task.artifacts[-1].metadata, "trunkline/agents") == agents
     # A takeover of the parent has the same agents.
     assert recovered is not None
     assert recovered["outcomes"]["step-1"].answering_agents == tuple(agents)

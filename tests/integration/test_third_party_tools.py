@@ -28,6 +28,7 @@ from trunkline.client import ChannelPool
 from trunkline.client.artifacts import ArtifactClient, parse_reference
 from trunkline.client.services import ToolClient
 from trunkline.errors import ToolNotFoundError
+from trunkline.json_values import update_struct
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import part_pb2, snapshot_pb2, tool_service_pb2
 
@@ -148,7 +149,7 @@ class Running:
         self, server: str, tool: str, *, agent: str = "", **arguments: Any
     ) -> Sequence[tool_service_pb2.CallToolResponse]:
         request = tool_service_pb2.CallToolRequest(server=server, tool=tool, agent=agent)
-        request.arguments.update(arguments)
+        update_struct(request.arguments, arguments)
         async with asyncio.timeout(PATIENCE_S), self.tools.call_tool(request) as responses:
             return [response async for response in responses]
 

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext
 
@@ -39,6 +38,7 @@ from trunkline.errors import (
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
+from trunkline.json_values import message_to_dict, read_member
 from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
 from trunkline.settings import Settings
 from trunkline.tools import session
@@ -61,8 +61,8 @@ async def test_tools_are_listed_as_declared_with_what_the_configuration_adds() -
         tool = adapter.list_servers()[0].tools["repeat"]
     assert (tool.server, tool.title) == ("awkward", "Repeat")
     assert (tool.read_only, tool.destructive, tool.idempotent) == (True, False, True)
-    assert json_format.MessageToDict(tool.input_schema)["required"] == ["text"]
-    metadata = json_format.MessageToDict(tool.metadata)
+    assert message_to_dict(tool.input_schema)["required"] == ["text"]
+    metadata = message_to_dict(tool.metadata)
     patterns = [item["pattern"] for item in metadata["trunkline/match"]]
     assert patterns == ["^say (.+)$", "^repeat (.+)$"]
     assert metadata["trunkline/tags"] == ["say"]
@@ -73,7 +73,7 @@ async def test_a_call_made_while_the_server_starts_waits_for_it() -> None:
         assert adapter.list_servers()[0].state == ToolServerState.TOOL_SERVER_STATE_STARTING
         result = await call(adapter, "repeat", text="hello")
     assert [part.text for part in result.content] == ["hello"]
-    assert result.structured_content["result"] == "hello"
+    assert read_member(result.structured_content, "result") == "hello"
 
 
 async def test_many_calls_run_at_once_on_one_server_and_do_not_mix() -> None:

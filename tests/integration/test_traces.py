@@ -32,6 +32,7 @@ from trunkline import telemetry
 from trunkline.client import ChannelPool, TraceClient
 from trunkline.errors import InvalidArgumentError, OverloadedError, TraceNotFoundError
 from trunkline.identity import Role
+from trunkline.json_values import has_member, read_member
 from trunkline.server import MeshServer
 from trunkline.tools.span_intake_servicer import SpanIntake
 from trunkline.traces import MeshTarget, OtlpServicer, SpanStore, TraceServicer, configure_tracing
@@ -368,7 +369,7 @@ async def test_a_long_attribute_is_cut(store: SpanStore) -> None:
         trace_id = telemetry.current_trace_id()
     handle.shutdown()
     (span,) = store.get_trace(trace_id=trace_id)
-    assert len(str(span.attributes["text"])) == telemetry.ATTRIBUTE_LIMIT_CHARS
+    assert len(str(read_member(span.attributes, "text"))) == telemetry.ATTRIBUTE_LIMIT_CHARS
 
 
 async def test_errors_of_the_store_reach_the_client(store: SpanStore) -> None:
@@ -472,7 +473,7 @@ async def test_a_process_that_joined_exports_spans_of_its_own_services_and_they_
             response = await stub.Export(request, timeout=LIMIT_S)
             assert not response.HasField("partial_success"), services
             (stored,) = store.get_trace(trace_id=span.trace_id.hex())
-            exporter = dict(stored.attributes.items()).get(telemetry.EXPORTER)
+            exporter = read_member(stored.attributes, telemetry.EXPORTER)
             assert exporter == (None if role is Role.MEMBER else str(credentials.identity))
     logged = [record for record in caplog.records if record.message == "traces.spans_refused"]
     assert len(logged) == bool(refused)
@@ -490,7 +491,7 @@ async def test_spans_of_a_process_that_joined_arrive_under_its_name(
         await asyncio.to_thread(handle.shutdown)
         (span,) = await served.client.get_trace(trace_id=trace_id)
     assert span.service == "decider"
-    assert span.attributes[telemetry.EXPORTER] == str(credentials.identity)
+    assert read_member(span.attributes, telemetry.EXPORTER) == str(credentials.identity)
 
 
 async def test_an_mcp_server_adds_spans_only_to_traces_it_was_called_in_and_only_as_itself(
@@ -519,7 +520,7 @@ async def test_an_mcp_server_adds_spans_only_to_traces_it_was_called_in_and_only
                 assert response.partial_success.rejected_spans == (not is_accepted)
     spans = store.get_trace(trace_id=trace_id)
     assert {span.service for span in spans} == {"tools", "mcp-search"}
-    assert not any(telemetry.EXPORTER in span.attributes for span in spans)
+    assert not any(has_member(span.attributes, telemetry.EXPORTER) for span in spans)
 
 
 async def test_an_overloaded_store_refuses_spans(store: SpanStore) -> None:

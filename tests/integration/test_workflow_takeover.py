@@ -11,6 +11,7 @@ from harness.mesh.processes import read_line, running_process
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline import TaskContext, agent
 from trunkline.errors import TraceNotFoundError
+from trunkline.json_values import has_member, read_member
 from trunkline.task_states import PAUSED_KEY
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.tasks.rewind import ATTEMPT_KEY
@@ -66,8 +67,8 @@ async def test_a_live_host_keeps_the_pause_and_the_version_of_a_run(tmp_path: Pa
         await host.kill()
         gate.opened.set()
         # The node that was cut off does not begin again while the run is paused.
-        paused = await mesh.until(task_id, lambda now: ATTEMPT_KEY in now.task.metadata.fields)
-        assert paused.task.metadata.fields[PAUSED_KEY].bool_value
+        paused = await mesh.until(task_id, lambda now: has_member(now.task.metadata, ATTEMPT_KEY))
+        assert read_member(paused.task.metadata, PAUSED_KEY)
         assert gate.asked == ["hold"]
         await mesh.directory.client_for_task(task_id).resume_task(task_id, account="")
         ended = await mesh.until(task_id, lambda now: now.task.status.state in TERMINAL)

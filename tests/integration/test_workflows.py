@@ -14,10 +14,10 @@ from harness.workflows.building import action_node, agent_node, build
 from harness.workflows.messages import serve_messages
 from trunkline import TaskContext, TaskState, agent, from_workflow
 from trunkline.errors import ConfigurationError, UnsupportedOperationError
+from trunkline.json_values import read_member, struct_json, update_struct, value_json
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.store import EnvelopeFilter
 from trunkline.task_states import PAUSED_KEY, find_outcome
-from trunkline.tasks.content import to_json
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.testing import mesh as open_mesh
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
@@ -101,8 +101,8 @@ async def send(mesh: SmallMesh, name: str, **content: Any) -> snapshot_pb2.TaskS
     if "data" in content:
         del message.parts[:]
         part = message.parts.add(media_type="application/json")
-        part.data.struct_value.update(content["data"])
-    message.metadata.update(content.get("metadata", {}))
+        update_struct(part.data.struct_value, content["data"])
+    update_struct(message.metadata, content.get("metadata", {}))
     answer = await mesh.client(name).send_message(
         agent=name, message=message, submission=message_service_pb2.Submission(), timeout_s=60
     )
@@ -112,7 +112,7 @@ async def send(mesh: SmallMesh, name: str, **content: Any) -> snapshot_pb2.TaskS
 
 def data(task: snapshot_pb2.TaskSnapshot) -> Any:
     (artifact,) = task.task.artifacts
-    (value,) = [to_json(part.data) for part in artifact.parts if part.HasField("data")]
+    (value,) = [value_json(part.data) for part in artifact.parts if part.HasField("data")]
     return value
 
 
@@ -393,12 +393,13 @@ async def test_people_approve_edit_and_answer_in_two_branches_at_once(
         message_id="edit", task_id=waiting.task.id, role=message_pb2.ROLE_USER
     )
     part = edited.parts.add()
-    part.data.struct_value.update(
+    update_struct(
+        part.data.struct_value,
         {
             "approvalId": approval.requested.approval_id,
             "decision": "edit",
             "arguments": {"question": "", "sum": 9},
-        }
+        },
     )
     asked = await mesh.client("people").send_message(
         agent="people", message=edited, submission=message_service_pb2.Submission(), timeout_s=60
@@ -414,7 +415,7 @@ async def test_people_approve_edit_and_answer_in_two_branches_at_once(
 
 
 def to_json_struct(approval: snapshot_pb2.ApprovalInfo) -> dict[str, Any]:
-    return {name: to_json(value) for name, value in approval.requested.arguments.fields.items()}
+    return struct_json(approval.requested.arguments)
 
 
 async def test_waits_end_by_time_by_a_message_that_fits_or_by_their_limit(
@@ -627,7 +628,7 @@ async def test_a_paused_run_begins_no_node_and_one_that_waits_stays_paused(
     await until_step(mesh, task_id, "hold")
     client = mesh.client("paused")
     paused = await client.pause_task(task_id, account="")
-    assert paused.task.metadata.fields[PAUSED_KEY].bool_value
+    assert read_member(paused.task.metadata, PAUSED_KEY)
     assert paused.task.status.state == State.TASK_STATE_WORKING
     helpers.gate.set()
     await until_step(mesh, task_id, "hold ok")

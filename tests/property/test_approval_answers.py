@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.errors import ApprovalAnsweredError
+from trunkline.json_values import update_struct
 from trunkline.tasks import approvals
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
 
@@ -44,7 +45,7 @@ def decision_lists(draw: st.DrawFn) -> list[event_pb2.ApprovalAnswered]:
         decision = draw(st.sampled_from([APPROVED, EDITED, REJECTED]))
         answer = event_pb2.ApprovalAnswered(approval_id=f"j-1.{number}", decision=decision)
         if decision == EDITED:
-            answer.arguments.update({"n": draw(st.integers(-99, 99))})
+            update_struct(answer.arguments, {"n": draw(st.integers(-99, 99))})
         if decision == REJECTED:
             answer.reason = draw(st.text(max_size=9))
         answers.append(answer)

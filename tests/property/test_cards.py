@@ -9,13 +9,13 @@ import jwt
 import pytest
 from a2a.client.card_resolver import parse_agent_card
 from a2a.utils.signing import _canonicalize_agent_card, create_signature_verifier
-from google.protobuf import json_format, struct_pb2
 from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.remote.token_issuer import SigningKey, key_set
-from trunkline.v1 import agent_card_pb2
+from trunkline.json_values import parse_dict
+from trunkline.v1 import agent_card_pb2, json_pb2
 from trunkline_bridge.edge.card_signatures import (
     SPECIFIED,
     CardSigner,
@@ -45,8 +45,8 @@ values = st.recursive(
 def messages(draw: st.DrawFn, kind: type[Message]) -> Any:
     """Generate any message of a type, with or without each of its fields."""
     message = kind()
-    if isinstance(message, struct_pb2.Struct):
-        json_format.ParseDict(draw(st.dictionaries(texts, values, max_size=2)), message)
+    if isinstance(message, json_pb2.Struct):
+        parse_dict(draw(st.dictionaries(texts, values, max_size=2)), message)
         return message
     chosen_fields = {
         oneof.name: draw(st.sampled_from([field.name for field in oneof.fields]))

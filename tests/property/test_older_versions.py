@@ -5,12 +5,12 @@ from collections.abc import Sequence, Set
 from typing import Any, TypeAlias
 
 import pytest
-from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.journal.strategies import Entries, batches, fold, journals
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.json_values import parse_dict, update_struct
 from trunkline.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.bindings import request_parser as params
@@ -289,7 +289,7 @@ def parts(draw: st.DrawFn) -> part_pb2.Part:
     if kind == "text":
         part.text = draw(st.text(max_size=5))
     elif kind == "data":
-        json_format.ParseDict(draw(anything), part.data)
+        parse_dict(draw(anything), part.data)
     else:
         part.filename, part.media_type = draw(names), draw(names)
         if kind == "raw":
@@ -298,7 +298,7 @@ def parts(draw: st.DrawFn) -> part_pb2.Part:
             part.url = draw(st.text(min_size=1, max_size=5))
     metadata = draw(structs)
     if metadata is not None:
-        part.metadata.update(metadata)
+        update_struct(part.metadata, metadata)
     return part
 
 
@@ -315,7 +315,7 @@ def messages(draw: st.DrawFn) -> message_pb2.Message:
     )
     metadata = draw(structs)
     if metadata is not None:
-        message.metadata.update(metadata)
+        update_struct(message.metadata, metadata)
     return message
 
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from google.protobuf import struct_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.journal.strategies import Entries, batches, fold, journals
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.json_values import struct_json
 from trunkline.v1 import artifact_pb2, task_pb2
 from trunkline_bridge.projection import TaskProjection, WireEvent, project_task
 from trunkline_bridge.versions import json_values
@@ -92,11 +92,7 @@ def test_a_client_that_joins_anywhere_ends_with_the_final_task(
         list(final.artifacts)
     )
     assert client.task.status == final.status
-    assert struct(client.task.metadata) == struct(final.metadata)
-
-
-def struct(content: struct_pb2.Struct) -> json_values.Json:
-    return {name: json_values.value_json(value) for name, value in content.fields.items()}
+    assert struct_json(client.task.metadata) == struct_json(final.metadata)
 
 
 @many_examples

@@ -33,8 +33,10 @@ from trunkline import (
     from_a2a,
     from_langgraph,
     from_workflow,
+    read_json,
     run,
     serve,
+    write_json,
 )
 from trunkline.testing import Answer, Mesh, Stream, async_test, mesh
 
@@ -54,6 +56,9 @@ async def text(task: TaskContext) -> str:
     async with task.tool("server/tool", {"argument": 1}) as call:
         assert_type(call, ToolCall)
     await task.artifact().append(Part(text="a part"), last=True)
+    assert_type(read_json(task.message.parts[0].data), Any)
+    write_json(task.message.metadata, {"n": 1})
+    write_json(task.message, 1)  # type: ignore[arg-type]
     await task.artifact().append(Message())  # type: ignore[arg-type]
     await task.artifact().append("text", True)  # type: ignore[call-arg]
     assert_type(await task.ask("math", "2+2", check=False), AgentAnswer)

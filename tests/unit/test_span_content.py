@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.errors import ConfigurationError
+from trunkline.json_values import parse_dict
 from trunkline.span_content import ContentCapture, SpokenText, find_answer, render_parts
 from trunkline.telemetry import ATTRIBUTE_LIMIT_CHARS
 from trunkline.v1 import part_pb2, task_pb2
@@ -51,7 +51,7 @@ def build_part(value: Any) -> part_pb2.Part:
     if isinstance(value, bytes):
         return part_pb2.Part(raw=value)
     part = part_pb2.Part()
-    json_format.ParseDict(value, part.data)
+    parse_dict(value, part.data)
     return part
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from trunkline.json_values import JSON_TYPES, STRUCT_TYPE
 from trunkline_bridge.errors import WireError, invalid_params
 
 # Protobuf has descriptors in Python and in C, whose types have nothing in common.
@@ -67,7 +68,7 @@ def _value_violations(value: object, field: _Descriptor, path: str) -> Iterator[
         if not _is_enum_value(value, enum):
             # The first value means unset.
             yield path, f"must be one of {', '.join(list(enum.values_by_name)[1:])}"
-    elif message is not None and message.file.package != "google.protobuf":
+    elif message is not None and message.full_name not in _SPECIAL_FORMS:
         yield from find_violations(value, message.fields, name=path)
     else:
         rule = _FIELD_RULES.get(field.type if message is None else message.full_name)
@@ -122,13 +123,15 @@ _FIELD_RULES: Mapping[object, _FieldRule] = {
         lambda value: _is_whole_number(value, _INT64), "must be a whole number below 2^63"
     ),
     FieldDescriptor.TYPE_BYTES: _FieldRule(_is_base64, "must be a string in base64"),
-    "google.protobuf.Struct": _FieldRule(
-        lambda value: isinstance(value, dict), "must be an object"
-    ),
+    STRUCT_TYPE: _FieldRule(lambda value: isinstance(value, dict), "must be an object"),
     "google.protobuf.Timestamp": _FieldRule(
         _is_timestamp, "must be a time with its zone, such as 2026-01-31T12:00:00Z"
     ),
 }
+
+
+# Messages whose JSON isn't an object of their fields.
+_SPECIAL_FORMS = JSON_TYPES | {"google.protobuf.Timestamp"}
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from google.rpc import code_pb2
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerUnavailableError
+from trunkline.json_values import serialize_for_a2a, update_struct
 from trunkline_bridge.bindings import request_parser as parser
 from trunkline_bridge.bindings.grpc_messages import parse_request
 from trunkline_bridge.bindings.grpc_service import GrpcMethod, GrpcService
@@ -376,14 +377,14 @@ def _render_event(event: WireEvent, method: GrpcMethod, *, with_ids: bool) -> Me
     # A direct reply is in no journal, so no stream can resume from it.
     if with_ids and event.sequence:
         payload = getattr(response, response.WhichOneof("payload") or "task")
-        payload.metadata[EVENT_ID_KEY] = event.id
+        update_struct(payload.metadata, {EVENT_ID_KEY: event.id})
     return method.from_core(response)
 
 
 def _encode(message: Message, service: GrpcService, caller: Caller) -> bytes:
     if service.has_file_bytes and uses_raw_file_bytes(caller.user_agent):
         decode_file_bytes(message)
-    return message.SerializeToString()
+    return serialize_for_a2a(message)
 
 
 def _method_names(service: GrpcService) -> list[str]:

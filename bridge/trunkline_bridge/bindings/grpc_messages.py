@@ -1,14 +1,15 @@
 """Parses protobuf requests from clients, in bounded time; their values must exist in JSON."""
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from google.protobuf import struct_pb2, timestamp_pb2
+from google.protobuf import timestamp_pb2
 from google.protobuf.message import DecodeError, Message
 
+from trunkline.json_values import find_number_problem
+from trunkline.v1 import json_pb2
 from trunkline_bridge.edge.json_decoder import INLINE_PARSE_BYTES, MAX_VALUES, TOO_MANY_VALUES
 from trunkline_bridge.errors import WireError, invalid_params
 
@@ -111,10 +112,9 @@ def _message_fields(message_type: Any) -> _MessageFields:  # noqa: ANN401  a typ
     return _MessageFields(tuple(singles), tuple(lists), tuple(maps))
 
 
-def _check_value(value: struct_pb2.Value) -> None:
-    # The number of any other value is 0.
-    if not math.isfinite(value.number_value):
-        raise _invalid_request("contains a number that JSON doesn't have")
+def _check_value(value: json_pb2.Value) -> None:
+    if problem := find_number_problem(value):
+        raise _invalid_request(problem)
 
 
 def _check_time(time: timestamp_pb2.Timestamp) -> None:
@@ -123,7 +123,7 @@ def _check_time(time: timestamp_pb2.Timestamp) -> None:
 
 
 _CHECKS: Mapping[type[Message], Callable[[Any], None]] = {
-    struct_pb2.Value: _check_value,
+    json_pb2.Value: _check_value,
     timestamp_pb2.Timestamp: _check_time,
 }
 

@@ -28,6 +28,7 @@ from grpc_reflection.v1alpha.reflection import aio as reflection
 from trunkline.errors import ConfigurationError
 from trunkline.runtime import start_grpc_server
 from trunkline.settings import HostPort
+from trunkline.v1 import json_pb2
 from trunkline_bridge.bindings.grpc import SERVICES, GrpcBinding, UnknownMethods
 from trunkline_bridge.bindings.grpc_service import GrpcService
 from trunkline_bridge.edge.http_server import bind_socket
@@ -35,6 +36,7 @@ from trunkline_bridge.edge.server_certificate import ServerCertificate
 
 # Protobuf has descriptors in Python and in C, whose types have nothing in common.
 _FileDescriptor: TypeAlias = Any
+_GOOGLE_PACKAGE = "google.protobuf"
 _GOOGLE = (empty_pb2.DESCRIPTOR, struct_pb2.DESCRIPTOR, timestamp_pb2.DESCRIPTOR)
 
 # Time limit for the end of aborted calls.
@@ -120,13 +122,14 @@ def _rename_field_types(
 
 def _public_name(descriptor: Any, package: str) -> str:  # noqa: ANN401  a message or an enum
     if _is_google(descriptor):
-        return f".{descriptor.full_name}"
+        return f".{_GOOGLE_PACKAGE}.{descriptor.name}"
     return f".{package}.{descriptor.full_name.removeprefix(descriptor.file.package + '.')}"
 
 
 def _is_google(descriptor: Any) -> bool:  # noqa: ANN401  a message or an enum
-    package: str = descriptor.file.package
-    return package.startswith("google.")
+    """Return whether a type is one of Google's for our callers, as our own types of JSON are."""
+    file: str = descriptor.file.name
+    return file == json_pb2.DESCRIPTOR.name or file in (google.name for google in _GOOGLE)
 
 
 @asynccontextmanager

@@ -6,11 +6,11 @@ Messages and the page are such resources. A2A's operations have bindings of thei
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from google.protobuf import json_format
 from google.protobuf.message import Message
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from trunkline.json_values import message_to_dict
 from trunkline_bridge.bindings.http_handler import (
     Binding,
     BufferedResponse,
@@ -41,11 +41,6 @@ BuildHandler: TypeAlias = Callable[[Binding], ASGIApp]
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
 """For resources whose responses have no headers of their own."""
-
-
-def to_json(message: Message) -> Json:
-    """Return a message of the contract as JSON, with camel-case names."""
-    return json_format.MessageToDict(message)
 
 
 def json_routes(
@@ -123,7 +118,7 @@ class _ResourceCall:
         )
         result = await handler(caller, params, scope["path_params"])
         if isinstance(result, Message):
-            result = to_json(result)
+            result = message_to_dict(result)
         if isinstance(result, dict):
             return BufferedResponse(dumps(result).encode(), headers=self._headers)
         return result

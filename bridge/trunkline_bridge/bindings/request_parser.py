@@ -7,11 +7,12 @@ faster.
 from collections.abc import Sequence
 from typing import Any, TypeGuard, TypeVar
 
-from google.protobuf import json_format
+from google.protobuf.json_format import ParseError
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.json_values import parse_dict
 from trunkline.v1 import event_pb2, message_pb2, push_notification_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.bindings import field_violations
 from trunkline_bridge.edge.json_decoder import (
@@ -142,11 +143,11 @@ def parse_message(params: object, *, message_type: type[M]) -> M:
             )
         )
     try:
-        return json_format.ParseDict(params, message_type(), ignore_unknown_fields=True)
+        return parse_dict(params, message_type(), ignore_unknown_fields=True)
     except ArithmeticError:
         raise invalid_params(("params", "a number is too large")) from None
     # Some values make the parser raise other errors than its own. Its texts are for programmers.
-    except (json_format.ParseError, AttributeError, RecursionError, TypeError, ValueError):
+    except (ParseError, RecursionError, TypeError, ValueError):
         is_deep = nesting_depth(params) > _SAFE_DEPTH
         problem = "nested too deeply" if is_deep else "must be those of this method in A2A 1.0"
         raise invalid_params(("params", problem)) from None

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 from urllib.parse import urlsplit, urlunsplit
 
-from google.protobuf import json_format
+from google.protobuf.json_format import ParseError
 
+from trunkline.json_values import parse_dict
 from trunkline.printable import to_plain_line
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.client.interfaces import Interface, InterfaceSelector
@@ -146,8 +147,8 @@ def _parse_card(value: Json) -> agent_card_pb2.AgentCard:
         if name not in ("securitySchemes", "securityRequirements", "security", "signatures")
     }
     try:
-        return json_format.ParseDict(known, agent_card_pb2.AgentCard(), ignore_unknown_fields=True)
-    except (json_format.ParseError, TypeError, AttributeError, RecursionError, ValueError):
+        return parse_dict(known, agent_card_pb2.AgentCard(), ignore_unknown_fields=True)
+    except (ParseError, TypeError, RecursionError, ValueError):
         raise ValueError("the response is no agent card of any A2A version") from None
 
 

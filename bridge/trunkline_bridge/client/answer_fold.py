@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from google.protobuf import struct_pb2
-
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
+from trunkline.json_values import merge_struct
 from trunkline.task_states import INTERRUPTED, TERMINAL, TaskState
-from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, task_pb2
+from trunkline.v1 import artifact_pb2, json_pb2, message_pb2, part_pb2, task_pb2
 from trunkline_bridge.client.answers import (
     ArtifactChange,
     ClientAnswer,
@@ -205,9 +204,9 @@ class AnswerFold:
         self._task.id = self.task_id = self.task_id or task_id
         self._task.context_id = self._task.context_id or context_id
 
-    def _merge_metadata(self, metadata: struct_pb2.Struct | None) -> None:
+    def _merge_metadata(self, metadata: json_pb2.Struct | None) -> None:
         if metadata is not None:
-            self._task.metadata.MergeFrom(metadata)
+            merge_struct(self._task.metadata, metadata)
 
     def _enter(self, status: task_pb2.TaskStatus) -> None:
         if status.state == task_pb2.TASK_STATE_UNSPECIFIED:

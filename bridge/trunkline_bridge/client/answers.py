@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from trunkline.errors import PeerProtocolError
+from trunkline.json_values import find_member, has_member, read_text, struct_json, value_json
 from trunkline.task_states import TaskOutcome, TaskState, find_outcome
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, task_pb2
 from trunkline_bridge.projection.roles import ROLE_KEY, ArtifactRole, artifact_kind
-from trunkline_bridge.versions.json_values import struct_json, value_json
 
 _APPROVALS_KEY: Final = "trunkline/approvals"
 # The step of an artifact in the plan: `step-1`, `step-2`, ….
@@ -171,16 +171,15 @@ def read_answer(task: task_pb2.Task, *, peer: str, trace_id: str = "") -> Client
 
 def artifact_role(artifact: artifact_pb2.Artifact) -> str:
     """Return the role of an artifact, declared or by its name; empty without one."""
-    fields = artifact.metadata.fields
-    if ROLE_KEY in fields:
-        return fields[ROLE_KEY].string_value
+    role = find_member(artifact.metadata, ROLE_KEY)
+    if role is not None:
+        return role.string_value
     return _ROLES.get(artifact_kind(artifact), "")
 
 
 def artifact_step(artifact: artifact_pb2.Artifact) -> int:
     """Return the number of the plan's step that an artifact belongs to; 0 without one."""
-    fields = artifact.metadata.fields
-    number = fields[_STEP_KEY].string_value.rpartition("-")[2] if _STEP_KEY in fields else ""
+    number = read_text(artifact.metadata, _STEP_KEY).rpartition("-")[2]
     return int(number) if number.isascii() and number.isdecimal() else 0
 
 
@@ -223,7 +222,7 @@ def line_break(before: str, after: str) -> str:
 
 def _find_approvals(message: message_pb2.Message) -> Iterable[RequestedApproval]:
     for part in message.parts:
-        if not part.HasField("data") or _APPROVALS_KEY not in part.metadata.fields:
+        if not part.HasField("data") or not has_member(part.metadata, _APPROVALS_KEY):
             continue
         content = value_json(part.data)
         requests = content.get("approvals") if isinstance(content, dict) else None

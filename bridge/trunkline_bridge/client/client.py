@@ -26,6 +26,7 @@ from trunkline.errors import (
     PeerRefusedError,
     UnsupportedOperationError,
 )
+from trunkline.json_values import build_struct, build_value
 from trunkline.task_states import TaskState
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, task_pb2
 from trunkline_bridge.client.a2a_client import A2AClient
@@ -459,9 +460,9 @@ def _build_message(
                     message.parts.append(item)
                 case _:
                     part = message.parts.add(media_type=_DATA_TYPE)
-                    part.data.struct_value.update(dict(item))
+                    part.data.CopyFrom(build_value(item))
         if metadata is not None:
-            message.metadata.update(dict(metadata))
+            message.metadata.CopyFrom(build_struct(metadata))
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError("content or metadata", f"is no JSON object: {error}") from None
     return message

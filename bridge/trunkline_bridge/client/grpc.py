@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
@@ -16,6 +15,13 @@ from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
 from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError, PeerTimeoutError
+from trunkline.json_values import (
+    find_exact_number,
+    message_to_dict,
+    read_text,
+    remove_member,
+    serialize_for_a2a,
+)
 from trunkline.network import is_this_machine
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.errors import (
@@ -240,11 +246,12 @@ class GrpcTransport:
     ) -> _Parsed:
         with call_span(method, self._interface):
             await self._connect()
+            body = serialize_for_a2a(request)
             stub: Any = self._channel.unary_unary(self._service.path + method)
             metadata = self._metadata(options)
             self._observe_request(method, request, metadata)
             try:
-                data = await stub(request.SerializeToString(), metadata=metadata, timeout=timeout_s)
+                data = await stub(body, metadata=metadata, timeout=timeout_s)
             except grpc.aio.AioRpcError as error:
                 raise self._error(error) from None
             response = self._parse(parse, data)
@@ -257,10 +264,11 @@ class GrpcTransport:
     ) -> AsyncIterator[RemoteEvents]:
         with call_span(method, self._interface):
             await self._connect()
+            body = serialize_for_a2a(request)
             stub: Any = self._channel.unary_stream(self._service.path + method)
             metadata = self._metadata(options)
             self._observe_request(method, request, metadata)
-            call = stub(request.SerializeToString(), metadata=metadata)
+            call = stub(body, metadata=metadata)
             try:
                 yield self._events(call)
             finally:
@@ -299,9 +307,17 @@ class GrpcTransport:
 
     def _parse(self, parse: Callable[[Any], _Parsed], data: object) -> _Parsed:
         try:
-            return parse(data)
+            parsed = parse(data)
         except (DecodeError, ValueError) as error:
             raise PeerProtocolError(self._peer, "its answer can't be read") from error
+        # A field of ours, which A2A doesn't have. Nobody has checked that it is a number.
+        if (
+            isinstance(parsed, Message)
+            and isinstance(data, bytes)
+            and find_exact_number(parsed, data)
+        ):
+            raise PeerProtocolError(self._peer, "its answer has a number that is not of A2A")
+        return parsed
 
     def _metadata(self, options: CallOptions) -> tuple[tuple[str, str], ...]:
         fields = service_headers(self._interface.version, options)
@@ -337,7 +353,7 @@ def _find_trace_id(metadata: Iterable[tuple[str, str | bytes]]) -> str:
 
 def _as_json(message: Message) -> bytes:
     """Return a message for diagnostics, which can't show its bytes."""
-    return dumps(json_format.MessageToDict(message)).encode()
+    return dumps(message_to_dict(message)).encode()
 
 
 def _parse_error(error: grpc.aio.AioRpcError) -> ErrorObject:
@@ -371,10 +387,8 @@ def _parse_error_info(data: bytes) -> error_details_pb2.ErrorInfo:
 def _take_event_id(response: a2a_pb2.StreamResponse) -> str:
     """Remove the resume extension's event id from the event's metadata and return it."""
     payload = getattr(response, response.WhichOneof("payload") or "task")
-    if EVENT_ID_KEY not in payload.metadata.fields:
-        return ""
-    event_id = str(payload.metadata.fields[EVENT_ID_KEY].string_value)
-    del payload.metadata.fields[EVENT_ID_KEY]
-    if not payload.metadata.fields:
+    event_id = read_text(payload.metadata, EVENT_ID_KEY)
+    remove_member(payload.metadata, EVENT_ID_KEY)
+    if not payload.metadata.members:
         payload.ClearField("metadata")
     return event_id

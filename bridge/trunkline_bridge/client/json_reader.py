@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from google.protobuf import json_format
+from google.protobuf.json_format import ParseError
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.json_values import parse_dict
 from trunkline.v1 import task_pb2
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.versions.json_values import Json
@@ -58,7 +59,7 @@ def parse_task(value: object) -> task_pb2.Task:
 def _parse_text_delta(value: Json) -> a2a_pb2.StreamResponse | None:
     """Parse a text delta of v1.0; None: the value may be another event.
 
-    It is the most frequent event, and json_format is slow.
+    It is the most frequent event, and the general parser is slow.
     """
     update = value.get("artifactUpdate")
     if len(value) != 1 or not isinstance(update, dict) or not update.keys() <= _DELTA_MEMBERS:
@@ -183,7 +184,7 @@ _READERS: Final[Mapping[str, Callable[[Json], Json]]] = {
 
 
 def _parse(value: Json, into: _Read) -> _Read:
-    return json_format.ParseDict(value, into, ignore_unknown_fields=True)
+    return parse_dict(value, into, ignore_unknown_fields=True)
 
 
 @contextmanager
@@ -193,7 +194,7 @@ def _raise_value_error() -> Iterator[None]:
         yield
     except WireError as error:
         raise ValueError(error.text) from None
-    except (json_format.ParseError, TypeError, AttributeError, RecursionError) as error:
+    except (ParseError, TypeError, RecursionError) as error:
         raise ValueError(f"it does not match the A2A schema ({_first_words(error)})") from None
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, urlencode
 
-from google.protobuf import json_format
+from google.protobuf.json_format import ParseError
 from google.protobuf.message import Message as ProtoMessage
 
 from trunkline.client.backoff import RetryWindow
@@ -25,6 +25,7 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
+from trunkline.json_values import message_to_dict, parse_dict
 from trunkline.messaging.conversion import build_envelope, read_message
 from trunkline.tasks.messages import MeshMessage, Payload, Priority
 from trunkline.v1 import envelope_pb2, messaging_service_pb2
@@ -153,7 +154,7 @@ class MessageMethods:
             id=id or str(uuid.uuid4()),
             correlation_id=correlation_id,
         )
-        response = await self._call_mesh("POST", "/messages", json_format.MessageToDict(envelope))
+        response = await self._call_mesh("POST", "/messages", message_to_dict(envelope))
         accepted = self._parse(response, messaging_service_pb2.SendEnvelopesResponse)
         if len(accepted.envelopes) != 1:
             raise PeerProtocolError(self._mesh_url, "it did not answer with the message")
@@ -200,7 +201,7 @@ class MessageMethods:
         response = await self._call_mesh(
             "POST",
             "/messages:request",
-            json_format.MessageToDict(envelope),
+            message_to_dict(envelope),
             headers={TIMEOUT_HEADER: f"{timeout_s:g}"},
             timeout_s=timeout_s + _TIMEOUT_GRACE_S,
         )
@@ -427,8 +428,8 @@ class MessageMethods:
 
     def _parse(self, value: Json, message_type: type[_MessageT]) -> _MessageT:
         try:
-            return json_format.ParseDict(value, message_type(), ignore_unknown_fields=True)
-        except (json_format.ParseError, AttributeError, RecursionError, TypeError, ValueError):
+            return parse_dict(value, message_type(), ignore_unknown_fields=True)
+        except (ParseError, RecursionError, TypeError, ValueError):
             problem = "its answer does not match the schema of messages"
             raise PeerProtocolError(self._mesh_url, problem) from None
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
-from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.json_values import message_to_dict
 from trunkline.v1 import agent_card_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.versions.v1_0 import json_writer
@@ -34,7 +34,7 @@ class RemoteOperation(NamedTuple):
             return json_writer.send_params_json(request)
         if isinstance(request, push_notification_pb2.TaskPushNotificationConfig):
             return json_writer.push_config_json(request)
-        return json_format.MessageToDict(request)
+        return message_to_dict(request)
 
     def http_target(self, params: Mapping[str, Any]) -> tuple[str, Json]:
         """Return the path and query for the parameters, and those that the body has."""

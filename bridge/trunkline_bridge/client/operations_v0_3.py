@@ -6,7 +6,7 @@ Times are left out of responses: several servers of v0.3 write invalid ones.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from google.protobuf import json_format
+from google.protobuf.json_format import ParseError
 from google.protobuf.message import Message
 
 from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
@@ -14,6 +14,7 @@ from trunkline.a2a.v0_3 import agent_card_pb2 as v0_3_card_pb2
 from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import UnsupportedOperationError
+from trunkline.json_values import message_to_dict, parse_dict
 from trunkline.v1 import push_notification_pb2
 from trunkline_bridge.client import operations as v1
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
@@ -48,7 +49,7 @@ class V03Operation(NamedTuple):
         if self.is_rest_like_jsonrpc:
             return self.read_result(value)
         parsed = self.response()
-        json_format.ParseDict(without_timestamps(value), parsed, ignore_unknown_fields=True)
+        parse_dict(without_timestamps(value), parsed, ignore_unknown_fields=True)
         return self.read_response(parsed)
 
     def rest_body(self, request: Message) -> Json:
@@ -102,8 +103,8 @@ def _read_config(value: object) -> Json:
     task = json_reader.pick_members(value, ("taskId",))
     config = push_notification_pb2.TaskPushNotificationConfig()
     try:
-        json_format.ParseDict({**json_reader.convert_webhook(nested), **task}, config)
-    except json_format.ParseError:
+        parse_dict({**json_reader.convert_webhook(nested), **task}, config)
+    except ParseError:
         raise ValueError("its push notification config does not match the A2A schema") from None
     return v1_json.push_config_json(config)
 
@@ -182,7 +183,7 @@ _OPERATIONS: Final[Mapping[str, V03Operation]] = {
     v1.GET_TASK.name: V03Operation(
         "tasks/get",
         "GetTask",
-        json_format.MessageToDict,
+        message_to_dict,
         _read_task,
         _build_get,
         v0_3_task_pb2.Task,
@@ -191,7 +192,7 @@ _OPERATIONS: Final[Mapping[str, V03Operation]] = {
     v1.CANCEL_TASK.name: V03Operation(
         "tasks/cancel",
         "CancelTask",
-        json_format.MessageToDict,
+        message_to_dict,
         _read_task,
         lambda request: v0_3_pb2.CancelTaskRequest(name=f"tasks/{request.id}"),
         v0_3_task_pb2.Task,
@@ -243,7 +244,7 @@ _OPERATIONS: Final[Mapping[str, V03Operation]] = {
         _read_card,
         lambda _: v0_3_pb2.GetAgentCardRequest(),
         v0_3_card_pb2.AgentCard,
-        json_format.MessageToDict,
+        message_to_dict,
         path="/card",
         is_rest_like_jsonrpc=True,
     ),

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from trunkline import TurnRuntime
 from trunkline.client.artifacts import parse_reference
 from trunkline.errors import InvalidArgumentError, PeerProtocolError, TrunklineError
+from trunkline.json_values import has_member, remove_member
 from trunkline.v1 import part_pb2
 from trunkline_bridge.client.a2a_client import A2AClient
 
@@ -51,8 +52,8 @@ async def inline_files(
         if part.HasField("metadata"):
             inline.metadata.CopyFrom(part.metadata)
             for name in _STORED_FILE_KEYS:
-                inline.metadata.fields.pop(name, None)
-            if not inline.metadata.fields:
+                remove_member(inline.metadata, name)
+            if not inline.metadata.members:
                 inline.ClearField("metadata")
         outgoing.append(inline)
     return outgoing
@@ -91,9 +92,9 @@ class FileReceiver:
                 raise
             logger.info("remote.file_left", extra={"peer": self._peer.name, "reason": str(error)})
             return part
-        for name, value in part.metadata.fields.items():
-            if name not in stored.metadata.fields:
-                stored.metadata.fields[name].CopyFrom(value)
+        for member in part.metadata.members:
+            if not has_member(stored.metadata, member.key):
+                stored.metadata.members.append(member)
         return stored
 
     async def _download(self, url: str) -> AsyncGenerator[bytes]:

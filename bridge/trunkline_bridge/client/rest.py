@@ -6,13 +6,13 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
 from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError, PeerRefusedError
+from trunkline.json_values import parse_dict
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.errors import (
     ConnectionLostError,
@@ -196,14 +196,14 @@ class RestTransport:
         if not self._is_v0_3:
             return parse_stream_response(value)
         result = v0_3_pb2.StreamResponse()
-        json_format.ParseDict(without_timestamps(value), result, ignore_unknown_fields=True)
+        parse_dict(without_timestamps(value), result, ignore_unknown_fields=True)
         return proto_reader.from_v0_3_stream_response(result)
 
     def _read_task(self, value: object) -> task_pb2.Task:
         if not self._is_v0_3:
             return parse_task(value)
         result = v0_3_task_pb2.Task()
-        json_format.ParseDict(without_timestamps(value), result, ignore_unknown_fields=True)
+        parse_dict(without_timestamps(value), result, ignore_unknown_fields=True)
         return proto_reader.from_v0_3_task(result)
 
     def _json(self, answer: HttpResponse) -> Any:  # noqa: ANN401  any JSON value

@@ -3,17 +3,16 @@
 An event that breaks A2A's rules raises PeerProtocolError before any of it is written.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
-
-from google.protobuf import json_format, struct_pb2
 
 from trunkline import ArtifactWriter, TurnRuntime
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
+from trunkline.json_values import find_member, read_text, struct_json
 from trunkline.task_states import INTERRUPTED, OUTCOME_KEY, TERMINAL, TaskOutcome, find_outcome
-from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, task_pb2
+from trunkline.v1 import artifact_pb2, event_pb2, json_pb2, message_pb2, part_pb2, task_pb2
 from trunkline_bridge.client.artifact_content import ArtifactContent, is_plain_text
 from trunkline_bridge.projection.roles import artifact_kind
 
@@ -133,7 +132,7 @@ class TaskMirror:
         return not self._is_working
 
     async def _remember_task(
-        self, task_id: str, context_id: str, metadata: struct_pb2.Struct | None
+        self, task_id: str, context_id: str, metadata: json_pb2.Struct | None
     ) -> None:
         """Check that an event belongs to the remote task; the first event sets that task's ids."""
         if task_id and self.task_id and task_id != self.task_id:
@@ -162,7 +161,7 @@ class TaskMirror:
         return f"{self._task.agent}:{self.task_id}"
 
     async def _enter_state(
-        self, status: task_pb2.TaskStatus, metadata: struct_pb2.Struct | None
+        self, status: task_pb2.TaskStatus, metadata: json_pb2.Struct | None
     ) -> None:
         if status.state == task_pb2.TASK_STATE_UNSPECIFIED:
             raise self.protocol_error("its task is in a state that A2A doesn't have")
@@ -251,7 +250,7 @@ class TaskMirror:
             artifact.name,
             id=artifact.artifact_id,
             description=artifact.description,
-            metadata=_to_dict(artifact.metadata) if artifact.HasField("metadata") else None,
+            metadata=struct_json(artifact.metadata) if artifact.HasField("metadata") else None,
             extensions=artifact.extensions,
             kind=artifact_kind(artifact),
         )
@@ -295,12 +294,12 @@ class TaskMirror:
         if self._remaining_bytes < 0:
             raise self.protocol_error(f"it sent more than {self._limit / _MIB:.3g} MiB in one turn")
 
-    def _load_remote_task(self, metadata: struct_pb2.Struct) -> None:
+    def _load_remote_task(self, metadata: json_pb2.Struct) -> None:
         """Load the ids that an earlier turn or another host recorded."""
-        if REMOTE_TASK_KEY in metadata.fields:
-            ids = metadata.fields[REMOTE_TASK_KEY].struct_value.fields
-            self.task_id = ids["taskId"].string_value
-            self.context_id = ids["contextId"].string_value
+        ids = find_member(metadata, REMOTE_TASK_KEY)
+        if ids is not None:
+            self.task_id = read_text(ids.struct_value, "taskId")
+            self.context_id = read_text(ids.struct_value, "contextId")
 
 
 def _check_artifacts(mirror: TaskMirror, artifacts: Iterable[artifact_pb2.Artifact]) -> None:
@@ -319,14 +318,9 @@ def _as_append_content(part: part_pb2.Part) -> str | part_pb2.Part:
     return part.text if is_plain_text(part) else part
 
 
-def _foreign_metadata(metadata: struct_pb2.Struct | None) -> dict[str, Any]:
+def _foreign_metadata(metadata: json_pb2.Struct | None) -> dict[str, Any]:
     """Return a status's metadata without the keys that are reserved for this mesh."""
     if metadata is None:
         return {}
-    fields = _to_dict(metadata)
+    fields = struct_json(metadata)
     return {name: value for name, value in fields.items() if not name.startswith(_RESERVED_PREFIX)}
-
-
-def _to_dict(metadata: struct_pb2.Struct) -> Mapping[str, Any]:
-    fields: Mapping[str, Any] = json_format.MessageToDict(metadata)
-    return fields

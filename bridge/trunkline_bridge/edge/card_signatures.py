@@ -20,19 +20,19 @@ import rfc8785
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
-from google.protobuf import json_format, struct_pb2
 from google.protobuf.message import Message
 from jwt import PyJWK, PyJWS, PyJWTError
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from jwt.utils import base64url_encode
 
 from trunkline.errors import ConfigurationError
+from trunkline.json_values import message_to_dict, struct_json
 from trunkline.private_files import read_private_file
-from trunkline.v1 import agent_card_pb2
+from trunkline.v1 import agent_card_pb2, json_pb2
 from trunkline_bridge.edge.jwt_tokens import SIGNATURE_ALGORITHMS, parse_key_set
 from trunkline_bridge.protocol import KEYS_PATH
 from trunkline_bridge.versions.card_json import REQUIRED_CARD_FIELDS, parse_card
-from trunkline_bridge.versions.json_values import Json, struct_json
+from trunkline_bridge.versions.json_values import Json
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def pruned_form(card: agent_card_pb2.AgentCard) -> bytes:
     """Return the canonical form of `a2a-sdk` 1.x, without empty members, even required ones."""
 
     def prune() -> Any:  # noqa: ANN401  any JSON value
-        value = json_format.MessageToDict(card)
+        value = message_to_dict(card)
         value.pop("signatures", None)
         return _prune(value)
 
@@ -117,7 +117,7 @@ def _field_value(message: Message, field: Any) -> Any:  # noqa: ANN401  any JSON
 
 
 def _to_json(value: Any) -> Any:  # noqa: ANN401  what a map holds may be a text
-    if isinstance(value, struct_pb2.Struct):
+    if isinstance(value, json_pb2.Struct):
         return struct_json(value)
     return _message_fields(value) if isinstance(value, Message) else value
 

@@ -12,10 +12,10 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trunkline.errors import InvalidArgumentError
+from trunkline.json_values import value_json
 from trunkline.task_states import TaskState
 from trunkline.v1 import agent_card_pb2, part_pb2
 from trunkline_bridge.client.answers import ClientAnswer
-from trunkline_bridge.versions.json_values import value_json
 
 _MAX_EXAMPLES: Final = 5
 _WAITING: Final = (TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED)

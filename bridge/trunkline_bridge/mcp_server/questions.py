@@ -6,9 +6,9 @@ from typing import Any, Final
 import mcp_types as types
 from pydantic import TypeAdapter, ValidationError
 
+from trunkline.json_values import has_member, value_json
 from trunkline_bridge.client.answers import ClientAnswer, RequestedApproval
 from trunkline_bridge.client.client import ClientContent
-from trunkline_bridge.versions.json_values import value_json
 
 _ANSWER: Final = "answer"
 _DECISION: Final = "decision"
@@ -77,7 +77,7 @@ def _question_key(answer: ClientAnswer, key: str = "") -> str:
 def _find_tool_requests(answer: ClientAnswer) -> dict[str, types.ElicitRequest]:
     """Return the requests of MCP tools in a question; empty: it has none that are valid."""
     for part in answer.task.status.message.parts:
-        if part.HasField("data") and _TOOL_QUESTION in part.metadata.fields:
+        if part.HasField("data") and has_member(part.metadata, _TOOL_QUESTION):
             try:
                 return _REQUESTS.validate_python(
                     value_json(part.data)["inputRequests"], by_name=False

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message import Message
 from starlette.routing import BaseRoute
 
+from trunkline.json_values import message_to_dict
 from trunkline.messaging.store import Envelope, EnvelopeFilter
 from trunkline.v1 import messaging_service_pb2
 from trunkline_bridge.bindings.http_handler import EventStreamResponse, Response
@@ -15,7 +16,6 @@ from trunkline_bridge.bindings.json_resource import (
     BuildHandler,
     ResourcePaths,
     json_routes,
-    to_json,
 )
 from trunkline_bridge.bindings.request_parser import parse_message
 from trunkline_bridge.bindings.rest_request import read_query, unknown_field
@@ -81,7 +81,8 @@ class MessageRenderer:
         """Yield rendered responses of the messaging service."""
         for event in events:
             for stored in event.envelopes:
-                yield f"{self._id_line(stored.position)}data: {dumps(to_json(stored))}\n\n".encode()
+                data = dumps(message_to_dict(stored))
+                yield f"{self._id_line(stored.position)}data: {data}\n\n".encode()
             if id_line := self._id_line(event.position):
                 # The position to continue from, if it is not that of a message.
                 yield f"event: position\n{id_line}data: {{}}\n\n".encode()

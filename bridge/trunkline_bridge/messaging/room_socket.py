@@ -19,8 +19,8 @@ from urllib.parse import parse_qsl
 from starlette.types import Receive, Scope, Send
 
 from trunkline.errors import TrunklineError
+from trunkline.json_values import message_to_dict
 from trunkline.messaging.store import EnvelopeFilter
-from trunkline_bridge.bindings.json_resource import to_json
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import Caller, CallerFactory
 from trunkline_bridge.edge.http import parse_json_body, rest_error_body
@@ -248,7 +248,7 @@ class _Socket:
                     self._sent.append(stored.position)
                     if len(self._sent) >= self._options.window:
                         self._has_room.clear()
-                await self._write({"message": to_json(stored)})
+                await self._write({"message": message_to_dict(stored)})
 
     async def _read_frames(self) -> None:
         """Serve the client's frames until it disconnects or leaves."""
@@ -282,7 +282,7 @@ class _Socket:
                     envelope.room = envelope.room or self._room
                 with self._spans.operation_span("messages.send", envelope.traceparent):
                     (stored,) = await self._operations.send(self._caller, [envelope])
-                answer: Json = {"accepted": to_json(stored)}
+                answer: Json = {"accepted": message_to_dict(stored)}
                 await self._write(answer if tag is None else {**answer, "id": tag})
             case {"ack": str() | int() as position}:
                 self._acknowledge(parse_position(str(position), field="ack"))

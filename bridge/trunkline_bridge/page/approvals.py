@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from trunkline.client import Directory, HostClient
 from trunkline.client.mesh_tasks import watch_mesh_tasks
 from trunkline.errors import PeerError, TaskNotFoundError
+from trunkline.json_values import struct_json
 from trunkline.task_states import TERMINAL
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.bindings.http_handler import Response
@@ -22,7 +23,7 @@ from trunkline_bridge.page.binding import (
     Paths,
 )
 from trunkline_bridge.page.host_queries import query_hosts
-from trunkline_bridge.versions.json_values import Json, struct_json
+from trunkline_bridge.versions.json_values import Json
 
 _PATH: Final = f"{API_PATH}/approvals"
 _INTERVAL_S: Final = 1.0

@@ -12,7 +12,6 @@ from urllib.parse import parse_qsl
 from trunkline_bridge.bindings.http_handler import EventStreamResponse
 from trunkline_bridge.bindings.json_resource import ResourceHandler as Handler
 from trunkline_bridge.bindings.json_resource import ResourcePaths as Paths
-from trunkline_bridge.bindings.json_resource import to_json
 from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.http import rest_error_body
@@ -21,7 +20,7 @@ from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.streams.event_renderer import render_error_event
 from trunkline_bridge.versions.json_values import Json, dumps
 
-__all__ = ["Handler", "Paths", "to_json"]
+__all__ = ["Handler", "Paths"]
 
 API_PATH: Final = "/ui/api"
 

@@ -9,6 +9,7 @@ from google.protobuf import timestamp_pb2
 
 from trunkline.client import Directory
 from trunkline.client.mesh_tasks import list_mesh_tasks, make_page_token, watch_mesh_tasks
+from trunkline.json_values import message_to_dict
 from trunkline.task_states import find_outcome
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.bindings.http_handler import EventStreamResponse
@@ -28,7 +29,6 @@ from trunkline_bridge.page.binding import (
     read_page_size,
     read_text,
     single_events,
-    to_json,
 )
 from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.workflows.operations import (
@@ -155,7 +155,7 @@ class PageTasks:
         at = read_number(params, "at") if "at" in params else None
         latest, snapshot = await self._operations.get_run_at(caller, task_id, at)
         return {
-            "task": to_json(snapshot),
+            "task": message_to_dict(snapshot),
             "sequence": snapshot.sequence,
             "lastSequence": latest.sequence,
         }
@@ -171,13 +171,13 @@ class PageTasks:
         return EventStreamResponse(_render_journal(events), PageRenderer(), HEADERS)
 
     async def _cancel(self, caller: Caller, _params: Json, path: Mapping[str, str]) -> Json:
-        return {"task": to_json(await self._operations.cancel(caller, path["task_id"]))}
+        return {"task": message_to_dict(await self._operations.cancel(caller, path["task_id"]))}
 
     async def _pause(self, caller: Caller, _params: Json, path: Mapping[str, str]) -> Json:
-        return {"task": to_json(await self._operations.pause(caller, path["task_id"]))}
+        return {"task": message_to_dict(await self._operations.pause(caller, path["task_id"]))}
 
     async def _resume(self, caller: Caller, _params: Json, path: Mapping[str, str]) -> Json:
-        return {"task": to_json(await self._operations.resume(caller, path["task_id"]))}
+        return {"task": message_to_dict(await self._operations.resume(caller, path["task_id"]))}
 
     async def _answer(self, caller: Caller, params: Json, path: Mapping[str, str]) -> Json:
         decision = read_text(params, "decision")
@@ -189,7 +189,7 @@ class PageTasks:
         fields["decision"] = _DECISION + decision.upper()
         request = parse_message(fields, message_type=task_service_pb2.AnswerApprovalRequest)
         request.task_id, request.approval_id = path["task_id"], path["approval_id"]
-        return {"task": to_json(await self._operations.answer_approval(caller, request))}
+        return {"task": message_to_dict(await self._operations.answer_approval(caller, request))}
 
 
 class _TaskQuery:
@@ -274,10 +274,10 @@ def _render_events(events: Sequence[JournalEvent]) -> Iterator[PageEvent]:
             "sequence": cursor.sequence,
             "epoch": cursor.epoch,
             "time": header.time.ToJsonString(),
-            "event": to_json(event),
+            "event": message_to_dict(event),
         }
         if header.HasField("origin"):
-            data["origin"] = to_json(header.origin)
+            data["origin"] = message_to_dict(header.origin)
         yield PageEvent("event", data, f"{cursor.sequence}-{cursor.epoch}")
 
 

@@ -5,11 +5,12 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
 
-from trunkline import telemetry
+from trunkline import json_values, telemetry
 from trunkline.client import Directory
 from trunkline.client.trace_report import SpanFacts, TraceReport
 from trunkline.client.trace_tree import TraceTree
 from trunkline.errors import TaskNotFoundError, TraceNotFoundError
+from trunkline.json_values import has_member, message_to_dict
 from trunkline.v1 import trace_service_pb2
 from trunkline_bridge.bindings.http_handler import EventStreamResponse
 from trunkline_bridge.edge.caller import Caller
@@ -22,7 +23,6 @@ from trunkline_bridge.page.binding import (
     read_page_size,
     read_text,
     single_events,
-    to_json,
 )
 from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.workflows.operations import WorkflowOperations
@@ -75,7 +75,7 @@ class PageTraces:
             token = page.next_page_token
             if found or not token:
                 break
-        return {"traces": [to_json(trace) for trace in found], "nextPageToken": token}
+        return {"traces": [message_to_dict(trace) for trace in found], "nextPageToken": token}
 
     async def _watch(
         self, caller: Caller, _params: Json, _path: Mapping[str, str]
@@ -89,7 +89,7 @@ class PageTraces:
             yield PageEvent("ready", {})
             async for response in responses:
                 for trace in await self._filter(caller, response.traces):
-                    yield PageEvent("trace", to_json(trace))
+                    yield PageEvent("trace", message_to_dict(trace))
 
     async def _get(self, caller: Caller, _params: Json, path: Mapping[str, str]) -> Json:
         trace_id = path["trace_id"]
@@ -181,7 +181,7 @@ def _render_span(row: SpanFacts) -> Json:
     span = row.node.span
     start_ns = span.start_time.ToNanoseconds()
     return {
-        **to_json(span),
+        **message_to_dict(span),
         "depth": row.depth,
         "isOrphan": row.node.is_orphan,
         "selfMs": row.timing.self_ns / 1e6,
@@ -197,13 +197,12 @@ def _render_span(row: SpanFacts) -> Json:
 
 
 def _find_tasks(span: trace_service_pb2.Span) -> Iterable[str]:
-    fields = span.attributes.fields
-    return (fields[key].string_value for key in _TASK_KEYS if key in fields)
+    return (text for key in _TASK_KEYS if (text := json_values.read_text(span.attributes, key)))
 
 
 def _lack_spans(spans: Sequence[trace_service_pb2.Span]) -> bool:
     """Return whether spans of these traces were lost with a process, or dropped by the store."""
-    if any(telemetry.LOST in span.attributes.fields for span in spans):
+    if any(has_member(span.attributes, telemetry.LOST) for span in spans):
         return True
     counts = Counter(span.trace_id for span in spans)
     return any(count >= telemetry.MAX_SPANS_PER_TRACE for count in counts.values())

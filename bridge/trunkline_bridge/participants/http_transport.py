@@ -5,18 +5,18 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from google.protobuf import json_format
-
 from trunkline.errors import (
     PeerProtocolError,
     PeerRefusedError,
     PeerTimeoutError,
     PeerUnavailableError,
 )
+from trunkline.json_values import message_to_dict
 from trunkline.messaging.store import Envelope
 from trunkline.settings import ParticipantSettings
 from trunkline_bridge.client.http import HttpClient, HttpResponse
 from trunkline_bridge.participants.replies import decode_replies
+from trunkline_bridge.versions.json_values import dumps
 
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
@@ -61,7 +61,7 @@ class HttpParticipant:
             PeerProtocolError: the answer is none.
             PeerRefusedError: the participant refuses the message.
         """
-        body = json_format.MessageToJson(envelope, indent=None).encode()
+        body = dumps(message_to_dict(envelope)).encode()
         headers = {
             "content-type": _JSON,
             "accept": f"{_JSON}, {_TEXT}",

@@ -2,9 +2,10 @@
 
 from typing import Any, Final
 
-from google.protobuf import json_format
+from google.protobuf.json_format import ParseError
 
 from trunkline.errors import PeerProtocolError
+from trunkline.json_values import parse_dict
 from trunkline.messaging.store import Envelope
 from trunkline_bridge.edge.json_decoder import decode_json
 
@@ -49,9 +50,9 @@ def _read_reply(peer: str, value: object, default_type: str) -> Envelope:
     is_envelope = "type" in value and ("text" in value or "data" in value)
     fields = value if is_envelope else {"type": default_type, "data": value}
     try:
-        parsed = json_format.ParseDict(fields, Envelope(), ignore_unknown_fields=True)
+        parsed = parse_dict(fields, Envelope(), ignore_unknown_fields=True)
     # Some values make the parser raise other errors than its own.
-    except (json_format.ParseError, AttributeError, RecursionError, TypeError, ValueError):
+    except (ParseError, RecursionError, TypeError, ValueError):
         raise PeerProtocolError(peer, "its answer is no message of the mesh") from None
     reply = Envelope()
     for name in _FIELDS:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from google.protobuf import json_format
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
 
@@ -22,6 +21,7 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
+from trunkline.json_values import message_to_dict
 from trunkline.messaging.store import Envelope
 from trunkline.network import is_this_machine
 from trunkline.settings import ParticipantSettings
@@ -91,7 +91,7 @@ class WebSocketParticipant:
                 connection = await self._connect()
                 self._waiting[key] = answer
                 frame: dict[str, Any] = {
-                    "message": json_format.MessageToDict(envelope),
+                    "message": message_to_dict(envelope),
                     **telemetry.inject(),
                 }
                 await connection.send(dumps(frame))

@@ -5,6 +5,7 @@ A2A has no events for these, so the projection shows them as artifacts with fixe
 
 from collections.abc import Iterable, Mapping
 
+from trunkline.json_values import update_struct
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
 from trunkline_bridge.projection.roles import ArtifactRole, set_role
 
@@ -56,9 +57,9 @@ def artifact_head(
         head.artifact_id = f"{origin.task_id}.{artifact.artifact_id}"
         if role == ArtifactRole.STREAM:
             head.name = STREAMING_RESULT
-        head.metadata[AGENT_KEY] = origin.agent
+        update_struct(head.metadata, {AGENT_KEY: origin.agent})
         if step := steps.get(origin.child_task_id or origin.task_id):
-            head.metadata[STEP_KEY] = step
+            update_struct(head.metadata, {STEP_KEY: step})
     elif kind == event_pb2.ARTIFACT_KIND_SYNTHESIS:
         head.name = PARTIAL_RESULT
     elif kind == event_pb2.ARTIFACT_KIND_DRAFT:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
+from trunkline.json_values import find_member, update_struct
 from trunkline.task_states import OUTCOME_KEY, find_outcome
 from trunkline.v1 import artifact_pb2, event_pb2, task_pb2
 
@@ -59,7 +60,7 @@ class RoleAssigner:
 
 def set_role(artifact: artifact_pb2.Artifact, role: ArtifactRole) -> artifact_pb2.Artifact:
     """Write a role into an artifact's metadata; return the artifact."""
-    artifact.metadata[ROLE_KEY] = role.value
+    update_struct(artifact.metadata, {ROLE_KEY: role.value})
     return artifact
 
 
@@ -67,7 +68,7 @@ def set_task_outcome(task: task_pb2.Task) -> None:
     """Write the outcome of a task that has ended into its metadata."""
     outcome = find_outcome(task.status.state, task.metadata)
     if outcome is not None:
-        task.metadata[OUTCOME_KEY] = outcome.value
+        update_struct(task.metadata, {OUTCOME_KEY: outcome.value})
 
 
 # Other agents of this wire have the same names and no roles. A whole answer replaces its stream.
@@ -88,7 +89,7 @@ _ROLE_KINDS: Final[Mapping[str, event_pb2.ArtifactKind.ValueType]] = {
 
 def artifact_kind(artifact: artifact_pb2.Artifact) -> event_pb2.ArtifactKind.ValueType:
     """Return the kind of a remote agent's artifact, by the role in its metadata or by its name."""
-    if ROLE_KEY in artifact.metadata.fields:
-        role = artifact.metadata.fields[ROLE_KEY].string_value
-        return _ROLE_KINDS.get(role, event_pb2.ARTIFACT_KIND_UNSPECIFIED)
+    role = find_member(artifact.metadata, ROLE_KEY)
+    if role is not None:
+        return _ROLE_KINDS.get(role.string_value, event_pb2.ARTIFACT_KIND_UNSPECIFIED)
     return _KIND_NAMES.get(artifact.name, event_pb2.ARTIFACT_KIND_UNSPECIFIED)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.json_values import update_struct
 from trunkline.task_states import OUTCOME_KEY, find_outcome
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.projection import named_artifacts as views
@@ -258,7 +259,7 @@ class TaskProjection:
             update.metadata.CopyFrom(changed.metadata)
         outcome = find_outcome(changed.status.state, changed.metadata)
         if outcome is not None:
-            update.metadata[OUTCOME_KEY] = outcome.value
+            update_struct(update.metadata, {OUTCOME_KEY: outcome.value})
         yield self._links.event_to_urls(a2a_pb2.StreamResponse(status_update=update))
 
     def _rewound(

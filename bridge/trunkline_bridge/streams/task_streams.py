@@ -8,6 +8,7 @@ from typing import TypeAlias, TypeVar
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import TaskStream
 from trunkline.errors import CursorExpiredError
+from trunkline.json_values import read_text, update_struct
 from trunkline.task_states import OUTCOME_KEY, TERMINAL, TURN_END
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.edge import tracing
@@ -243,8 +244,8 @@ def _build_status_event(snapshot: FullEvent) -> FullEvent:
     update = response.status_update
     update.task_id, update.context_id = task.id, task.context_id
     update.status.CopyFrom(task.status)
-    if OUTCOME_KEY in task.metadata.fields:
-        update.metadata[OUTCOME_KEY] = task.metadata.fields[OUTCOME_KEY].string_value
+    if outcome := read_text(task.metadata, OUTCOME_KEY):
+        update_struct(update.metadata, {OUTCOME_KEY: outcome})
     return FullEvent(snapshot.sequence, snapshot.n + 1, response, snapshot.epoch)
 
 

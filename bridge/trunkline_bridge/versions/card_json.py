@@ -1,10 +1,12 @@
 """Agent cards as JSON, with the members of v1.0 and of older versions together."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from google.protobuf import json_format
+from google.protobuf.json_format import ParseError
 
+from trunkline.json_values import parse_dict
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.versions.v1_0.json_writer import agent_card_json
@@ -169,6 +171,14 @@ def parse_card(text: str | bytes) -> agent_card_pb2.AgentCard:
         ValueError: The text is no agent card.
     """
     try:
-        return json_format.Parse(text, agent_card_pb2.AgentCard(), ignore_unknown_fields=True)
-    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        value = json.loads(text, object_pairs_hook=_build_object)
+        return parse_dict(value, agent_card_pb2.AgentCard(), ignore_unknown_fields=True)
+    except (ParseError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"is no agent card: {error}") from error
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> Json:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("an object has a member twice")
+    return members

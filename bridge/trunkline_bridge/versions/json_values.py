@@ -1,4 +1,4 @@
-"""JSON for all A2A versions: compact encoding, numbers, times, and members that versions share."""
+"""JSON for all A2A versions: compact encoding, times, and members that versions share."""
 
 import json
 import re
@@ -7,16 +7,15 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from google.protobuf import struct_pb2, timestamp_pb2
+from google.protobuf import timestamp_pb2
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.json_values import struct_json
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, task_pb2
 
 Json: TypeAlias = dict[str, Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The largest integer up to which doubles are exact.
-_MAX_EXACT = 2**53
 # Some readers of event streams (with Python's str.splitlines, for example) end a line at these,
 # against the standard. The json module doesn't escape them.
 _LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
@@ -48,32 +47,6 @@ def format_timestamp(time: timestamp_pb2.Timestamp) -> str:
 @lru_cache(maxsize=128)
 def _second(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def value_json(content: struct_pb2.Value) -> Any:  # noqa: ANN401  any JSON value
-    """Convert a protobuf value to JSON; whole numbers become integers."""
-    match content.WhichOneof("kind"):
-        case "number_value":
-            return _number(content.number_value)
-        case "string_value":
-            return content.string_value
-        case "bool_value":
-            return content.bool_value
-        case "struct_value":
-            return struct_json(content.struct_value)
-        case "list_value":
-            return [value_json(element) for element in content.list_value.values]
-        case _:
-            return None
-
-
-def struct_json(content: struct_pb2.Struct) -> Json:
-    """Convert a protobuf struct to a JSON object."""
-    return {name: value_json(member) for name, member in content.fields.items()}
-
-
-def _number(number: float) -> float | int:
-    return int(number) if number.is_integer() and abs(number) <= _MAX_EXACT else number
 
 
 WritePart: TypeAlias = Callable[[part_pb2.Part], Json]

@@ -10,8 +10,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from google.protobuf import json_format, struct_pb2
-
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory, HostClient, run_paths
@@ -22,6 +20,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.json_values import build_value, update_struct
 from trunkline.task_states import WORKFLOW_VERSION_KEY
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.bindings.approval_answers import answer_approval
@@ -175,7 +174,7 @@ class WorkflowOperations:
         )
         if version is not None:
             await self._check_version(name, version)
-            message.metadata.update({WORKFLOW_VERSION_KEY: version})
+            update_struct(message.metadata, {WORKFLOW_VERSION_KEY: version})
         request = a2a_pb2.SendMessageRequest(message=message)
         request.configuration.return_immediately = True
         started = await self._operations.send_message(target, request)
@@ -409,8 +408,8 @@ def build_input(text: object, data: object) -> Sequence[part_pb2.Part]:
     if not isinstance(data, dict):
         raise invalid_params(("data", "must be an object"))
     try:
-        value = json_format.ParseDict(data, struct_pb2.Value())
-    except (json_format.ParseError, ValueError, TypeError, RecursionError):
+        value = build_value(data)
+    except ValueError:
         raise invalid_params(("data", "is no JSON object")) from None
     return [part_pb2.Part(data=value, media_type="application/json")]
 

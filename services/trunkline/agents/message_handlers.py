@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from google.protobuf import json_format
 from pydantic import BaseModel
 
 from trunkline.errors import ConfigurationError, InvalidArgumentError
+from trunkline.json_values import struct_json
 from trunkline.messaging.conversion import build_reply, read_message
 from trunkline.messaging.types import TYPES, MessageType
 from trunkline.tasks.context import TaskContext
@@ -132,6 +132,6 @@ async def _write_reply(turn: TurnRuntime, reply: object, number: int) -> None:
     artifact = turn.artifact(
         # A handler that asked a person runs again, in another turn.
         id=f"reply-{turn.turn}-{number}",
-        metadata=json_format.MessageToDict(describe_reply(envelope)),
+        metadata=struct_json(describe_reply(envelope)),
     )
     await artifact.append(build_part(envelope), last=True)

@@ -14,11 +14,11 @@ from trunkline.calls.tool_source import ToolListing, WatchableToolSource
 from trunkline.client import run_in_background
 from trunkline.client.backoff import Backoff
 from trunkline.errors import ConfigurationError, TrunklineError
+from trunkline.json_values import struct_json
 from trunkline.phrasing.schema_arguments import outline_arguments
 from trunkline.printable import to_plain_line
 from trunkline.private_files import PRIVATE_FOLDER, read_private_file, write_private_file
 from trunkline.settings import Settings
-from trunkline.tasks.content import to_json
 from trunkline.tools.config import AgentSpec
 from trunkline.v1 import agent_card_pb2, tool_service_pb2
 
@@ -140,7 +140,7 @@ def build_tool_skills(
 
 
 def _describe(tool: tool_service_pb2.Tool) -> str:
-    arguments = outline_arguments(to_json(tool.input_schema))
+    arguments = outline_arguments(struct_json(tool.input_schema))
     texts = (
         to_plain_line(tool.description, _DESCRIPTION_CHARS),
         to_plain_line(f"Arguments: {arguments}.", _ARGUMENTS_CHARS) if arguments else "",

@@ -22,6 +22,7 @@ from trunkline.artifacts.content import CHUNK_BYTES, FileContent, iter_chunks, r
 from trunkline.artifacts.references import Reference, sanitize_filename
 from trunkline.encryption import Keyring
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, JournalUnavailableError
+from trunkline.json_values import update_struct
 from trunkline.v1 import part_pb2
 
 LIMIT_BYTES: Final = 4 * 1024 * 1024 * 1024
@@ -47,7 +48,7 @@ class Blob:
         part = part_pb2.Part(
             url=self.reference.url, media_type=self.media_type, filename=self.filename
         )
-        part.metadata.update({"size_bytes": self.size_bytes, "sha256": self.sha256})
+        update_struct(part.metadata, {"size_bytes": self.size_bytes, "sha256": self.sha256})
         return part
 
 

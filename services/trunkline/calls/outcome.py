@@ -3,11 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from google.protobuf import struct_pb2
-
+from trunkline.json_values import read_member
 from trunkline.task_states import StateValue, TaskOutcome
 from trunkline.tasks.lifecycle import INTERRUPTED, State
-from trunkline.v1 import part_pb2, tree_pb2
+from trunkline.v1 import json_pb2, part_pb2, tree_pb2
 
 MAX_TEXT_CHARS: Final = 256 * 1024
 """The limit of a child's text in its outcome. The child's own artifacts have the whole text."""
@@ -83,12 +82,14 @@ class Outcome:
         return not self.is_answer and not self.is_waiting
 
 
-def parse_agents(metadata: struct_pb2.Struct) -> tuple[str, ...]:
+def parse_agents(metadata: json_pb2.Struct) -> tuple[str, ...]:
     """Return the agents that an answer's metadata names; empty if it names none."""
-    if AGENTS_KEY not in metadata.fields:
+    names = read_member(metadata, AGENTS_KEY)
+    if not isinstance(names, list):
         return ()
-    names = (value.string_value for value in metadata.fields[AGENTS_KEY].list_value.values)
-    return tuple(clip(name, _AGENT_CHARS) for name in names if name)[:_AGENTS]
+    return tuple(clip(name, _AGENT_CHARS) for name in names if name and isinstance(name, str))[
+        :_AGENTS
+    ]
 
 
 def failed_outcome(

@@ -25,9 +25,9 @@ from trunkline.errors import (
     ToolServerUnavailableError,
     TrunklineError,
 )
+from trunkline.json_values import build_struct
 from trunkline.metrics import instruments
 from trunkline.span_content import record_tool
-from trunkline.tasks.content import exact_json
 from trunkline.tasks.turn_runtime import HOST_STOPPED, TurnRuntime
 from trunkline.tasks.writers import ToolCall
 from trunkline.v1 import event_pb2, snapshot_pb2, tool_service_pb2
@@ -210,10 +210,9 @@ def _build_request(task: TurnRuntime, call: RecordedCall) -> tool_service_pb2.Ca
         tool=call.tool.name,
         task_id=task.id,
         agent=task.agent,
-        exact_arguments=exact_json(call.arguments),
+        arguments=build_struct(call.arguments),
+        account=task.latest.account,
     )
-    request.account = task.latest.account
-    request.arguments.update(dict(call.arguments))
     if task.deadline is not None:
         deadline = timestamp_pb2.Timestamp()
         deadline.FromDatetime(task.deadline)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
+from trunkline.json_values import build_value, update_struct, value_json
 from trunkline.phrasing.schema_arguments import (
     accepts_value,
     describe_argument,
@@ -18,7 +19,7 @@ from trunkline.phrasing.schema_arguments import (
     take_one,
 )
 from trunkline.tasks.approvals import accepts_json
-from trunkline.tasks.content import INPUT_RESPONSES, is_tool_answer, to_json
+from trunkline.tasks.content import INPUT_RESPONSES, is_tool_answer
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import message_pb2, part_pb2, snapshot_pb2, tool_service_pb2
 
@@ -152,10 +153,10 @@ def build_question_message(
     question = next(iter(questions))
     text = part_pb2.Part(text=render_question(question))
     data = part_pb2.Part(media_type="application/json")
-    data.data.struct_value.update({"inputRequests": question["requests"]})
+    data.data.CopyFrom(build_value({"inputRequests": question["requests"]}))
     parts = [text, data] if accepts_json(accepted_modes) else [text]
     for part in parts:
-        part.metadata[QUESTION_KEY] = True
+        update_struct(part.metadata, {QUESTION_KEY: True})
     return message_pb2.Message(role=message_pb2.ROLE_AGENT, parts=parts)
 
 
@@ -242,7 +243,7 @@ def read_lines(question: PendingQuestion, lines: Sequence[str]) -> QuestionAnswe
 def _find_responses(message: message_pb2.Message) -> Mapping[str, Any]:
     for part in message.parts:
         if is_tool_answer(part):
-            responses = to_json(part.data)[INPUT_RESPONSES]
+            responses = value_json(part.data)[INPUT_RESPONSES]
             if isinstance(responses, Mapping):
                 return responses
     return {}

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError
 
 from trunkline.calls.outcome import MAX_TEXT_CHARS, Outcome, parse_agents, shorten
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 from trunkline.journal.events import EventKind, event_count, event_kind
+from trunkline.json_values import read_member
 from trunkline.task_states import (
     FAILURES_NAMED_KEY,
     INTERRUPTED,
@@ -21,7 +21,15 @@ from trunkline.task_states import (
 from trunkline.tasks.approvals import is_approval_question, other_text, pending_approvals
 from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
-from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2, tree_pb2
+from trunkline.v1 import (
+    artifact_pb2,
+    event_pb2,
+    json_pb2,
+    message_pb2,
+    part_pb2,
+    snapshot_pb2,
+    tree_pb2,
+)
 
 NEWS_KINDS: Final = frozenset(
     (
@@ -70,13 +78,8 @@ class _Artifact:
         return size
 
 
-def _names_failures(state: StateValue, metadata: struct_pb2.Struct) -> bool:
-    fields = metadata.fields
-    return (
-        state == State.TASK_STATE_FAILED
-        and FAILURES_NAMED_KEY in fields
-        and fields[FAILURES_NAMED_KEY].bool_value
-    )
+def _names_failures(state: StateValue, metadata: json_pb2.Struct) -> bool:
+    return state == State.TASK_STATE_FAILED and read_member(metadata, FAILURES_NAMED_KEY) is True
 
 
 class Transcript:
@@ -227,7 +230,7 @@ class Transcript:
             usage=self.usage,
         )
 
-    def _read_metadata(self, metadata: struct_pb2.Struct) -> None:
+    def _read_metadata(self, metadata: json_pb2.Struct) -> None:
         self._is_partial = find_outcome(self.state, metadata) is TaskOutcome.PARTIAL
         self._names_failures = _names_failures(self.state, metadata)
 

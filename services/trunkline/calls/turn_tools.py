@@ -32,9 +32,9 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.tasks.approvals import ApprovalDecision, arguments_to_dict
+from trunkline.json_values import build_struct, struct_json
+from trunkline.tasks.approvals import ApprovalDecision
 from trunkline.tasks.calls import ToolResult
-from trunkline.tasks.content import exact_json, to_json, to_struct
 from trunkline.tasks.files import keyed_reference
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import part_pb2, snapshot_pb2, tool_service_pb2
@@ -75,7 +75,7 @@ class TurnTools:
             TrunklineError: the tool server or the adapter failed.
         """
         try:
-            to_struct(arguments)
+            build_struct(arguments)
         except ValueError as error:
             raise InvalidArgumentError("arguments", str(error)) from None
         tool = await self._find(name)
@@ -163,10 +163,6 @@ class TurnTools:
         """Return the permission to call a tool, the refusal, or None while a person decides."""
         if not tool.needs_approval:
             return _Permission(arguments)
-        if exact_json(arguments):
-            # The person would approve rounded numbers, and the tool would get the exact ones.
-            problem = "hold a whole number from 2^53 on, which can't be approved; send it as text"
-            raise InvalidArgumentError("arguments", problem)
         pending_approvals = self._turn.pending_approvals
         approval = pending_approvals.find_step(step_id)
         if approval is None:
@@ -182,7 +178,7 @@ class TurnTools:
                 reason = f": {answer.reason}" if answer.reason else ""
                 return ToolResult(f"{tool_label(tool)} was rejected{reason}", is_error=True)
             case ApprovalDecision.EDITED:
-                arguments = arguments_to_dict(answer.arguments)
+                arguments = struct_json(answer.arguments)
         return _Permission(arguments, approval.requested.approval_id)
 
     def _find_earlier(self, call_id: str) -> snapshot_pb2.ToolCallInfo | None:
@@ -226,8 +222,7 @@ def _read_data(result: tool_service_pb2.ToolResult) -> Mapping[str, Any] | None:
     MCP servers send a dictionary as text if the tool declares no output schema.
     """
     if result.HasField("structured_content"):
-        data: Mapping[str, Any] = to_json(result.structured_content)
-        return data
+        return struct_json(result.structured_content)
     if result.is_error or len(result.content) != 1 or not result.content[0].HasField("text"):
         return None
     try:

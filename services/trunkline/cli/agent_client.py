@@ -7,8 +7,6 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from google.protobuf import json_format
-
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.cli.ephemeral_mesh import START_A_MESH
 from trunkline.errors import (
@@ -19,6 +17,7 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
+from trunkline.json_values import parse_dict
 from trunkline.v1 import message_pb2, part_pb2
 from trunkline_bridge.client.a2a_client import A2AClient
 from trunkline_bridge.client.errors import NotProcessedError, RpcError
@@ -88,7 +87,7 @@ class AgentClient:
         message.role = message_pb2.ROLE_USER
         message.task_id, message.context_id = task_id, context_id
         message.parts.add(text=text)
-        message.parts.extend(json_format.ParseDict(dict(file), part_pb2.Part()) for file in files)
+        message.parts.extend(parse_dict(file, part_pb2.Part()) for file in files)
         self.trace_id = ""
         options = CallOptions(timeout_s=timeout_s)
         with self._translate_errors(task_id):

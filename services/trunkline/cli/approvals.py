@@ -4,16 +4,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf import struct_pb2
-
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view, query_hosts
 from trunkline.cli.terminal import print_json, print_table
 from trunkline.client import HostClient
 from trunkline.errors import ApprovalNotFoundError, ConfigurationError, PeerError, TaskNotFoundError
+from trunkline.json_values import struct_json
 from trunkline.tasks.approvals import (
     approval_task_id,
-    arguments_to_dict,
     digest_answer,
     parse_arguments,
     pending_approvals,
@@ -22,7 +20,7 @@ from trunkline.tasks.approvals import (
 )
 from trunkline.tasks.lifecycle import TERMINAL
 from trunkline.users import User, current_user
-from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, task_service_pb2
+from trunkline.v1 import event_pb2, json_pb2, snapshot_pb2, task_pb2, task_service_pb2
 
 _PAGE_SIZE: Final = 100
 _UNFINISHED_STATES: Final = (
@@ -141,7 +139,7 @@ def _note_approved(
             current_user.set(User(task.account, approved=frozenset({digest} - {""})))
 
 
-def _parse_edit(text: str) -> struct_pb2.Struct:
+def _parse_edit(text: str) -> json_pb2.Struct:
     try:
         return parse_arguments(text)
     except ValueError:
@@ -197,7 +195,7 @@ def _as_json(pending: PendingApproval) -> dict[str, Any]:
     return {
         "approval_id": requested.approval_id,
         "tool": requested.tool,
-        "arguments": arguments_to_dict(requested.arguments),
+        "arguments": struct_json(requested.arguments),
         "path": list(requested.path),
         "task_id": pending.root.task.id,
         "agent": pending.root.agent,

@@ -4,14 +4,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from google.protobuf import struct_pb2
-
 from trunkline.cli.task_view import excerpt, excerpt_parts, name_artifact
 from trunkline.cli.times import render_percent
+from trunkline.json_values import struct_json
 from trunkline.task_states import TaskOutcome, find_outcome, state_name
 from trunkline.tasks.approvals import render_decision
-from trunkline.tasks.content import to_json
-from trunkline.v1 import event_pb2
+from trunkline.v1 import event_pb2, json_pb2
 
 EVENT_WORDS: Final[Mapping[str, str]] = {
     "created": "task created",
@@ -173,7 +171,7 @@ _DESCRIBERS: Final[Mapping[str, Callable[[Any], str]]] = {
 }
 
 
-def _arguments(arguments: struct_pb2.Struct) -> str:
+def _arguments(arguments: json_pb2.Struct) -> str:
     """Return arguments as JSON, "" without any."""
-    values = to_json(arguments)
+    values = struct_json(arguments)
     return excerpt(json.dumps(values, ensure_ascii=False)) if values else ""

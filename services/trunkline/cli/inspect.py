@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from google.protobuf import json_format
-
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.terminal import print_json, print_table
 from trunkline.client.mesh_words import tool_server_state
+from trunkline.json_values import message_to_dict
 from trunkline.v1 import registry_service_pb2, tool_service_pb2
 
 # The wait for MCP servers that are starting.
@@ -41,7 +40,7 @@ async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
     async with open_mesh_view(mesh) as view:
         listing = await view.tool_client().wait_for_tools(timeout_s=_START_TIMEOUT_S)
     if as_json:
-        print_json(json_format.MessageToDict(listing, preserving_proto_field_name=True))
+        print_json(message_to_dict(listing, with_proto_names=True))
         return ExitCode.OK
     rows = [
         (

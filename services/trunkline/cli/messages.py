@@ -7,19 +7,17 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from google.protobuf import json_format
-
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.terminal import paint_state, print_json, print_stderr, print_table
 from trunkline.cli.times import expiry_cell, parse_since, time_cell
 from trunkline.errors import InvalidArgumentError
+from trunkline.json_values import has_member, message_to_dict, struct_json
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.types import load_type_plugins
 from trunkline.printable import remove_controls
 from trunkline.task_states import OUTCOME_KEY
-from trunkline.tasks.content import to_json
 from trunkline.tasks.messages import Payload, Priority
 from trunkline.v1 import envelope_pb2, messaging_service_pb2
 
@@ -246,7 +244,7 @@ async def request_reply(
         print_json(_envelope_fields(reply))
     else:
         print(remove_controls(payload_text(reply)))
-    is_partial = OUTCOME_KEY in reply.metadata.fields
+    is_partial = has_member(reply.metadata, OUTCOME_KEY)
     return ExitCode.PARTIAL if is_partial else ExitCode.OK
 
 
@@ -328,7 +326,7 @@ async def purge_messages(mesh: str | None, query: MessageQuery, *, as_json: bool
 
 def to_fields(stored: envelope_pb2.StoredEnvelope) -> dict[str, Any]:
     """Return a message as JSON, with the names of the contract."""
-    fields = json_format.MessageToDict(stored, preserving_proto_field_name=True)
+    fields = message_to_dict(stored, with_proto_names=True)
     fields["envelope"] = _envelope_fields(stored.envelope)
     return fields
 
@@ -337,15 +335,11 @@ def payload_text(envelope: envelope_pb2.Envelope) -> str:
     """Return the payload of a message as a text: JSON on one line for fields."""
     if envelope.WhichOneof("payload") != "data":
         return envelope.text
-    return json.dumps(to_json(envelope.data), ensure_ascii=False)
+    return json.dumps(struct_json(envelope.data), ensure_ascii=False)
 
 
 def _envelope_fields(envelope: envelope_pb2.Envelope) -> dict[str, Any]:
-    fields = json_format.MessageToDict(envelope, preserving_proto_field_name=True)
-    if "data" in fields:
-        # A Struct has only floats.
-        fields["data"] = to_json(envelope.data)
-    return fields
+    return message_to_dict(envelope, with_proto_names=True)
 
 
 async def _read(

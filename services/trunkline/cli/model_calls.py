@@ -7,6 +7,7 @@ from typing import Any
 from trunkline import telemetry
 from trunkline.cli.times import render_duration
 from trunkline.client.trace_tree import TraceTree
+from trunkline.json_values import read_number, read_text
 from trunkline.v1 import trace_service_pb2
 
 
@@ -41,16 +42,16 @@ def count_model_calls(spans: Iterable[trace_service_pb2.Span], task_id: str) -> 
     """Return the calls of a task and of the tasks that it started, in order of the first call."""
     calls: dict[tuple[str, str], ModelCalls] = {}
     for span in _select_spans(spans, task_id):
-        attributes = span.attributes.fields
-        if attributes[telemetry.GEN_AI_OPERATION_NAME].string_value != telemetry.CHAT:
+        attributes = span.attributes
+        if read_text(attributes, telemetry.GEN_AI_OPERATION_NAME) != telemetry.CHAT:
             continue
-        purpose = attributes[telemetry.MODEL_PURPOSE].string_value
-        model = attributes[telemetry.GEN_AI_REQUEST_MODEL].string_value
+        purpose = read_text(attributes, telemetry.MODEL_PURPOSE)
+        model = read_text(attributes, telemetry.GEN_AI_REQUEST_MODEL)
         entry = calls.setdefault((purpose, model), ModelCalls(purpose, model))
         entry.calls += 1
         entry.failures += span.is_error
-        entry.input_tokens += int(attributes[telemetry.GEN_AI_USAGE_INPUT_TOKENS].number_value)
-        entry.output_tokens += int(attributes[telemetry.GEN_AI_USAGE_OUTPUT_TOKENS].number_value)
+        entry.input_tokens += int(read_number(attributes, telemetry.GEN_AI_USAGE_INPUT_TOKENS))
+        entry.output_tokens += int(read_number(attributes, telemetry.GEN_AI_USAGE_OUTPUT_TOKENS))
         if span.HasField("end_time"):
             took_ns = span.end_time.ToNanoseconds() - span.start_time.ToNanoseconds()
             entry.seconds += took_ns / 1e9
@@ -63,6 +64,6 @@ def _select_spans(
     """Yield the spans of the task's turns and all that are below them, by start time."""
     selected: dict[str, trace_service_pb2.Span] = {}
     for _, node in TraceTree.build(spans).walk():
-        if node.span.attributes.fields[telemetry.TASK_ID].string_value == task_id:
+        if read_text(node.span.attributes, telemetry.TASK_ID) == task_id:
             selected |= {inner.span.span_id: inner.span for _, inner in node.walk()}
     return sorted(selected.values(), key=lambda span: span.start_time.ToNanoseconds())

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
-from google.protobuf import json_format
 from rich.cells import cell_len
 
 from trunkline.cli.event_lines import EventDescriber
@@ -19,6 +18,7 @@ from trunkline.client import TaskStream
 from trunkline.errors import CursorExpiredError, InvalidArgumentError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import event_count
+from trunkline.json_values import message_to_dict
 from trunkline.printable import remove_controls
 from trunkline.task_states import INTERRUPTED, TaskOutcome, find_outcome, state_name
 from trunkline.v1 import event_pb2, task_pb2
@@ -189,9 +189,9 @@ def _copied_id(event: event_pb2.Event) -> str:
 def print_json_events(batch: event_pb2.EventBatch, task_id: str = "") -> None:
     """Print each event as a line of JSON, with its sequence and the header of its batch."""
     sequence = batch.header.first_sequence
-    header = json_format.MessageToDict(batch.header, preserving_proto_field_name=True)
+    header = message_to_dict(batch.header, with_proto_names=True)
     for event in batch.events:
-        content = json_format.MessageToDict(event, preserving_proto_field_name=True)
+        content = message_to_dict(event, with_proto_names=True)
         line = {
             "task_id": task_id or None,
             "sequence": sequence,

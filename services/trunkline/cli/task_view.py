@@ -4,14 +4,13 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 
-from google.protobuf import json_format
-
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.model_calls import ModelCalls, count_model_calls
 from trunkline.cli.terminal import paint_state, print_json, print_wrapped
 from trunkline.cli.times import describe_time, render_duration, render_percent, time_cell
 from trunkline.errors import TraceNotFoundError, UnsupportedOperationError
+from trunkline.json_values import message_to_dict, value_json
 from trunkline.task_states import (
     INTERRUPTED,
     TERMINAL,
@@ -21,7 +20,6 @@ from trunkline.task_states import (
     state_name,
 )
 from trunkline.tasks.approvals import is_approval_answer, render_decision
-from trunkline.tasks.content import to_json
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 
 # The limit on the characters of a text that is part of a line.
@@ -39,7 +37,7 @@ async def show_task(task_id: str, mesh: str | None, *, account: str, as_json: bo
         snapshot = await view.task_host_client(task_id).get_task(task_id, account=account)
         calls = await _fetch_model_calls(view, task_id)
     if as_json:
-        document = json_format.MessageToDict(snapshot, preserving_proto_field_name=True)
+        document = message_to_dict(snapshot, with_proto_names=True)
         document["trace_id"] = _trace_id(snapshot)
         document["model_calls"] = [call.to_json() for call in calls]
         print_json(document)
@@ -212,7 +210,7 @@ def excerpt_parts(parts: Iterable[part_pb2.Part]) -> str:
             case "url":
                 text += f" [file {part.filename or 'unnamed'} at {part.url}] "
             case _:
-                text += f" {json.dumps(to_json(part.data), ensure_ascii=False)} "
+                text += f" {json.dumps(value_json(part.data), ensure_ascii=False)} "
     return excerpt(text)
 
 

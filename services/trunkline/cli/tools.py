@@ -11,8 +11,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from google.protobuf import json_format
-
 from trunkline.calls.tool_questions import (
     build_continuation,
     build_pending,
@@ -32,9 +30,9 @@ from trunkline.errors import (
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
+from trunkline.json_values import build_struct, message_to_dict, struct_json, value_json
 from trunkline.phrasing.schema_arguments import describe_type
 from trunkline.tasks.approvals import digest_call, parse_arguments, render_arguments
-from trunkline.tasks.content import exact_json, to_json
 from trunkline.v1 import part_pb2, tool_service_pb2
 from trunkline.workflows.schemas import find_argument_problem
 
@@ -54,11 +52,7 @@ async def show_tool(name: str, mesh: str | None, *, as_json: bool) -> ExitCode:
     async with open_mesh_view(mesh) as view:
         tool = await _find_tool(view, name)
     if as_json:
-        fields = json_format.MessageToDict(tool, preserving_proto_field_name=True)
-        # Schemas hold integers, and a Struct has only floats.
-        schemas = {"input_schema": tool.input_schema, "output_schema": tool.output_schema}
-        fields |= {key: to_json(schema) for key, schema in schemas.items() if key in fields}
-        print_json(fields)
+        print_json(message_to_dict(tool, with_proto_names=True))
     else:
         print("\n".join(_describe(tool)))
     return ExitCode.OK
@@ -198,7 +192,7 @@ def _parse_pairs(pairs: Sequence[str], tool: tool_service_pb2.Tool) -> dict[str,
     Raises:
         InvalidArgumentError: a pair has no name, or its value can't be sent.
     """
-    properties = to_json(tool.input_schema).get("properties", {})
+    properties = struct_json(tool.input_schema).get("properties", {})
     arguments: dict[str, Any] = {}
     for pair in pairs:
         name, sign, text = pair.partition("=")
@@ -226,7 +220,7 @@ def _check_arguments(tool: tool_service_pb2.Tool, arguments: Mapping[str, Any]) 
         InvalidArgumentError: one is missing. The error also names arguments that the tool does not
             have, since one of them may be the missing one, misspelled. Or one does not fit.
     """
-    schema = to_json(tool.input_schema)
+    schema = struct_json(tool.input_schema)
     see = f"see `trunkline tools show {tool.server}/{tool.name}`"
     missing = [str(name) for name in schema.get("required", ()) if name not in arguments]
     if missing:
@@ -243,21 +237,19 @@ def _check_arguments(tool: tool_service_pb2.Tool, arguments: Mapping[str, Any]) 
 def _build_request(
     command: ToolCommand, tool: tool_service_pb2.Tool, arguments: Mapping[str, Any]
 ) -> tool_service_pb2.CallToolRequest:
-    request = tool_service_pb2.CallToolRequest(
+    return tool_service_pb2.CallToolRequest(
         server=tool.server,
         tool=tool.name,
         account=command.account,
-        exact_arguments=exact_json(arguments),
+        arguments=build_struct(arguments),
     )
-    request.arguments.update(arguments)
-    return request
 
 
 def _ask_for_approval(
     tool: tool_service_pb2.Tool, request: tool_service_pb2.CallToolRequest
 ) -> ExitCode | None:
     """Ask the user to approve a call. Return None if they do, else the exit code."""
-    arguments = request.exact_arguments or render_arguments(request.arguments)
+    arguments = render_arguments(request.arguments)
     question = f"{tool.server}/{tool.name} with {arguments} needs your approval"
     if not _can_ask():
         print_stderr(f"{question}: call it on a terminal, or add --yes")
@@ -303,8 +295,7 @@ def _approve(request: tool_service_pb2.CallToolRequest, arguments: Mapping[str, 
     request.task_id = f"by-hand-{secrets.token_hex(8)}"
     request.approval_id = f"{request.task_id}.1"
     label = f"{request.server}/{request.tool}"
-    exact = arguments if request.exact_arguments else to_json(request.arguments)
-    request.approval_digest = digest_call(request.approval_id, label, exact)
+    request.approval_digest = digest_call(request.approval_id, label, arguments)
 
 
 async def _call(
@@ -340,14 +331,11 @@ async def _call(
 def _print_result(result: tool_service_pb2.ToolResult, *, as_json: bool) -> None:
     """Print a result to stdout, or the text of a failure to stderr."""
     if as_json:
-        fields = json_format.MessageToDict(result, preserving_proto_field_name=True)
-        if "structured_content" in fields:
-            fields["structured_content"] = to_json(result.structured_content)
-        print_json(fields)
+        print_json(message_to_dict(result, with_proto_names=True))
         return
     lines = [_render(part) for part in result.content]
-    if not lines and result.structured_content.fields:
-        lines = [json.dumps(to_json(result.structured_content), ensure_ascii=False)]
+    if not lines and result.HasField("structured_content"):
+        lines = [json.dumps(struct_json(result.structured_content), ensure_ascii=False)]
     if result.is_error:
         print_stderr("\n".join(lines) or "the tool failed and does not say why")
     elif lines:
@@ -365,7 +353,7 @@ def _render(part: part_pb2.Part) -> str:
     if part.HasField("text"):
         return part.text
     if part.HasField("data"):
-        return json.dumps(to_json(part.data), ensure_ascii=False)
+        return json.dumps(value_json(part.data), ensure_ascii=False)
     place = f" at {part.url}" if part.url else f", {len(part.raw)} bytes"
     return f"[file {part.filename or part.media_type or 'unnamed'}{place}]"
 
@@ -389,7 +377,7 @@ def _describe(tool: tool_service_pb2.Tool) -> Iterator[str]:
     ]
     if traits:
         yield f"traits    {', '.join(traits)}"
-    schema = to_json(tool.input_schema)
+    schema = struct_json(tool.input_schema)
     properties = schema.get("properties", {})
     required = schema.get("required", ())
     for name, about in properties.items() if isinstance(properties, Mapping) else ():

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from shutil import get_terminal_size
 from typing import Final
 
-from google.protobuf import json_format, timestamp_pb2
+from google.protobuf import timestamp_pb2
 
 from trunkline import telemetry
 from trunkline.cli.exits import ExitCode
@@ -20,6 +20,7 @@ from trunkline.client import TraceClient
 from trunkline.client.trace_report import SpanFacts, TraceReport
 from trunkline.client.trace_tree import SpanNode, TraceTree
 from trunkline.errors import TraceNotFoundError
+from trunkline.json_values import message_to_dict, read_number, read_text, struct_json
 from trunkline.printable import remove_controls
 from trunkline.v1 import trace_service_pb2
 
@@ -63,10 +64,7 @@ async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
     async with open_mesh_view(mesh) as view:
         listing = await view.trace_client().list_traces(page_size=_PAGE_SIZE)
     if as_json:
-        rows = [
-            json_format.MessageToDict(trace, preserving_proto_field_name=True)
-            for trace in listing.traces
-        ]
+        rows = [message_to_dict(trace, with_proto_names=True) for trace in listing.traces]
         print_json(rows)
         return ExitCode.OK
     table = [
@@ -156,48 +154,47 @@ def _model_details(row: SpanFacts) -> str:
 
 def _http_details(span: trace_service_pb2.Span) -> str:
     """Render the server, status and attempt of an HTTP client call; "" for other spans."""
-    attributes = span.attributes.fields
+    attributes = struct_json(span.attributes)
     if (
         telemetry.HTTP_REQUEST_METHOD not in attributes
         or telemetry.SERVER_ADDRESS not in attributes
     ):
         return ""
-    details = f"  {attributes[telemetry.SERVER_ADDRESS].string_value}"
+    details = f"  {attributes[telemetry.SERVER_ADDRESS]}"
     if telemetry.HTTP_RESPONSE_STATUS_CODE in attributes and not span.is_error:
-        details += f" {attributes[telemetry.HTTP_RESPONSE_STATUS_CODE].number_value:.0f}"
+        details += f" {read_number(span.attributes, telemetry.HTTP_RESPONSE_STATUS_CODE):.0f}"
     if telemetry.HTTP_REQUEST_RESEND_COUNT in attributes:
         details += (
-            f", attempt {attributes[telemetry.HTTP_REQUEST_RESEND_COUNT].number_value + 1:.0f}"
+            f", attempt {read_number(span.attributes, telemetry.HTTP_REQUEST_RESEND_COUNT) + 1:.0f}"
         )
     return details
 
 
 def _caller_details(span: trace_service_pb2.Span) -> str:
     """Render the status of a call that its caller ended or got wrong; "" for other spans."""
-    attributes = span.attributes.fields
+    attributes = struct_json(span.attributes)
     if span.is_error:
         return ""
     status = attributes.get(telemetry.RPC_STATUS_CODE)
-    if status is not None and status.string_value != "OK":
-        return f"  {status.string_value}"
-    http_status = attributes.get(telemetry.HTTP_RESPONSE_STATUS_CODE)
+    if status not in (None, "OK"):
+        return f"  {status}"
     # Those of calls to others are shown with the server.
-    if http_status is None or telemetry.SERVER_ADDRESS in attributes:
+    if telemetry.SERVER_ADDRESS in attributes:
         return ""
-    code = http_status.number_value
+    code = read_number(span.attributes, telemetry.HTTP_RESPONSE_STATUS_CODE)
     return f"  {code:.0f}" if code >= _CLIENT_ERROR else ""
 
 
 def _message_details(span: trace_service_pb2.Span) -> str:
     """Render the type of a message between agents; "" for other spans."""
-    message_type = span.attributes.fields.get(telemetry.MESSAGE_TYPE)
-    return "" if message_type is None else f"  {message_type.string_value}"
+    message_type = read_text(span.attributes, telemetry.MESSAGE_TYPE)
+    return f"  {message_type}" if message_type else ""
 
 
 def _describe_problem(node: SpanNode) -> str:
     text = "  (its parent is missing)" if node.is_orphan else ""
     if node.span.is_error:
-        text += f"  ! {node.span.attributes.fields[telemetry.ERROR_TYPE].string_value or 'failed'}"
+        text += f"  ! {read_text(node.span.attributes, telemetry.ERROR_TYPE) or 'failed'}"
     return text
 
 
@@ -210,7 +207,7 @@ def _fit_terminal(line: str, problem: str, is_error: bool) -> str:  # noqa: FBT0
 
 def _trace_json(tree: TraceTree) -> Iterator[dict[str, object]]:
     for row in TraceReport.build(tree).rows:
-        span = json_format.MessageToDict(row.node.span, preserving_proto_field_name=True)
+        span = message_to_dict(row.node.span, with_proto_names=True)
         yield {
             "depth": row.depth,
             **span,

@@ -11,7 +11,7 @@ from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.terminal import print_json, print_stderr, write
 from trunkline.client.services import TOOL_SERVERS_TIMEOUT_S
 from trunkline.errors import ConfigurationError
-from trunkline.tasks.content import to_json
+from trunkline.json_values import struct_json
 from trunkline.workflows.definition import Workflow
 from trunkline.workflows.differences import list_differences
 from trunkline.workflows.documents import Fault
@@ -82,7 +82,7 @@ async def _fetch_names(mesh: str | None) -> MeshNames:
         agents = {agent.card.name for host in view.hosts for agent in host.agents}
         listing = await view.tool_client().wait_for_tools(timeout_s=TOOL_SERVERS_TIMEOUT_S)
         tools: dict[str, Any] = {
-            f"{tool.server}/{tool.name}": to_json(tool.input_schema) for tool in listing.tools
+            f"{tool.server}/{tool.name}": struct_json(tool.input_schema) for tool in listing.tools
         }
     return MeshNames(frozenset(agents), tools, dict.fromkeys(agents))
 

@@ -23,6 +23,7 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
+from trunkline.json_values import update_struct
 from trunkline.v1 import artifact_service_pb2, artifact_service_pb2_grpc, part_pb2
 
 __all__ = ["ArtifactClient", "Download", "Reference", "parse_reference", "sanitize_filename"]
@@ -126,7 +127,8 @@ class ArtifactClient:
                     raise
                 await asyncio.sleep(retries.next_pause_s(error))
         part = part_pb2.Part(url=response.url, media_type=media_type, filename=filename)
-        part.metadata.update({"size_bytes": response.size_bytes, "sha256": response.sha256})
+        metadata = {"size_bytes": response.size_bytes, "sha256": response.sha256}
+        update_struct(part.metadata, metadata)
         return part
 
     async def _read(

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from google.protobuf import struct_pb2
-
 from trunkline import telemetry
 from trunkline.client.trace_tree import SpanNode, SpanTiming, TraceTree, measure
-from trunkline.v1 import trace_service_pb2
+from trunkline.json_values import find_member
+from trunkline.v1 import json_pb2, trace_service_pb2
 
-_NOTHING: Final = struct_pb2.Value()
+_NOTHING: Final = json_pb2.Value()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +91,5 @@ def _describe(
     )
 
 
-def _read(span: trace_service_pb2.Span, name: str) -> struct_pb2.Value:
-    # A look-up by index would add the attribute.
-    return span.attributes.fields.get(name, _NOTHING)
+def _read(span: trace_service_pb2.Span, name: str) -> json_pb2.Value:
+    return find_member(span.attributes, name) or _NOTHING

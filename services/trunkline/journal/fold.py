@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Self
 
-from google.protobuf import struct_pb2, timestamp_pb2
-from google.protobuf.json_format import MessageToDict
+from google.protobuf import timestamp_pb2
 
+from trunkline import json_values
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.journal.events import EventKind, event_count, event_kind
 from trunkline.journal.timeline import Timeline, has_wire_events, is_own_answer
 from trunkline.task_states import INTERRUPTED, TERMINAL
-from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
+from trunkline.v1 import artifact_pb2, event_pb2, json_pb2, part_pb2, snapshot_pb2, task_pb2
 
 
 class ArtifactFold:
@@ -121,27 +121,25 @@ def _is_plain_text(part: part_pb2.Part) -> bool:
 ROUTE_KEY: Final = "trunkline/route"
 
 
-def merge_metadata(metadata: struct_pb2.Struct, event: event_pb2.Event) -> None:
+def merge_metadata(metadata: json_pb2.Struct, event: event_pb2.Event) -> None:
     """Merge the metadata of an event into the metadata of its task.
 
     Metadata of a status replaces keys of the same name. The router's first decision is stored under
     ROUTE_KEY. From the second decision on, it also has the key `steps`, the list of all decisions.
     """
     if event.HasField("status"):
-        for key, value in event.status.metadata.fields.items():
-            metadata.fields[key].CopyFrom(value)
+        json_values.merge_struct(metadata, event.status.metadata)
     elif event.HasField("route_decided"):
         _add_route(metadata, event.route_decided)
 
 
-def _add_route(metadata: struct_pb2.Struct, route: event_pb2.RouteDecided) -> None:
+def _add_route(metadata: json_pb2.Struct, route: event_pb2.RouteDecided) -> None:
     decision = _route_to_dict(route)
-    if ROUTE_KEY not in metadata.fields:
-        metadata.update({ROUTE_KEY: decision})
-        return
-    first = MessageToDict(metadata.fields[ROUTE_KEY])
-    steps = first.pop("steps", None) or [dict(first)]
-    metadata.update({ROUTE_KEY: {**first, "steps": [*steps, decision]}})
+    first = json_values.read_member(metadata, ROUTE_KEY)
+    if first is not None:
+        steps = first.pop("steps", None) or [dict(first)]
+        decision = {**first, "steps": [*steps, decision]}
+    json_values.update_struct(metadata, {ROUTE_KEY: decision})
 
 
 def _route_to_dict(route: event_pb2.RouteDecided) -> Mapping[str, Any]:

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from google.protobuf import struct_pb2
-
 from trunkline.errors import (
     FencedError,
     MessageKeyReusedError,
@@ -25,7 +23,7 @@ from trunkline.journal.store import (
     WebhookRow,
 )
 from trunkline.task_states import TERMINAL, state_name
-from trunkline.v1 import event_pb2, task_pb2
+from trunkline.v1 import event_pb2, json_pb2, task_pb2
 
 # The life of an idempotency key: a day.
 KEY_TTL_NS: Final = 24 * 60 * 60 * 1_000_000_000
@@ -258,7 +256,7 @@ class CommitBuilder:
     def _update_row(self, row: TaskRow, draft: Draft) -> TaskRow:
         """Return the row after the events of a draft. Its head is not updated."""
         state, status_time_ns = row.state, row.status_time_ns
-        metadata = struct_pb2.Struct.FromString(row.metadata)
+        metadata = json_pb2.Struct.FromString(row.metadata)
         for event in draft.row_events:
             merge_metadata(metadata, event)
             if event.HasField("status"):

@@ -1,16 +1,15 @@
 """Agents behind HTTP or WebSockets on the mesh, from `[participant.NAME]` of the settings."""
 
+import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from google.protobuf import json_format
-
 from trunkline.agents.authoring import FunctionAgent, agent
 from trunkline.errors import PeerProtocolError, PeerRefusedError, PeerUnavailableError
+from trunkline.json_values import struct_json
 from trunkline.settings import ParticipantSettings, Settings
-from trunkline.tasks.content import to_json
 from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.delivered_messages import find_delivered
 from trunkline.tasks.messages import Priority, Reply
@@ -120,24 +119,25 @@ class _ParticipantProxy:
 
 
 def _to_reply(envelope: envelope_pb2.Envelope) -> Reply:
-    payload = to_json(envelope.data) if envelope.WhichOneof("payload") == "data" else envelope.text
+    payload = (
+        struct_json(envelope.data) if envelope.WhichOneof("payload") == "data" else envelope.text
+    )
     return Reply(
         payload,
         type=envelope.type,
         recipient=envelope.recipient,
         room=envelope.room,
         priority=_PRIORITIES.get(envelope.priority),
-        metadata=json_format.MessageToDict(envelope.metadata),
+        metadata=struct_json(envelope.metadata),
     )
 
 
 def _to_text(envelope: envelope_pb2.Envelope) -> str:
     if envelope.WhichOneof("payload") == "text":
         return envelope.text
-    content = envelope.data.fields.get("content")
-    if content is not None and content.WhichOneof("kind") == "string_value":
-        return content.string_value
-    return json_format.MessageToJson(envelope.data, indent=None)
+    data = struct_json(envelope.data)
+    content = data.get("content")
+    return content if isinstance(content, str) else json.dumps(data)
 
 
 def _host(url: str) -> str:

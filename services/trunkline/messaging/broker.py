@@ -18,6 +18,7 @@ from trunkline.errors import (
     InvalidArgumentError,
     PermissionDeniedError,
 )
+from trunkline.json_values import build_struct
 from trunkline.messaging import addresses, middleware
 from trunkline.messaging.middleware import Middleware
 from trunkline.messaging.store import (
@@ -321,7 +322,7 @@ class MessageBroker:
             traceparent=telemetry.current_traceparent(),
         )
         payload = SystemMessage(event=event, member=member, text=text)
-        notice.data.update(payload.model_dump())
+        notice.data.CopyFrom(build_struct(payload.model_dump()))
         notice.create_time.FromDatetime(now)
         notice.expire_time.FromDatetime(now + self._retention)
         return notice

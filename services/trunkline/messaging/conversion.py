@@ -1,16 +1,16 @@
 """Converts between envelopes of the contract and what the code of agents sees."""
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, cast
 
-from google.protobuf import json_format
 from pydantic import BaseModel
 
 from trunkline.errors import InvalidArgumentError
+from trunkline.json_values import build_struct, struct_json
 from trunkline.messaging.store import DeliveryKey, Envelope
 from trunkline.messaging.types import TYPES
-from trunkline.tasks.content import to_struct
 from trunkline.tasks.messages import MeshMessage, Payload, Priority, Reply
 from trunkline.v1 import envelope_pb2
 
@@ -110,9 +110,7 @@ def read_message(envelope: Envelope) -> MeshMessage:
         text=read_text(envelope),
         version=TYPES.resolve(envelope.type, envelope.type_version),
         room=envelope.room,
-        metadata=(
-            json_format.MessageToDict(envelope.metadata) if envelope.HasField("metadata") else {}
-        ),
+        metadata=(struct_json(envelope.metadata)),
         priority=cast("Priority", _PRIORITY_NAMES.get(envelope.priority, "normal")),
         created=envelope.create_time.ToDatetime(tzinfo=UTC),
         expires=(
@@ -147,12 +145,12 @@ def read_text(envelope: Envelope) -> str:
     """Return the payload of a message as text: plain text as it was sent, else JSON."""
     if envelope.WhichOneof("payload") != "data":
         return envelope.text
-    return json_format.MessageToJson(envelope.data, indent=None, ensure_ascii=False)
+    return json.dumps(struct_json(envelope.data), ensure_ascii=False)
 
 
 def _set_struct(envelope: Envelope, name: Literal["data", "metadata"], values: Any) -> None:  # noqa: ANN401  JSON
     try:
-        struct = to_struct(values)
+        struct = build_struct(values)
     except ValueError as error:
         raise InvalidArgumentError(name, str(error)) from None
     getattr(envelope, name).CopyFrom(struct)

@@ -4,16 +4,17 @@ A payload is validated where it is sent and where it is received. Plain text is 
 type; a model with one required field of type `str` gets it there.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, overload
 
-from google.protobuf import json_format
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trunkline.errors import ConfigurationError, InvalidArgumentError
+from trunkline.json_values import struct_json
 from trunkline.v1 import envelope_pb2
 
 ENTRY_POINTS: Final = "trunkline.message_types"
@@ -89,9 +90,9 @@ class MessageTypes:
         message_type = self.find(envelope.type, envelope.type_version)
         if envelope.WhichOneof("payload") != "data":
             return _read_text(envelope.text, message_type)
-        data = json_format.MessageToDict(envelope.data)
+        data = struct_json(envelope.data)
         if message_type is None:
-            return json_format.MessageToJson(envelope.data, indent=None)
+            return json.dumps(data)
         return _validate(message_type, data)
 
 

@@ -348,7 +348,7 @@ def _list_choices(schema: object) -> Sequence[tuple[Any, str]]:
 
 
 def _make_whole(value: object) -> object:
-    """Return a whole number without its decimals, which schemas have behind a protobuf Struct."""
+    """Return a whole number without its decimals: in JSON Schema, 5.0 is the integer 5."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

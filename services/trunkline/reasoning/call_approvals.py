@@ -10,10 +10,9 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.messages.tool import ToolCall
 
 from trunkline.calls.tool_questions import PendingQuestion
+from trunkline.json_values import struct_json
 from trunkline.reasoning.continuation import TurnContinuation, encode_continuation, find_open_calls
 from trunkline.reasoning.turn import ReasoningState, ReasoningTurn
-from trunkline.tasks.approvals import arguments_to_dict
-from trunkline.tasks.content import exact_json
 from trunkline.v1 import event_pb2, snapshot_pb2, tool_service_pb2
 
 
@@ -41,16 +40,13 @@ def sort_pending_calls(turn: ReasoningTurn, state: ReasoningState) -> PendingCal
             pending.ready.append((call, ""))
             continue
         approval = _find_approval(turn, pending, tool, call)
-        if approval is None and exact_json(call["args"]):
-            # The person would approve rounded numbers, and the tool would get the exact ones.
-            pending.results.append(_build_unshowable_result(tool, call))
-        elif approval is None or not approval.HasField("answered"):
+        if approval is None or not approval.HasField("answered"):
             pending.awaiting_approval.append(call)
         elif approval.answered.decision == event_pb2.APPROVAL_DECISION_REJECTED:
             pending.results.append(_build_rejection_result(tool, call, approval.answered))
         else:
             if approval.answered.decision == event_pb2.APPROVAL_DECISION_EDITED:
-                call = {**call, "args": arguments_to_dict(approval.answered.arguments)}
+                call = {**call, "args": struct_json(approval.answered.arguments)}
                 edited[call["id"] or ""] = call
             pending.ready.append((call, approval.requested.approval_id))
     if edited:
@@ -102,14 +98,6 @@ def _find_approval(
         return None
     pending.approvals[_call_key(call)] = approval.requested.approval_id
     return approval
-
-
-def _build_unshowable_result(tool: tool_service_pb2.Tool, call: ToolCall) -> ToolMessage:
-    text = (
-        f"{tool.server}/{tool.name} was not called: it needs approval, and whole numbers from 2^53 "
-        "on can't be shown exactly for that. Give them as text if it accepts that, or answer."
-    )
-    return ToolMessage(content=text, tool_call_id=call["id"] or "", status="error")
 
 
 def _build_rejection_result(

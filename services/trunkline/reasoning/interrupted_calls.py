@@ -6,8 +6,8 @@ from typing import Final
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from trunkline.calls.tool_call import tool_label
+from trunkline.json_values import build_struct, has_same_json
 from trunkline.reasoning.turn import ReasoningTurn
-from trunkline.tasks.content import to_struct
 from trunkline.v1 import snapshot_pb2, tool_service_pb2
 
 MAY_HAVE_RUN: Final = "It may have taken effect: check before you request it again."
@@ -28,11 +28,10 @@ class InterruptedCalls:
     ) -> snapshot_pb2.ToolCallInfo | None:
         """Remove and return an earlier call with the same arguments or approval, or None."""
         label = tool_label(tool)
-        # The journal rounds large numbers, so round the arguments in the same way to compare them.
-        rounded_arguments = to_struct(arguments) if self._calls else None
+        expected = build_struct(arguments)
         for call in self._calls:
             start = call.started
-            is_match = start.tool == label and start.arguments == rounded_arguments
+            is_match = start.tool == label and has_same_json(start.arguments, expected)
             if approval_id:
                 is_match = start.call_id.partition("/")[0] == approval_id
             if is_match:

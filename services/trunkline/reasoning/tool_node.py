@@ -8,7 +8,6 @@ an interrupted call is therefore known, and not repeated if that could do harm.
 import asyncio
 from typing import Any
 
-from google.protobuf import json_format
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.messages.tool import ToolCall as ModelToolCall
 from langgraph.runtime import Runtime
@@ -25,6 +24,7 @@ from trunkline.calls.tool_call import (
 )
 from trunkline.calls.tool_questions import ToolQuestions
 from trunkline.errors import TrunklineError
+from trunkline.json_values import struct_json
 from trunkline.reasoning.call_approvals import request_approvals, sort_pending_calls
 from trunkline.reasoning.interrupted_calls import MAY_HAVE_RUN, InterruptedCalls
 from trunkline.reasoning.tool_results import list_result_files, quote_sources, render_for_model
@@ -133,7 +133,7 @@ async def _execute(
             return _build_failure(call, text or f"{label} can't do that.", is_mendable=True)
         return _build_failure(call, f"{label} failed: {text or 'it does not say why.'}")
     turn.parts += list_result_files(result)
-    artifact = {"structured": json_format.MessageToDict(result.structured_content)}
+    artifact = {"structured": struct_json(result.structured_content)}
     text = text or f"{label} answered with nothing."
     return ToolMessage(content=text, tool_call_id=call["id"] or "", artifact=artifact)
 

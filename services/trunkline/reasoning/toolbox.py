@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from google.protobuf import json_format
-
+from trunkline.json_values import struct_json
 from trunkline.v1 import tool_service_pb2
 
 _NAME_CHARS = 64
@@ -64,6 +63,6 @@ class Toolbox:
 def _decode_tool(tool: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a tool's schema and metadata as JSON. Cached, because each reply needs them."""
     message = tool_service_pb2.Tool.FromString(tool)
-    metadata = json_format.MessageToDict(message.metadata)
+    metadata = struct_json(message.metadata)
     metadata |= {"title": message.title or message.name}
-    return json_format.MessageToDict(message.input_schema), metadata
+    return struct_json(message.input_schema), metadata

@@ -5,7 +5,6 @@ numbers that JSON lacks. Handlers use such values deep in the mesh, so they are 
 are requests of too many values, since their conversion would delay all other requests.
 """
 
-import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -14,6 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from trunkline.errors import InvalidArgumentError
+from trunkline.json_values import find_number_problem
 
 # The ranges that protobuf documents: the years 1 to 9999, and 10 000 years.
 _TIMESTAMP_S: Final = (-62135596800, 253402300799)
@@ -97,9 +97,9 @@ def _check_duration(value: Any, path: str, _: _Counter) -> None:  # noqa: ANN401
 
 
 def _check_struct(value: Any, path: str, counter: _Counter) -> None:  # noqa: ANN401
-    counter.add(len(value.fields), path)
-    for member in value.fields.values():
-        _check_json_value(member, path, counter)
+    counter.add(len(value.members), path)
+    for member in value.members:
+        _check_json_value(member.value, path, counter)
 
 
 def _check_list(value: Any, path: str, counter: _Counter) -> None:  # noqa: ANN401
@@ -110,9 +110,9 @@ def _check_list(value: Any, path: str, counter: _Counter) -> None:  # noqa: ANN4
 
 def _check_json_value(value: Any, path: str, counter: _Counter) -> None:  # noqa: ANN401
     match value.WhichOneof("kind"):
-        case "number_value":
-            if not math.isfinite(value.number_value):
-                raise InvalidArgumentError(path, "holds a number that JSON lacks (NaN, Infinity)")
+        case "number_value" | "exact_number":
+            if problem := find_number_problem(value):
+                raise InvalidArgumentError(path, problem)
         case "struct_value":
             _check_struct(value.struct_value, path, counter)
         case "list_value":
@@ -124,7 +124,6 @@ def _check_json_value(value: Any, path: str, counter: _Counter) -> None:  # noqa
 _CHECKS: Final[dict[str, _Check]] = {
     "google.protobuf.Timestamp": _check_timestamp,
     "google.protobuf.Duration": _check_duration,
-    "google.protobuf.Struct": _check_struct,
-    "google.protobuf.ListValue": _check_list,
-    "google.protobuf.Value": _check_json_value,
+    "trunkline.v1.Struct": _check_struct,
+    "trunkline.v1.Value": _check_json_value,
 }

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from trunkline import json_values
 from trunkline.calls.outcome import AGENTS_KEY, Outcome, clip, failed_outcome
 from trunkline.phrasing import find_topic
 from trunkline.printable import to_plain_line
@@ -250,7 +251,9 @@ async def deliver_answer(turn: SupervisorTurn, answer: CombinedAnswer) -> None:
 
 def _build_metadata(task: TurnRuntime, answer: CombinedAnswer) -> dict[str, Any]:
     """Return the metadata of the status that ends a turn."""
-    is_partial = answer.is_partial or PARTS_MISSING_KEY in task.latest.task.metadata.fields
+    is_partial = answer.is_partial or json_values.has_member(
+        task.latest.task.metadata, PARTS_MISSING_KEY
+    )
     if answer.state == State.TASK_STATE_FAILED:
         return {FAILURES_NAMED_KEY: True}
     if not is_partial:

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from google.protobuf import struct_pb2
-
+from trunkline import json_values
 from trunkline.client import Directory
 from trunkline.errors import TrunklineError
 from trunkline.journal.fold import ROUTE_KEY
@@ -12,7 +11,7 @@ from trunkline.supervisor.router import Router, top_agents
 from trunkline.supervisor.steps import Step
 from trunkline.supervisor.tags import split_words
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import task_service_pb2
+from trunkline.v1 import json_pb2, task_service_pb2
 
 _TIMEOUT_S = 2.0
 # Only the latest tasks of the conversation are read: most have a route.
@@ -56,17 +55,9 @@ def route_to_last_agent(steps: Sequence[Step], agent: str) -> None:
             step.route.reasons.append(f"{agent} was asked last in this conversation")
 
 
-def _last_step_agent(metadata: struct_pb2.Struct) -> str:
+def _last_step_agent(metadata: json_pb2.Struct) -> str:
     """Return the agent of the last step in a task's route."""
-    if ROUTE_KEY not in metadata.fields:
-        return ""
-    route = metadata.fields[ROUTE_KEY].struct_value
-    steps = route.fields["steps"].list_value.values if "steps" in route.fields else ()
-    routes = [step.struct_value for step in steps] or [route]
-    return next(
-        (agent for step_route in reversed(routes) if (agent := _agent_name(step_route))), ""
-    )
-
-
-def _agent_name(route: struct_pb2.Struct) -> str:
-    return route.fields["agent"].string_value if "agent" in route.fields else ""
+    # The fold writes the route: an object, with objects as steps.
+    route = json_values.read_member(metadata, ROUTE_KEY) or {}
+    routes = route.get("steps") or [route]
+    return next((str(step["agent"]) for step in reversed(routes) if step.get("agent")), "")

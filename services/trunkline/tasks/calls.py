@@ -7,8 +7,9 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from trunkline.json_values import value_json
 from trunkline.task_states import TaskOutcome, TaskState
-from trunkline.tasks.content import Content, to_json
+from trunkline.tasks.content import Content
 from trunkline.tasks.messages import MeshMessage, OutgoingMessage
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2
@@ -38,7 +39,7 @@ class AgentAnswer:
     @property
     def data(self) -> list[Any]:
         """The data parts among `parts`, as JSON values."""
-        return [to_json(part.data) for part in self.parts if part.HasField("data")]
+        return [value_json(part.data) for part in self.parts if part.HasField("data")]
 
     @property
     def is_question(self) -> bool:

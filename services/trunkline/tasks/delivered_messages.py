@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from google.protobuf import json_format, struct_pb2
-
+from trunkline import json_values
 from trunkline.task_states import OUTCOME_KEY, StateValue, TaskOutcome, find_outcome
 from trunkline.tasks.content import ENVELOPE_KEY, message_text
 from trunkline.v1 import (
     artifact_pb2,
     envelope_pb2,
     event_pb2,
+    json_pb2,
     message_pb2,
     part_pb2,
     snapshot_pb2,
@@ -82,12 +82,10 @@ def find_delivered(task: snapshot_pb2.TaskSnapshot) -> envelope_pb2.Envelope | N
     return envelope
 
 
-def describe_reply(reply: envelope_pb2.Envelope) -> struct_pb2.Struct:
+def describe_reply(reply: envelope_pb2.Envelope) -> json_pb2.Struct:
     """Return the metadata of an artifact that is a reply."""
-    fields = json_format.MessageToDict(without_payload(reply), preserving_proto_field_name=True)
-    metadata = struct_pb2.Struct()
-    json_format.ParseDict({ENVELOPE_KEY: fields}, metadata)
-    return metadata
+    fields = json_values.message_to_dict(without_payload(reply), with_proto_names=True)
+    return json_values.build_struct({ENVELOPE_KEY: fields})
 
 
 def read_replies(snapshot: snapshot_pb2.TaskSnapshot) -> list[envelope_pb2.Envelope]:
@@ -118,18 +116,16 @@ def read_result(snapshot: snapshot_pb2.TaskSnapshot) -> DeliveryResult:
         outcome = find_outcome(status.state, snapshot.task.metadata)
         if outcome is TaskOutcome.PARTIAL:
             for reply in replies:
-                reply.metadata.update({OUTCOME_KEY: outcome.value})
+                json_values.update_struct(reply.metadata, {OUTCOME_KEY: outcome.value})
         return DeliveryResult(status.state, "", replies)
     return DeliveryResult(status.state, message_text(status.message))
 
 
 def _read_reply(artifact: artifact_pb2.Artifact) -> envelope_pb2.Envelope | None:
-    if ENVELOPE_KEY not in artifact.metadata.fields:
+    fields = json_values.read_member(artifact.metadata, ENVELOPE_KEY)
+    if fields is None:
         return None
-    fields = artifact.metadata.fields[ENVELOPE_KEY].struct_value
-    reply = json_format.ParseDict(
-        json_format.MessageToDict(fields), envelope_pb2.Envelope(), ignore_unknown_fields=True
-    )
+    reply = json_values.parse_dict(fields, envelope_pb2.Envelope(), ignore_unknown_fields=True)
     _read_payload(reply, artifact.parts)
     return reply
 

@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from google.protobuf import json_format
-
 from trunkline.artifacts import BlobStore, Reference, blob_folder, parse_reference
 from trunkline.artifacts.content import FileContent, iter_chunks
 from trunkline.artifacts.references import exceeds_inline_limit
@@ -23,6 +21,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.journal.journal import Journal
+from trunkline.json_values import value_json
 from trunkline.tasks.submission import find_row, get_account_row
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2
 
@@ -197,7 +196,7 @@ def _inline(part: part_pb2.Part) -> AsyncGenerator[bytes]:
         case "raw":
             content = part.raw
         case "data":
-            content = json.dumps(json_format.MessageToDict(part.data)).encode()
+            content = json.dumps(value_json(part.data), ensure_ascii=False).encode()
         case _:
             content = part.text.encode()
     return iter_chunks(content)

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from trunkline.json_values import update_struct
 from trunkline.task_states import PAUSED_KEY, is_paused
 from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.lifecycle import INTERRUPTED, build_status_event
@@ -35,7 +36,7 @@ class TurnPause:
         if is_paused == self.is_paused:
             return
         event = build_status_event(state)
-        event.status.metadata.update({PAUSED_KEY: is_paused})
+        update_struct(event.status.metadata, {PAUSED_KEY: is_paused})
         if state in INTERRUPTED:
             # A status that waits is whole: it repeats the question.
             event.status.status.message.CopyFrom(self._latest.task.status.message)

@@ -13,6 +13,7 @@ from trunkline import telemetry
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import Draft, EventKind, event_count, event_kind, parse_header
 from trunkline.journal.journal import Journal, TaskRow
+from trunkline.json_values import has_member
 from trunkline.tasks.agent import Agent, may_have_started, may_run_again
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
 from trunkline.tasks.lifecycle import INTERRUPTED, State
@@ -56,8 +57,8 @@ async def read_turn(journal: Journal, task_id: str) -> TurnRecord:
                     if event_kind(event).bit & _TURN_START_KINDS:
                         start, attempts, planned_stops = sequence, 1, 0
                     elif event.HasField("status"):
-                        attempts += ATTEMPT_KEY in event.status.metadata.fields
-                        planned_stops += PLANNED_STOP_KEY in event.status.metadata.fields
+                        attempts += has_member(event.status.metadata, ATTEMPT_KEY)
+                        planned_stops += has_member(event.status.metadata, PLANNED_STOP_KEY)
                     sequence += event_count(event)
             cursor = header.first_sequence + header.count - 1
         await asyncio.sleep(0)

@@ -15,6 +15,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.json_values import update_struct
 from trunkline.tasks.agent import Agent, CancelableAgent, PausableAgent, may_run_again
 from trunkline.tasks.content import build_agent_message
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, build_status_event
@@ -281,7 +282,7 @@ async def _mark_planned_stop(runtime: TurnRuntime) -> None:
                 context_id=runtime.context_id,
             )
             event.status.status.message.CopyFrom(message)
-            event.status.metadata.update({PLANNED_STOP_KEY: True})
+            update_struct(event.status.metadata, {PLANNED_STOP_KEY: True})
             await runtime.record(event)
 
 

@@ -11,6 +11,7 @@ from trunkline.encryption import Keyring
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.batches import splice
 from trunkline.journal.events import Draft
+from trunkline.json_values import build_struct, has_member, update_struct
 from trunkline.settings import ModelSettings, TreeSettings
 from trunkline.task_states import OUTCOME_KEY, PARTS_MISSING_KEY, TaskOutcome
 from trunkline.tasks.budgets import Budgets
@@ -21,7 +22,6 @@ from trunkline.tasks.content import (
     build_agent_message,
     invalid_content,
     message_text,
-    to_struct,
 )
 from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.files import READ_LIMIT_BYTES, FileSource, TaskFiles
@@ -115,7 +115,7 @@ class TurnRuntime:
         self._exists = create is None
         latest = self.latest
         self._state = latest.task.status.state
-        self.is_partial: bool = PARTS_MISSING_KEY in latest.task.metadata.fields
+        self.is_partial: bool = has_member(latest.task.metadata, PARTS_MISSING_KEY)
         """True if a part of the answer is missing, so that the task completes as partial."""
         self._is_over = False
         self._is_canceling = False
@@ -328,7 +328,7 @@ class TurnRuntime:
         if state in INTERRUPTED:
             self._add_approvals(event.status)
         if metadata is not None:
-            event.status.metadata.update(dict(metadata))
+            update_struct(event.status.metadata, metadata)
         if self._tree is not None and (state in TERMINAL or state in INTERRUPTED):
             usage = self._tree.usage
             if usage != _NO_USAGE:
@@ -401,7 +401,7 @@ class TurnRuntime:
         again, artifacts that keep text after the rewind are continued as well.
         """
         artifact_id = self._ids.next_artifact_id(id)
-        data = to_struct(metadata)
+        data = None if metadata is None else build_struct(metadata)
         start = event_pb2.ArtifactStart(
             name=name, description=description, metadata=data, kind=kind, extensions=extensions
         )
@@ -470,7 +470,9 @@ class TurnRuntime:
         error. An `id` must be unique in the task.
         """
         call = ToolCall(id or self._ids.next_call_id(), name)
-        started = event_pb2.ToolStarted(call_id=call.id, tool=name, arguments=to_struct(arguments))
+        started = event_pb2.ToolStarted(
+            call_id=call.id, tool=name, arguments=build_struct(arguments or {})
+        )
         (await self._begin_work()).put(event_pb2.Event(tool_started=started))
         self._open_calls[call.id] = call
         try:
@@ -597,7 +599,7 @@ class TurnRuntime:
         text = f"its host stopped; this is attempt {self.attempt}"
         message = build_agent_message(text, task_id=self.id, context_id=self.context_id)
         event.status.status.message.CopyFrom(message)
-        event.status.metadata.update({ATTEMPT_KEY: self.attempt})
+        update_struct(event.status.metadata, {ATTEMPT_KEY: self.attempt})
         emitter.put(event, hold=True)
         emitter.put_drafts(drafts)
         await emitter.commit()

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from trunkline.errors import PermissionDeniedError
+from trunkline.json_values import build_struct, has_same_json
 from trunkline.tasks import approvals
-from trunkline.tasks.content import to_struct
 from trunkline.tasks.lifecycle import TERMINAL
 from trunkline.users import current_actor, current_statement, find_approving_user, requires_proof
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
@@ -153,11 +153,12 @@ class PendingApprovals:
         self, tool: str, arguments: Mapping[str, Any] | None
     ) -> snapshot_pb2.ApprovalInfo | None:
         """Return the latest approval that the task itself requested for this call."""
-        struct = to_struct(arguments or {})
+        expected = build_struct(arguments or {})
         latest = None
         for approval in self._by_id.values():
             request = approval.requested
-            if not request.child_task_id and request.tool == tool and request.arguments == struct:
+            is_own = not request.child_task_id and request.tool == tool
+            if is_own and has_same_json(request.arguments, expected):
                 latest = approval
         return latest
 
@@ -177,7 +178,7 @@ class PendingApprovals:
         requested = event_pb2.ApprovalRequested(
             approval_id=f"{self._task.task.id}.{count + 1}",
             tool=tool,
-            arguments=to_struct(arguments or {}),
+            arguments=build_struct(arguments or {}),
             path=self._path,
             step_id=step_id,
         )

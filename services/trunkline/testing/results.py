@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trunkline.json_values import struct_json, value_json
 from trunkline.task_states import TaskState
 from trunkline.tasks.approvals import pending_approvals
-from trunkline.tasks.content import to_json
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 
 
@@ -54,15 +54,14 @@ class Answer:
     @property
     def data(self) -> list[Any]:
         """The data parts among `parts`, as JSON values."""
-        return [to_json(part.data) for part in self.parts if part.HasField("data")]
+        return [value_json(part.data) for part in self.parts if part.HasField("data")]
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The task's metadata, as JSON values."""
         if self.snapshot is None:
             return {}
-        metadata: Mapping[str, Any] = to_json(self.snapshot.task.metadata)
-        return metadata
+        return struct_json(self.snapshot.task.metadata)
 
     @property
     def tools(self) -> list[str]:

@@ -8,11 +8,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import mcp_types
-from google.protobuf import struct_pb2
 
+from trunkline.json_values import build_struct
 from trunkline.tools.config import ServerOverlay, ToolOverlay
+from trunkline.tools.json_limits import DEPTH_LIMIT
 from trunkline.tools.results import failed_result
-from trunkline.v1 import part_pb2, tool_service_pb2
+from trunkline.v1 import json_pb2, part_pb2, tool_service_pb2
 
 MATCH_KEY = "trunkline/match"
 TAGS_KEY = "trunkline/tags"
@@ -61,8 +62,8 @@ def to_result(result: mcp_types.CallToolResult, *, tool: str) -> tool_service_pb
         parts = [_part(block) for block in result.content]
     except binascii.Error:
         return failed_result(f"{tool} answered with content that is not base64.")
-    if structured and not parts:
-        text = json.dumps(structured, default=str, ensure_ascii=False)
+    if structured is not None and not parts:
+        text = json.dumps(structured, ensure_ascii=False)
         parts = [part_pb2.Part(text=text, media_type="application/json")]
     return tool_service_pb2.ToolResult(
         is_error=bool(result.is_error),
@@ -121,10 +122,5 @@ def _resource(
     return part_pb2.Part(raw=raw, media_type=media_type, filename=name)
 
 
-def _struct(value: dict[str, Any] | None) -> struct_pb2.Struct | None:
-    if not value:
-        return None
-    struct = struct_pb2.Struct()
-    # Through JSON, so that the result holds plain JSON values only.
-    struct.update(json.loads(json.dumps(value, default=str)))
-    return struct
+def _struct(value: dict[str, Any] | None) -> json_pb2.Struct | None:
+    return None if value is None else build_struct(value, max_depth=DEPTH_LIMIT)

@@ -4,10 +4,9 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from google.protobuf import json_format
-
 from trunkline.artifacts.references import INLINE_LIMIT_BYTES
 from trunkline.errors import TrunklineError
+from trunkline.json_values import struct_json
 from trunkline.v1 import part_pb2, tool_service_pb2
 
 
@@ -65,7 +64,7 @@ async def _upload_texts(
 ) -> None:
     if result.structured_content.ByteSize() > limit_bytes // 2:
         if not any(part.text for part in result.content):
-            text = json.dumps(json_format.MessageToDict(result.structured_content))
+            text = json.dumps(struct_json(result.structured_content), ensure_ascii=False)
             result.content.add(text=text, media_type="application/json")
         result.ClearField("structured_content")
     while result.ByteSize() > limit_bytes:

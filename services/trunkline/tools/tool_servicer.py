@@ -1,17 +1,16 @@
 """Serves `trunkline.v1.ToolService` from the tool adapter."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import grpc
-from google.protobuf import json_format
 
 from trunkline.audit import Action, AuditLog, process_actor, recording
 from trunkline.client.artifacts import ArtifactClient
 from trunkline.client.services import remaining_s
-from trunkline.errors import InvalidArgumentError, ToolNotFoundError
+from trunkline.errors import ToolNotFoundError
+from trunkline.json_values import struct_json
 from trunkline.server.authorization import caller
 from trunkline.server.policy import find_acting_agents
 from trunkline.settings import AgentSettings
@@ -85,7 +84,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     ) -> tool_service_pb2.ToolResult:
         """Make a call, and write its progress."""
         self._check_agents(request)
-        arguments, peer = _arguments(request), caller.get(None)
+        arguments, peer = struct_json(request.arguments), caller.get(None)
 
         async def check(tool: tool_service_pb2.Tool) -> None:
             await self._gate.check(tool, request, arguments, peer)
@@ -216,33 +215,3 @@ class _ProgressWriter:
         """Write the waiting reports, then no more."""
         async with self._lock:
             self._is_over = True
-
-
-def _arguments(request: tool_service_pb2.CallToolRequest) -> dict[str, Any]:
-    """Return the arguments of a call.
-
-    Raises:
-        InvalidArgumentError: the exact arguments are not a JSON object.
-    """
-    if not request.exact_arguments:
-        arguments: dict[str, Any] = _restore_integers(json_format.MessageToDict(request.arguments))
-        return arguments
-    try:
-        exact = json.loads(request.exact_arguments)
-    except (ValueError, RecursionError):
-        exact = None
-    if not isinstance(exact, dict):
-        raise InvalidArgumentError("exact_arguments", "is not a JSON object")
-    return exact
-
-
-def _restore_integers(value: Any) -> Any:  # noqa: ANN401
-    """Convert whole floats to integers: a Struct has only floats, and some servers refuse 2.0."""
-    match value:
-        case float() if value.is_integer() and abs(value) < 2**53:
-            return int(value)
-        case dict():
-            return {key: _restore_integers(item) for key, item in value.items()}
-        case list():
-            return [_restore_integers(item) for item in value]
-    return value

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from trunkline import telemetry
+from trunkline.json_values import update_struct
 from trunkline.v1 import trace_service_pb2
 
 NAME: Final = "lost span"
@@ -52,7 +53,7 @@ def _make(child: trace_service_pb2.Span, root: trace_service_pb2.Span) -> trace_
         service="unknown",
         start_time=child.start_time,
     )
-    made.attributes[telemetry.LOST] = True
+    update_struct(made.attributes, {telemetry.LOST: True})
     return made
 
 

@@ -1,17 +1,18 @@
 """Reads OTLP spans: as records for the store, and as trunkline.v1 spans, with bounded sizes."""
 
 import base64
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
-from google.protobuf import struct_pb2
 from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.resource.v1 import resource_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from trunkline import telemetry
 from trunkline.journal.sqlite.batch_index import pack_batches, unpack_spans
+from trunkline.json_values import build_struct
 from trunkline.v1 import trace_service_pb2
 
 # The limits per span; further attributes, events and links are dropped.
@@ -113,14 +114,15 @@ def to_span(record: SpanRecord, exporter: str = "") -> trace_service_pb2.Span:
     _set_time(converted.start_time, span.start_time_unix_nano)
     if not record.is_open:
         _set_time(converted.end_time, span.end_time_unix_nano)
-    _fill(converted.attributes, span.attributes)
-    converted.attributes.fields.pop(telemetry.EXPORTER, None)
+    attributes = _decode_attributes(span.attributes)
+    attributes.pop(telemetry.EXPORTER, None)
     if exporter:
-        converted.attributes[telemetry.EXPORTER] = exporter
+        attributes[telemetry.EXPORTER] = exporter
+    converted.attributes.CopyFrom(build_struct(attributes))
     for event in span.events[:_EVENTS]:
         added = converted.events.add(name=event.name[:NAME_LIMIT])
         _set_time(added.time, event.time_unix_nano)
-        _fill(added.attributes, event.attributes)
+        added.attributes.CopyFrom(build_struct(_decode_attributes(event.attributes)))
     for link in span.links[:_LINKS]:
         converted.links.add(trace_id=link.trace_id.hex(), span_id=link.span_id.hex())
     return converted
@@ -206,34 +208,34 @@ def find_text(attributes: Iterable[common_pb2.KeyValue], key: str) -> str:
     return ""
 
 
-def _fill(struct: struct_pb2.Struct, attributes: Iterable[common_pb2.KeyValue]) -> None:
-    for attribute in list(attributes)[:_ATTRIBUTES]:
-        key = attribute.key[:NAME_LIMIT]
-        struct.fields[key].CopyFrom(_to_value(attribute.value, depth=0))
+def _decode_attributes(attributes: Iterable[common_pb2.KeyValue]) -> dict[str, Any]:
+    return {
+        attribute.key[:NAME_LIMIT]: _decode_value(attribute.value, depth=0)
+        for attribute in islice(attributes, _ATTRIBUTES)
+    }
 
 
-def _to_value(value: common_pb2.AnyValue, *, depth: int) -> struct_pb2.Value:
-    converted = struct_pb2.Value()
+def _decode_value(value: common_pb2.AnyValue, *, depth: int) -> Any:  # noqa: ANN401  any JSON value
     match value.WhichOneof("value"):
         case "string_value":
-            converted.string_value = value.string_value[: telemetry.ATTRIBUTE_LIMIT_CHARS]
+            return value.string_value[: telemetry.ATTRIBUTE_LIMIT_CHARS]
         case "bool_value":
-            converted.bool_value = value.bool_value
+            return value.bool_value
         case "int_value":
-            converted.number_value = value.int_value
+            return value.int_value
         case "double_value":
-            converted.number_value = value.double_value
+            number = value.double_value
+            return number if math.isfinite(number) else str(number)
         case "bytes_value":
             raw = value.bytes_value[: telemetry.ATTRIBUTE_LIMIT_CHARS]
-            converted.string_value = base64.b64encode(raw).decode("ascii")
+            return base64.b64encode(raw).decode("ascii")
         case "array_value" if depth < _DEPTH_LIMIT:
-            items = value.array_value.values[:_ATTRIBUTES]
-            converted.list_value.values.extend(_to_value(item, depth=depth + 1) for item in items)
+            items = islice(value.array_value.values, _ATTRIBUTES)
+            return [_decode_value(item, depth=depth + 1) for item in items]
         case "kvlist_value" if depth < _DEPTH_LIMIT:
-            converted.struct_value.SetInParent()
-            for item in value.kvlist_value.values[:_ATTRIBUTES]:
-                inner = _to_value(item.value, depth=depth + 1)
-                converted.struct_value.fields[item.key[:NAME_LIMIT]].CopyFrom(inner)
-        case _:
-            converted.null_value = struct_pb2.NULL_VALUE
-    return converted
+            members = islice(value.kvlist_value.values, _ATTRIBUTES)
+            return {
+                member.key[:NAME_LIMIT]: _decode_value(member.value, depth=depth + 1)
+                for member in members
+            }
+    return None

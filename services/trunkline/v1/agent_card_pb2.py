@@ -22,11 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 from trunkline.v1 import security_scheme_pb2 as trunkline_dot_v1_dot_security__scheme__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtrunkline/v1/agent_card.proto\x12\x0ctrunkline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\"trunkline/v1/security_scheme.proto\"a\n\x0e\x41gentInterface\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x18\n\x10protocol_binding\x18\x02 \x01(\t\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12\x18\n\x10protocol_version\x18\x04 \x01(\t\"2\n\rAgentProvider\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x14\n\x0corganization\x18\x02 \x01(\t\"m\n\x0e\x41gentExtension\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x10\n\x08required\x18\x03 \x01(\x08\x12\'\n\x06params\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\"\xdd\x01\n\x11\x41gentCapabilities\x12\x16\n\tstreaming\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x1f\n\x12push_notifications\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x30\n\nextensions\x18\x03 \x03(\x0b\x32\x1c.trunkline.v1.AgentExtension\x12 \n\x13\x65xtended_agent_card\x18\x04 \x01(\x08H\x02\x88\x01\x01\x42\x0c\n\n_streamingB\x15\n\x13_push_notificationsB\x16\n\x14_extended_agent_card\"\xc8\x01\n\nAgentSkill\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\x10\n\x08\x65xamples\x18\x05 \x03(\t\x12\x13\n\x0binput_modes\x18\x06 \x03(\t\x12\x14\n\x0coutput_modes\x18\x07 \x03(\t\x12@\n\x15security_requirements\x18\x08 \x03(\x0b\x32!.trunkline.v1.SecurityRequirement\"c\n\x12\x41gentCardSignature\x12\x11\n\tprotected\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\t\x12\'\n\x06header\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\"\xb6\x05\n\tAgentCard\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12:\n\x14supported_interfaces\x18\x03 \x03(\x0b\x32\x1c.trunkline.v1.AgentInterface\x12-\n\x08provider\x18\x04 \x01(\x0b\x32\x1b.trunkline.v1.AgentProvider\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x1e\n\x11\x64ocumentation_url\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x35\n\x0c\x63\x61pabilities\x18\x07 \x01(\x0b\x32\x1f.trunkline.v1.AgentCapabilities\x12\x46\n\x10security_schemes\x18\x08 \x03(\x0b\x32,.trunkline.v1.AgentCard.SecuritySchemesEntry\x12@\n\x15security_requirements\x18\t \x03(\x0b\x32!.trunkline.v1.SecurityRequirement\x12\x1b\n\x13\x64\x65\x66\x61ult_input_modes\x18\n \x03(\t\x12\x1c\n\x14\x64\x65\x66\x61ult_output_modes\x18\x0b \x03(\t\x12(\n\x06skills\x18\x0c \x03(\x0b\x32\x18.trunkline.v1.AgentSkill\x12\x34\n\nsignatures\x18\r \x03(\x0b\x32 .trunkline.v1.AgentCardSignature\x12\x15\n\x08icon_url\x18\x0e \x01(\tH\x01\x88\x01\x01\x1aT\n\x14SecuritySchemesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.trunkline.v1.SecurityScheme:\x02\x38\x01\x42\x14\n\x12_documentation_urlB\x0b\n\t_icon_urlb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtrunkline/v1/agent_card.proto\x12\x0ctrunkline.v1\x1a\x17trunkline/v1/json.proto\x1a\"trunkline/v1/security_scheme.proto\"a\n\x0e\x41gentInterface\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x18\n\x10protocol_binding\x18\x02 \x01(\t\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12\x18\n\x10protocol_version\x18\x04 \x01(\t\"2\n\rAgentProvider\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x14\n\x0corganization\x18\x02 \x01(\t\"j\n\x0e\x41gentExtension\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x10\n\x08required\x18\x03 \x01(\x08\x12$\n\x06params\x18\x04 \x01(\x0b\x32\x14.trunkline.v1.Struct\"\xdd\x01\n\x11\x41gentCapabilities\x12\x16\n\tstreaming\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x1f\n\x12push_notifications\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x30\n\nextensions\x18\x03 \x03(\x0b\x32\x1c.trunkline.v1.AgentExtension\x12 \n\x13\x65xtended_agent_card\x18\x04 \x01(\x08H\x02\x88\x01\x01\x42\x0c\n\n_streamingB\x15\n\x13_push_notificationsB\x16\n\x14_extended_agent_card\"\xc8\x01\n\nAgentSkill\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\x10\n\x08\x65xamples\x18\x05 \x03(\t\x12\x13\n\x0binput_modes\x18\x06 \x03(\t\x12\x14\n\x0coutput_modes\x18\x07 \x03(\t\x12@\n\x15security_requirements\x18\x08 \x03(\x0b\x32!.trunkline.v1.SecurityRequirement\"`\n\x12\x41gentCardSignature\x12\x11\n\tprotected\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\t\x12$\n\x06header\x18\x03 \x01(\x0b\x32\x14.trunkline.v1.Struct\"\xb6\x05\n\tAgentCard\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12:\n\x14supported_interfaces\x18\x03 \x03(\x0b\x32\x1c.trunkline.v1.AgentInterface\x12-\n\x08provider\x18\x04 \x01(\x0b\x32\x1b.trunkline.v1.AgentProvider\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x1e\n\x11\x64ocumentation_url\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x35\n\x0c\x63\x61pabilities\x18\x07 \x01(\x0b\x32\x1f.trunkline.v1.AgentCapabilities\x12\x46\n\x10security_schemes\x18\x08 \x03(\x0b\x32,.trunkline.v1.AgentCard.SecuritySchemesEntry\x12@\n\x15security_requirements\x18\t \x03(\x0b\x32!.trunkline.v1.SecurityRequirement\x12\x1b\n\x13\x64\x65\x66\x61ult_input_modes\x18\n \x03(\t\x12\x1c\n\x14\x64\x65\x66\x61ult_output_modes\x18\x0b \x03(\t\x12(\n\x06skills\x18\x0c \x03(\x0b\x32\x18.trunkline.v1.AgentSkill\x12\x34\n\nsignatures\x18\r \x03(\x0b\x32 .trunkline.v1.AgentCardSignature\x12\x15\n\x08icon_url\x18\x0e \x01(\tH\x01\x88\x01\x01\x1aT\n\x14SecuritySchemesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.trunkline.v1.SecurityScheme:\x02\x38\x01\x42\x14\n\x12_documentation_urlB\x0b\n\t_icon_urlb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,20 +35,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_AGENTCARD_SECURITYSCHEMESENTRY']._loaded_options = None
   _globals['_AGENTCARD_SECURITYSCHEMESENTRY']._serialized_options = b'8\001'
-  _globals['_AGENTINTERFACE']._serialized_start=113
-  _globals['_AGENTINTERFACE']._serialized_end=210
-  _globals['_AGENTPROVIDER']._serialized_start=212
-  _globals['_AGENTPROVIDER']._serialized_end=262
-  _globals['_AGENTEXTENSION']._serialized_start=264
-  _globals['_AGENTEXTENSION']._serialized_end=373
-  _globals['_AGENTCAPABILITIES']._serialized_start=376
-  _globals['_AGENTCAPABILITIES']._serialized_end=597
-  _globals['_AGENTSKILL']._serialized_start=600
-  _globals['_AGENTSKILL']._serialized_end=800
-  _globals['_AGENTCARDSIGNATURE']._serialized_start=802
-  _globals['_AGENTCARDSIGNATURE']._serialized_end=901
-  _globals['_AGENTCARD']._serialized_start=904
-  _globals['_AGENTCARD']._serialized_end=1598
-  _globals['_AGENTCARD_SECURITYSCHEMESENTRY']._serialized_start=1479
-  _globals['_AGENTCARD_SECURITYSCHEMESENTRY']._serialized_end=1563
+  _globals['_AGENTINTERFACE']._serialized_start=108
+  _globals['_AGENTINTERFACE']._serialized_end=205
+  _globals['_AGENTPROVIDER']._serialized_start=207
+  _globals['_AGENTPROVIDER']._serialized_end=257
+  _globals['_AGENTEXTENSION']._serialized_start=259
+  _globals['_AGENTEXTENSION']._serialized_end=365
+  _globals['_AGENTCAPABILITIES']._serialized_start=368
+  _globals['_AGENTCAPABILITIES']._serialized_end=589
+  _globals['_AGENTSKILL']._serialized_start=592
+  _globals['_AGENTSKILL']._serialized_end=792
+  _globals['_AGENTCARDSIGNATURE']._serialized_start=794
+  _globals['_AGENTCARDSIGNATURE']._serialized_end=890
+  _globals['_AGENTCARD']._serialized_start=893
+  _globals['_AGENTCARD']._serialized_end=1587
+  _globals['_AGENTCARD_SECURITYSCHEMESENTRY']._serialized_start=1468
+  _globals['_AGENTCARD_SECURITYSCHEMESENTRY']._serialized_end=1552
 # @@protoc_insertion_point(module_scope)

@@ -6,8 +6,8 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
+from trunkline.v1 import json_pb2 as _json_pb2
 from trunkline.v1 import security_scheme_pb2 as _security_scheme_pb2
 import builtins as _builtins
 import sys
@@ -97,7 +97,7 @@ class AgentExtension(_message.Message):
     required: _builtins.bool
     """Clients must activate it."""
     @_builtins.property
-    def params(self) -> _struct_pb2.Struct:
+    def params(self) -> _json_pb2.Struct:
         """Its parameters."""
 
     def __init__(
@@ -106,7 +106,7 @@ class AgentExtension(_message.Message):
         uri: _builtins.str = ...,
         description: _builtins.str = ...,
         required: _builtins.bool = ...,
-        params: _struct_pb2.Struct | None = ...,
+        params: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["params", b"params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -237,7 +237,7 @@ class AgentCardSignature(_message.Message):
     signature: _builtins.str
     """Signature, base64url."""
     @_builtins.property
-    def header(self) -> _struct_pb2.Struct:
+    def header(self) -> _json_pb2.Struct:
         """Unprotected header."""
 
     def __init__(
@@ -245,7 +245,7 @@ class AgentCardSignature(_message.Message):
         *,
         protected: _builtins.str = ...,
         signature: _builtins.str = ...,
-        header: _struct_pb2.Struct | None = ...,
+        header: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

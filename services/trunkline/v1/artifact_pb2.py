@@ -22,17 +22,17 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 from trunkline.v1 import part_pb2 as trunkline_dot_v1_dot_part__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btrunkline/v1/artifact.proto\x12\x0ctrunkline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x17trunkline/v1/part.proto\"\xa4\x01\n\x08\x41rtifact\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12!\n\x05parts\x18\x04 \x03(\x0b\x32\x12.trunkline.v1.Part\x12)\n\x08metadata\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x12\n\nextensions\x18\x06 \x03(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btrunkline/v1/artifact.proto\x12\x0ctrunkline.v1\x1a\x17trunkline/v1/json.proto\x1a\x17trunkline/v1/part.proto\"\xa1\x01\n\x08\x41rtifact\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12!\n\x05parts\x18\x04 \x03(\x0b\x32\x12.trunkline.v1.Part\x12&\n\x08metadata\x18\x05 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x12\n\nextensions\x18\x06 \x03(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.v1.artifact_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ARTIFACT']._serialized_start=101
-  _globals['_ARTIFACT']._serialized_end=265
+  _globals['_ARTIFACT']._serialized_start=96
+  _globals['_ARTIFACT']._serialized_end=257
 # @@protoc_insertion_point(module_scope)

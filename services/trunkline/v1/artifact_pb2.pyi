@@ -6,8 +6,8 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
+from trunkline.v1 import json_pb2 as _json_pb2
 from trunkline.v1 import part_pb2 as _part_pb2
 import builtins as _builtins
 import sys
@@ -43,7 +43,7 @@ class Artifact(_message.Message):
         """At least one once complete."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata of the agent."""
 
     @_builtins.property
@@ -57,7 +57,7 @@ class Artifact(_message.Message):
         name: _builtins.str = ...,
         description: _builtins.str = ...,
         parts: _abc.Iterable[_part_pb2.Part] | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         extensions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015

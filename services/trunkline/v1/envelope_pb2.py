@@ -22,27 +22,27 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btrunkline/v1/envelope.proto\x12\x0ctrunkline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf2\x03\n\x08\x45nvelope\x12\x13\n\x0b\x65nvelope_id\x18\x01 \x01(\t\x12\x16\n\x0e\x63orrelation_id\x18\x02 \x01(\t\x12\x14\n\x0c\x63\x61usation_id\x18\x03 \x01(\t\x12\x0e\n\x06sender\x18\x04 \x01(\t\x12\x11\n\trecipient\x18\x05 \x01(\t\x12\x0c\n\x04room\x18\x06 \x01(\t\x12\x0c\n\x04type\x18\x07 \x01(\t\x12\x14\n\x0ctype_version\x18\x08 \x01(\r\x12\x0e\n\x04text\x18\t \x01(\tH\x00\x12\'\n\x04\x64\x61ta\x18\n \x01(\x0b\x32\x17.google.protobuf.StructH\x00\x12)\n\x08metadata\x18\x0b \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x30\n\x08priority\x18\x0c \x01(\x0e\x32\x1e.trunkline.v1.EnvelopePriority\x12/\n\x0b\x63reate_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btraceparent\x18\x0f \x01(\t\x12\x11\n\treplay_of\x18\x10 \x01(\t\x12\x10\n\x08is_reply\x18\x11 \x01(\x08\x12\x11\n\thop_count\x18\x12 \x01(\rB\t\n\x07payload\"\x91\x01\n\x0f\x44\x65liveryAttempt\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07problem\x18\x04 \x01(\t\"\xf9\x01\n\x08\x44\x65livery\x12\x11\n\trecipient\x18\x01 \x01(\t\x12*\n\x05state\x18\x02 \x01(\x0e\x32\x1b.trunkline.v1.DeliveryState\x12/\n\x08\x61ttempts\x18\x03 \x03(\x0b\x32\x1d.trunkline.v1.DeliveryAttempt\x12\x15\n\rattempt_count\x18\x04 \x01(\r\x12\x35\n\x11next_attempt_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x99\x01\n\x0eStoredEnvelope\x12(\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32\x16.trunkline.v1.Envelope\x12*\n\ndeliveries\x18\x02 \x03(\x0b\x32\x16.trunkline.v1.Delivery\x12\x10\n\x08position\x18\x03 \x01(\x04\x12\x0f\n\x07\x61\x63\x63ount\x18\x04 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x05 \x01(\t*\x8a\x01\n\x10\x45nvelopePriority\x12!\n\x1d\x45NVELOPE_PRIORITY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45NVELOPE_PRIORITY_LOW\x10\x01\x12\x1c\n\x18\x45NVELOPE_PRIORITY_NORMAL\x10\x02\x12\x1a\n\x16\x45NVELOPE_PRIORITY_HIGH\x10\x03*\xd5\x01\n\rDeliveryState\x12\x1e\n\x1a\x44\x45LIVERY_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x44\x45LIVERY_STATE_PENDING\x10\x01\x12\x1a\n\x16\x44\x45LIVERY_STATE_RUNNING\x10\x02\x12\x1a\n\x16\x44\x45LIVERY_STATE_HANDLED\x10\x03\x12\x17\n\x13\x44\x45LIVERY_STATE_DEAD\x10\x04\x12\x1a\n\x16\x44\x45LIVERY_STATE_EXPIRED\x10\x05\x12\x1b\n\x17\x44\x45LIVERY_STATE_CANCELED\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btrunkline/v1/envelope.proto\x12\x0ctrunkline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17trunkline/v1/json.proto\"\xec\x03\n\x08\x45nvelope\x12\x13\n\x0b\x65nvelope_id\x18\x01 \x01(\t\x12\x16\n\x0e\x63orrelation_id\x18\x02 \x01(\t\x12\x14\n\x0c\x63\x61usation_id\x18\x03 \x01(\t\x12\x0e\n\x06sender\x18\x04 \x01(\t\x12\x11\n\trecipient\x18\x05 \x01(\t\x12\x0c\n\x04room\x18\x06 \x01(\t\x12\x0c\n\x04type\x18\x07 \x01(\t\x12\x14\n\x0ctype_version\x18\x08 \x01(\r\x12\x0e\n\x04text\x18\t \x01(\tH\x00\x12$\n\x04\x64\x61ta\x18\n \x01(\x0b\x32\x14.trunkline.v1.StructH\x00\x12&\n\x08metadata\x18\x0b \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x30\n\x08priority\x18\x0c \x01(\x0e\x32\x1e.trunkline.v1.EnvelopePriority\x12/\n\x0b\x63reate_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btraceparent\x18\x0f \x01(\t\x12\x11\n\treplay_of\x18\x10 \x01(\t\x12\x10\n\x08is_reply\x18\x11 \x01(\x08\x12\x11\n\thop_count\x18\x12 \x01(\rB\t\n\x07payload\"\x91\x01\n\x0f\x44\x65liveryAttempt\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07problem\x18\x04 \x01(\t\"\xf9\x01\n\x08\x44\x65livery\x12\x11\n\trecipient\x18\x01 \x01(\t\x12*\n\x05state\x18\x02 \x01(\x0e\x32\x1b.trunkline.v1.DeliveryState\x12/\n\x08\x61ttempts\x18\x03 \x03(\x0b\x32\x1d.trunkline.v1.DeliveryAttempt\x12\x15\n\rattempt_count\x18\x04 \x01(\r\x12\x35\n\x11next_attempt_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x99\x01\n\x0eStoredEnvelope\x12(\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32\x16.trunkline.v1.Envelope\x12*\n\ndeliveries\x18\x02 \x03(\x0b\x32\x16.trunkline.v1.Delivery\x12\x10\n\x08position\x18\x03 \x01(\x04\x12\x0f\n\x07\x61\x63\x63ount\x18\x04 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x05 \x01(\t*\x8a\x01\n\x10\x45nvelopePriority\x12!\n\x1d\x45NVELOPE_PRIORITY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45NVELOPE_PRIORITY_LOW\x10\x01\x12\x1c\n\x18\x45NVELOPE_PRIORITY_NORMAL\x10\x02\x12\x1a\n\x16\x45NVELOPE_PRIORITY_HIGH\x10\x03*\xd5\x01\n\rDeliveryState\x12\x1e\n\x1a\x44\x45LIVERY_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x44\x45LIVERY_STATE_PENDING\x10\x01\x12\x1a\n\x16\x44\x45LIVERY_STATE_RUNNING\x10\x02\x12\x1a\n\x16\x44\x45LIVERY_STATE_HANDLED\x10\x03\x12\x17\n\x13\x44\x45LIVERY_STATE_DEAD\x10\x04\x12\x1a\n\x16\x44\x45LIVERY_STATE_EXPIRED\x10\x05\x12\x1b\n\x17\x44\x45LIVERY_STATE_CANCELED\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.v1.envelope_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENVELOPEPRIORITY']._serialized_start=1166
-  _globals['_ENVELOPEPRIORITY']._serialized_end=1304
-  _globals['_DELIVERYSTATE']._serialized_start=1307
-  _globals['_DELIVERYSTATE']._serialized_end=1520
-  _globals['_ENVELOPE']._serialized_start=109
-  _globals['_ENVELOPE']._serialized_end=607
-  _globals['_DELIVERYATTEMPT']._serialized_start=610
-  _globals['_DELIVERYATTEMPT']._serialized_end=755
-  _globals['_DELIVERY']._serialized_start=758
-  _globals['_DELIVERY']._serialized_end=1007
-  _globals['_STOREDENVELOPE']._serialized_start=1010
-  _globals['_STOREDENVELOPE']._serialized_end=1163
+  _globals['_ENVELOPEPRIORITY']._serialized_start=1155
+  _globals['_ENVELOPEPRIORITY']._serialized_end=1293
+  _globals['_DELIVERYSTATE']._serialized_start=1296
+  _globals['_DELIVERYSTATE']._serialized_end=1509
+  _globals['_ENVELOPE']._serialized_start=104
+  _globals['_ENVELOPE']._serialized_end=596
+  _globals['_DELIVERYATTEMPT']._serialized_start=599
+  _globals['_DELIVERYATTEMPT']._serialized_end=744
+  _globals['_DELIVERY']._serialized_start=747
+  _globals['_DELIVERY']._serialized_end=996
+  _globals['_STOREDENVELOPE']._serialized_start=999
+  _globals['_STOREDENVELOPE']._serialized_end=1152
 # @@protoc_insertion_point(module_scope)

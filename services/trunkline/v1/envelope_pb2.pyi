@@ -6,10 +6,10 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from trunkline.v1 import json_pb2 as _json_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -149,11 +149,11 @@ class Envelope(_message.Message):
     hop_count: _builtins.int
     """How many messages led to this one. The messaging service sets it, and limits it."""
     @_builtins.property
-    def data(self) -> _struct_pb2.Struct:
+    def data(self) -> _json_pb2.Struct:
         """The fields of the type."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """What the sender adds."""
 
     @_builtins.property
@@ -176,8 +176,8 @@ class Envelope(_message.Message):
         type: _builtins.str = ...,
         type_version: _builtins.int = ...,
         text: _builtins.str = ...,
-        data: _struct_pb2.Struct | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        data: _json_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         priority: Global___EnvelopePriority.ValueType = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,

@@ -22,73 +22,73 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from trunkline.v1 import artifact_pb2 as trunkline_dot_v1_dot_artifact__pb2
 from trunkline.v1 import envelope_pb2 as trunkline_dot_v1_dot_envelope__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 from trunkline.v1 import message_pb2 as trunkline_dot_v1_dot_message__pb2
 from trunkline.v1 import part_pb2 as trunkline_dot_v1_dot_part__pb2
 from trunkline.v1 import task_pb2 as trunkline_dot_v1_dot_task__pb2
 from trunkline.v1 import tree_pb2 as trunkline_dot_v1_dot_tree__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18trunkline/v1/event.proto\x12\x0ctrunkline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1btrunkline/v1/artifact.proto\x1a\x1btrunkline/v1/envelope.proto\x1a\x1atrunkline/v1/message.proto\x1a\x17trunkline/v1/part.proto\x1a\x17trunkline/v1/task.proto\x1a\x17trunkline/v1/tree.proto\"\\\n\nEventBatch\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.trunkline.v1.BatchHeader\x12#\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x13.trunkline.v1.Event\"\xb3\x01\n\x0b\x42\x61tchHeader\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x16\n\x0e\x66irst_sequence\x18\x03 \x01(\x04\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\r\n\x05kinds\x18\x05 \x01(\r\x12$\n\x06origin\x18\x06 \x01(\x0b\x32\x14.trunkline.v1.Origin\x12(\n\x04time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"e\n\x06Origin\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x16\n\x0e\x66irst_sequence\x18\x03 \x01(\x04\x12\x0c\n\x04path\x18\x04 \x03(\t\x12\x15\n\rchild_task_id\x18\x05 \x01(\t\"\xd4\x06\n\x05\x45vent\x12,\n\x07\x63reated\x18\x01 \x01(\x0b\x32\x19.trunkline.v1.TaskCreatedH\x00\x12-\n\x06status\x18\x02 \x01(\x0b\x32\x1b.trunkline.v1.StatusChangedH\x00\x12,\n\x05\x64\x65lta\x18\x03 \x01(\x0b\x32\x1b.trunkline.v1.ArtifactDeltaH\x00\x12\x30\n\x07rewound\x18\x04 \x01(\x0b\x32\x1d.trunkline.v1.ArtifactRewoundH\x00\x12)\n\x04plan\x18\x05 \x01(\x0b\x32\x19.trunkline.v1.PlanChangedH\x00\x12\x31\n\x0ctool_started\x18\x06 \x01(\x0b\x32\x19.trunkline.v1.ToolStartedH\x00\x12\x33\n\rtool_finished\x18\x07 \x01(\x0b\x32\x1a.trunkline.v1.ToolFinishedH\x00\x12=\n\x12\x61pproval_requested\x18\x08 \x01(\x0b\x32\x1f.trunkline.v1.ApprovalRequestedH\x00\x12;\n\x11\x61pproval_answered\x18\t \x01(\x0b\x32\x1e.trunkline.v1.ApprovalAnsweredH\x00\x12\x33\n\rchild_started\x18\n \x01(\x0b\x32\x1a.trunkline.v1.ChildStartedH\x00\x12\x35\n\x0e\x63hild_finished\x18\x0b \x01(\x0b\x32\x1b.trunkline.v1.ChildFinishedH\x00\x12\x33\n\rroute_decided\x18\x0c \x01(\x0b\x32\x1a.trunkline.v1.RouteDecidedH\x00\x12\x31\n\x0cturn_started\x18\r \x01(\x0b\x32\x19.trunkline.v1.TurnStartedH\x00\x12:\n\x11tool_task_started\x18\x0e \x01(\x0b\x32\x1d.trunkline.v1.ToolTaskStartedH\x00\x12\x31\n\x0cstep_started\x18\x0f \x01(\x0b\x32\x19.trunkline.v1.StepStartedH\x00\x12\x33\n\rstep_finished\x18\x10 \x01(\x0b\x32\x1a.trunkline.v1.StepFinishedH\x00\x42\x07\n\x05\x65vent\":\n\nParentTask\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x03(\t\"\xbd\x03\n\x0bTaskCreated\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x03 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x04 \x01(\t\x12&\n\x07message\x18\x05 \x01(\x0b\x32\x15.trunkline.v1.Message\x12,\n\x08\x64\x65\x61\x64line\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x06parent\x18\x07 \x01(\x0b\x32\x18.trunkline.v1.ParentTask\x12)\n\x08metadata\x18\x08 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x1d\n\x15\x61\x63\x63\x65pted_output_modes\x18\t \x03(\t\x12\x10\n\x08priority\x18\n \x01(\x05\x12\x13\n\x0btraceparent\x18\x0b \x01(\t\x12(\n\x04tree\x18\x14 \x01(\x0b\x32\x1a.trunkline.v1.TreePosition\x12\x16\n\x0euser_statement\x18\x1f \x01(\t\x12\r\n\x05\x61\x63tor\x18  \x01(\t\x12(\n\x08\x65nvelope\x18! \x01(\x0b\x32\x16.trunkline.v1.Envelope\"\xa2\x01\n\rStatusChanged\x12(\n\x06status\x18\x01 \x01(\x0b\x32\x18.trunkline.v1.TaskStatus\x12)\n\x08metadata\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x14\n\x0c\x63ontinuation\x18\x03 \x01(\x0c\x12&\n\x05usage\x18\n \x01(\x0b\x32\x17.trunkline.v1.TreeUsage\"\x9b\x01\n\rArtifactStart\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12)\n\x08metadata\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12(\n\x04kind\x18\x04 \x01(\x0e\x32\x1a.trunkline.v1.ArtifactKind\x12\x12\n\nextensions\x18\x05 \x03(\t\"\x8f\x01\n\rArtifactDelta\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12*\n\x05start\x18\x02 \x01(\x0b\x32\x1b.trunkline.v1.ArtifactStart\x12\r\n\x05texts\x18\x03 \x03(\t\x12 \n\x04part\x18\x04 \x01(\x0b\x32\x12.trunkline.v1.Part\x12\x0c\n\x04last\x18\x05 \x01(\x08\":\n\x0f\x41rtifactRewound\x12\'\n\x07remains\x18\x01 \x01(\x0b\x32\x16.trunkline.v1.Artifact\"G\n\x08PlanStep\x12\x0f\n\x07step_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05\x61gent\x18\x03 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x03(\t\"y\n\x0bPlanChanged\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\r\x12\r\n\x05texts\x18\x03 \x03(\t\x12%\n\x05steps\x18\x04 \x03(\x0b\x32\x16.trunkline.v1.PlanStep\x12\x11\n\trewritten\x18\x05 \x01(\x08\"/\n\x0bStepStarted\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x0f\n\x07step_id\x18\x02 \x01(\t\"b\n\x0cStepFinished\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x0f\n\x07step_id\x18\x02 \x01(\t\x12\r\n\x05label\x18\x03 \x01(\t\x12\x10\n\x08is_error\x18\x04 \x01(\x08\x12\x0f\n\x07summary\x18\x05 \x01(\t\"X\n\x0bToolStarted\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12*\n\targuments\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\"2\n\x0fToolTaskStarted\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0e\n\x06handle\x18\x02 \x01(\t\"P\n\x0cToolFinished\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x10\n\x08is_error\x18\x03 \x01(\x08\x12\x0f\n\x07summary\x18\x04 \x01(\t\"\x98\x01\n\x11\x41pprovalRequested\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12*\n\targuments\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0c\n\x04path\x18\x04 \x03(\t\x12\x15\n\rchild_task_id\x18\x05 \x01(\t\x12\x0f\n\x07step_id\x18\x06 \x01(\t\"\xef\x01\n\x10\x41pprovalAnswered\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x30\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0e\x32\x1e.trunkline.v1.ApprovalDecision\x12*\n\targuments\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0c\n\x04turn\x18\x05 \x01(\r\x12\x16\n\x0euser_statement\x18\x1f \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18  \x01(\t\x12\x0c\n\x04user\x18! \x01(\t\x12\x13\n\x0b\x63\x61ll_digest\x18\" \x01(\t\"i\n\x0c\x43hildStarted\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x0f\n\x07step_id\x18\x03 \x01(\t\x12(\n\x06\x62udget\x18\n \x01(\x0b\x32\x18.trunkline.v1.TreeBudget\"\xb6\x01\n\rChildFinished\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12&\n\x05state\x18\x03 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12\x0c\n\x04text\x18\x04 \x01(\t\x12&\n\x05usage\x18\n \x01(\x0b\x32\x17.trunkline.v1.TreeUsage\x12\x0f\n\x07partial\x18\x0b \x01(\x08\x12\x16\n\x0e\x66\x61ilures_named\x18\x0c \x01(\x08\"O\n\nAgentScore\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x12\n\nconfidence\x18\x03 \x01(\x01\x12\x0f\n\x07reasons\x18\x04 \x03(\t\"\x8b\x01\n\x0cRouteDecided\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x12\n\nconfidence\x18\x03 \x01(\x01\x12\x0f\n\x07reasons\x18\x04 \x03(\t\x12(\n\x06scores\x18\x05 \x03(\x0b\x32\x18.trunkline.v1.AgentScore\x12\x0f\n\x07step_id\x18\x06 \x01(\t\"p\n\x0bTurnStarted\x12&\n\x07message\x18\x01 \x01(\x0b\x32\x15.trunkline.v1.Message\x12\x0c\n\x04turn\x18\x02 \x01(\r\x12\x13\n\x0btraceparent\x18\x03 \x01(\t\x12\x16\n\x0euser_statement\x18\x1f \x01(\t*\xcb\x01\n\x0c\x41rtifactKind\x12\x1d\n\x19\x41RTIFACT_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41RTIFACT_KIND_ANSWER\x10\x01\x12\x1b\n\x17\x41RTIFACT_KIND_SYNTHESIS\x10\x02\x12\x17\n\x13\x41RTIFACT_KIND_DRAFT\x10\x03\x12\x1a\n\x16\x41RTIFACT_KIND_PROGRESS\x10\x04\x12\x16\n\x12\x41RTIFACT_KIND_PLAN\x10\x05\x12\x18\n\x14\x41RTIFACT_KIND_NOTICE\x10\x06*\x93\x01\n\x10\x41pprovalDecision\x12!\n\x1d\x41PPROVAL_DECISION_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x41PPROVAL_DECISION_APPROVED\x10\x01\x12\x1c\n\x18\x41PPROVAL_DECISION_EDITED\x10\x02\x12\x1e\n\x1a\x41PPROVAL_DECISION_REJECTED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18trunkline/v1/event.proto\x12\x0ctrunkline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1btrunkline/v1/artifact.proto\x1a\x1btrunkline/v1/envelope.proto\x1a\x17trunkline/v1/json.proto\x1a\x1atrunkline/v1/message.proto\x1a\x17trunkline/v1/part.proto\x1a\x17trunkline/v1/task.proto\x1a\x17trunkline/v1/tree.proto\"\\\n\nEventBatch\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.trunkline.v1.BatchHeader\x12#\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x13.trunkline.v1.Event\"\xb3\x01\n\x0b\x42\x61tchHeader\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x16\n\x0e\x66irst_sequence\x18\x03 \x01(\x04\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\r\n\x05kinds\x18\x05 \x01(\r\x12$\n\x06origin\x18\x06 \x01(\x0b\x32\x14.trunkline.v1.Origin\x12(\n\x04time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"e\n\x06Origin\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x16\n\x0e\x66irst_sequence\x18\x03 \x01(\x04\x12\x0c\n\x04path\x18\x04 \x03(\t\x12\x15\n\rchild_task_id\x18\x05 \x01(\t\"\xd4\x06\n\x05\x45vent\x12,\n\x07\x63reated\x18\x01 \x01(\x0b\x32\x19.trunkline.v1.TaskCreatedH\x00\x12-\n\x06status\x18\x02 \x01(\x0b\x32\x1b.trunkline.v1.StatusChangedH\x00\x12,\n\x05\x64\x65lta\x18\x03 \x01(\x0b\x32\x1b.trunkline.v1.ArtifactDeltaH\x00\x12\x30\n\x07rewound\x18\x04 \x01(\x0b\x32\x1d.trunkline.v1.ArtifactRewoundH\x00\x12)\n\x04plan\x18\x05 \x01(\x0b\x32\x19.trunkline.v1.PlanChangedH\x00\x12\x31\n\x0ctool_started\x18\x06 \x01(\x0b\x32\x19.trunkline.v1.ToolStartedH\x00\x12\x33\n\rtool_finished\x18\x07 \x01(\x0b\x32\x1a.trunkline.v1.ToolFinishedH\x00\x12=\n\x12\x61pproval_requested\x18\x08 \x01(\x0b\x32\x1f.trunkline.v1.ApprovalRequestedH\x00\x12;\n\x11\x61pproval_answered\x18\t \x01(\x0b\x32\x1e.trunkline.v1.ApprovalAnsweredH\x00\x12\x33\n\rchild_started\x18\n \x01(\x0b\x32\x1a.trunkline.v1.ChildStartedH\x00\x12\x35\n\x0e\x63hild_finished\x18\x0b \x01(\x0b\x32\x1b.trunkline.v1.ChildFinishedH\x00\x12\x33\n\rroute_decided\x18\x0c \x01(\x0b\x32\x1a.trunkline.v1.RouteDecidedH\x00\x12\x31\n\x0cturn_started\x18\r \x01(\x0b\x32\x19.trunkline.v1.TurnStartedH\x00\x12:\n\x11tool_task_started\x18\x0e \x01(\x0b\x32\x1d.trunkline.v1.ToolTaskStartedH\x00\x12\x31\n\x0cstep_started\x18\x0f \x01(\x0b\x32\x19.trunkline.v1.StepStartedH\x00\x12\x33\n\rstep_finished\x18\x10 \x01(\x0b\x32\x1a.trunkline.v1.StepFinishedH\x00\x42\x07\n\x05\x65vent\":\n\nParentTask\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x03(\t\"\xba\x03\n\x0bTaskCreated\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x03 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x04 \x01(\t\x12&\n\x07message\x18\x05 \x01(\x0b\x32\x15.trunkline.v1.Message\x12,\n\x08\x64\x65\x61\x64line\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x06parent\x18\x07 \x01(\x0b\x32\x18.trunkline.v1.ParentTask\x12&\n\x08metadata\x18\x08 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x1d\n\x15\x61\x63\x63\x65pted_output_modes\x18\t \x03(\t\x12\x10\n\x08priority\x18\n \x01(\x05\x12\x13\n\x0btraceparent\x18\x0b \x01(\t\x12(\n\x04tree\x18\x14 \x01(\x0b\x32\x1a.trunkline.v1.TreePosition\x12\x16\n\x0euser_statement\x18\x1f \x01(\t\x12\r\n\x05\x61\x63tor\x18  \x01(\t\x12(\n\x08\x65nvelope\x18! \x01(\x0b\x32\x16.trunkline.v1.Envelope\"\x9f\x01\n\rStatusChanged\x12(\n\x06status\x18\x01 \x01(\x0b\x32\x18.trunkline.v1.TaskStatus\x12&\n\x08metadata\x18\x02 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x14\n\x0c\x63ontinuation\x18\x03 \x01(\x0c\x12&\n\x05usage\x18\n \x01(\x0b\x32\x17.trunkline.v1.TreeUsage\"\x98\x01\n\rArtifactStart\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12&\n\x08metadata\x18\x03 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12(\n\x04kind\x18\x04 \x01(\x0e\x32\x1a.trunkline.v1.ArtifactKind\x12\x12\n\nextensions\x18\x05 \x03(\t\"\x8f\x01\n\rArtifactDelta\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12*\n\x05start\x18\x02 \x01(\x0b\x32\x1b.trunkline.v1.ArtifactStart\x12\r\n\x05texts\x18\x03 \x03(\t\x12 \n\x04part\x18\x04 \x01(\x0b\x32\x12.trunkline.v1.Part\x12\x0c\n\x04last\x18\x05 \x01(\x08\":\n\x0f\x41rtifactRewound\x12\'\n\x07remains\x18\x01 \x01(\x0b\x32\x16.trunkline.v1.Artifact\"G\n\x08PlanStep\x12\x0f\n\x07step_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05\x61gent\x18\x03 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x03(\t\"y\n\x0bPlanChanged\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\r\x12\r\n\x05texts\x18\x03 \x03(\t\x12%\n\x05steps\x18\x04 \x03(\x0b\x32\x16.trunkline.v1.PlanStep\x12\x11\n\trewritten\x18\x05 \x01(\x08\"/\n\x0bStepStarted\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x0f\n\x07step_id\x18\x02 \x01(\t\"b\n\x0cStepFinished\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x0f\n\x07step_id\x18\x02 \x01(\t\x12\r\n\x05label\x18\x03 \x01(\t\x12\x10\n\x08is_error\x18\x04 \x01(\x08\x12\x0f\n\x07summary\x18\x05 \x01(\t\"U\n\x0bToolStarted\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\'\n\targuments\x18\x03 \x01(\x0b\x32\x14.trunkline.v1.Struct\"2\n\x0fToolTaskStarted\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0e\n\x06handle\x18\x02 \x01(\t\"P\n\x0cToolFinished\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x10\n\x08is_error\x18\x03 \x01(\x08\x12\x0f\n\x07summary\x18\x04 \x01(\t\"\x95\x01\n\x11\x41pprovalRequested\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\'\n\targuments\x18\x03 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x0c\n\x04path\x18\x04 \x03(\t\x12\x15\n\rchild_task_id\x18\x05 \x01(\t\x12\x0f\n\x07step_id\x18\x06 \x01(\t\"\xec\x01\n\x10\x41pprovalAnswered\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x30\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0e\x32\x1e.trunkline.v1.ApprovalDecision\x12\'\n\targuments\x18\x03 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0c\n\x04turn\x18\x05 \x01(\r\x12\x16\n\x0euser_statement\x18\x1f \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18  \x01(\t\x12\x0c\n\x04user\x18! \x01(\t\x12\x13\n\x0b\x63\x61ll_digest\x18\" \x01(\t\"i\n\x0c\x43hildStarted\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x0f\n\x07step_id\x18\x03 \x01(\t\x12(\n\x06\x62udget\x18\n \x01(\x0b\x32\x18.trunkline.v1.TreeBudget\"\xb6\x01\n\rChildFinished\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12&\n\x05state\x18\x03 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12\x0c\n\x04text\x18\x04 \x01(\t\x12&\n\x05usage\x18\n \x01(\x0b\x32\x17.trunkline.v1.TreeUsage\x12\x0f\n\x07partial\x18\x0b \x01(\x08\x12\x16\n\x0e\x66\x61ilures_named\x18\x0c \x01(\x08\"O\n\nAgentScore\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x12\n\nconfidence\x18\x03 \x01(\x01\x12\x0f\n\x07reasons\x18\x04 \x03(\t\"\x8b\x01\n\x0cRouteDecided\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x12\n\nconfidence\x18\x03 \x01(\x01\x12\x0f\n\x07reasons\x18\x04 \x03(\t\x12(\n\x06scores\x18\x05 \x03(\x0b\x32\x18.trunkline.v1.AgentScore\x12\x0f\n\x07step_id\x18\x06 \x01(\t\"p\n\x0bTurnStarted\x12&\n\x07message\x18\x01 \x01(\x0b\x32\x15.trunkline.v1.Message\x12\x0c\n\x04turn\x18\x02 \x01(\r\x12\x13\n\x0btraceparent\x18\x03 \x01(\t\x12\x16\n\x0euser_statement\x18\x1f \x01(\t*\xcb\x01\n\x0c\x41rtifactKind\x12\x1d\n\x19\x41RTIFACT_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41RTIFACT_KIND_ANSWER\x10\x01\x12\x1b\n\x17\x41RTIFACT_KIND_SYNTHESIS\x10\x02\x12\x17\n\x13\x41RTIFACT_KIND_DRAFT\x10\x03\x12\x1a\n\x16\x41RTIFACT_KIND_PROGRESS\x10\x04\x12\x16\n\x12\x41RTIFACT_KIND_PLAN\x10\x05\x12\x18\n\x14\x41RTIFACT_KIND_NOTICE\x10\x06*\x93\x01\n\x10\x41pprovalDecision\x12!\n\x1d\x41PPROVAL_DECISION_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x41PPROVAL_DECISION_APPROVED\x10\x01\x12\x1c\n\x18\x41PPROVAL_DECISION_EDITED\x10\x02\x12\x1e\n\x1a\x41PPROVAL_DECISION_REJECTED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.v1.event_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ARTIFACTKIND']._serialized_start=4133
-  _globals['_ARTIFACTKIND']._serialized_end=4336
-  _globals['_APPROVALDECISION']._serialized_start=4339
-  _globals['_APPROVALDECISION']._serialized_end=4486
-  _globals['_EVENTBATCH']._serialized_start=266
-  _globals['_EVENTBATCH']._serialized_end=358
-  _globals['_BATCHHEADER']._serialized_start=361
-  _globals['_BATCHHEADER']._serialized_end=540
-  _globals['_ORIGIN']._serialized_start=542
-  _globals['_ORIGIN']._serialized_end=643
-  _globals['_EVENT']._serialized_start=646
-  _globals['_EVENT']._serialized_end=1498
-  _globals['_PARENTTASK']._serialized_start=1500
-  _globals['_PARENTTASK']._serialized_end=1558
-  _globals['_TASKCREATED']._serialized_start=1561
-  _globals['_TASKCREATED']._serialized_end=2006
-  _globals['_STATUSCHANGED']._serialized_start=2009
-  _globals['_STATUSCHANGED']._serialized_end=2171
-  _globals['_ARTIFACTSTART']._serialized_start=2174
-  _globals['_ARTIFACTSTART']._serialized_end=2329
-  _globals['_ARTIFACTDELTA']._serialized_start=2332
-  _globals['_ARTIFACTDELTA']._serialized_end=2475
-  _globals['_ARTIFACTREWOUND']._serialized_start=2477
-  _globals['_ARTIFACTREWOUND']._serialized_end=2535
-  _globals['_PLANSTEP']._serialized_start=2537
-  _globals['_PLANSTEP']._serialized_end=2608
-  _globals['_PLANCHANGED']._serialized_start=2610
-  _globals['_PLANCHANGED']._serialized_end=2731
-  _globals['_STEPSTARTED']._serialized_start=2733
-  _globals['_STEPSTARTED']._serialized_end=2780
-  _globals['_STEPFINISHED']._serialized_start=2782
-  _globals['_STEPFINISHED']._serialized_end=2880
-  _globals['_TOOLSTARTED']._serialized_start=2882
-  _globals['_TOOLSTARTED']._serialized_end=2970
-  _globals['_TOOLTASKSTARTED']._serialized_start=2972
-  _globals['_TOOLTASKSTARTED']._serialized_end=3022
-  _globals['_TOOLFINISHED']._serialized_start=3024
-  _globals['_TOOLFINISHED']._serialized_end=3104
-  _globals['_APPROVALREQUESTED']._serialized_start=3107
-  _globals['_APPROVALREQUESTED']._serialized_end=3259
-  _globals['_APPROVALANSWERED']._serialized_start=3262
-  _globals['_APPROVALANSWERED']._serialized_end=3501
-  _globals['_CHILDSTARTED']._serialized_start=3503
-  _globals['_CHILDSTARTED']._serialized_end=3608
-  _globals['_CHILDFINISHED']._serialized_start=3611
-  _globals['_CHILDFINISHED']._serialized_end=3793
-  _globals['_AGENTSCORE']._serialized_start=3795
-  _globals['_AGENTSCORE']._serialized_end=3874
-  _globals['_ROUTEDECIDED']._serialized_start=3877
-  _globals['_ROUTEDECIDED']._serialized_end=4016
-  _globals['_TURNSTARTED']._serialized_start=4018
-  _globals['_TURNSTARTED']._serialized_end=4130
+  _globals['_ARTIFACTKIND']._serialized_start=4110
+  _globals['_ARTIFACTKIND']._serialized_end=4313
+  _globals['_APPROVALDECISION']._serialized_start=4316
+  _globals['_APPROVALDECISION']._serialized_end=4463
+  _globals['_EVENTBATCH']._serialized_start=261
+  _globals['_EVENTBATCH']._serialized_end=353
+  _globals['_BATCHHEADER']._serialized_start=356
+  _globals['_BATCHHEADER']._serialized_end=535
+  _globals['_ORIGIN']._serialized_start=537
+  _globals['_ORIGIN']._serialized_end=638
+  _globals['_EVENT']._serialized_start=641
+  _globals['_EVENT']._serialized_end=1493
+  _globals['_PARENTTASK']._serialized_start=1495
+  _globals['_PARENTTASK']._serialized_end=1553
+  _globals['_TASKCREATED']._serialized_start=1556
+  _globals['_TASKCREATED']._serialized_end=1998
+  _globals['_STATUSCHANGED']._serialized_start=2001
+  _globals['_STATUSCHANGED']._serialized_end=2160
+  _globals['_ARTIFACTSTART']._serialized_start=2163
+  _globals['_ARTIFACTSTART']._serialized_end=2315
+  _globals['_ARTIFACTDELTA']._serialized_start=2318
+  _globals['_ARTIFACTDELTA']._serialized_end=2461
+  _globals['_ARTIFACTREWOUND']._serialized_start=2463
+  _globals['_ARTIFACTREWOUND']._serialized_end=2521
+  _globals['_PLANSTEP']._serialized_start=2523
+  _globals['_PLANSTEP']._serialized_end=2594
+  _globals['_PLANCHANGED']._serialized_start=2596
+  _globals['_PLANCHANGED']._serialized_end=2717
+  _globals['_STEPSTARTED']._serialized_start=2719
+  _globals['_STEPSTARTED']._serialized_end=2766
+  _globals['_STEPFINISHED']._serialized_start=2768
+  _globals['_STEPFINISHED']._serialized_end=2866
+  _globals['_TOOLSTARTED']._serialized_start=2868
+  _globals['_TOOLSTARTED']._serialized_end=2953
+  _globals['_TOOLTASKSTARTED']._serialized_start=2955
+  _globals['_TOOLTASKSTARTED']._serialized_end=3005
+  _globals['_TOOLFINISHED']._serialized_start=3007
+  _globals['_TOOLFINISHED']._serialized_end=3087
+  _globals['_APPROVALREQUESTED']._serialized_start=3090
+  _globals['_APPROVALREQUESTED']._serialized_end=3239
+  _globals['_APPROVALANSWERED']._serialized_start=3242
+  _globals['_APPROVALANSWERED']._serialized_end=3478
+  _globals['_CHILDSTARTED']._serialized_start=3480
+  _globals['_CHILDSTARTED']._serialized_end=3585
+  _globals['_CHILDFINISHED']._serialized_start=3588
+  _globals['_CHILDFINISHED']._serialized_end=3770
+  _globals['_AGENTSCORE']._serialized_start=3772
+  _globals['_AGENTSCORE']._serialized_end=3851
+  _globals['_ROUTEDECIDED']._serialized_start=3854
+  _globals['_ROUTEDECIDED']._serialized_end=3993
+  _globals['_TURNSTARTED']._serialized_start=3995
+  _globals['_TURNSTARTED']._serialized_end=4107
 # @@protoc_insertion_point(module_scope)

@@ -6,12 +6,12 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from trunkline.v1 import artifact_pb2 as _artifact_pb2
 from trunkline.v1 import envelope_pb2 as _envelope_pb2
+from trunkline.v1 import json_pb2 as _json_pb2
 from trunkline.v1 import message_pb2 as _message_pb2
 from trunkline.v1 import part_pb2 as _part_pb2
 from trunkline.v1 import task_pb2 as _task_pb2
@@ -416,7 +416,7 @@ class TaskCreated(_message.Message):
         """Set on child tasks."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Metadata of the request."""
 
     @_builtins.property
@@ -441,7 +441,7 @@ class TaskCreated(_message.Message):
         message: _message_pb2.Message | None = ...,
         deadline: _timestamp_pb2.Timestamp | None = ...,
         parent: Global___ParentTask | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         accepted_output_modes: _abc.Iterable[_builtins.str] | None = ...,
         priority: _builtins.int = ...,
         traceparent: _builtins.str = ...,
@@ -475,7 +475,7 @@ class StatusChanged(_message.Message):
         """The new status."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata, merged into the task's."""
 
     @_builtins.property
@@ -486,7 +486,7 @@ class StatusChanged(_message.Message):
         self,
         *,
         status: _task_pb2.TaskStatus | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         continuation: _builtins.bytes = ...,
         usage: _tree_pb2.TreeUsage | None = ...,
     ) -> None: ...
@@ -516,7 +516,7 @@ class ArtifactStart(_message.Message):
     kind: Global___ArtifactKind.ValueType
     """What it is for."""
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata of the agent."""
 
     @_builtins.property
@@ -528,7 +528,7 @@ class ArtifactStart(_message.Message):
         *,
         name: _builtins.str = ...,
         description: _builtins.str = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         kind: Global___ArtifactKind.ValueType = ...,
         extensions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
@@ -764,7 +764,7 @@ class ToolStarted(_message.Message):
     tool: _builtins.str
     """Name of the tool, with its server before a slash."""
     @_builtins.property
-    def arguments(self) -> _struct_pb2.Struct:
+    def arguments(self) -> _json_pb2.Struct:
         """What it was called with."""
 
     def __init__(
@@ -772,7 +772,7 @@ class ToolStarted(_message.Message):
         *,
         call_id: _builtins.str = ...,
         tool: _builtins.str = ...,
-        arguments: _struct_pb2.Struct | None = ...,
+        arguments: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -863,7 +863,7 @@ class ApprovalRequested(_message.Message):
     step_id: _builtins.str
     """The call that needs it, as the agent's code numbers its calls. Empty: the code asked for it."""
     @_builtins.property
-    def arguments(self) -> _struct_pb2.Struct:
+    def arguments(self) -> _json_pb2.Struct:
         """What it would be called with."""
 
     @_builtins.property
@@ -875,7 +875,7 @@ class ApprovalRequested(_message.Message):
         *,
         approval_id: _builtins.str = ...,
         tool: _builtins.str = ...,
-        arguments: _struct_pb2.Struct | None = ...,
+        arguments: _json_pb2.Struct | None = ...,
         path: _abc.Iterable[_builtins.str] | None = ...,
         child_task_id: _builtins.str = ...,
         step_id: _builtins.str = ...,
@@ -922,7 +922,7 @@ class ApprovalAnswered(_message.Message):
     call_digest: _builtins.str
     """Digest of the approval, the tool and the final arguments; empty when rejected."""
     @_builtins.property
-    def arguments(self) -> _struct_pb2.Struct:
+    def arguments(self) -> _json_pb2.Struct:
         """The arguments instead, when edited."""
 
     def __init__(
@@ -930,7 +930,7 @@ class ApprovalAnswered(_message.Message):
         *,
         approval_id: _builtins.str = ...,
         decision: Global___ApprovalDecision.ValueType = ...,
-        arguments: _struct_pb2.Struct | None = ...,
+        arguments: _json_pb2.Struct | None = ...,
         reason: _builtins.str = ...,
         turn: _builtins.int = ...,
         user_statement: _builtins.str = ...,

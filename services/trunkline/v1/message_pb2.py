@@ -22,19 +22,19 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 from trunkline.v1 import part_pb2 as trunkline_dot_v1_dot_part__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atrunkline/v1/message.proto\x12\x0ctrunkline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x17trunkline/v1/part.proto\"\xe2\x01\n\x07Message\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x0f\n\x07task_id\x18\x03 \x01(\t\x12 \n\x04role\x18\x04 \x01(\x0e\x32\x12.trunkline.v1.Role\x12!\n\x05parts\x18\x05 \x03(\x0b\x32\x12.trunkline.v1.Part\x12)\n\x08metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x12\n\nextensions\x18\x07 \x03(\t\x12\x1a\n\x12reference_task_ids\x18\x08 \x03(\t*;\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x0e\n\nROLE_AGENT\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atrunkline/v1/message.proto\x12\x0ctrunkline.v1\x1a\x17trunkline/v1/json.proto\x1a\x17trunkline/v1/part.proto\"\xdf\x01\n\x07Message\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x0f\n\x07task_id\x18\x03 \x01(\t\x12 \n\x04role\x18\x04 \x01(\x0e\x32\x12.trunkline.v1.Role\x12!\n\x05parts\x18\x05 \x03(\x0b\x32\x12.trunkline.v1.Part\x12&\n\x08metadata\x18\x06 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x12\n\nextensions\x18\x07 \x03(\t\x12\x1a\n\x12reference_task_ids\x18\x08 \x03(\t*;\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x0e\n\nROLE_AGENT\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.v1.message_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=328
-  _globals['_ROLE']._serialized_end=387
-  _globals['_MESSAGE']._serialized_start=100
-  _globals['_MESSAGE']._serialized_end=326
+  _globals['_ROLE']._serialized_start=320
+  _globals['_ROLE']._serialized_end=379
+  _globals['_MESSAGE']._serialized_start=95
+  _globals['_MESSAGE']._serialized_end=318
 # @@protoc_insertion_point(module_scope)

@@ -6,9 +6,9 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from trunkline.v1 import json_pb2 as _json_pb2
 from trunkline.v1 import part_pb2 as _part_pb2
 import builtins as _builtins
 import sys
@@ -72,7 +72,7 @@ class Message(_message.Message):
         """At least one."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata of the sender."""
 
     @_builtins.property
@@ -91,7 +91,7 @@ class Message(_message.Message):
         task_id: _builtins.str = ...,
         role: Global___Role.ValueType = ...,
         parts: _abc.Iterable[_part_pb2.Part] | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         extensions: _abc.Iterable[_builtins.str] | None = ...,
         reference_task_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...

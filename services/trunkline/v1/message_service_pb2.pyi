@@ -6,11 +6,11 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from trunkline.v1 import envelope_pb2 as _envelope_pb2
 from trunkline.v1 import event_pb2 as _event_pb2
+from trunkline.v1 import json_pb2 as _json_pb2
 from trunkline.v1 import message_pb2 as _message_pb2
 from trunkline.v1 import push_notification_pb2 as _push_notification_pb2
 from trunkline.v1 import snapshot_pb2 as _snapshot_pb2
@@ -80,7 +80,7 @@ class Submission(_message.Message):
         """Set on child tasks."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Metadata of the request."""
 
     @_builtins.property
@@ -113,7 +113,7 @@ class Submission(_message.Message):
         idempotent: _builtins.bool = ...,
         priority: _builtins.int = ...,
         parent: _event_pb2.ParentTask | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         accepted_output_modes: _abc.Iterable[_builtins.str] | None = ...,
         push_notification_config: _push_notification_pb2.TaskPushNotificationConfig | None = ...,
         push_notification_version: _builtins.str = ...,

@@ -22,16 +22,16 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17trunkline/v1/part.proto\x12\x0ctrunkline.v1\x1a\x1cgoogle/protobuf/struct.proto\"\xb8\x01\n\x04Part\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\r\n\x03raw\x18\x02 \x01(\x0cH\x00\x12\r\n\x03url\x18\x03 \x01(\tH\x00\x12&\n\x04\x64\x61ta\x18\x04 \x01(\x0b\x32\x16.google.protobuf.ValueH\x00\x12)\n\x08metadata\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x10\n\x08\x66ilename\x18\x06 \x01(\t\x12\x12\n\nmedia_type\x18\x07 \x01(\tB\t\n\x07\x63ontentb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17trunkline/v1/part.proto\x12\x0ctrunkline.v1\x1a\x17trunkline/v1/json.proto\"\xb2\x01\n\x04Part\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\r\n\x03raw\x18\x02 \x01(\x0cH\x00\x12\r\n\x03url\x18\x03 \x01(\tH\x00\x12#\n\x04\x64\x61ta\x18\x04 \x01(\x0b\x32\x13.trunkline.v1.ValueH\x00\x12&\n\x08metadata\x18\x05 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x10\n\x08\x66ilename\x18\x06 \x01(\t\x12\x12\n\nmedia_type\x18\x07 \x01(\tB\t\n\x07\x63ontentb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.v1.part_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PART']._serialized_start=72
-  _globals['_PART']._serialized_end=256
+  _globals['_PART']._serialized_start=67
+  _globals['_PART']._serialized_end=245
 # @@protoc_insertion_point(module_scope)

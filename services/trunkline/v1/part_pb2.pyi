@@ -5,7 +5,7 @@ isort:skip_file
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
+from trunkline.v1 import json_pb2 as _json_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -41,11 +41,11 @@ class Part(_message.Message):
     media_type: _builtins.str
     """Media type (RFC 6838), for example text/plain."""
     @_builtins.property
-    def data(self) -> _struct_pb2.Value:
+    def data(self) -> _json_pb2.Value:
         """Any JSON value."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata of the author."""
 
     def __init__(
@@ -54,8 +54,8 @@ class Part(_message.Message):
         text: _builtins.str = ...,
         raw: _builtins.bytes = ...,
         url: _builtins.str = ...,
-        data: _struct_pb2.Value | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        data: _json_pb2.Value | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         filename: _builtins.str = ...,
         media_type: _builtins.str = ...,
     ) -> None: ...

@@ -6,11 +6,11 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from trunkline.v1 import envelope_pb2 as _envelope_pb2
 from trunkline.v1 import event_pb2 as _event_pb2
+from trunkline.v1 import json_pb2 as _json_pb2
 from trunkline.v1 import task_pb2 as _task_pb2
 from trunkline.v1 import tree_pb2 as _tree_pb2
 import builtins as _builtins
@@ -463,7 +463,7 @@ class TaskSummary(_message.Message):
         """When it was created."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     def __init__(
@@ -475,7 +475,7 @@ class TaskSummary(_message.Message):
         status: _task_pb2.TaskStatus | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         parent_task_id: _builtins.str = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         text: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "metadata", b"metadata", "status", b"status"]  # noqa: Y015

@@ -22,23 +22,23 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from trunkline.v1 import artifact_pb2 as trunkline_dot_v1_dot_artifact__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 from trunkline.v1 import message_pb2 as trunkline_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17trunkline/v1/task.proto\x12\x0ctrunkline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1btrunkline/v1/artifact.proto\x1a\x1atrunkline/v1/message.proto\"\x8b\x01\n\nTaskStatus\x12&\n\x05state\x18\x01 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12&\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Message\x12-\n\ttimestamp\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xce\x01\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12(\n\x06status\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.TaskStatus\x12)\n\tartifacts\x18\x04 \x03(\x0b\x32\x16.trunkline.v1.Artifact\x12&\n\x07history\x18\x05 \x03(\x0b\x32\x15.trunkline.v1.Message\x12)\n\x08metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct*\xf9\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14TASK_STATE_SUBMITTED\x10\x01\x12\x16\n\x12TASK_STATE_WORKING\x10\x02\x12\x18\n\x14TASK_STATE_COMPLETED\x10\x03\x12\x15\n\x11TASK_STATE_FAILED\x10\x04\x12\x17\n\x13TASK_STATE_CANCELED\x10\x05\x12\x1d\n\x19TASK_STATE_INPUT_REQUIRED\x10\x06\x12\x17\n\x13TASK_STATE_REJECTED\x10\x07\x12\x1c\n\x18TASK_STATE_AUTH_REQUIRED\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17trunkline/v1/task.proto\x12\x0ctrunkline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1btrunkline/v1/artifact.proto\x1a\x17trunkline/v1/json.proto\x1a\x1atrunkline/v1/message.proto\"\x8b\x01\n\nTaskStatus\x12&\n\x05state\x18\x01 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12&\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Message\x12-\n\ttimestamp\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xcb\x01\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12(\n\x06status\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.TaskStatus\x12)\n\tartifacts\x18\x04 \x03(\x0b\x32\x16.trunkline.v1.Artifact\x12&\n\x07history\x18\x05 \x03(\x0b\x32\x15.trunkline.v1.Message\x12&\n\x08metadata\x18\x06 \x01(\x0b\x32\x14.trunkline.v1.Struct*\xf9\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14TASK_STATE_SUBMITTED\x10\x01\x12\x16\n\x12TASK_STATE_WORKING\x10\x02\x12\x18\n\x14TASK_STATE_COMPLETED\x10\x03\x12\x15\n\x11TASK_STATE_FAILED\x10\x04\x12\x17\n\x13TASK_STATE_CANCELED\x10\x05\x12\x1d\n\x19TASK_STATE_INPUT_REQUIRED\x10\x06\x12\x17\n\x13TASK_STATE_REJECTED\x10\x07\x12\x1c\n\x18TASK_STATE_AUTH_REQUIRED\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.v1.task_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TASKSTATE']._serialized_start=513
-  _globals['_TASKSTATE']._serialized_end=762
-  _globals['_TASKSTATUS']._serialized_start=162
-  _globals['_TASKSTATUS']._serialized_end=301
-  _globals['_TASK']._serialized_start=304
-  _globals['_TASK']._serialized_end=510
+  _globals['_TASKSTATE']._serialized_start=505
+  _globals['_TASKSTATE']._serialized_end=754
+  _globals['_TASKSTATUS']._serialized_start=157
+  _globals['_TASKSTATUS']._serialized_end=296
+  _globals['_TASK']._serialized_start=299
+  _globals['_TASK']._serialized_end=502
 # @@protoc_insertion_point(module_scope)

@@ -6,11 +6,11 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from trunkline.v1 import artifact_pb2 as _artifact_pb2
+from trunkline.v1 import json_pb2 as _json_pb2
 from trunkline.v1 import message_pb2 as _message_pb2
 import builtins as _builtins
 import sys
@@ -136,7 +136,7 @@ class Task(_message.Message):
         """Messages of its turns, oldest first."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata; keys that begin with `trunkline/` are ours."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Task(_message.Message):
         status: Global___TaskStatus | None = ...,
         artifacts: _abc.Iterable[_artifact_pb2.Artifact] | None = ...,
         history: _abc.Iterable[_message_pb2.Message] | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

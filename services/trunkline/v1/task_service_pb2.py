@@ -22,77 +22,77 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from trunkline.v1 import event_pb2 as trunkline_dot_v1_dot_event__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 from trunkline.v1 import push_notification_pb2 as trunkline_dot_v1_dot_push__notification__pb2
 from trunkline.v1 import snapshot_pb2 as trunkline_dot_v1_dot_snapshot__pb2
 from trunkline.v1 import task_pb2 as trunkline_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftrunkline/v1/task_service.proto\x12\x0ctrunkline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18trunkline/v1/event.proto\x1a$trunkline/v1/push_notification.proto\x1a\x1btrunkline/v1/snapshot.proto\x1a\x17trunkline/v1/task.proto\"I\n\x0eGetTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x15\n\rwith_timeline\x18\x03 \x01(\x08\"?\n\x0fGetTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\"\xda\x01\n\x10ListTasksRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x12\n\ncontext_id\x18\x03 \x01(\t\x12&\n\x05state\x18\x04 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12\x30\n\x0cstatus_after\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\x12\x11\n\twith_text\x18\x08 \x01(\x08\"j\n\x11ListTasksResponse\x12(\n\x05tasks\x18\x01 \x03(\x0b\x32\x19.trunkline.v1.TaskSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ntotal_size\x18\x03 \x01(\x05\"\\\n\x11\x43\x61ncelTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x15\n\rwith_timeline\x18\x04 \x01(\x08\"B\n\x12\x43\x61ncelTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\"4\n\x10PauseTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\"A\n\x11PauseTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\"5\n\x11ResumeTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\"B\n\x12ResumeTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\"\xce\x01\n\x10WatchTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x1b\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rwith_snapshot\x18\x04 \x01(\x08\x12\x12\n\nuntil_head\x18\x05 \x01(\x08\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12\x17\n\x0funtil_turn_ends\x18\x07 \x01(\x08\x12\x15\n\rwith_timeline\x18\x08 \x01(\x08\x42\x11\n\x0f_after_sequence\"l\n\x11WatchTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\x12)\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x18.trunkline.v1.EventBatch\"7\n\x11WatchTasksRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x11\n\twith_text\x18\x02 \x01(\x08\"U\n\x12WatchTasksResponse\x12(\n\x05tasks\x18\x01 \x03(\x0b\x32\x19.trunkline.v1.TaskSummary\x12\x15\n\ris_incomplete\x18\x02 \x01(\x08\"\xbc\x01\n\x15\x41nswerApprovalRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x13\n\x0b\x61pproval_id\x18\x03 \x01(\t\x12\x30\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0e\x32\x1e.trunkline.v1.ApprovalDecision\x12*\n\targuments\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0e\n\x06reason\x18\x06 \x01(\t\"F\n\x16\x41nswerApprovalResponse\x12,\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.ApprovalInfo\"\x92\x01\n SetPushNotificationConfigRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x38\n\x06\x63onfig\x18\x02 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"]\n!SetPushNotificationConfigResponse\x12\x38\n\x06\x63onfig\x18\x01 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\"W\n GetPushNotificationConfigRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x11\n\tconfig_id\x18\x03 \x01(\t\"]\n!GetPushNotificationConfigResponse\x12\x38\n\x06\x63onfig\x18\x01 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\"m\n\"ListPushNotificationConfigsRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"y\n#ListPushNotificationConfigsResponse\x12\x39\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"Z\n#DeletePushNotificationConfigRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x11\n\tconfig_id\x18\x03 \x01(\t\"&\n$DeletePushNotificationConfigResponse\"X\n\x13SetTaskAliasRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61lias\x18\x02 \x01(\t\x12\x0f\n\x07task_id\x18\x03 \x01(\t\x12\x10\n\x08replaces\x18\x04 \x01(\t\"\'\n\x14SetTaskAliasResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\"9\n\x17ResolveTaskAliasRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61lias\x18\x02 \x01(\t\"+\n\x18ResolveTaskAliasResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t2\xd6\n\n\x0bTaskService\x12\x46\n\x07GetTask\x12\x1c.trunkline.v1.GetTaskRequest\x1a\x1d.trunkline.v1.GetTaskResponse\x12L\n\tListTasks\x12\x1e.trunkline.v1.ListTasksRequest\x1a\x1f.trunkline.v1.ListTasksResponse\x12O\n\nCancelTask\x12\x1f.trunkline.v1.CancelTaskRequest\x1a .trunkline.v1.CancelTaskResponse\x12L\n\tPauseTask\x12\x1e.trunkline.v1.PauseTaskRequest\x1a\x1f.trunkline.v1.PauseTaskResponse\x12O\n\nResumeTask\x12\x1f.trunkline.v1.ResumeTaskRequest\x1a .trunkline.v1.ResumeTaskResponse\x12N\n\tWatchTask\x12\x1e.trunkline.v1.WatchTaskRequest\x1a\x1f.trunkline.v1.WatchTaskResponse0\x01\x12Q\n\nWatchTasks\x12\x1f.trunkline.v1.WatchTasksRequest\x1a .trunkline.v1.WatchTasksResponse0\x01\x12[\n\x0e\x41nswerApproval\x12#.trunkline.v1.AnswerApprovalRequest\x1a$.trunkline.v1.AnswerApprovalResponse\x12|\n\x19SetPushNotificationConfig\x12..trunkline.v1.SetPushNotificationConfigRequest\x1a/.trunkline.v1.SetPushNotificationConfigResponse\x12|\n\x19GetPushNotificationConfig\x12..trunkline.v1.GetPushNotificationConfigRequest\x1a/.trunkline.v1.GetPushNotificationConfigResponse\x12\x82\x01\n\x1bListPushNotificationConfigs\x12\x30.trunkline.v1.ListPushNotificationConfigsRequest\x1a\x31.trunkline.v1.ListPushNotificationConfigsResponse\x12\x85\x01\n\x1c\x44\x65letePushNotificationConfig\x12\x31.trunkline.v1.DeletePushNotificationConfigRequest\x1a\x32.trunkline.v1.DeletePushNotificationConfigResponse\x12U\n\x0cSetTaskAlias\x12!.trunkline.v1.SetTaskAliasRequest\x1a\".trunkline.v1.SetTaskAliasResponse\x12\x61\n\x10ResolveTaskAlias\x12%.trunkline.v1.ResolveTaskAliasRequest\x1a&.trunkline.v1.ResolveTaskAliasResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftrunkline/v1/task_service.proto\x12\x0ctrunkline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18trunkline/v1/event.proto\x1a\x17trunkline/v1/json.proto\x1a$trunkline/v1/push_notification.proto\x1a\x1btrunkline/v1/snapshot.proto\x1a\x17trunkline/v1/task.proto\"I\n\x0eGetTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x15\n\rwith_timeline\x18\x03 \x01(\x08\"?\n\x0fGetTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\"\xda\x01\n\x10ListTasksRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x12\n\ncontext_id\x18\x03 \x01(\t\x12&\n\x05state\x18\x04 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12\x30\n\x0cstatus_after\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\x12\x11\n\twith_text\x18\x08 \x01(\x08\"j\n\x11ListTasksResponse\x12(\n\x05tasks\x18\x01 \x03(\x0b\x32\x19.trunkline.v1.TaskSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ntotal_size\x18\x03 \x01(\x05\"\\\n\x11\x43\x61ncelTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x15\n\rwith_timeline\x18\x04 \x01(\x08\"B\n\x12\x43\x61ncelTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\"4\n\x10PauseTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\"A\n\x11PauseTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\"5\n\x11ResumeTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\"B\n\x12ResumeTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\"\xce\x01\n\x10WatchTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x1b\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rwith_snapshot\x18\x04 \x01(\x08\x12\x12\n\nuntil_head\x18\x05 \x01(\x08\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12\x17\n\x0funtil_turn_ends\x18\x07 \x01(\x08\x12\x15\n\rwith_timeline\x18\x08 \x01(\x08\x42\x11\n\x0f_after_sequence\"l\n\x11WatchTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\x12)\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x18.trunkline.v1.EventBatch\"7\n\x11WatchTasksRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x11\n\twith_text\x18\x02 \x01(\x08\"U\n\x12WatchTasksResponse\x12(\n\x05tasks\x18\x01 \x03(\x0b\x32\x19.trunkline.v1.TaskSummary\x12\x15\n\ris_incomplete\x18\x02 \x01(\x08\"\xb9\x01\n\x15\x41nswerApprovalRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x13\n\x0b\x61pproval_id\x18\x03 \x01(\t\x12\x30\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0e\x32\x1e.trunkline.v1.ApprovalDecision\x12\'\n\targuments\x18\x05 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x0e\n\x06reason\x18\x06 \x01(\t\"F\n\x16\x41nswerApprovalResponse\x12,\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.ApprovalInfo\"\x92\x01\n SetPushNotificationConfigRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x38\n\x06\x63onfig\x18\x02 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"]\n!SetPushNotificationConfigResponse\x12\x38\n\x06\x63onfig\x18\x01 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\"W\n GetPushNotificationConfigRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x11\n\tconfig_id\x18\x03 \x01(\t\"]\n!GetPushNotificationConfigResponse\x12\x38\n\x06\x63onfig\x18\x01 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\"m\n\"ListPushNotificationConfigsRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"y\n#ListPushNotificationConfigsResponse\x12\x39\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"Z\n#DeletePushNotificationConfigRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x11\n\tconfig_id\x18\x03 \x01(\t\"&\n$DeletePushNotificationConfigResponse\"X\n\x13SetTaskAliasRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61lias\x18\x02 \x01(\t\x12\x0f\n\x07task_id\x18\x03 \x01(\t\x12\x10\n\x08replaces\x18\x04 \x01(\t\"\'\n\x14SetTaskAliasResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\"9\n\x17ResolveTaskAliasRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61lias\x18\x02 \x01(\t\"+\n\x18ResolveTaskAliasResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t2\xd6\n\n\x0bTaskService\x12\x46\n\x07GetTask\x12\x1c.trunkline.v1.GetTaskRequest\x1a\x1d.trunkline.v1.GetTaskResponse\x12L\n\tListTasks\x12\x1e.trunkline.v1.ListTasksRequest\x1a\x1f.trunkline.v1.ListTasksResponse\x12O\n\nCancelTask\x12\x1f.trunkline.v1.CancelTaskRequest\x1a .trunkline.v1.CancelTaskResponse\x12L\n\tPauseTask\x12\x1e.trunkline.v1.PauseTaskRequest\x1a\x1f.trunkline.v1.PauseTaskResponse\x12O\n\nResumeTask\x12\x1f.trunkline.v1.ResumeTaskRequest\x1a .trunkline.v1.ResumeTaskResponse\x12N\n\tWatchTask\x12\x1e.trunkline.v1.WatchTaskRequest\x1a\x1f.trunkline.v1.WatchTaskResponse0\x01\x12Q\n\nWatchTasks\x12\x1f.trunkline.v1.WatchTasksRequest\x1a .trunkline.v1.WatchTasksResponse0\x01\x12[\n\x0e\x41nswerApproval\x12#.trunkline.v1.AnswerApprovalRequest\x1a$.trunkline.v1.AnswerApprovalResponse\x12|\n\x19SetPushNotificationConfig\x12..trunkline.v1.SetPushNotificationConfigRequest\x1a/.trunkline.v1.SetPushNotificationConfigResponse\x12|\n\x19GetPushNotificationConfig\x12..trunkline.v1.GetPushNotificationConfigRequest\x1a/.trunkline.v1.GetPushNotificationConfigResponse\x12\x82\x01\n\x1bListPushNotificationConfigs\x12\x30.trunkline.v1.ListPushNotificationConfigsRequest\x1a\x31.trunkline.v1.ListPushNotificationConfigsResponse\x12\x85\x01\n\x1c\x44\x65letePushNotificationConfig\x12\x31.trunkline.v1.DeletePushNotificationConfigRequest\x1a\x32.trunkline.v1.DeletePushNotificationConfigResponse\x12U\n\x0cSetTaskAlias\x12!.trunkline.v1.SetTaskAliasRequest\x1a\".trunkline.v1.SetTaskAliasResponse\x12\x61\n\x10ResolveTaskAlias\x12%.trunkline.v1.ResolveTaskAliasRequest\x1a&.trunkline.v1.ResolveTaskAliasResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.v1.task_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETTASKREQUEST']._serialized_start=230
-  _globals['_GETTASKREQUEST']._serialized_end=303
-  _globals['_GETTASKRESPONSE']._serialized_start=305
-  _globals['_GETTASKRESPONSE']._serialized_end=368
-  _globals['_LISTTASKSREQUEST']._serialized_start=371
-  _globals['_LISTTASKSREQUEST']._serialized_end=589
-  _globals['_LISTTASKSRESPONSE']._serialized_start=591
-  _globals['_LISTTASKSRESPONSE']._serialized_end=697
-  _globals['_CANCELTASKREQUEST']._serialized_start=699
-  _globals['_CANCELTASKREQUEST']._serialized_end=791
-  _globals['_CANCELTASKRESPONSE']._serialized_start=793
-  _globals['_CANCELTASKRESPONSE']._serialized_end=859
-  _globals['_PAUSETASKREQUEST']._serialized_start=861
-  _globals['_PAUSETASKREQUEST']._serialized_end=913
-  _globals['_PAUSETASKRESPONSE']._serialized_start=915
-  _globals['_PAUSETASKRESPONSE']._serialized_end=980
-  _globals['_RESUMETASKREQUEST']._serialized_start=982
-  _globals['_RESUMETASKREQUEST']._serialized_end=1035
-  _globals['_RESUMETASKRESPONSE']._serialized_start=1037
-  _globals['_RESUMETASKRESPONSE']._serialized_end=1103
-  _globals['_WATCHTASKREQUEST']._serialized_start=1106
-  _globals['_WATCHTASKREQUEST']._serialized_end=1312
-  _globals['_WATCHTASKRESPONSE']._serialized_start=1314
-  _globals['_WATCHTASKRESPONSE']._serialized_end=1422
-  _globals['_WATCHTASKSREQUEST']._serialized_start=1424
-  _globals['_WATCHTASKSREQUEST']._serialized_end=1479
-  _globals['_WATCHTASKSRESPONSE']._serialized_start=1481
-  _globals['_WATCHTASKSRESPONSE']._serialized_end=1566
-  _globals['_ANSWERAPPROVALREQUEST']._serialized_start=1569
-  _globals['_ANSWERAPPROVALREQUEST']._serialized_end=1757
-  _globals['_ANSWERAPPROVALRESPONSE']._serialized_start=1759
-  _globals['_ANSWERAPPROVALRESPONSE']._serialized_end=1829
-  _globals['_SETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1832
-  _globals['_SETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1978
-  _globals['_SETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=1980
-  _globals['_SETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=2073
-  _globals['_GETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=2075
-  _globals['_GETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=2162
-  _globals['_GETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=2164
-  _globals['_GETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=2257
-  _globals['_LISTPUSHNOTIFICATIONCONFIGSREQUEST']._serialized_start=2259
-  _globals['_LISTPUSHNOTIFICATIONCONFIGSREQUEST']._serialized_end=2368
-  _globals['_LISTPUSHNOTIFICATIONCONFIGSRESPONSE']._serialized_start=2370
-  _globals['_LISTPUSHNOTIFICATIONCONFIGSRESPONSE']._serialized_end=2491
-  _globals['_DELETEPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=2493
-  _globals['_DELETEPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=2583
-  _globals['_DELETEPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=2585
-  _globals['_DELETEPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=2623
-  _globals['_SETTASKALIASREQUEST']._serialized_start=2625
-  _globals['_SETTASKALIASREQUEST']._serialized_end=2713
-  _globals['_SETTASKALIASRESPONSE']._serialized_start=2715
-  _globals['_SETTASKALIASRESPONSE']._serialized_end=2754
-  _globals['_RESOLVETASKALIASREQUEST']._serialized_start=2756
-  _globals['_RESOLVETASKALIASREQUEST']._serialized_end=2813
-  _globals['_RESOLVETASKALIASRESPONSE']._serialized_start=2815
-  _globals['_RESOLVETASKALIASRESPONSE']._serialized_end=2858
-  _globals['_TASKSERVICE']._serialized_start=2861
-  _globals['_TASKSERVICE']._serialized_end=4227
+  _globals['_GETTASKREQUEST']._serialized_start=225
+  _globals['_GETTASKREQUEST']._serialized_end=298
+  _globals['_GETTASKRESPONSE']._serialized_start=300
+  _globals['_GETTASKRESPONSE']._serialized_end=363
+  _globals['_LISTTASKSREQUEST']._serialized_start=366
+  _globals['_LISTTASKSREQUEST']._serialized_end=584
+  _globals['_LISTTASKSRESPONSE']._serialized_start=586
+  _globals['_LISTTASKSRESPONSE']._serialized_end=692
+  _globals['_CANCELTASKREQUEST']._serialized_start=694
+  _globals['_CANCELTASKREQUEST']._serialized_end=786
+  _globals['_CANCELTASKRESPONSE']._serialized_start=788
+  _globals['_CANCELTASKRESPONSE']._serialized_end=854
+  _globals['_PAUSETASKREQUEST']._serialized_start=856
+  _globals['_PAUSETASKREQUEST']._serialized_end=908
+  _globals['_PAUSETASKRESPONSE']._serialized_start=910
+  _globals['_PAUSETASKRESPONSE']._serialized_end=975
+  _globals['_RESUMETASKREQUEST']._serialized_start=977
+  _globals['_RESUMETASKREQUEST']._serialized_end=1030
+  _globals['_RESUMETASKRESPONSE']._serialized_start=1032
+  _globals['_RESUMETASKRESPONSE']._serialized_end=1098
+  _globals['_WATCHTASKREQUEST']._serialized_start=1101
+  _globals['_WATCHTASKREQUEST']._serialized_end=1307
+  _globals['_WATCHTASKRESPONSE']._serialized_start=1309
+  _globals['_WATCHTASKRESPONSE']._serialized_end=1417
+  _globals['_WATCHTASKSREQUEST']._serialized_start=1419
+  _globals['_WATCHTASKSREQUEST']._serialized_end=1474
+  _globals['_WATCHTASKSRESPONSE']._serialized_start=1476
+  _globals['_WATCHTASKSRESPONSE']._serialized_end=1561
+  _globals['_ANSWERAPPROVALREQUEST']._serialized_start=1564
+  _globals['_ANSWERAPPROVALREQUEST']._serialized_end=1749
+  _globals['_ANSWERAPPROVALRESPONSE']._serialized_start=1751
+  _globals['_ANSWERAPPROVALRESPONSE']._serialized_end=1821
+  _globals['_SETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1824
+  _globals['_SETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1970
+  _globals['_SETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=1972
+  _globals['_SETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=2065
+  _globals['_GETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=2067
+  _globals['_GETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=2154
+  _globals['_GETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=2156
+  _globals['_GETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=2249
+  _globals['_LISTPUSHNOTIFICATIONCONFIGSREQUEST']._serialized_start=2251
+  _globals['_LISTPUSHNOTIFICATIONCONFIGSREQUEST']._serialized_end=2360
+  _globals['_LISTPUSHNOTIFICATIONCONFIGSRESPONSE']._serialized_start=2362
+  _globals['_LISTPUSHNOTIFICATIONCONFIGSRESPONSE']._serialized_end=2483
+  _globals['_DELETEPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=2485
+  _globals['_DELETEPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=2575
+  _globals['_DELETEPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=2577
+  _globals['_DELETEPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=2615
+  _globals['_SETTASKALIASREQUEST']._serialized_start=2617
+  _globals['_SETTASKALIASREQUEST']._serialized_end=2705
+  _globals['_SETTASKALIASRESPONSE']._serialized_start=2707
+  _globals['_SETTASKALIASRESPONSE']._serialized_end=2746
+  _globals['_RESOLVETASKALIASREQUEST']._serialized_start=2748
+  _globals['_RESOLVETASKALIASREQUEST']._serialized_end=2805
+  _globals['_RESOLVETASKALIASRESPONSE']._serialized_start=2807
+  _globals['_RESOLVETASKALIASRESPONSE']._serialized_end=2850
+  _globals['_TASKSERVICE']._serialized_start=2853
+  _globals['_TASKSERVICE']._serialized_end=4219
 # @@protoc_insertion_point(module_scope)

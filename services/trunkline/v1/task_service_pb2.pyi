@@ -6,10 +6,10 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from trunkline.v1 import event_pb2 as _event_pb2
+from trunkline.v1 import json_pb2 as _json_pb2
 from trunkline.v1 import push_notification_pb2 as _push_notification_pb2
 from trunkline.v1 import snapshot_pb2 as _snapshot_pb2
 from trunkline.v1 import task_pb2 as _task_pb2
@@ -479,7 +479,7 @@ class AnswerApprovalRequest(_message.Message):
     reason: _builtins.str
     """Why."""
     @_builtins.property
-    def arguments(self) -> _struct_pb2.Struct:
+    def arguments(self) -> _json_pb2.Struct:
         """The arguments instead, when edited."""
 
     def __init__(
@@ -489,7 +489,7 @@ class AnswerApprovalRequest(_message.Message):
         account: _builtins.str = ...,
         approval_id: _builtins.str = ...,
         decision: _event_pb2.ApprovalDecision.ValueType = ...,
-        arguments: _struct_pb2.Struct | None = ...,
+        arguments: _json_pb2.Struct | None = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments"]  # noqa: Y015

@@ -6,10 +6,10 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from trunkline.v1 import json_pb2 as _json_pb2
 from trunkline.v1 import part_pb2 as _part_pb2
 import builtins as _builtins
 import sys
@@ -88,15 +88,15 @@ class Tool(_message.Message):
     needs_approval: _builtins.bool
     """A person has to approve each call: by the configuration, or since it may change something."""
     @_builtins.property
-    def input_schema(self) -> _struct_pb2.Struct:
+    def input_schema(self) -> _json_pb2.Struct:
         """JSON Schema of the arguments."""
 
     @_builtins.property
-    def output_schema(self) -> _struct_pb2.Struct:
+    def output_schema(self) -> _json_pb2.Struct:
         """JSON Schema of the structured result."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """The declaration's `_meta`, with what the configuration adds."""
 
     def __init__(
@@ -106,12 +106,12 @@ class Tool(_message.Message):
         name: _builtins.str = ...,
         title: _builtins.str = ...,
         description: _builtins.str = ...,
-        input_schema: _struct_pb2.Struct | None = ...,
-        output_schema: _struct_pb2.Struct | None = ...,
+        input_schema: _json_pb2.Struct | None = ...,
+        output_schema: _json_pb2.Struct | None = ...,
         read_only: _builtins.bool = ...,
         destructive: _builtins.bool = ...,
         idempotent: _builtins.bool = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         needs_approval: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["input_schema", b"input_schema", "metadata", b"metadata", "output_schema", b"output_schema"]  # noqa: Y015
@@ -231,7 +231,6 @@ class CallToolRequest(_message.Message):
     AGENT_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
     ACCOUNT_FIELD_NUMBER: _builtins.int
-    EXACT_ARGUMENTS_FIELD_NUMBER: _builtins.int
     CONTINUATION_FIELD_NUMBER: _builtins.int
     APPROVAL_ID_FIELD_NUMBER: _builtins.int
     APPROVAL_STATEMENT_FIELD_NUMBER: _builtins.int
@@ -246,10 +245,6 @@ class CallToolRequest(_message.Message):
     """The agent on whose behalf."""
     account: _builtins.str
     """Whose task that is; what is too large for the result is kept with it."""
-    exact_arguments: _builtins.str
-    """The arguments as JSON text, where a Struct would round them: whole numbers from 2^53 on. It
-    holds, then; `arguments` are what readers of a Struct make of it.
-    """
     approval_id: _builtins.str
     """The approval that allows the call; empty: none."""
     approval_statement: _builtins.str
@@ -257,7 +252,7 @@ class CallToolRequest(_message.Message):
     approval_digest: _builtins.str
     """Digest of the call that was approved, as the answer in the journal has it."""
     @_builtins.property
-    def arguments(self) -> _struct_pb2.Struct:
+    def arguments(self) -> _json_pb2.Struct:
         """Its arguments."""
 
     @_builtins.property
@@ -273,12 +268,11 @@ class CallToolRequest(_message.Message):
         *,
         server: _builtins.str = ...,
         tool: _builtins.str = ...,
-        arguments: _struct_pb2.Struct | None = ...,
+        arguments: _json_pb2.Struct | None = ...,
         task_id: _builtins.str = ...,
         agent: _builtins.str = ...,
         deadline: _timestamp_pb2.Timestamp | None = ...,
         account: _builtins.str = ...,
-        exact_arguments: _builtins.str = ...,
         continuation: Global___ToolContinuation | None = ...,
         approval_id: _builtins.str = ...,
         approval_statement: _builtins.str = ...,
@@ -286,7 +280,7 @@ class CallToolRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "continuation", b"continuation", "deadline", b"deadline"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "approval_digest", b"approval_digest", "approval_id", b"approval_id", "approval_statement", b"approval_statement", "arguments", b"arguments", "continuation", b"continuation", "deadline", b"deadline", "exact_arguments", b"exact_arguments", "server", b"server", "task_id", b"task_id", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "approval_digest", b"approval_digest", "approval_id", b"approval_id", "approval_statement", b"approval_statement", "arguments", b"arguments", "continuation", b"continuation", "deadline", b"deadline", "server", b"server", "task_id", b"task_id", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -523,7 +517,7 @@ class ToolResult(_message.Message):
         """Content, in order."""
 
     @_builtins.property
-    def structured_content(self) -> _struct_pb2.Struct:
+    def structured_content(self) -> _json_pb2.Struct:
         """Structured content."""
 
     @_builtins.property
@@ -538,7 +532,7 @@ class ToolResult(_message.Message):
         is_error: _builtins.bool = ...,
         is_mendable: _builtins.bool = ...,
         content: _abc.Iterable[_part_pb2.Part] | None = ...,
-        structured_content: _struct_pb2.Struct | None = ...,
+        structured_content: _json_pb2.Struct | None = ...,
         question: Global___ToolQuestion | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["question", b"question", "structured_content", b"structured_content"]  # noqa: Y015

@@ -22,47 +22,47 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n trunkline/v1/trace_service.proto\x12\x0ctrunkline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"-\n\x08SpanLink\x12\x10\n\x08trace_id\x18\x01 \x01(\t\x12\x0f\n\x07span_id\x18\x02 \x01(\t\"p\n\tSpanEvent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\nattributes\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\"\x8b\x03\n\x04Span\x12\x10\n\x08trace_id\x18\x01 \x01(\t\x12\x0f\n\x07span_id\x18\x02 \x01(\t\x12\x16\n\x0eparent_span_id\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12$\n\x04kind\x18\x05 \x01(\x0e\x32\x16.trunkline.v1.SpanKind\x12\x0f\n\x07service\x18\x06 \x01(\t\x12.\n\nstart_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08is_error\x18\t \x01(\x08\x12\x16\n\x0estatus_message\x18\n \x01(\t\x12+\n\nattributes\x18\x0b \x01(\x0b\x32\x17.google.protobuf.Struct\x12\'\n\x06\x65vents\x18\x0c \x03(\x0b\x32\x17.trunkline.v1.SpanEvent\x12%\n\x05links\x18\r \x03(\x0b\x32\x16.trunkline.v1.SpanLink\"4\n\x0fGetTraceRequest\x12\x10\n\x08trace_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\"5\n\x10GetTraceResponse\x12!\n\x05spans\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Span\":\n\x11ListTracesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"\xf6\x01\n\x0cTraceSummary\x12\x10\n\x08trace_id\x18\x01 \x01(\t\x12\x11\n\troot_name\x18\x02 \x01(\t\x12\x14\n\x0croot_service\x18\x03 \x01(\t\x12.\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nspan_count\x18\x06 \x01(\r\x12\x13\n\x0b\x65rror_count\x18\x07 \x01(\r\x12\x10\n\x08task_ids\x18\x08 \x03(\t\x12\x12\n\nroot_agent\x18\t \x01(\t\"Y\n\x12ListTracesResponse\x12*\n\x06traces\x18\x01 \x03(\x0b\x32\x1a.trunkline.v1.TraceSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x14\n\x12WatchTracesRequest\"A\n\x13WatchTracesResponse\x12*\n\x06traces\x18\x01 \x03(\x0b\x32\x1a.trunkline.v1.TraceSummary\"\xa4\x01\n\x04\x45\x64ge\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.trunkline.v1.EdgeKind\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\x13\n\x0b\x65rror_count\x18\x05 \x01(\r\x12\x12\n\nrate_per_s\x18\x06 \x01(\x01\x12\x0e\n\x06p50_ms\x18\x07 \x01(\x01\x12\x0e\n\x06p95_ms\x18\x08 \x01(\x01\"\x13\n\x11WatchEdgesRequest\"7\n\x12WatchEdgesResponse\x12!\n\x05\x65\x64ges\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Edge*\x99\x01\n\x08SpanKind\x12\x19\n\x15SPAN_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12SPAN_KIND_INTERNAL\x10\x01\x12\x14\n\x10SPAN_KIND_SERVER\x10\x02\x12\x14\n\x10SPAN_KIND_CLIENT\x10\x03\x12\x16\n\x12SPAN_KIND_PRODUCER\x10\x04\x12\x16\n\x12SPAN_KIND_CONSUMER\x10\x05*y\n\x08\x45\x64geKind\x12\x19\n\x15\x45\x44GE_KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x45\x44GE_KIND_CALL\x10\x01\x12\x12\n\x0e\x45\x44GE_KIND_TOOL\x10\x02\x12\x13\n\x0f\x45\x44GE_KIND_MODEL\x10\x03\x12\x15\n\x11\x45\x44GE_KIND_MESSAGE\x10\x04\x32\xd3\x02\n\x0cTraceService\x12I\n\x08GetTrace\x12\x1d.trunkline.v1.GetTraceRequest\x1a\x1e.trunkline.v1.GetTraceResponse\x12O\n\nListTraces\x12\x1f.trunkline.v1.ListTracesRequest\x1a .trunkline.v1.ListTracesResponse\x12T\n\x0bWatchTraces\x12 .trunkline.v1.WatchTracesRequest\x1a!.trunkline.v1.WatchTracesResponse0\x01\x12Q\n\nWatchEdges\x12\x1f.trunkline.v1.WatchEdgesRequest\x1a .trunkline.v1.WatchEdgesResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n trunkline/v1/trace_service.proto\x12\x0ctrunkline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17trunkline/v1/json.proto\"-\n\x08SpanLink\x12\x10\n\x08trace_id\x18\x01 \x01(\t\x12\x0f\n\x07span_id\x18\x02 \x01(\t\"m\n\tSpanEvent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\nattributes\x18\x03 \x01(\x0b\x32\x14.trunkline.v1.Struct\"\x88\x03\n\x04Span\x12\x10\n\x08trace_id\x18\x01 \x01(\t\x12\x0f\n\x07span_id\x18\x02 \x01(\t\x12\x16\n\x0eparent_span_id\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12$\n\x04kind\x18\x05 \x01(\x0e\x32\x16.trunkline.v1.SpanKind\x12\x0f\n\x07service\x18\x06 \x01(\t\x12.\n\nstart_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08is_error\x18\t \x01(\x08\x12\x16\n\x0estatus_message\x18\n \x01(\t\x12(\n\nattributes\x18\x0b \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\'\n\x06\x65vents\x18\x0c \x03(\x0b\x32\x17.trunkline.v1.SpanEvent\x12%\n\x05links\x18\r \x03(\x0b\x32\x16.trunkline.v1.SpanLink\"4\n\x0fGetTraceRequest\x12\x10\n\x08trace_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\"5\n\x10GetTraceResponse\x12!\n\x05spans\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Span\":\n\x11ListTracesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"\xf6\x01\n\x0cTraceSummary\x12\x10\n\x08trace_id\x18\x01 \x01(\t\x12\x11\n\troot_name\x18\x02 \x01(\t\x12\x14\n\x0croot_service\x18\x03 \x01(\t\x12.\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nspan_count\x18\x06 \x01(\r\x12\x13\n\x0b\x65rror_count\x18\x07 \x01(\r\x12\x10\n\x08task_ids\x18\x08 \x03(\t\x12\x12\n\nroot_agent\x18\t \x01(\t\"Y\n\x12ListTracesResponse\x12*\n\x06traces\x18\x01 \x03(\x0b\x32\x1a.trunkline.v1.TraceSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x14\n\x12WatchTracesRequest\"A\n\x13WatchTracesResponse\x12*\n\x06traces\x18\x01 \x03(\x0b\x32\x1a.trunkline.v1.TraceSummary\"\xa4\x01\n\x04\x45\x64ge\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.trunkline.v1.EdgeKind\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\x13\n\x0b\x65rror_count\x18\x05 \x01(\r\x12\x12\n\nrate_per_s\x18\x06 \x01(\x01\x12\x0e\n\x06p50_ms\x18\x07 \x01(\x01\x12\x0e\n\x06p95_ms\x18\x08 \x01(\x01\"\x13\n\x11WatchEdgesRequest\"7\n\x12WatchEdgesResponse\x12!\n\x05\x65\x64ges\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Edge*\x99\x01\n\x08SpanKind\x12\x19\n\x15SPAN_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12SPAN_KIND_INTERNAL\x10\x01\x12\x14\n\x10SPAN_KIND_SERVER\x10\x02\x12\x14\n\x10SPAN_KIND_CLIENT\x10\x03\x12\x16\n\x12SPAN_KIND_PRODUCER\x10\x04\x12\x16\n\x12SPAN_KIND_CONSUMER\x10\x05*y\n\x08\x45\x64geKind\x12\x19\n\x15\x45\x44GE_KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x45\x44GE_KIND_CALL\x10\x01\x12\x12\n\x0e\x45\x44GE_KIND_TOOL\x10\x02\x12\x13\n\x0f\x45\x44GE_KIND_MODEL\x10\x03\x12\x15\n\x11\x45\x44GE_KIND_MESSAGE\x10\x04\x32\xd3\x02\n\x0cTraceService\x12I\n\x08GetTrace\x12\x1d.trunkline.v1.GetTraceRequest\x1a\x1e.trunkline.v1.GetTraceResponse\x12O\n\nListTraces\x12\x1f.trunkline.v1.ListTracesRequest\x1a .trunkline.v1.ListTracesResponse\x12T\n\x0bWatchTraces\x12 .trunkline.v1.WatchTracesRequest\x1a!.trunkline.v1.WatchTracesResponse0\x01\x12Q\n\nWatchEdges\x12\x1f.trunkline.v1.WatchEdgesRequest\x1a .trunkline.v1.WatchEdgesResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.v1.trace_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SPANKIND']._serialized_start=1516
-  _globals['_SPANKIND']._serialized_end=1669
-  _globals['_EDGEKIND']._serialized_start=1671
-  _globals['_EDGEKIND']._serialized_end=1792
-  _globals['_SPANLINK']._serialized_start=113
-  _globals['_SPANLINK']._serialized_end=158
-  _globals['_SPANEVENT']._serialized_start=160
-  _globals['_SPANEVENT']._serialized_end=272
-  _globals['_SPAN']._serialized_start=275
-  _globals['_SPAN']._serialized_end=670
-  _globals['_GETTRACEREQUEST']._serialized_start=672
-  _globals['_GETTRACEREQUEST']._serialized_end=724
-  _globals['_GETTRACERESPONSE']._serialized_start=726
-  _globals['_GETTRACERESPONSE']._serialized_end=779
-  _globals['_LISTTRACESREQUEST']._serialized_start=781
-  _globals['_LISTTRACESREQUEST']._serialized_end=839
-  _globals['_TRACESUMMARY']._serialized_start=842
-  _globals['_TRACESUMMARY']._serialized_end=1088
-  _globals['_LISTTRACESRESPONSE']._serialized_start=1090
-  _globals['_LISTTRACESRESPONSE']._serialized_end=1179
-  _globals['_WATCHTRACESREQUEST']._serialized_start=1181
-  _globals['_WATCHTRACESREQUEST']._serialized_end=1201
-  _globals['_WATCHTRACESRESPONSE']._serialized_start=1203
-  _globals['_WATCHTRACESRESPONSE']._serialized_end=1268
-  _globals['_EDGE']._serialized_start=1271
-  _globals['_EDGE']._serialized_end=1435
-  _globals['_WATCHEDGESREQUEST']._serialized_start=1437
-  _globals['_WATCHEDGESREQUEST']._serialized_end=1456
-  _globals['_WATCHEDGESRESPONSE']._serialized_start=1458
-  _globals['_WATCHEDGESRESPONSE']._serialized_end=1513
-  _globals['_TRACESERVICE']._serialized_start=1795
-  _globals['_TRACESERVICE']._serialized_end=2134
+  _globals['_SPANKIND']._serialized_start=1505
+  _globals['_SPANKIND']._serialized_end=1658
+  _globals['_EDGEKIND']._serialized_start=1660
+  _globals['_EDGEKIND']._serialized_end=1781
+  _globals['_SPANLINK']._serialized_start=108
+  _globals['_SPANLINK']._serialized_end=153
+  _globals['_SPANEVENT']._serialized_start=155
+  _globals['_SPANEVENT']._serialized_end=264
+  _globals['_SPAN']._serialized_start=267
+  _globals['_SPAN']._serialized_end=659
+  _globals['_GETTRACEREQUEST']._serialized_start=661
+  _globals['_GETTRACEREQUEST']._serialized_end=713
+  _globals['_GETTRACERESPONSE']._serialized_start=715
+  _globals['_GETTRACERESPONSE']._serialized_end=768
+  _globals['_LISTTRACESREQUEST']._serialized_start=770
+  _globals['_LISTTRACESREQUEST']._serialized_end=828
+  _globals['_TRACESUMMARY']._serialized_start=831
+  _globals['_TRACESUMMARY']._serialized_end=1077
+  _globals['_LISTTRACESRESPONSE']._serialized_start=1079
+  _globals['_LISTTRACESRESPONSE']._serialized_end=1168
+  _globals['_WATCHTRACESREQUEST']._serialized_start=1170
+  _globals['_WATCHTRACESREQUEST']._serialized_end=1190
+  _globals['_WATCHTRACESRESPONSE']._serialized_start=1192
+  _globals['_WATCHTRACESRESPONSE']._serialized_end=1257
+  _globals['_EDGE']._serialized_start=1260
+  _globals['_EDGE']._serialized_end=1424
+  _globals['_WATCHEDGESREQUEST']._serialized_start=1426
+  _globals['_WATCHEDGESREQUEST']._serialized_end=1445
+  _globals['_WATCHEDGESRESPONSE']._serialized_start=1447
+  _globals['_WATCHEDGESRESPONSE']._serialized_end=1502
+  _globals['_TRACESERVICE']._serialized_start=1784
+  _globals['_TRACESERVICE']._serialized_end=2123
 # @@protoc_insertion_point(module_scope)

@@ -6,10 +6,10 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from trunkline.v1 import json_pb2 as _json_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -131,7 +131,7 @@ class SpanEvent(_message.Message):
         """When."""
 
     @_builtins.property
-    def attributes(self) -> _struct_pb2.Struct:
+    def attributes(self) -> _json_pb2.Struct:
         """Details."""
 
     def __init__(
@@ -139,7 +139,7 @@ class SpanEvent(_message.Message):
         *,
         name: _builtins.str = ...,
         time: _timestamp_pb2.Timestamp | None = ...,
-        attributes: _struct_pb2.Struct | None = ...,
+        attributes: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -193,7 +193,7 @@ class Span(_message.Message):
         """End. Missing while the span is open, and for good if its process was killed."""
 
     @_builtins.property
-    def attributes(self) -> _struct_pb2.Struct:
+    def attributes(self) -> _json_pb2.Struct:
         """Details."""
 
     @_builtins.property
@@ -217,7 +217,7 @@ class Span(_message.Message):
         end_time: _timestamp_pb2.Timestamp | None = ...,
         is_error: _builtins.bool = ...,
         status_message: _builtins.str = ...,
-        attributes: _struct_pb2.Struct | None = ...,
+        attributes: _json_pb2.Struct | None = ...,
         events: _abc.Iterable[Global___SpanEvent] | None = ...,
         links: _abc.Iterable[Global___SpanLink] | None = ...,
     ) -> None: ...

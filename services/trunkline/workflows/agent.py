@@ -10,6 +10,7 @@ from typing import Any, Final
 from trunkline import telemetry
 from trunkline.agents.authoring import FunctionAgent, agent
 from trunkline.errors import ConfigurationError, WorkflowFailedError
+from trunkline.json_values import read_member
 from trunkline.light_imports import light_imports
 from trunkline.runtime import load_in_thread
 from trunkline.settings import Settings
@@ -170,9 +171,9 @@ class _Runner:
 
     def _choose_new_version(self, message: message_pb2.Message) -> int:
         """Return the version that a message requests, else the current one."""
-        requested = message.metadata.fields.get(WORKFLOW_VERSION_KEY)
+        requested = read_member(message.metadata, WORKFLOW_VERSION_KEY)
         if requested is not None:
-            return int(requested.number_value)
+            return int(requested) if isinstance(requested, int | float) else 0
         if self._versions is None:
             return self.newest.version
         current = self._versions.current(self.newest.name)

@@ -40,6 +40,8 @@ MAX_LOOP_CHARS: Final = 50_000
 MAX_MATCHED_CHARS: Final = 5_000
 """The number of characters that an expression with `matches` reads."""
 _MAX_LOOPS: Final = 2
+# CEL's integers are signed or unsigned; the library reads others as doubles.
+_CEL_INTEGERS: Final = (-(2**63), 2**64)
 _LOOP: Final = re.compile(rf"\.\s*(?:{'|'.join(LOOPS)})\s*\(\s*([A-Za-z_]\w*)?")
 _STRING: Final = re.compile(
     r"""[rRbB]{0,2}(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""", re.DOTALL
@@ -159,7 +161,10 @@ class Expression:
         return values
 
     def _check_size(self, values: Mapping[str, Any]) -> None:
-        count, chars = _measure(values, MAX_VALUES)
+        count, chars, is_rounded = _measure(values, MAX_VALUES)
+        if is_rounded:
+            problem = "reads an integer of more than 64 bits, which CEL rounds; use a function"
+            raise ExpressionError(f"{self.source}: {problem}")
         limit = self._loop_values
         if limit is not None and (count > limit or chars > MAX_LOOP_CHARS):
             raise ExpressionError(
@@ -301,20 +306,26 @@ def _suggest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}"
 
 
-def _measure(value: Any, limit: int) -> tuple[int, int]:  # noqa: ANN401  a JSON value
-    """Return the number of values and of characters, counted up to a limit of values."""
+def _measure(value: Any, limit: int) -> tuple[int, int, bool]:  # noqa: ANN401  a JSON value
+    """Return the number of values and of characters, and whether the library rounds an integer.
+
+    They are counted up to a limit of values.
+    """
     count = chars = 0
+    is_rounded = False
     pending = [value]
     while pending and count <= limit:
         item = pending.pop()
         count += 1
         if isinstance(item, str):
             chars += len(item)
+        elif isinstance(item, int):
+            is_rounded = is_rounded or not _CEL_INTEGERS[0] <= item < _CEL_INTEGERS[1]
         elif isinstance(item, Mapping):
             pending += item.values()
         elif isinstance(item, list | tuple):
             pending += item
-    return count, chars
+    return count, chars, is_rounded
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from google.protobuf import json_format
-
-from trunkline import telemetry
+from trunkline import json_values, telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import TrunklineError
 from trunkline.redaction import redact_addresses
@@ -216,7 +214,7 @@ async def _run_workflow(
 ) -> Result:
     message = message_pb2.Message(parts=[_data_part(render(node.inputs, variables))])
     if node.version is not None:
-        message.metadata.update({WORKFLOW_VERSION_KEY: node.version})
+        json_values.update_struct(message.metadata, {WORKFLOW_VERSION_KEY: node.version})
     return await _ask(run, node.workflow, message)
 
 
@@ -382,9 +380,7 @@ def to_text(value: Any) -> str:  # noqa: ANN401  a JSON value
 
 
 def _data_part(value: Any) -> part_pb2.Part:  # noqa: ANN401  a JSON value
-    part = part_pb2.Part()
-    json_format.ParseDict(value, part.data)
-    return part
+    return part_pb2.Part(data=json_values.build_value(value))
 
 
 def _now() -> float:

@@ -4,9 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from google.protobuf import json_format
-
-from trunkline.tasks.content import to_json
+from trunkline.json_values import value_json
+from trunkline.tasks.content import data_part
 from trunkline.v1 import message_pb2, part_pb2
 from trunkline.workflows.definition import JsonSchema, Workflow
 from trunkline.workflows.schemas import find_problem
@@ -27,7 +26,7 @@ def read_input(workflow: Workflow, message: message_pb2.Message) -> dict[str, An
     Raises:
         InputError: it does not fit the schema `inputs`.
     """
-    data = [to_json(part.data) for part in message.parts if part.HasField("data")]
+    data = [value_json(part.data) for part in message.parts if part.HasField("data")]
     text = " ".join(part.text for part in message.parts if part.HasField(_TEXT))
     schema = workflow.inputs
     values = data[0] if data else _read_text(schema, text)
@@ -65,9 +64,7 @@ def build_parts(output: Mapping[str, Any]) -> list[str | part_pb2.Part]:
     """Return the parts of an answer: its text, and its data if it has some."""
     parts: list[str | part_pb2.Part] = [output[_TEXT]] if output[_TEXT] else []
     if output["data"] is not None:
-        part = part_pb2.Part(media_type="application/json")
-        json_format.ParseDict(output["data"], part.data)
-        parts.append(part)
+        parts.append(data_part(output["data"]))
     return parts
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -31,6 +30,7 @@ from harness.remote.scripted_agent import (
 )
 from harness.remote.token_issuer import SigningKey, key_set
 from harness.remote.web_server import serving
+from trunkline.json_values import message_to_dict, parse_dict
 from trunkline.settings import TlsSettings
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.app import Bridge
@@ -97,11 +97,9 @@ async def test_a2acli_card_get_004(cli: StandardCli, system: System) -> None:
             return shown.field("Signature")
 
         assert await signature() == "absent"
-        card = json_format.ParseDict(
-            documents["card"], agent_card_pb2.AgentCard(), ignore_unknown_fields=True
-        )
+        card = parse_dict(documents["card"], agent_card_pb2.AgentCard(), ignore_unknown_fields=True)
         signer.sign(card, base_url=url)
-        documents["card"] = json_format.MessageToDict(card)
+        documents["card"] = message_to_dict(card)
         assert (await signature()).startswith("unverifiable")
         documents["keys"] = json.loads(key_set(SigningKey("other")))
         assert (await signature()).startswith("unverifiable")

@@ -12,11 +12,11 @@ import grpc
 import pytest
 from a2a.compat.v0_3 import a2a_v0_3_pb2, a2a_v0_3_pb2_grpc
 from a2a.types import a2a_pb2, a2a_pb2_grpc
-from google.protobuf import json_format
 from google.rpc import error_details_pb2, status_pb2
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.mesh.small_mesh import PATIENCE_S
+from trunkline.json_values import parse_dict
 from trunkline.settings import HostPort
 from trunkline_bridge.bindings.grpc import GrpcBinding
 from trunkline_bridge.bindings.grpc_server import serve_grpc
@@ -97,7 +97,7 @@ def send_request(text: str, **fields: Any) -> a2a_pb2.SendMessageRequest:
     request = a2a_pb2.SendMessageRequest(tenant=fields.pop("tenant", ""))
     request.configuration.return_immediately = fields.pop("now", False)
     fields_json = {"messageId": f"m-{next(_ids)}", "role": "ROLE_USER", "parts": [{"text": text}]}
-    json_format.ParseDict({**fields_json, **fields}, request.message)
+    parse_dict({**fields_json, **fields}, request.message)
     return request
 
 
@@ -106,7 +106,7 @@ def v0_3_send_request(text: str, *, blocking: bool = True, **fields: Any) -> Any
     request = a2a_v0_3_pb2.SendMessageRequest()
     request.configuration.blocking = blocking
     fields_json = {"messageId": f"m-{next(_ids)}", "role": "ROLE_USER", "content": [{"text": text}]}
-    json_format.ParseDict({**fields_json, **fields}, request.request)
+    parse_dict({**fields_json, **fields}, request.request)
     return request
 
 

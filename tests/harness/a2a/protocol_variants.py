@@ -18,13 +18,13 @@ import grpc
 import httpx2
 from a2a.compat.v0_3 import a2a_v0_3_pb2
 from a2a.types import a2a_pb2
-from google.protobuf import json_format
 
 from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, refusal_of
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import write_api_keys
 from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
+from trunkline.json_values import message_to_dict, parse_dict
 from trunkline.tasks.agent import Agent
 from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
@@ -241,7 +241,7 @@ class GrpcVariant(ProtocolVariant):
         stub, module = (self.mesh.v0_3, a2a_v0_3_pb2) if is_old else (self.mesh.v1, a2a_pb2)
         kind = _OTHER_REQUESTS.get((self.version, call.name), f"{call.name}Request")
         kind = kind.replace("SendStreamingMessage", "SendMessage")
-        request = json_format.ParseDict(call.params, getattr(module, kind)())
+        request = parse_dict(call.params, getattr(module, kind)())
         pairs = {"a2a-version": self.version, **self._headers, **(headers or {})}
         metadata = [(name.lower(), value) for name, value in pairs.items()]
         return getattr(stub, call.name)(request, metadata=metadata, timeout=PATIENCE_S)
@@ -251,7 +251,7 @@ class GrpcVariant(ProtocolVariant):
         if self.version == "1.1" and draft_type is not None:
             # The reference SDK does not know the draft: its messages keep the fields unread.
             message = draft_type.FromString(message.SerializeToString())
-        result: Json = json_format.MessageToDict(message)
+        result: Json = message_to_dict(message)
         return result
 
 

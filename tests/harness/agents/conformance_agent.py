@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 
 from trunkline import TaskContext, agent
+from trunkline.json_values import update_struct
 from trunkline.tasks.agent import Agent
 from trunkline.v1 import agent_card_pb2, part_pb2
 
@@ -77,7 +78,7 @@ async def _write(task: TaskContext, word: str) -> None:
 
 def _data(name: str, number: int) -> part_pb2.Part:
     part = part_pb2.Part()
-    part.data.struct_value[name] = number
+    update_struct(part.data.struct_value, {name: number})
     return part
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from trunkline.calls.tool_source import ToolListing
 from trunkline.client.services import OnProgress, OnTask
+from trunkline.json_values import struct_json, update_struct
 from trunkline.reasoning import ReasoningAgent
 from trunkline.reasoning.models import Model
-from trunkline.tasks.approvals import arguments_to_dict
 from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
 
 
@@ -23,7 +23,8 @@ def order_tool(
         destructive=True,
         idempotent=idempotent,
     )
-    tool.metadata.update(
+    update_struct(
+        tool.metadata,
         {
             "trunkline/match": [
                 {
@@ -31,7 +32,7 @@ def order_tool(
                     "arguments": {"n": {"from": "{n}", "type": "number"}, "item": "{item}"},
                 }
             ]
-        }
+        },
     )
     return tool
 
@@ -69,7 +70,7 @@ class Orders(ToolsWithoutTasks):
         on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
         """Order."""
-        arguments = arguments_to_dict(request.arguments)
+        arguments = struct_json(request.arguments)
         self.orders.append(arguments)
         self.requests.append(request)
         self.began.set()

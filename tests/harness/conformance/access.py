@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 from a2a.client.card_resolver import parse_agent_card
 from a2a.types import a2a_pb2
-from google.protobuf import json_format
 
 from harness.a2a.protocol_variants import ProtocolVariant
 from harness.conformance.errors import missing_fields
@@ -24,6 +23,7 @@ from harness.conformance.registry import (
     state,
     texts,
 )
+from trunkline.json_values import message_to_dict, parse_dict
 
 _OPERATIONS = {
     "send": {"text": "auth should be required"},
@@ -74,8 +74,8 @@ async def _a_card_is_valid(system: System, _wire: ProtocolVariant) -> None:
     for card in (await system.card(), (await system.get(path)).json()):
         assert missing_fields(a2a_pb2.AgentCard.DESCRIPTOR, card) == []
     # Without a version in the request, a card also has the members of v0.3.
-    assert json_format.ParseDict(card, a2a_pb2.AgentCard()).name == "conformance"
-    declared = json_format.MessageToDict(parse_agent_card(card))["capabilities"]
+    assert parse_dict(card, a2a_pb2.AgentCard()).name == "conformance"
+    declared = message_to_dict(parse_agent_card(card))["capabilities"]
     is_declared = system.has_all
     assert declared["streaming"] is declared["pushNotifications"] is is_declared
     assert declared["extendedAgentCard"] is is_declared

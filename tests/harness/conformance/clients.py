@@ -14,6 +14,7 @@ from harness.agents.inline_agents import status_texts, texts
 from harness.conformance.registry import Json, System, check
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.remote.scripted_agent import ScriptedAgent, error, result, scripted_agent
+from trunkline.json_values import read_member
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2
 from trunkline_bridge.client.remote_agent import connect_remote_agent
@@ -100,7 +101,7 @@ async def _a_client_reads_a_task_that_it_gets(_system: System, _wire: ProtocolVa
     task = await _answered({"task": _task("WORKING")}, completed)
     assert task.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(task)[0] == "result text"
-    assert task.task.artifacts[1].parts[0].data.struct_value["key"] == "value"
+    assert read_member(task.task.artifacts[1].parts[0].data.struct_value, "key") == "value"
 
 
 @check("CLIENT-PARSE-004", scope="client")

@@ -6,7 +6,6 @@ The draft's raw messages have no ids, which A2A 1.0 requires; here they have.
 from typing import Any
 
 from a2a.types import a2a_pb2
-from google.protobuf import json_format
 
 from harness.a2a.protocol_variants import ProtocolVariant
 from harness.conformance.registry import (
@@ -20,6 +19,7 @@ from harness.conformance.registry import (
     refused,
     send,
 )
+from trunkline.json_values import parse_dict
 
 
 def _request(method: str, params: Json, request_id: object = 1) -> Json:
@@ -180,7 +180,7 @@ async def _a_response_is_valid(_system: System, wire: ProtocolVariant) -> None:
     for text in ("tck-complete-task", "tck-artifact-file", "tck-task-failure"):
         task = await send(wire, text)
         # The reference SDK's schema refuses unknown fields and wrong types.
-        assert json_format.ParseDict(task, a2a_pb2.Task()).id == task["id"]
+        assert parse_dict(task, a2a_pb2.Task()).id == task["id"]
         assert missing_fields(a2a_pb2.Task.DESCRIPTOR, task) == []
 
 

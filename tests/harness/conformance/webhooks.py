@@ -5,7 +5,6 @@ import hashlib
 import hmac
 
 from a2a.types import a2a_pb2
-from google.protobuf import json_format
 
 from harness.a2a.protocol_variants import ProtocolVariant
 from harness.conformance.registry import (
@@ -20,6 +19,7 @@ from harness.conformance.registry import (
     started_task,
 )
 from harness.remote.webhook_receiver import Answer, ReceivedPost, accept, open_receiver, status
+from trunkline.json_values import parse_dict
 
 _NEEDS = "pushNotifications"
 _CREDENTIALS = "token-of-the-webhook"
@@ -133,7 +133,7 @@ async def _a_delivery_is_repeated_until_it_is_accepted(
 @check("PUSH-DELIV-003", "TCK/PUSH-DELIVER-003", needs=_NEEDS)
 async def _a_delivery_is_a_stream_response(system: System, wire: ProtocolVariant) -> None:
     post = await _deliver(system, wire, _BEARER)
-    parsed = json_format.ParseDict(post.json, a2a_pb2.StreamResponse())
+    parsed = parse_dict(post.json, a2a_pb2.StreamResponse())
     assert list(post.json) == ["statusUpdate"]
     assert parsed.status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
 

@@ -5,10 +5,10 @@ from typing import Any, Final, TypeAlias
 
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
 from a2a.types import a2a_pb2
-from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from harness.hostile.valid_http_calls import Targets
+from trunkline.json_values import parse_dict
 
 # Methods, the types of their requests, and the fields of these.
 _Calls: TypeAlias = Sequence[tuple[str, Any, Any]]
@@ -99,7 +99,7 @@ def grpc_calls(targets: Targets) -> list[tuple[str, Message]]:
         ("GetAgentCard", old.GetAgentCardRequest, {}),
     )
     return [
-        (package + method, json_format.ParseDict(fields, kind()))
+        (package + method, parse_dict(fields, kind()))
         for package, calls in ((V1, v1), (V0_3, v0_3))
         for method, kind, fields in calls
     ]

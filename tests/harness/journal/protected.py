@@ -10,6 +10,7 @@ from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Compactor, Retention
 from trunkline.journal.sqlite import SqliteStore
+from trunkline.json_values import update_struct
 from trunkline.tasks.outbox.webhook import DEAD, Config, Webhook, to_row
 
 SECRET_TEXT = "the patient's name"
@@ -28,7 +29,7 @@ async def write_task(journal: Journal, *, is_ended: bool) -> str:
     """Write a task with texts, metadata and a webhook."""
     task_id = journal.new_task_id()
     event = created()
-    event.created.metadata.update({"note": SECRET_TEXT})
+    update_struct(event.created.metadata, {"note": SECRET_TEXT})
     await journal.create(task_id, event)
     await journal.append(task_id, journal.epoch, [build_draft([begin("a", SECRET_TEXT)])])
     await journal.append(task_id, journal.epoch, [build_draft([append("a", "more")])])

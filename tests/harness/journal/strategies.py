@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from hypothesis import strategies as st
 
 from trunkline.journal.fold import Fold
+from trunkline.json_values import update_struct
 from trunkline.v1 import (
     artifact_pb2,
     event_pb2,
@@ -152,7 +153,7 @@ class Writer:
             delta.start.name = f"name {index}"
             delta.start.kind = self.kinds.setdefault(key, kind)
             if len(self.entries) % 2:
-                delta.start.metadata["index"] = index
+                update_struct(delta.start.metadata, {"index": index})
         self.emptied.discard(key)
         self.open[key] = not delta.last
         self.put(event_pb2.Event(delta=delta), writer)
@@ -162,7 +163,7 @@ class Writer:
         if key not in self.open:
             return
         remains = artifact_pb2.Artifact(artifact_id=f"artifact-{index}", name=f"name {index} again")
-        remains.metadata["index"] = index
+        update_struct(remains.metadata, {"index": index})
         if keep:
             remains.parts.add(text="kept")
             self.emptied.discard(key)
@@ -184,7 +185,7 @@ class Writer:
         changed.status.state = state
         if text:
             changed.status.message.parts.add(text=text)
-            changed.metadata["said"] = text
+            update_struct(changed.metadata, {"said": text})
         self.put(event_pb2.Event(status=changed))
 
 

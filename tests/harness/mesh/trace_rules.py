@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from google.protobuf import struct_pb2
 from opentelemetry.semconv import _incubating, attributes
 
+from trunkline.json_values import read_text, struct_json
 from trunkline.v1 import trace_service_pb2
 
 Span = trace_service_pb2.Span
@@ -55,8 +55,8 @@ _NAMES: Final = {"POST webhook": "webhook"}
 def label(span: Span) -> str:
     """Return what kind of span it is."""
     kind = trace_service_pb2.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_")
-    names = span.attributes.fields
-    if (operation := (names["gen_ai.operation.name"].string_value, kind)) in _OPERATIONS:
+    names = struct_json(span.attributes)
+    if (operation := (names.get("gen_ai.operation.name"), kind)) in _OPERATIONS:
         return _OPERATIONS[operation]
     if span.service == "bridge" and kind == "SERVER":
         return "request"
@@ -65,7 +65,7 @@ def label(span: Span) -> str:
     for name, system in (("mcp.method.name", "mcp"), ("rpc.system.name", "rpc")):
         if name in names:
             return f"{system} {kind.lower()}"
-    return names["messaging.operation.type"].string_value or f"unknown: {kind} {span.name}"
+    return names.get("messaging.operation.type") or f"unknown: {kind} {span.name}"
 
 
 def wrong_parents(spans: Sequence[Span]) -> list[str]:
@@ -89,7 +89,7 @@ def wrong_attributes(spans: Sequence[Span]) -> list[str]:
     for span in spans:
         if (rule := rules.get(label(span))) is None:
             continue
-        names = {name for name, value in span.attributes.fields.items() if _has_value(value)}
+        names = {name for name, value in struct_json(span.attributes).items() if value != ""}
         missing, wrong = set(rule["required"]) - names, set(rule["excluded"]) & names
         problems += (f"{span.service} {span.name} lacks {name}" for name in sorted(missing))
         problems += (f"{span.service} {span.name} has {name}" for name in sorted(wrong))
@@ -101,16 +101,11 @@ def _wrong_mcp_names(span: Span) -> Iterator[str]:
     """Yield what is wrong with the name and the tool of a client's span of MCP."""
     if label(span) != "mcp client":
         return
-    fields = span.attributes.fields
-    method = fields["mcp.method.name"].string_value
+    method = read_text(span.attributes, "mcp.method.name")
     if span.name.partition(" ")[0] != method:
         yield f"{span.service} {span.name} is not named by {method}"
-    if method == "tools/call" and span.name != f"{method} {fields[_TOOL].string_value}":
+    if method == "tools/call" and span.name != f"{method} {read_text(span.attributes, _TOOL)}":
         yield f"{span.service} {span.name} is not named by its tool"
-
-
-def _has_value(value: struct_pb2.Value) -> bool:
-    return value.WhichOneof("kind") != "string_value" or value.string_value != ""
 
 
 @cache
@@ -134,7 +129,7 @@ def other_names() -> dict[str, Any]:
 
 def unpublished_names(spans: Sequence[Span]) -> set[str]:
     """Return attributes that are in no published list, and not in our own namespace."""
-    found = {name for span in spans for name in span.attributes.fields}
+    found = {name for span in spans for name in struct_json(span.attributes)}
     # The MCP SDK still has the old name.
     known = published_names() | {"rpc.response.status_code"}
     return {name for name in found - known if not name.startswith(OWN_NAMESPACE)}

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from trunkline import FunctionAgent, Part, TaskContext, TaskState, from_langgraph, get_task
 from trunkline.errors import ConfigurationError
+from trunkline.json_values import update_struct
 from trunkline.testing import Answer, Call, Mesh, ScriptedModel, mesh
 
 
@@ -199,7 +200,7 @@ async def test_an_interrupt_requires_input_and_returns_the_next_message() -> Non
         return {"log": ["beside"]}
 
     data = Part(media_type="application/json")
-    data.data.struct_value.update({"option": 2})
+    update_struct(data.data.struct_value, {"option": 2})
     modes = ["text/plain", "application/json"]
     async with mesh(log_agent(parallel_graph(two_questions, parallel), input_modes=modes)) as m:
         first = await m.ask("go")

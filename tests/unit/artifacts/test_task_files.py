@@ -13,6 +13,7 @@ from trunkline import agent
 from trunkline.artifacts import parse_reference
 from trunkline.client import ArtifactClient
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, TaskNotFoundError
+from trunkline.json_values import read_member, update_struct
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.files import sweep_once
 from trunkline.v1 import (
@@ -59,7 +60,7 @@ async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
 @agent(name="tabulator", description="Writes a table.", output_modes=["*/*"])
 async def _tabulator(task: TaskContext) -> None:
     part = part_pb2.Part()
-    part.data.struct_value.update({"name": "Zoë", "count": 2})
+    update_struct(part.data.struct_value, {"name": "Zoë", "count": 2})
     await task.artifact(name="table").append(part, last=True)
 
 
@@ -90,8 +91,8 @@ async def test_large_content_is_stored_outside_the_journal_and_read_from_any_off
     snapshot = await mesh.ask("", agent="maker")
 
     raw, small, pieces = snapshot.task.artifacts[0].parts
-    assert raw.metadata["sha256"] == _SHA256
-    assert (raw.metadata["size_bytes"], raw.media_type, raw.filename) == (
+    assert read_member(raw.metadata, "sha256") == _SHA256
+    assert (read_member(raw.metadata, "size_bytes"), raw.media_type, raw.filename) == (
         len(_BIG),
         "a/b",
         "raw.bin",
@@ -152,7 +153,7 @@ async def test_bytes_files_and_pieces_are_uploaded_completely(
 
     for content in (_BIG, path, pieces()):
         part = await client.upload(task_id, "", content, media_type="a/b", filename="n")
-        assert part.metadata["sha256"] == _SHA256
+        assert read_member(part.metadata, "sha256") == _SHA256
         assert await _download(mesh, part) == _BIG
 
 

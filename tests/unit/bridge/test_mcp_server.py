@@ -6,6 +6,7 @@ import mcp_types as types
 import pytest
 
 from trunkline.calls.tool_questions import PendingQuestion, build_question_message, read_answer
+from trunkline.json_values import update_struct
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, task_pb2
 from trunkline_bridge.client.answers import ClientAnswer
 from trunkline_bridge.mcp_server.agent_tools import to_tool_result
@@ -64,7 +65,7 @@ def test_a_question_of_a_tool_keeps_its_form_and_the_answer_reaches_it(action: s
     (content,) = read_responses(answer, responses)
     assert isinstance(content, dict)
     part = part_pb2.Part()
-    part.data.struct_value.update(content)
+    update_struct(part.data.struct_value, content)
     read = read_answer(pending, message_pb2.Message(parts=[part]))
     assert read.responses == {"size": responses["m1.size"], "pay": responses["m1.pay"]}
     assert not read.missing
@@ -97,9 +98,9 @@ def test_files_are_content_that_clients_show() -> None:
         part_pb2.Part(url="https://a.example/b", filename="b"),
     ]
     part_of_data = part_pb2.Part()
-    part_of_data.data.struct_value.update({"n": 1})
+    update_struct(part_of_data.data.struct_value, {"n": 1})
     artifact = artifact_pb2.Artifact(artifact_id="a", parts=[*parts, part_of_data])
-    artifact.metadata["trunkline/role"] = "answer"
+    update_struct(artifact.metadata, {"trunkline/role": "answer"})
     status = task_pb2.TaskStatus(state=task_pb2.TASK_STATE_COMPLETED)
     task = task_pb2.Task(id="t1", status=status, artifacts=[artifact])
     dumped = [

@@ -19,6 +19,7 @@ from harness.mcp.scripted_servers import asking_over_http
 from harness.mesh.processes import free_address
 from harness.polling import wait_for
 from trunkline import TaskContext, TaskState, agent, from_langgraph
+from trunkline.json_values import update_struct
 from trunkline.testing import Mesh, mesh
 from trunkline.v1 import part_pb2
 
@@ -117,7 +118,7 @@ async def test_questions_of_tools_reach_the_caller_one_after_the_other(
     # Programs answer by data, which the agent does not have to list among its input modes.
     answer = part_pb2.Part(media_type="application/json")
     responses = {"inputResponses": {"table": {"action": "decline"}}}
-    answer.data.struct_value.update(responses)
+    update_struct(answer.data.struct_value, responses)
     end = await m.ask(answer, task=first)
     assert (end.state, end.text) == (
         TaskState.COMPLETED,

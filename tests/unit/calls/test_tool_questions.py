@@ -16,7 +16,7 @@ from trunkline.calls.tool_questions import (
     read_lines,
     render_question,
 )
-from trunkline.tasks.content import to_json
+from trunkline.json_values import update_struct, value_json
 from trunkline.v1 import message_pb2, part_pb2, tool_service_pb2
 
 SCHEMA: dict[str, Any] = {
@@ -78,7 +78,7 @@ def test_lines_answer_together(lines: list[str], content: dict[str, Any] | None)
 def test_programs_get_the_question_as_data_if_they_take_it(modes: tuple[str, ...]) -> None:
     text, *data = build_question_message([form(SCHEMA)], modes).parts
     assert text.text.startswith("shop/book asks")
-    assert [to_json(part.data)["inputRequests"]["table"]["method"] for part in data] == (
+    assert [value_json(part.data)["inputRequests"]["table"]["method"] for part in data] == (
         [] if modes else ["elicitation/create"]
     )
 
@@ -190,7 +190,7 @@ def test_choices_have_titles_and_forms_have_defaults(text: str, content: dict[st
 def test_values_that_the_form_forbids_are_asked_for_again(content: dict[str, Any]) -> None:
     part = part_pb2.Part()
     response: dict[str, Any] = {"table": {"action": "accept", "content": content}}
-    part.data.struct_value.update({"inputResponses": response})
+    update_struct(part.data.struct_value, {"inputResponses": response})
     by_program = read_answer(form(CHOICES), message_pb2.Message(parts=[part]))
     by_person = read_answer(form(CHOICES), say(json.dumps(content)))
     assert len(by_program.missing) == len(by_person.missing) == 1
@@ -293,7 +293,7 @@ def test_programs_answer_as_mcp_does() -> None:
         "table": {"action": "accept", "content": {"seats": 2, "view": "street"}}
     }
     part = part_pb2.Part()
-    part.data.struct_value.update({"inputResponses": responses})
+    update_struct(part.data.struct_value, {"inputResponses": responses})
     answer = read_answer(form(SCHEMA), message_pb2.Message(parts=[part]))
     assert (answer.responses, list(answer.missing)) == (responses, [])
 

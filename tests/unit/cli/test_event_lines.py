@@ -7,7 +7,8 @@ from trunkline.cli.event_lines import EventDescriber
 from trunkline.cli.task_events import fit_terminal
 from trunkline.cli.task_view import describe
 from trunkline.cli.terminal import write
-from trunkline.tasks.approvals.answers import build_data_part
+from trunkline.json_values import update_struct
+from trunkline.tasks.content import data_part
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_pb2
 
 TASK_ID = "k3v9wq2m-00000000000000000000000a"
@@ -23,7 +24,7 @@ def order(quantity: float) -> event_pb2.Event:
     event = event_pb2.Event()
     event.approval_requested.approval_id = f"{TASK_ID}.1"
     event.approval_requested.tool = "shop/order"
-    event.approval_requested.arguments.update({"n": quantity, "what": "apples " * 10})
+    update_struct(event.approval_requested.arguments, {"n": quantity, "what": "apples " * 10})
     return event
 
 
@@ -57,7 +58,7 @@ def test_artifacts_of_other_tasks_keep_their_names_apart() -> None:
 def test_calls_say_what_was_called_and_how_it_ended() -> None:
     called, returned, failed = (event_pb2.Event() for _ in range(3))
     called.tool_started.tool = "shop/order"
-    called.tool_started.arguments.update({"n": 1})
+    update_struct(called.tool_started.arguments, {"n": 1})
     returned.tool_finished.tool = failed.tool_finished.tool = "shop/order"
     returned.tool_finished.summary = "ordered"
     failed.tool_finished.is_error = True
@@ -106,9 +107,9 @@ def test_an_answer_to_an_approval_is_no_question_of_the_task() -> None:
     snapshot = snapshot_pb2.TaskSnapshot(agent="shop")
     snapshot.task.status.state = task_pb2.TASK_STATE_COMPLETED
     snapshot.task.history.add(role=message_pb2.ROLE_USER).parts.add(text="order an apple")
-    answer = build_data_part({"approvalId": f"{TASK_ID}.1", "decision": "approve"})
+    answer = data_part({"approvalId": f"{TASK_ID}.1", "decision": "approve"})
     snapshot.task.history.add(role=message_pb2.ROLE_USER).parts.append(answer)
-    data = build_data_part({"n": 1})
+    data = data_part({"n": 1})
     snapshot.task.history.add(role=message_pb2.ROLE_USER).parts.append(data)
     questions = [line for line in describe(snapshot) if line.startswith("question")]
     assert questions == ["question  order an apple", 'question  {"n": 1}']

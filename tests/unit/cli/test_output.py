@@ -26,6 +26,7 @@ from trunkline.cli.terminal import (
 from trunkline.cli.trace import render_trace
 from trunkline.client.trace_tree import TraceTree
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
+from trunkline.json_values import update_struct
 from trunkline.logs import JsonFormatter, PlainFormatter, configure_logging, render_event
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_pb2, trace_service_pb2
 
@@ -47,12 +48,12 @@ def span(name: str, parent: str = "", *, start_ms: int, duration_ms: int) -> tra
 def test_a_trace_is_an_indented_list_with_times_and_errors() -> None:
     failed = span("call", "root", start_ms=1005, duration_ms=20)
     failed.is_error = True
-    failed.attributes.update({"error.type": "TASK_NOT_FOUND"})
+    update_struct(failed.attributes, {"error.type": "TASK_NOT_FOUND"})
     refused = span("refused", "root", start_ms=1007, duration_ms=2)
-    refused.attributes.update({"rpc.status_code": "NOT_FOUND"})
+    update_struct(refused.attributes, {"rpc.status_code": "NOT_FOUND"})
     lost = span("lost", "gone", start_ms=1010, duration_ms=1)
     root = span("root", start_ms=1000, duration_ms=50)
-    root.attributes.update({"rpc.status_code": "OK"})
+    update_struct(root.attributes, {"rpc.status_code": "OK"})
     lines = list(render_trace(TraceTree.build([root, failed, refused, lost])))
     assert lines == [
         f"trace {'ab' * 16}: 4 spans, 1 service, 50.0 ms, 1 error",
@@ -66,17 +67,18 @@ def test_a_trace_is_an_indented_list_with_times_and_errors() -> None:
 
 def test_a_trace_shows_the_tokens_and_the_price_of_its_models() -> None:
     chat = span("chat gpt-x", "root", start_ms=0, duration_ms=2)
-    chat.attributes.update(
+    update_struct(
+        chat.attributes,
         {
             "gen_ai.operation.name": "chat",
             "gen_ai.usage.input_tokens": 1000,
             "gen_ai.usage.output_tokens": 20,
             "trunkline.cost_micros": 12_300,
-        }
+        },
     )
     root = span("root", start_ms=0, duration_ms=1500)
     # A span of an agent repeats what its models used.
-    root.attributes.update({"gen_ai.usage.input_tokens": 1000})
+    update_struct(root.attributes, {"gen_ai.usage.input_tokens": 1000})
     opened = span("open", "root", start_ms=1, duration_ms=0)
     opened.ClearField("end_time")
     summary, _, *lines = render_trace(TraceTree.build([root, chat, opened]))
@@ -119,12 +121,15 @@ def test_http_calls_show_their_server_and_status() -> None:
     retry.span_id = "again"
     request_attributes = {"http.request.method": "POST", "server.address": "receiver.example"}
     status_attribute = "http.response.status_code"
-    refused.attributes.update({**request_attributes, status_attribute: 503, "error.type": "503"})
-    retry.attributes.update(
-        {**request_attributes, status_attribute: 204, "http.request.resend_count": 1}
+    update_struct(
+        refused.attributes, {**request_attributes, status_attribute: 503, "error.type": "503"}
+    )
+    update_struct(
+        retry.attributes,
+        {**request_attributes, status_attribute: 204, "http.request.resend_count": 1},
     )
     root = span("root", start_ms=0, duration_ms=9)
-    root.attributes.update({"http.request.method": "POST", status_attribute: 200})
+    update_struct(root.attributes, {"http.request.method": "POST", status_attribute: 200})
     lines = list(render_trace(TraceTree.build([root, refused, retry])))
     assert lines[2:] == [
         "    +0 ms   9.00 ms* bridge  root",
@@ -143,7 +148,7 @@ def test_calls_that_callers_got_wrong_show_their_status() -> None:
     for name, attributes in attributes_of.items():
         call = span(name, "root", start_ms=1, duration_ms=1)
         call.span_id = name
-        call.attributes.update(attributes)
+        update_struct(call.attributes, attributes)
         spans.append(call)
 
     names = [
@@ -221,7 +226,7 @@ def test_a_task_is_described_with_all_its_steps() -> None:
 def test_a_task_shows_each_text_once_and_that_its_answer_is_partial() -> None:
     snapshot = snapshot_pb2.TaskSnapshot(agent="top", turn=2)
     snapshot.task.status.state = task_pb2.TASK_STATE_COMPLETED
-    snapshot.task.metadata["trunkline/outcome"] = "partial"
+    update_struct(snapshot.task.metadata, {"trunkline/outcome": "partial"})
     synthesis = event_pb2.ARTIFACT_KIND_SYNTHESIS
     for text, turn, kind, writer in (
         ("of a child", 1, event_pb2.ARTIFACT_KIND_UNSPECIFIED, "t-2"),
@@ -245,17 +250,17 @@ def test_a_task_shows_each_text_once_and_that_its_answer_is_partial() -> None:
 
 def test_model_calls_of_a_task_are_counted_by_purpose() -> None:
     turn = span("turn", start_ms=0, duration_ms=100)
-    turn.attributes["trunkline.task.id"] = "t-1"
+    update_struct(turn.attributes, {"trunkline.task.id": "t-1"})
     other = span("other", start_ms=0, duration_ms=5)
     calls = [
         span(f"call-{number}", parent, start_ms=number, duration_ms=10)
         for number, parent in enumerate(("turn", "turn", "turn", "other"))
     ]
     for call, purpose in zip(calls, ("plan", "answer", "answer", "answer"), strict=True):
-        call.attributes["gen_ai.operation.name"] = "chat"
-        call.attributes["gen_ai.request.model"] = "gpt-x"
-        call.attributes["trunkline.model.purpose"] = purpose
-        call.attributes["gen_ai.usage.input_tokens"] = 100
+        update_struct(call.attributes, {"gen_ai.operation.name": "chat"})
+        update_struct(call.attributes, {"gen_ai.request.model": "gpt-x"})
+        update_struct(call.attributes, {"trunkline.model.purpose": purpose})
+        update_struct(call.attributes, {"gen_ai.usage.input_tokens": 100})
     calls[2].is_error = True
     plan, answer = count_model_calls([turn, other, *calls], "t-1")
     assert (plan.purpose, plan.calls, plan.input_tokens) == ("plan", 1, 100)

@@ -1,7 +1,6 @@
 from collections.abc import Sequence
 
 import pytest
-from google.protobuf.json_format import MessageToDict
 
 from harness.journal.builders import (
     TASK,
@@ -18,6 +17,7 @@ from harness.journal.builders import (
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.journal.events import plan_event
 from trunkline.journal.fold import Fold
+from trunkline.json_values import read_member, struct_json, update_struct
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
 
 Events = Sequence[event_pb2.Event]
@@ -96,7 +96,7 @@ def test_a_created_task_has_the_submitted_values() -> None:
     first.created.accepted_output_modes.append("text/plain")
     first.created.deadline.FromSeconds(99)
     first.created.parent.task_id = "parent"
-    first.created.metadata.update({"team": "a"})
+    update_struct(first.created.metadata, {"team": "a"})
     task_fold = Fold(TASK)
     task_fold.apply(batch([first]))
     snapshot = task_fold.snapshot()
@@ -109,7 +109,7 @@ def test_a_created_task_has_the_submitted_values() -> None:
     assert task.status.state == task_pb2.TASK_STATE_SUBMITTED
     assert task.status.timestamp.ToNanoseconds() == snapshot.create_time.ToNanoseconds() == TIME_NS
     assert list(task.history) == [message("hello")]
-    assert MessageToDict(task.metadata) == {"team": "a"}
+    assert struct_json(task.metadata) == {"team": "a"}
     assert (snapshot.turn, snapshot.sequence, snapshot.epoch) == (1, 1, 1)
 
 
@@ -137,7 +137,7 @@ def test_a_part_with_more_than_text_stays_separate(part: part_pb2.Part) -> None:
 
 def test_a_text_with_metadata_is_not_joined() -> None:
     tagged = add_part("a", part_pb2.Part(text="y"))
-    tagged.delta.part.metadata.update({"lang": "en"})
+    update_struct(tagged.delta.part.metadata, {"lang": "en"})
     assert len(parts(fold(begin("a", "x"), tagged, append("a", "z")))) == 3
 
 
@@ -146,11 +146,11 @@ def test_the_first_delta_describes_its_artifact() -> None:
     first.delta.start.description = "for people"
     first.delta.start.kind = event_pb2.ARTIFACT_KIND_ANSWER
     first.delta.start.extensions.append("urn:x")
-    first.delta.start.metadata.update({"k": 1})
+    update_struct(first.delta.start.metadata, {"k": 1})
     snapshot = fold(working(), first)
     (artifact,) = snapshot.task.artifacts
     assert (artifact.name, artifact.description) == ("a", "for people")
-    assert (list(artifact.extensions), artifact.metadata["k"]) == (["urn:x"], 1)
+    assert (list(artifact.extensions), read_member(artifact.metadata, "k")) == (["urn:x"], 1)
     assert snapshot.artifacts[0] == snapshot_pb2.ArtifactInfo(
         artifact_id="a",
         kind=event_pb2.ARTIFACT_KIND_ANSWER,
@@ -212,9 +212,9 @@ def test_the_message_of_a_terminal_status_stays_with_it() -> None:
 
 def test_metadata_of_statuses_is_merged() -> None:
     first, second = working(), working()
-    first.status.metadata.update({"a": 1, "b": {"x": 1}})
-    second.status.metadata.update({"b": 2})
-    assert MessageToDict(fold(first, second).task.metadata) == {"a": 1, "b": 2}
+    update_struct(first.status.metadata, {"a": 1, "b": {"x": 1}})
+    update_struct(second.status.metadata, {"b": 2})
+    assert struct_json(fold(first, second).task.metadata) == {"a": 1, "b": 2}
 
 
 def test_the_decision_of_the_router_is_in_the_metadata() -> None:
@@ -225,12 +225,12 @@ def test_the_decision_of_the_router_is_in_the_metadata() -> None:
         "reasons": ["tag"],
         "scores": [{"agent": "math", "score": 2, "confidence": 0.5, "reasons": ["tag"]}],
     }
-    assert MessageToDict(snapshot.task.metadata) == {"trunkline/route": expected}
+    assert struct_json(snapshot.task.metadata) == {"trunkline/route": expected}
     assert snapshot.routes[0].agent == "math"
 
 
 def test_of_several_decisions_the_first_is_shown_on_top_and_all_are_steps() -> None:
-    decisions = MessageToDict(fold(route("math"), route("echo"), route("fx")).task.metadata)
+    decisions = struct_json(fold(route("math"), route("echo"), route("fx")).task.metadata)
     decision = decisions["trunkline/route"]
     assert decision["agent"] == "math"
     assert [step["agent"] for step in decision["steps"]] == ["math", "echo", "fx"]

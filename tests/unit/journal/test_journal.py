@@ -18,6 +18,7 @@ from trunkline.errors import (
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import build_draft, last_sequence, parse_header
 from trunkline.journal.journal import CreateResult, Journal
+from trunkline.json_values import read_member, update_struct
 from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
 
 COMPLETED = task_pb2.TASK_STATE_COMPLETED
@@ -323,7 +324,7 @@ async def test_a_journal_knows_its_forwarded_sequences(journal: Journal) -> None
 
 async def test_a_list_shows_metadata_and_status(journal: Journal) -> None:
     event = created()
-    event.created.metadata.update({"team": "a"})
+    update_struct(event.created.metadata, {"team": "a"})
     task_id = journal.new_task_id()
     await journal.create(task_id, event)
     route = event_pb2.Event(route_decided=event_pb2.RouteDecided(agent="math"))
@@ -339,7 +340,7 @@ async def test_a_list_shows_metadata_and_status(journal: Journal) -> None:
     (summary,) = page.tasks
     assert (summary.task_id, summary.agent, page.total_size) == (task_id, "echo", 1)
     assert (summary.status.state, summary.status.timestamp.seconds) == (COMPLETED, 12)
-    assert summary.metadata["team"] == "a"
+    assert read_member(summary.metadata, "team") == "a"
     assert summary.create_time.seconds > 12
     (other_summary,) = journal.list(task_service_pb2.ListTasksRequest(account="other")).tasks
     assert other_summary.metadata == (await journal.snapshot(other)).task.metadata

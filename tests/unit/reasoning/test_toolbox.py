@@ -1,3 +1,4 @@
+from trunkline.json_values import update_struct
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.v1 import tool_service_pb2
 
@@ -29,8 +30,8 @@ def test_tool_names_are_valid_for_every_provider() -> None:
 def test_metadata_is_sent_only_to_the_built_in_model() -> None:
     tool_with_metadata = tool("a", "run")
     tool_with_metadata.title = "Run"
-    tool_with_metadata.metadata.update({"trunkline/match": []})
-    tool_with_metadata.input_schema.update({"type": "object"})
+    update_struct(tool_with_metadata.metadata, {"trunkline/match": []})
+    update_struct(tool_with_metadata.input_schema, {"type": "object"})
     box = Toolbox([tool_with_metadata])
     assert box.specs(with_metadata=True)[0]["metadata"] == {"trunkline/match": [], "title": "Run"}
     assert box.specs(with_metadata=False) == [

@@ -10,6 +10,7 @@ import pytest
 from harness.agents.inline_agents import OpenHost, define, message
 from trunkline.identity import Identity, Role
 from trunkline.journal.events import parse_header
+from trunkline.json_values import update_struct
 from trunkline.server.authorization import MeshAuthorizer, caller
 from trunkline.server.message_servicer import SERVICE, MessageServicer
 from trunkline.server.trunk_servicer import TrunkServicer
@@ -177,7 +178,7 @@ async def test_a_plain_stream_lets_the_code_run_after_its_first_response(
 async def test_the_first_snapshot_of_a_new_task_is_that_of_its_journal(host: TaskHost) -> None:
     request = stream_request()
     request.submission.deadline.FromSeconds(4_000_000_000)
-    request.submission.metadata["key"] = "value"
+    update_struct(request.submission.metadata, {"key": "value"})
     request.submission.parent.task_id = "parent-1"
     request.submission.accepted_output_modes.append("text/plain")
     stream = await MessageServicer(host).StreamMessage(request)

@@ -24,6 +24,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.journal import Journal
+from trunkline.json_values import update_struct, value_json
 from trunkline.tasks import approvals
 from trunkline.tasks.approvals import ApprovalDecision
 from trunkline.tasks.context import TaskContext, get_turn_runtime
@@ -101,11 +102,8 @@ async def test_a_turn_that_waits_for_approval_asks_for_it_with_its_path(
     assert (approval.requested.tool, list(approval.requested.path)) == ("shop/order", ["tested"])
     text, data = task.task.status.message.parts
     assert text.text.startswith('tested: shop/order with {"n": 1} needs your approval')
-    (answer_event,) = data.data.struct_value.fields["approvals"].list_value.values
-    assert (
-        answer_event.struct_value.fields["approvalId"].string_value
-        == approval.requested.approval_id
-    )
+    (listed,) = value_json(data.data)["approvals"]
+    assert listed["approvalId"] == approval.requested.approval_id
     assert shop.ordered == []
 
 
@@ -187,7 +185,9 @@ async def test_an_answer_without_a_matching_approval_is_refused(open_host: OpenH
     with pytest.raises(InvalidArgumentError, match="decision"):
         await host.answer_approval(answer(task, decision=event_pb2.APPROVAL_DECISION_UNSPECIFIED))
     wrong = message("", message_id="m-2", task_id=task.task.id)
-    wrong.parts[0].data.struct_value.update({"approvalId": "other.1", "decision": "approve"})
+    update_struct(
+        wrong.parts[0].data.struct_value, {"approvalId": "other.1", "decision": "approve"}
+    )
     with pytest.raises(ApprovalNotFoundError):
         await host.submit("tested", wrong, NOTHING)
     await host.cancel(task.task.id, account="")

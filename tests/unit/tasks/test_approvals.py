@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
 
 from trunkline.errors import (
     ApprovalAnsweredError,
     ApprovalNotFoundError,
     InvalidArgumentError,
 )
+from trunkline.json_values import message_to_dict, update_struct, value_json
 from trunkline.tasks import approvals
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
@@ -27,7 +27,7 @@ def task_with_approvals(count: int, *, answered: tuple[int, ...] = ()) -> snapsh
         approval.requested.approval_id = f"j-Abc.{number}"
         approval.requested.tool = "shop/order"
         approval.requested.path.extend(["supervisor", "shop"])
-        approval.requested.arguments.update({"n": number})
+        update_struct(approval.requested.arguments, {"n": number})
         if number in answered:
             approval.answered.approval_id = approval.requested.approval_id
             approval.answered.decision = APPROVED
@@ -41,7 +41,7 @@ def text(answer_text: str) -> message_pb2.Message:
 def data(*values: dict[str, Any]) -> message_pb2.Message:
     message = message_pb2.Message()
     for value in values:
-        message.parts.add().data.struct_value.update(value)
+        update_struct(message.parts.add().data.struct_value, value)
     return message
 
 
@@ -50,7 +50,7 @@ def parse(message: message_pb2.Message, task: snapshot_pb2.TaskSnapshot) -> list
         (
             int(answer.approval_id.rpartition(".")[2]),
             answer.decision,
-            answer.reason or json_format.MessageToDict(answer.arguments),
+            answer.reason or message_to_dict(answer.arguments),
         )
         for answer in approvals.parse_answers(message, task)
     ]
@@ -187,7 +187,7 @@ def test_the_question_has_path_tool_arguments_and_instructions() -> None:
         'supervisor → shop: shop/order with {"n": 1} needs your approval (j-Abc.1).\n'
         'Answer "approve", "reject" and why, or "edit" and other arguments as JSON.'
     )
-    assert json_format.MessageToDict(data_part.data) == {
+    assert value_json(data_part.data) == {
         "approvals": [
             {
                 "approvalId": "j-Abc.1",
@@ -203,10 +203,10 @@ def test_the_question_has_path_tool_arguments_and_instructions() -> None:
 def test_a_question_escapes_invisible_characters_and_marks_truncation() -> None:
     task = task_with_approvals(1)
     requested = task.approvals[0].requested
-    requested.arguments.update({"n": "é\u202egnp.exe\u009b31m\u200b"})
+    update_struct(requested.arguments, {"n": "é\u202egnp.exe\u009b31m\u200b"})
     answer_text = approvals.build_question_parts(task.approvals)[0].text
     assert '{"n": "é\\u202egnp.exe\\u009b31m\\u200b"}' in answer_text
-    requested.arguments.update({"n": "x" * 2000})
+    update_struct(requested.arguments, {"n": "x" * 2000})
     answer_text = approvals.build_question_parts(task.approvals)[0].text
     assert f"{'x' * 900}" in answer_text
     assert "x… (1,009 more characters) needs your approval" in answer_text

@@ -11,6 +11,7 @@ from trunkline.errors import AgentNotFoundError, JournalUnavailableError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import CommitGroup
+from trunkline.json_values import update_struct
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.delivered_messages import DeliveryResult, find_delivered
 from trunkline.tasks.host import TaskHost
@@ -26,7 +27,7 @@ NOTE = envelope_pb2.Envelope(
     type="note",
     text="write",
 )
-NOTE.metadata.update({"page": 3})
+update_struct(NOTE.metadata, {"page": 3})
 
 
 async def deliver(host: TaskHost, task_id: str) -> asyncio.Future[DeliveryResult]:

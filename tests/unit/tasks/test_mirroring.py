@@ -4,6 +4,7 @@ import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, texts
 from trunkline.errors import InvalidAgentResponseError
+from trunkline.json_values import read_member
 from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import artifact_pb2, part_pb2, snapshot_pb2
@@ -86,4 +87,4 @@ async def test_an_artifact_can_name_its_extensions(open_host: OpenHost) -> None:
 
 
 def _get_remote_id(snapshot: snapshot_pb2.TaskSnapshot) -> str:
-    return snapshot.task.metadata.fields["remote"].struct_value.fields["id"].string_value
+    return str(read_member(snapshot.task.metadata, "remote")["id"])

@@ -7,6 +7,7 @@ import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, texts
 from trunkline.errors import TaskEndedError, TaskNotFoundError, UnsupportedOperationError
+from trunkline.json_values import read_member
 from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -44,7 +45,7 @@ async def test_no_step_begins_while_a_task_is_paused(open_host: OpenHost) -> Non
     steps.allowed.release()
     await steps.written.acquire()
     paused = await host.pause(task_id, account="")
-    assert paused.task.metadata["trunkline/paused"] is True
+    assert read_member(paused.task.metadata, "trunkline/paused") is True
     assert (await host.pause(task_id, account="")).sequence == paused.sequence
     steps.allowed.release()
     steps.allowed.release()
@@ -72,7 +73,7 @@ async def test_a_paused_question_is_not_lost(open_host: OpenHost) -> None:
     assert paused.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     assert paused.task.status.message.parts[0].text == "which city?"
     resumed = await host.resume(task_id, account="")
-    assert resumed.task.metadata["trunkline/paused"] is False
+    assert read_member(resumed.task.metadata, "trunkline/paused") is False
 
 
 async def test_only_tasks_of_the_account_that_work_in_steps_are_paused(

@@ -15,6 +15,7 @@ from trunkline import telemetry
 from trunkline.agents import FunctionAgent
 from trunkline.errors import InvalidAgentResponseError, TaskNotFoundError
 from trunkline.journal.journal import Journal
+from trunkline.json_values import read_member
 from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -77,7 +78,7 @@ async def test_a_resumable_agent_continues_from_its_artifacts(
     (call,) = ended.tool_calls
     assert call.finished.is_error
     assert "host stopped" in call.finished.summary
-    assert ended.task.metadata[ATTEMPT_KEY] == 2
+    assert read_member(ended.task.metadata, ATTEMPT_KEY) == 2
 
 
 async def test_a_takeover_continues_the_generations(
@@ -100,7 +101,7 @@ async def test_a_takeover_continues_the_generations(
     task_id = await run_until_killed(journal_path, agent, reached)
     host = await open_host(agent)
     ended = await host.wait_turn(task_id)
-    assert ended.task.metadata[ATTEMPT_KEY] == 2
+    assert read_member(ended.task.metadata, ATTEMPT_KEY) == 2
     projection = TaskProjection()
     events = [
         event
@@ -132,7 +133,7 @@ async def test_readers_see_that_a_turn_runs_again(journal_path: Path, open_host:
         for sealed in host.journal.read(task_id, 0, limit_bytes=1 << 20)
         for event in event_pb2.EventBatch.FromString(sealed).events
     ]
-    attempt_statuses = [event.status for event in events if event.status.metadata.fields]
+    attempt_statuses = [event.status for event in events if event.status.metadata.members]
     assert "attempt 2" in attempt_statuses[0].status.message.parts[0].text
     assert [event.rewound.remains.artifact_id for event in events if event.HasField("rewound")] == [
         "artifact-1"
@@ -385,4 +386,4 @@ async def test_a_host_that_shuts_down_leaves_a_repeatable_turn_to_the_next_one(
     ended = await (await open_host(agent)).wait_turn(accepted.task_id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended) == ["one two"]
-    assert ended.task.metadata[PLANNED_STOP_KEY] is True
+    assert read_member(ended.task.metadata, PLANNED_STOP_KEY) is True

@@ -25,6 +25,7 @@ from trunkline.errors import (
     TaskGenerationMismatchError,
     UnsupportedOperationError,
 )
+from trunkline.json_values import read_member
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -333,7 +334,7 @@ async def test_a_failed_tool_call_is_finished(open_host: OpenHost) -> None:
     ends = [(info.finished.summary, info.finished.is_error) for info in snapshot.tool_calls]
     assert ends[0] == ("3", False)
     assert ends[1][1] is True
-    assert snapshot.tool_calls[0].started.arguments["expression"] == "1+2"
+    assert read_member(snapshot.tool_calls[0].started.arguments, "expression") == "1+2"
 
 
 async def test_a_plan_has_text_and_then_steps_under_one_id(open_host: OpenHost) -> None:

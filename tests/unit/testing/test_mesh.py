@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from harness.mesh.processes import free_address
 from trunkline import Message, Part, TaskContext, TaskState, agent, from_a2a, testing
 from trunkline.errors import AgentNotFoundError, ConfigurationError
+from trunkline.json_values import update_struct
 from trunkline.testing import Answer, Mesh, async_test, mesh
 
 
@@ -35,7 +36,7 @@ async def hello(task: TaskContext) -> str | Message | None:
             async with task.tool("clock", {"zone": "UTC"}):
                 pass
             data = Part(media_type="application/json")
-            data.data.struct_value.update({"hour": 7})
+            update_struct(data.data.struct_value, {"hour": 7})
             await task.artifact("time").append(data, last=True)
             return None
     return f"Hello, {task.text}!"
@@ -161,7 +162,7 @@ async def test_inline_and_stored_files_are_read() -> None:
 
 async def test_a_data_part_is_read_as_json() -> None:
     part = Part()
-    part.data.struct_value.update({"é": [5, 0.5]})
+    update_struct(part.data.struct_value, {"é": [5, 0.5]})
     async with mesh(hello) as m:
         assert await m.read(part) == '{"é": [5, 0.5]}'.encode()
 

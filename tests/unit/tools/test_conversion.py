@@ -1,7 +1,10 @@
+import json
+from typing import Any
+
 import mcp_types
 import pytest
-from google.protobuf import json_format
 
+from trunkline.json_values import message_to_dict, struct_json
 from trunkline.tools.config import ServerOverlay
 from trunkline.tools.conversion import to_result, to_tool
 from trunkline.v1 import tool_service_pb2
@@ -33,7 +36,7 @@ def test_a_read_only_tool_is_not_destructive() -> None:
 def test_configured_metadata_precedes_declared_metadata() -> None:
     meta = {"trunkline/match": [{"pattern": "own"}], "acme/x": 1}
     tool = to_tool("s", declare_tool(_meta=meta), ADDED)
-    metadata = json_format.MessageToDict(tool.metadata)
+    metadata = message_to_dict(tool.metadata)
     assert metadata == {
         "trunkline/match": [{"pattern": "added"}, {"pattern": "own"}],
         "acme/x": 1,
@@ -42,7 +45,7 @@ def test_configured_metadata_precedes_declared_metadata() -> None:
 
 def test_a_declaration_of_the_wrong_type_is_replaced_by_the_configuration() -> None:
     tool = to_tool("s", declare_tool(_meta={"trunkline/match": "x"}), ADDED)
-    metadata = json_format.MessageToDict(tool.metadata)
+    metadata = message_to_dict(tool.metadata)
     assert metadata["trunkline/match"] == [{"pattern": "added"}]
 
 
@@ -58,12 +61,15 @@ def test_embedded_resources_become_text_or_bytes() -> None:
     assert (parts[1].raw, parts[1].media_type) == (b"hi", "application/octet-stream")
 
 
-def test_a_structured_result_that_is_no_object_is_wrapped() -> None:
+@pytest.mark.parametrize("value", [[1, 2.0], [], {}, "", False, 0, {"a": None}])
+def test_any_structured_result_is_one_and_what_is_no_object_is_wrapped(value: Any) -> None:
     answer = mcp_types.CallToolResult(content=[])
-    answer.structured_content = [1, 2]
-    wrapped = to_result(answer, tool="s/t")
-    assert wrapped.content[0].text == '{"result": [1, 2]}'
-    assert json_format.MessageToDict(wrapped.structured_content) == {"result": [1.0, 2.0]}
+    answer.structured_content = value
+    converted = to_result(answer, tool="s/t")
+    expected = json.dumps(value if isinstance(value, dict) else {"result": value})
+    assert converted.HasField("structured_content")
+    assert converted.content[0].text == expected
+    assert json.dumps(struct_json(converted.structured_content)) == expected
 
 
 def test_invalid_base64_content_is_reported_as_a_failure() -> None:

@@ -1,6 +1,7 @@
 import pytest
 
 from trunkline.errors import JournalUnavailableError
+from trunkline.json_values import update_struct
 from trunkline.tools.results import limit_result_size
 from trunkline.v1 import part_pb2, tool_service_pb2
 
@@ -27,7 +28,7 @@ def result(
 ) -> tool_service_pb2.ToolResult:
     tool_result = tool_service_pb2.ToolResult(content=content)
     if structured is not None:
-        tool_result.structured_content.update(structured)
+        update_struct(tool_result.structured_content, structured)
     return tool_result
 
 

@@ -1,6 +1,7 @@
 """Spans whose parents were lost with a killed process get stand-ins below the root."""
 
 from trunkline import telemetry
+from trunkline.json_values import read_member
 from trunkline.traces.lost_spans import NAME, add_lost_spans
 from trunkline.v1 import trace_service_pb2
 
@@ -17,9 +18,7 @@ def span(name: str, parent: str = "", *, at: int = 0, service: str = "math") -> 
 
 def stand_ins(*spans: Span) -> list[tuple[str, str]]:
     """Return the ids of the stand-ins, each with that of its parent."""
-    added = [
-        each for each in add_lost_spans(spans) if each.attributes.fields[telemetry.LOST].bool_value
-    ]
+    added = [each for each in add_lost_spans(spans) if read_member(each.attributes, telemetry.LOST)]
     assert all(each.name == NAME and not each.HasField("end_time") for each in added)
     return [(each.span_id, each.parent_span_id) for each in added]
 

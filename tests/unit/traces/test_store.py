@@ -10,6 +10,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from harness.journal.protected import new_key, open_keyring
 from trunkline import telemetry
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
+from trunkline.json_values import read_member
 from trunkline.telemetry import MAX_SPANS_PER_TRACE
 from trunkline.traces import SpanStore
 from trunkline.traces.spans import SpanRecord, read_records
@@ -267,8 +268,8 @@ def test_traces_are_encrypted_once_a_key_is_set(tmp_path: Path) -> None:
         stored = b"".join(file.read_bytes() for file in tmp_path.glob("traces.db*"))
         assert secret.encode() not in stored
         (read,) = store.get_trace(trace_id=f"{2:032x}")
-        assert (read.name, read.attributes["note"]) == (secret, secret)
-        assert read.attributes[telemetry.EXPORTER] == f"spiffe://mesh/agents/{secret}"
+        assert (read.name, read_member(read.attributes, "note")) == (secret, secret)
+        assert read_member(read.attributes, telemetry.EXPORTER) == f"spiffe://mesh/agents/{secret}"
         assert ids(store.get_trace(trace_id=f"{1:032x}")) == ["1", "2"]
         names = {trace.trace_id[-1]: trace.root_name for trace in store.list_traces().traces}
         assert names == {"1": "from before", "2": secret, "3": "span 1"}

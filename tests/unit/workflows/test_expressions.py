@@ -93,6 +93,14 @@ def test_large_values_are_refused_at_once(source: str) -> None:
     assert time.monotonic() - began < 5
 
 
+def test_integers_are_exact_or_refused_where_the_library_rounds() -> None:
+    values = {"input": {"id": 2**53 + 1, "huge": 2**64 + 1}}
+    assert Expression.parse("input.id + 1").evaluate(values) == 2**53 + 2
+    assert Expression.parse("input.huge").evaluate(values) == 2**64 + 1
+    with pytest.raises(ExpressionError, match="more than 64 bits"):
+        Expression.parse("input.huge > 1").evaluate(values)
+
+
 def test_values_within_the_limits_take_little_time() -> None:
     began = time.monotonic()
     copies = Expression.parse("size(input.numbers.map(x, input.text))").evaluate(VALUES)

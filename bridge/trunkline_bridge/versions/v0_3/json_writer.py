@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.json_values import struct_json, value_json
 from trunkline.task_states import TURN_END
 from trunkline.v1 import message_pb2, part_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.projection import ArtifactView, WireEvent
@@ -18,8 +19,6 @@ from trunkline_bridge.versions.json_values import (
     dumps,
     message_members,
     status_members,
-    struct_json,
-    value_json,
 )
 
 STATE_NAMES: Mapping[task_pb2.TaskState.ValueType, str] = {

@@ -1,6 +1,6 @@
 """Writes A2A v0.3's protobuf messages as the JSON of its HTTP+JSON binding.
 
-Unlike json_format's output, times have milliseconds, whole numbers have no fraction, and only
+Unlike ProtoJSON, times have milliseconds, whole numbers have no fraction, and only
 necessary characters are escaped. Default values are left out.
 """
 
@@ -11,8 +11,9 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from trunkline.json_values import STRUCT_TYPE, struct_json
 from trunkline_bridge.projection import WireEvent
-from trunkline_bridge.versions.json_values import Json, format_timestamp, struct_json
+from trunkline_bridge.versions.json_values import Json, format_timestamp
 from trunkline_bridge.versions.v0_3 import proto_writer
 from trunkline_bridge.versions.v0_3.file_bytes import decode_file_bytes
 from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
@@ -62,6 +63,6 @@ def _unchanged(value: Any) -> Any:  # noqa: ANN401
 
 
 _MESSAGES: Mapping[str, Callable[[Any], Any]] = {
-    "google.protobuf.Struct": struct_json,
+    STRUCT_TYPE: struct_json,
     "google.protobuf.Timestamp": format_timestamp,
 }

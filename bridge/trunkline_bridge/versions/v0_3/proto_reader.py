@@ -10,6 +10,7 @@ import re
 from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
 from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.json_values import find_member, read_member, remove_member
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.versions.v0_3.json_writer import WRAPPED_DATA_KEY, WRAPPED_VALUE_KEY
@@ -162,11 +163,12 @@ def _file_content(value: bytes) -> bytes:
 
 
 def _read_data(data: v0_3_task_pb2.DataPart, core: part_pb2.Part) -> None:
-    marked = core.metadata.fields.get(WRAPPED_DATA_KEY)
-    if marked is not None and marked.bool_value and WRAPPED_VALUE_KEY in data.data.fields:
-        core.data.CopyFrom(data.data.fields[WRAPPED_VALUE_KEY])
-        del core.metadata.fields[WRAPPED_DATA_KEY]
-        if not core.metadata.fields:
+    is_marked = read_member(core.metadata, WRAPPED_DATA_KEY) is True
+    wrapped = find_member(data.data, WRAPPED_VALUE_KEY) if is_marked else None
+    if wrapped is not None:
+        core.data.CopyFrom(wrapped)
+        remove_member(core.metadata, WRAPPED_DATA_KEY)
+        if not core.metadata.members:
             core.ClearField("metadata")
     else:
         core.data.struct_value.CopyFrom(data.data)

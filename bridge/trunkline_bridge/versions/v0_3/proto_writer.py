@@ -6,13 +6,19 @@ gRPC sends these messages; HTTP+JSON sends them as ProtoJSON.
 import base64
 from typing import TypeAlias
 
-from google.protobuf import struct_pb2
-
 from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
 from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.json_values import update_struct
 from trunkline.task_states import TURN_END
-from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
+from trunkline.v1 import (
+    artifact_pb2,
+    json_pb2,
+    message_pb2,
+    part_pb2,
+    push_notification_pb2,
+    task_pb2,
+)
 from trunkline_bridge.versions.v0_3.json_writer import WRAPPED_DATA_KEY, WRAPPED_VALUE_KEY
 
 _WithMetadata: TypeAlias = (
@@ -169,14 +175,14 @@ def _artifact_update(
     )
 
 
-def _write_data(value: struct_pb2.Value, result: v0_3_task_pb2.Part) -> None:
+def _write_data(value: json_pb2.Value, result: v0_3_task_pb2.Part) -> None:
     if value.WhichOneof("kind") == "struct_value":
         result.data.data.CopyFrom(value.struct_value)
     else:
-        result.data.data.fields[WRAPPED_VALUE_KEY].CopyFrom(value)
-        result.metadata.fields[WRAPPED_DATA_KEY].bool_value = True
+        result.data.data.members.add(key=WRAPPED_VALUE_KEY, value=value)
+        update_struct(result.metadata, {WRAPPED_DATA_KEY: True})
 
 
-def find_metadata(message: _WithMetadata) -> struct_pb2.Struct | None:
+def find_metadata(message: _WithMetadata) -> json_pb2.Struct | None:
     """Return the metadata of a protobuf message; None if it has none."""
     return message.metadata if message.HasField("metadata") else None

@@ -7,9 +7,8 @@ whole numbers have no fraction, and only necessary characters are escaped.
 import base64
 from collections.abc import Sequence
 
-from google.protobuf import json_format
-
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.json_values import message_to_dict, value_json
 from trunkline.v1 import (
     agent_card_pb2,
     message_pb2,
@@ -25,7 +24,6 @@ from trunkline_bridge.versions.json_values import (
     dumps,
     message_members,
     status_members,
-    value_json,
 )
 
 
@@ -113,7 +111,7 @@ def push_config_json(config: push_notification_pb2.TaskPushNotificationConfig) -
 
 def agent_card_json(card: agent_card_pb2.AgentCard) -> Json:
     """Convert a card, with all the members that A2A requires."""
-    result: Json = json_format.MessageToDict(card)
+    result: Json = message_to_dict(card)
     for name in ("name", "description", "version"):
         result.setdefault(name, "")
     for name in ("supportedInterfaces", "defaultInputModes", "defaultOutputModes", "skills"):

@@ -22,41 +22,41 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from trunkline.a2a.v0_3 import task_pb2 as trunkline_dot_a2a_dot_v0__3_dot_task__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctrunkline/a2a/v0_3/a2a.proto\x12\x12trunkline.a2a.v0_3\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1dtrunkline/a2a/v0_3/task.proto\"\xaa\x01\n\x18SendMessageConfiguration\x12\x1d\n\x15\x61\x63\x63\x65pted_output_modes\x18\x01 \x03(\t\x12\x45\n\x11push_notification\x18\x02 \x01(\x0b\x32*.trunkline.a2a.v0_3.PushNotificationConfig\x12\x16\n\x0ehistory_length\x18\x03 \x01(\x05\x12\x10\n\x08\x62locking\x18\x04 \x01(\x08\"\xbb\x01\n\x12SendMessageRequest\x12\x35\n\x07request\x18\x01 \x01(\x0b\x32\x1b.trunkline.a2a.v0_3.MessageR\x07message\x12\x43\n\rconfiguration\x18\x02 \x01(\x0b\x32,.trunkline.a2a.v0_3.SendMessageConfiguration\x12)\n\x08metadata\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\"\x7f\n\x13SendMessageResponse\x12(\n\x04task\x18\x01 \x01(\x0b\x32\x18.trunkline.a2a.v0_3.TaskH\x00\x12\x33\n\x03msg\x18\x02 \x01(\x0b\x32\x1b.trunkline.a2a.v0_3.MessageH\x00R\x07messageB\t\n\x07payload\"\x86\x02\n\x0eStreamResponse\x12(\n\x04task\x18\x01 \x01(\x0b\x32\x18.trunkline.a2a.v0_3.TaskH\x00\x12\x33\n\x03msg\x18\x02 \x01(\x0b\x32\x1b.trunkline.a2a.v0_3.MessageH\x00R\x07message\x12\x42\n\rstatus_update\x18\x03 \x01(\x0b\x32).trunkline.a2a.v0_3.TaskStatusUpdateEventH\x00\x12\x46\n\x0f\x61rtifact_update\x18\x04 \x01(\x0b\x32+.trunkline.a2a.v0_3.TaskArtifactUpdateEventH\x00\x42\t\n\x07payload\"6\n\x0eGetTaskRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0ehistory_length\x18\x02 \x01(\x05\"!\n\x11\x43\x61ncelTaskRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\'\n\x17TaskSubscriptionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x8c\x01\n\'CreateTaskPushNotificationConfigRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tconfig_id\x18\x02 \x01(\t\x12>\n\x06\x63onfig\x18\x03 \x01(\x0b\x32..trunkline.a2a.v0_3.TaskPushNotificationConfig\"4\n$GetTaskPushNotificationConfigRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"7\n\'DeleteTaskPushNotificationConfigRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"^\n%ListTaskPushNotificationConfigRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x82\x01\n&ListTaskPushNotificationConfigResponse\x12?\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32..trunkline.a2a.v0_3.TaskPushNotificationConfig\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x15\n\x13GetAgentCardRequestb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctrunkline/a2a/v0_3/a2a.proto\x12\x12trunkline.a2a.v0_3\x1a\x1dtrunkline/a2a/v0_3/task.proto\x1a\x17trunkline/v1/json.proto\"\xaa\x01\n\x18SendMessageConfiguration\x12\x1d\n\x15\x61\x63\x63\x65pted_output_modes\x18\x01 \x03(\t\x12\x45\n\x11push_notification\x18\x02 \x01(\x0b\x32*.trunkline.a2a.v0_3.PushNotificationConfig\x12\x16\n\x0ehistory_length\x18\x03 \x01(\x05\x12\x10\n\x08\x62locking\x18\x04 \x01(\x08\"\xb8\x01\n\x12SendMessageRequest\x12\x35\n\x07request\x18\x01 \x01(\x0b\x32\x1b.trunkline.a2a.v0_3.MessageR\x07message\x12\x43\n\rconfiguration\x18\x02 \x01(\x0b\x32,.trunkline.a2a.v0_3.SendMessageConfiguration\x12&\n\x08metadata\x18\x03 \x01(\x0b\x32\x14.trunkline.v1.Struct\"\x7f\n\x13SendMessageResponse\x12(\n\x04task\x18\x01 \x01(\x0b\x32\x18.trunkline.a2a.v0_3.TaskH\x00\x12\x33\n\x03msg\x18\x02 \x01(\x0b\x32\x1b.trunkline.a2a.v0_3.MessageH\x00R\x07messageB\t\n\x07payload\"\x86\x02\n\x0eStreamResponse\x12(\n\x04task\x18\x01 \x01(\x0b\x32\x18.trunkline.a2a.v0_3.TaskH\x00\x12\x33\n\x03msg\x18\x02 \x01(\x0b\x32\x1b.trunkline.a2a.v0_3.MessageH\x00R\x07message\x12\x42\n\rstatus_update\x18\x03 \x01(\x0b\x32).trunkline.a2a.v0_3.TaskStatusUpdateEventH\x00\x12\x46\n\x0f\x61rtifact_update\x18\x04 \x01(\x0b\x32+.trunkline.a2a.v0_3.TaskArtifactUpdateEventH\x00\x42\t\n\x07payload\"6\n\x0eGetTaskRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0ehistory_length\x18\x02 \x01(\x05\"!\n\x11\x43\x61ncelTaskRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\'\n\x17TaskSubscriptionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x8c\x01\n\'CreateTaskPushNotificationConfigRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tconfig_id\x18\x02 \x01(\t\x12>\n\x06\x63onfig\x18\x03 \x01(\x0b\x32..trunkline.a2a.v0_3.TaskPushNotificationConfig\"4\n$GetTaskPushNotificationConfigRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"7\n\'DeleteTaskPushNotificationConfigRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"^\n%ListTaskPushNotificationConfigRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x82\x01\n&ListTaskPushNotificationConfigResponse\x12?\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32..trunkline.a2a.v0_3.TaskPushNotificationConfig\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x15\n\x13GetAgentCardRequestb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.a2a.v0_3.a2a_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SENDMESSAGECONFIGURATION']._serialized_start=114
-  _globals['_SENDMESSAGECONFIGURATION']._serialized_end=284
-  _globals['_SENDMESSAGEREQUEST']._serialized_start=287
-  _globals['_SENDMESSAGEREQUEST']._serialized_end=474
-  _globals['_SENDMESSAGERESPONSE']._serialized_start=476
-  _globals['_SENDMESSAGERESPONSE']._serialized_end=603
-  _globals['_STREAMRESPONSE']._serialized_start=606
-  _globals['_STREAMRESPONSE']._serialized_end=868
-  _globals['_GETTASKREQUEST']._serialized_start=870
-  _globals['_GETTASKREQUEST']._serialized_end=924
-  _globals['_CANCELTASKREQUEST']._serialized_start=926
-  _globals['_CANCELTASKREQUEST']._serialized_end=959
-  _globals['_TASKSUBSCRIPTIONREQUEST']._serialized_start=961
-  _globals['_TASKSUBSCRIPTIONREQUEST']._serialized_end=1000
-  _globals['_CREATETASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1003
-  _globals['_CREATETASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1143
-  _globals['_GETTASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1145
-  _globals['_GETTASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1197
-  _globals['_DELETETASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1199
-  _globals['_DELETETASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1254
-  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1256
-  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1350
-  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=1353
-  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=1483
-  _globals['_GETAGENTCARDREQUEST']._serialized_start=1485
-  _globals['_GETAGENTCARDREQUEST']._serialized_end=1506
+  _globals['_SENDMESSAGECONFIGURATION']._serialized_start=109
+  _globals['_SENDMESSAGECONFIGURATION']._serialized_end=279
+  _globals['_SENDMESSAGEREQUEST']._serialized_start=282
+  _globals['_SENDMESSAGEREQUEST']._serialized_end=466
+  _globals['_SENDMESSAGERESPONSE']._serialized_start=468
+  _globals['_SENDMESSAGERESPONSE']._serialized_end=595
+  _globals['_STREAMRESPONSE']._serialized_start=598
+  _globals['_STREAMRESPONSE']._serialized_end=860
+  _globals['_GETTASKREQUEST']._serialized_start=862
+  _globals['_GETTASKREQUEST']._serialized_end=916
+  _globals['_CANCELTASKREQUEST']._serialized_start=918
+  _globals['_CANCELTASKREQUEST']._serialized_end=951
+  _globals['_TASKSUBSCRIPTIONREQUEST']._serialized_start=953
+  _globals['_TASKSUBSCRIPTIONREQUEST']._serialized_end=992
+  _globals['_CREATETASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=995
+  _globals['_CREATETASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1135
+  _globals['_GETTASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1137
+  _globals['_GETTASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1189
+  _globals['_DELETETASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1191
+  _globals['_DELETETASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1246
+  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1248
+  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1342
+  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=1345
+  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=1475
+  _globals['_GETAGENTCARDREQUEST']._serialized_start=1477
+  _globals['_GETAGENTCARDREQUEST']._serialized_end=1498
 # @@protoc_insertion_point(module_scope)

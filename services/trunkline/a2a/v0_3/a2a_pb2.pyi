@@ -8,9 +8,9 @@ name by hand, so that neither of A2A's packages enters the default descriptor po
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
 from trunkline.a2a.v0_3 import task_pb2 as _task_pb2
+from trunkline.v1 import json_pb2 as _json_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -78,7 +78,7 @@ class SendMessageRequest(_message.Message):
         """How to handle it."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     def __init__(
@@ -86,7 +86,7 @@ class SendMessageRequest(_message.Message):
         *,
         request: _task_pb2.Message | None = ...,
         configuration: Global___SendMessageConfiguration | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "metadata", b"metadata", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

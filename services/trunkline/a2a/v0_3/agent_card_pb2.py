@@ -22,11 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from trunkline.a2a.v0_3 import security_scheme_pb2 as trunkline_dot_a2a_dot_v0__3_dot_security__scheme__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trunkline/a2a/v0_3/agent_card.proto\x12\x12trunkline.a2a.v0_3\x1a\x1cgoogle/protobuf/struct.proto\x1a(trunkline/a2a/v0_3/security_scheme.proto\"\x94\x06\n\tAgentCard\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0b\n\x03url\x18\x03 \x01(\t\x12\x33\n\x08provider\x18\x04 \x01(\x0b\x32!.trunkline.a2a.v0_3.AgentProvider\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x19\n\x11\x64ocumentation_url\x18\x06 \x01(\t\x12;\n\x0c\x63\x61pabilities\x18\x07 \x01(\x0b\x32%.trunkline.a2a.v0_3.AgentCapabilities\x12L\n\x10security_schemes\x18\x08 \x03(\x0b\x32\x32.trunkline.a2a.v0_3.AgentCard.SecuritySchemesEntry\x12.\n\x08security\x18\t \x03(\x0b\x32\x1c.trunkline.a2a.v0_3.Security\x12\x1b\n\x13\x64\x65\x66\x61ult_input_modes\x18\n \x03(\t\x12\x1c\n\x14\x64\x65\x66\x61ult_output_modes\x18\x0b \x03(\t\x12.\n\x06skills\x18\x0c \x03(\x0b\x32\x1e.trunkline.a2a.v0_3.AgentSkill\x12,\n$supports_authenticated_extended_card\x18\r \x01(\x08\x12\x1b\n\x13preferred_transport\x18\x0e \x01(\t\x12\x41\n\x15\x61\x64\x64itional_interfaces\x18\x0f \x03(\x0b\x32\".trunkline.a2a.v0_3.AgentInterface\x12\x18\n\x10protocol_version\x18\x10 \x01(\t\x12:\n\nsignatures\x18\x11 \x03(\x0b\x32&.trunkline.a2a.v0_3.AgentCardSignature\x12\x10\n\x08icon_url\x18\x12 \x01(\t\x1aZ\n\x14SecuritySchemesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x31\n\x05value\x18\x02 \x01(\x0b\x32\".trunkline.a2a.v0_3.SecurityScheme:\x02\x38\x01\"0\n\x0e\x41gentInterface\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x11\n\ttransport\x18\x02 \x01(\t\"2\n\rAgentProvider\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x14\n\x0corganization\x18\x02 \x01(\t\"z\n\x11\x41gentCapabilities\x12\x11\n\tstreaming\x18\x01 \x01(\x08\x12\x1a\n\x12push_notifications\x18\x02 \x01(\x08\x12\x36\n\nextensions\x18\x03 \x03(\x0b\x32\".trunkline.a2a.v0_3.AgentExtension\"m\n\x0e\x41gentExtension\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x10\n\x08required\x18\x03 \x01(\x08\x12\'\n\x06params\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\"\xb6\x01\n\nAgentSkill\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\x10\n\x08\x65xamples\x18\x05 \x03(\t\x12\x13\n\x0binput_modes\x18\x06 \x03(\t\x12\x14\n\x0coutput_modes\x18\x07 \x03(\t\x12.\n\x08security\x18\x08 \x03(\x0b\x32\x1c.trunkline.a2a.v0_3.Security\"c\n\x12\x41gentCardSignature\x12\x11\n\tprotected\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\t\x12\'\n\x06header\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Structb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trunkline/a2a/v0_3/agent_card.proto\x12\x12trunkline.a2a.v0_3\x1a(trunkline/a2a/v0_3/security_scheme.proto\x1a\x17trunkline/v1/json.proto\"\x94\x06\n\tAgentCard\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0b\n\x03url\x18\x03 \x01(\t\x12\x33\n\x08provider\x18\x04 \x01(\x0b\x32!.trunkline.a2a.v0_3.AgentProvider\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x19\n\x11\x64ocumentation_url\x18\x06 \x01(\t\x12;\n\x0c\x63\x61pabilities\x18\x07 \x01(\x0b\x32%.trunkline.a2a.v0_3.AgentCapabilities\x12L\n\x10security_schemes\x18\x08 \x03(\x0b\x32\x32.trunkline.a2a.v0_3.AgentCard.SecuritySchemesEntry\x12.\n\x08security\x18\t \x03(\x0b\x32\x1c.trunkline.a2a.v0_3.Security\x12\x1b\n\x13\x64\x65\x66\x61ult_input_modes\x18\n \x03(\t\x12\x1c\n\x14\x64\x65\x66\x61ult_output_modes\x18\x0b \x03(\t\x12.\n\x06skills\x18\x0c \x03(\x0b\x32\x1e.trunkline.a2a.v0_3.AgentSkill\x12,\n$supports_authenticated_extended_card\x18\r \x01(\x08\x12\x1b\n\x13preferred_transport\x18\x0e \x01(\t\x12\x41\n\x15\x61\x64\x64itional_interfaces\x18\x0f \x03(\x0b\x32\".trunkline.a2a.v0_3.AgentInterface\x12\x18\n\x10protocol_version\x18\x10 \x01(\t\x12:\n\nsignatures\x18\x11 \x03(\x0b\x32&.trunkline.a2a.v0_3.AgentCardSignature\x12\x10\n\x08icon_url\x18\x12 \x01(\t\x1aZ\n\x14SecuritySchemesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x31\n\x05value\x18\x02 \x01(\x0b\x32\".trunkline.a2a.v0_3.SecurityScheme:\x02\x38\x01\"0\n\x0e\x41gentInterface\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x11\n\ttransport\x18\x02 \x01(\t\"2\n\rAgentProvider\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x14\n\x0corganization\x18\x02 \x01(\t\"z\n\x11\x41gentCapabilities\x12\x11\n\tstreaming\x18\x01 \x01(\x08\x12\x1a\n\x12push_notifications\x18\x02 \x01(\x08\x12\x36\n\nextensions\x18\x03 \x03(\x0b\x32\".trunkline.a2a.v0_3.AgentExtension\"j\n\x0e\x41gentExtension\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x10\n\x08required\x18\x03 \x01(\x08\x12$\n\x06params\x18\x04 \x01(\x0b\x32\x14.trunkline.v1.Struct\"\xb6\x01\n\nAgentSkill\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\x10\n\x08\x65xamples\x18\x05 \x03(\t\x12\x13\n\x0binput_modes\x18\x06 \x03(\t\x12\x14\n\x0coutput_modes\x18\x07 \x03(\t\x12.\n\x08security\x18\x08 \x03(\x0b\x32\x1c.trunkline.a2a.v0_3.Security\"`\n\x12\x41gentCardSignature\x12\x11\n\tprotected\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\t\x12$\n\x06header\x18\x03 \x01(\x0b\x32\x14.trunkline.v1.Structb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,20 +35,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_AGENTCARD_SECURITYSCHEMESENTRY']._loaded_options = None
   _globals['_AGENTCARD_SECURITYSCHEMESENTRY']._serialized_options = b'8\001'
-  _globals['_AGENTCARD']._serialized_start=132
-  _globals['_AGENTCARD']._serialized_end=920
-  _globals['_AGENTCARD_SECURITYSCHEMESENTRY']._serialized_start=830
-  _globals['_AGENTCARD_SECURITYSCHEMESENTRY']._serialized_end=920
-  _globals['_AGENTINTERFACE']._serialized_start=922
-  _globals['_AGENTINTERFACE']._serialized_end=970
-  _globals['_AGENTPROVIDER']._serialized_start=972
-  _globals['_AGENTPROVIDER']._serialized_end=1022
-  _globals['_AGENTCAPABILITIES']._serialized_start=1024
-  _globals['_AGENTCAPABILITIES']._serialized_end=1146
-  _globals['_AGENTEXTENSION']._serialized_start=1148
-  _globals['_AGENTEXTENSION']._serialized_end=1257
-  _globals['_AGENTSKILL']._serialized_start=1260
-  _globals['_AGENTSKILL']._serialized_end=1442
-  _globals['_AGENTCARDSIGNATURE']._serialized_start=1444
-  _globals['_AGENTCARDSIGNATURE']._serialized_end=1543
+  _globals['_AGENTCARD']._serialized_start=127
+  _globals['_AGENTCARD']._serialized_end=915
+  _globals['_AGENTCARD_SECURITYSCHEMESENTRY']._serialized_start=825
+  _globals['_AGENTCARD_SECURITYSCHEMESENTRY']._serialized_end=915
+  _globals['_AGENTINTERFACE']._serialized_start=917
+  _globals['_AGENTINTERFACE']._serialized_end=965
+  _globals['_AGENTPROVIDER']._serialized_start=967
+  _globals['_AGENTPROVIDER']._serialized_end=1017
+  _globals['_AGENTCAPABILITIES']._serialized_start=1019
+  _globals['_AGENTCAPABILITIES']._serialized_end=1141
+  _globals['_AGENTEXTENSION']._serialized_start=1143
+  _globals['_AGENTEXTENSION']._serialized_end=1249
+  _globals['_AGENTSKILL']._serialized_start=1252
+  _globals['_AGENTSKILL']._serialized_end=1434
+  _globals['_AGENTCARDSIGNATURE']._serialized_start=1436
+  _globals['_AGENTCARDSIGNATURE']._serialized_end=1532
 # @@protoc_insertion_point(module_scope)

@@ -6,9 +6,9 @@ A2A v0.3's agent card as its gRPC binding has it."""
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
 from trunkline.a2a.v0_3 import security_scheme_pb2 as _security_scheme_pb2
+from trunkline.v1 import json_pb2 as _json_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -250,7 +250,7 @@ class AgentExtension(_message.Message):
     required: _builtins.bool
     """Clients have to use it."""
     @_builtins.property
-    def params(self) -> _struct_pb2.Struct:
+    def params(self) -> _json_pb2.Struct:
         """Its own."""
 
     def __init__(
@@ -259,7 +259,7 @@ class AgentExtension(_message.Message):
         uri: _builtins.str = ...,
         description: _builtins.str = ...,
         required: _builtins.bool = ...,
-        params: _struct_pb2.Struct | None = ...,
+        params: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["params", b"params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -343,7 +343,7 @@ class AgentCardSignature(_message.Message):
     signature: _builtins.str
     """The signature, encoded."""
     @_builtins.property
-    def header(self) -> _struct_pb2.Struct:
+    def header(self) -> _json_pb2.Struct:
         """The unprotected header."""
 
     def __init__(
@@ -351,7 +351,7 @@ class AgentCardSignature(_message.Message):
         *,
         protected: _builtins.str = ...,
         signature: _builtins.str = ...,
-        header: _struct_pb2.Struct | None = ...,
+        header: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

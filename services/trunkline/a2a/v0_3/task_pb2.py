@@ -22,43 +22,43 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtrunkline/a2a/v0_3/task.proto\x12\x12trunkline.a2a.v0_3\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe0\x01\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12.\n\x06status\x18\x03 \x01(\x0b\x32\x1e.trunkline.a2a.v0_3.TaskStatus\x12/\n\tartifacts\x18\x04 \x03(\x0b\x32\x1c.trunkline.a2a.v0_3.Artifact\x12,\n\x07history\x18\x05 \x03(\x0b\x32\x1b.trunkline.a2a.v0_3.Message\x12)\n\x08metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\"\x9f\x01\n\nTaskStatus\x12,\n\x05state\x18\x01 \x01(\x0e\x32\x1d.trunkline.a2a.v0_3.TaskState\x12\x34\n\x06update\x18\x02 \x01(\x0b\x32\x1b.trunkline.a2a.v0_3.MessageR\x07message\x12-\n\ttimestamp\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xa5\x01\n\x04Part\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12,\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x1c.trunkline.a2a.v0_3.FilePartH\x00\x12,\n\x04\x64\x61ta\x18\x03 \x01(\x0b\x32\x1c.trunkline.a2a.v0_3.DataPartH\x00\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.StructB\x06\n\x04part\"g\n\x08\x46ilePart\x12\x17\n\rfile_with_uri\x18\x01 \x01(\tH\x00\x12\x19\n\x0f\x66ile_with_bytes\x18\x02 \x01(\x0cH\x00\x12\x11\n\tmime_type\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\tB\x06\n\x04\x66ile\"1\n\x08\x44\x61taPart\x12%\n\x04\x64\x61ta\x18\x01 \x01(\x0b\x32\x17.google.protobuf.Struct\"\xd4\x01\n\x07Message\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x0f\n\x07task_id\x18\x03 \x01(\t\x12&\n\x04role\x18\x04 \x01(\x0e\x32\x18.trunkline.a2a.v0_3.Role\x12)\n\x07\x63ontent\x18\x05 \x03(\x0b\x32\x18.trunkline.a2a.v0_3.Part\x12)\n\x08metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x12\n\nextensions\x18\x07 \x03(\t\"\xaa\x01\n\x08\x41rtifact\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\'\n\x05parts\x18\x05 \x03(\x0b\x32\x18.trunkline.a2a.v0_3.Part\x12)\n\x08metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x12\n\nextensions\x18\x07 \x03(\t\"\xa6\x01\n\x15TaskStatusUpdateEvent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12.\n\x06status\x18\x03 \x01(\x0b\x32\x1e.trunkline.a2a.v0_3.TaskStatus\x12\r\n\x05\x66inal\x18\x04 \x01(\x08\x12)\n\x08metadata\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\"\xbd\x01\n\x17TaskArtifactUpdateEvent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12.\n\x08\x61rtifact\x18\x03 \x01(\x0b\x32\x1c.trunkline.a2a.v0_3.Artifact\x12\x0e\n\x06\x61ppend\x18\x04 \x01(\x08\x12\x12\n\nlast_chunk\x18\x05 \x01(\x08\x12)\n\x08metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\"\x80\x01\n\x16PushNotificationConfig\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\x12>\n\x0e\x61uthentication\x18\x04 \x01(\x0b\x32&.trunkline.a2a.v0_3.AuthenticationInfo\":\n\x12\x41uthenticationInfo\x12\x0f\n\x07schemes\x18\x01 \x03(\t\x12\x13\n\x0b\x63redentials\x18\x02 \x01(\t\"x\n\x1aTaskPushNotificationConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12L\n\x18push_notification_config\x18\x02 \x01(\x0b\x32*.trunkline.a2a.v0_3.PushNotificationConfig*\xfa\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14TASK_STATE_SUBMITTED\x10\x01\x12\x16\n\x12TASK_STATE_WORKING\x10\x02\x12\x18\n\x14TASK_STATE_COMPLETED\x10\x03\x12\x15\n\x11TASK_STATE_FAILED\x10\x04\x12\x18\n\x14TASK_STATE_CANCELLED\x10\x05\x12\x1d\n\x19TASK_STATE_INPUT_REQUIRED\x10\x06\x12\x17\n\x13TASK_STATE_REJECTED\x10\x07\x12\x1c\n\x18TASK_STATE_AUTH_REQUIRED\x10\x08*;\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x0e\n\nROLE_AGENT\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtrunkline/a2a/v0_3/task.proto\x12\x12trunkline.a2a.v0_3\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17trunkline/v1/json.proto\"\xdd\x01\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12.\n\x06status\x18\x03 \x01(\x0b\x32\x1e.trunkline.a2a.v0_3.TaskStatus\x12/\n\tartifacts\x18\x04 \x03(\x0b\x32\x1c.trunkline.a2a.v0_3.Artifact\x12,\n\x07history\x18\x05 \x03(\x0b\x32\x1b.trunkline.a2a.v0_3.Message\x12&\n\x08metadata\x18\x06 \x01(\x0b\x32\x14.trunkline.v1.Struct\"\x9f\x01\n\nTaskStatus\x12,\n\x05state\x18\x01 \x01(\x0e\x32\x1d.trunkline.a2a.v0_3.TaskState\x12\x34\n\x06update\x18\x02 \x01(\x0b\x32\x1b.trunkline.a2a.v0_3.MessageR\x07message\x12-\n\ttimestamp\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xa2\x01\n\x04Part\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12,\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x1c.trunkline.a2a.v0_3.FilePartH\x00\x12,\n\x04\x64\x61ta\x18\x03 \x01(\x0b\x32\x1c.trunkline.a2a.v0_3.DataPartH\x00\x12&\n\x08metadata\x18\x04 \x01(\x0b\x32\x14.trunkline.v1.StructB\x06\n\x04part\"g\n\x08\x46ilePart\x12\x17\n\rfile_with_uri\x18\x01 \x01(\tH\x00\x12\x19\n\x0f\x66ile_with_bytes\x18\x02 \x01(\x0cH\x00\x12\x11\n\tmime_type\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\tB\x06\n\x04\x66ile\".\n\x08\x44\x61taPart\x12\"\n\x04\x64\x61ta\x18\x01 \x01(\x0b\x32\x14.trunkline.v1.Struct\"\xd1\x01\n\x07Message\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x0f\n\x07task_id\x18\x03 \x01(\t\x12&\n\x04role\x18\x04 \x01(\x0e\x32\x18.trunkline.a2a.v0_3.Role\x12)\n\x07\x63ontent\x18\x05 \x03(\x0b\x32\x18.trunkline.a2a.v0_3.Part\x12&\n\x08metadata\x18\x06 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x12\n\nextensions\x18\x07 \x03(\t\"\xa7\x01\n\x08\x41rtifact\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\'\n\x05parts\x18\x05 \x03(\x0b\x32\x18.trunkline.a2a.v0_3.Part\x12&\n\x08metadata\x18\x06 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x12\n\nextensions\x18\x07 \x03(\t\"\xa3\x01\n\x15TaskStatusUpdateEvent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12.\n\x06status\x18\x03 \x01(\x0b\x32\x1e.trunkline.a2a.v0_3.TaskStatus\x12\r\n\x05\x66inal\x18\x04 \x01(\x08\x12&\n\x08metadata\x18\x05 \x01(\x0b\x32\x14.trunkline.v1.Struct\"\xba\x01\n\x17TaskArtifactUpdateEvent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12.\n\x08\x61rtifact\x18\x03 \x01(\x0b\x32\x1c.trunkline.a2a.v0_3.Artifact\x12\x0e\n\x06\x61ppend\x18\x04 \x01(\x08\x12\x12\n\nlast_chunk\x18\x05 \x01(\x08\x12&\n\x08metadata\x18\x06 \x01(\x0b\x32\x14.trunkline.v1.Struct\"\x80\x01\n\x16PushNotificationConfig\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\x12>\n\x0e\x61uthentication\x18\x04 \x01(\x0b\x32&.trunkline.a2a.v0_3.AuthenticationInfo\":\n\x12\x41uthenticationInfo\x12\x0f\n\x07schemes\x18\x01 \x03(\t\x12\x13\n\x0b\x63redentials\x18\x02 \x01(\t\"x\n\x1aTaskPushNotificationConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12L\n\x18push_notification_config\x18\x02 \x01(\x0b\x32*.trunkline.a2a.v0_3.PushNotificationConfig*\xfa\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14TASK_STATE_SUBMITTED\x10\x01\x12\x16\n\x12TASK_STATE_WORKING\x10\x02\x12\x18\n\x14TASK_STATE_COMPLETED\x10\x03\x12\x15\n\x11TASK_STATE_FAILED\x10\x04\x12\x18\n\x14TASK_STATE_CANCELLED\x10\x05\x12\x1d\n\x19TASK_STATE_INPUT_REQUIRED\x10\x06\x12\x17\n\x13TASK_STATE_REJECTED\x10\x07\x12\x1c\n\x18TASK_STATE_AUTH_REQUIRED\x10\x08*;\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x0e\n\nROLE_AGENT\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.a2a.v0_3.task_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TASKSTATE']._serialized_start=1892
-  _globals['_TASKSTATE']._serialized_end=2142
-  _globals['_ROLE']._serialized_start=2144
-  _globals['_ROLE']._serialized_end=2203
-  _globals['_TASK']._serialized_start=117
-  _globals['_TASK']._serialized_end=341
-  _globals['_TASKSTATUS']._serialized_start=344
-  _globals['_TASKSTATUS']._serialized_end=503
-  _globals['_PART']._serialized_start=506
-  _globals['_PART']._serialized_end=671
-  _globals['_FILEPART']._serialized_start=673
-  _globals['_FILEPART']._serialized_end=776
-  _globals['_DATAPART']._serialized_start=778
-  _globals['_DATAPART']._serialized_end=827
-  _globals['_MESSAGE']._serialized_start=830
-  _globals['_MESSAGE']._serialized_end=1042
-  _globals['_ARTIFACT']._serialized_start=1045
-  _globals['_ARTIFACT']._serialized_end=1215
-  _globals['_TASKSTATUSUPDATEEVENT']._serialized_start=1218
-  _globals['_TASKSTATUSUPDATEEVENT']._serialized_end=1384
-  _globals['_TASKARTIFACTUPDATEEVENT']._serialized_start=1387
-  _globals['_TASKARTIFACTUPDATEEVENT']._serialized_end=1576
-  _globals['_PUSHNOTIFICATIONCONFIG']._serialized_start=1579
-  _globals['_PUSHNOTIFICATIONCONFIG']._serialized_end=1707
-  _globals['_AUTHENTICATIONINFO']._serialized_start=1709
-  _globals['_AUTHENTICATIONINFO']._serialized_end=1767
-  _globals['_TASKPUSHNOTIFICATIONCONFIG']._serialized_start=1769
-  _globals['_TASKPUSHNOTIFICATIONCONFIG']._serialized_end=1889
+  _globals['_TASKSTATE']._serialized_start=1866
+  _globals['_TASKSTATE']._serialized_end=2116
+  _globals['_ROLE']._serialized_start=2118
+  _globals['_ROLE']._serialized_end=2177
+  _globals['_TASK']._serialized_start=112
+  _globals['_TASK']._serialized_end=333
+  _globals['_TASKSTATUS']._serialized_start=336
+  _globals['_TASKSTATUS']._serialized_end=495
+  _globals['_PART']._serialized_start=498
+  _globals['_PART']._serialized_end=660
+  _globals['_FILEPART']._serialized_start=662
+  _globals['_FILEPART']._serialized_end=765
+  _globals['_DATAPART']._serialized_start=767
+  _globals['_DATAPART']._serialized_end=813
+  _globals['_MESSAGE']._serialized_start=816
+  _globals['_MESSAGE']._serialized_end=1025
+  _globals['_ARTIFACT']._serialized_start=1028
+  _globals['_ARTIFACT']._serialized_end=1195
+  _globals['_TASKSTATUSUPDATEEVENT']._serialized_start=1198
+  _globals['_TASKSTATUSUPDATEEVENT']._serialized_end=1361
+  _globals['_TASKARTIFACTUPDATEEVENT']._serialized_start=1364
+  _globals['_TASKARTIFACTUPDATEEVENT']._serialized_end=1550
+  _globals['_PUSHNOTIFICATIONCONFIG']._serialized_start=1553
+  _globals['_PUSHNOTIFICATIONCONFIG']._serialized_end=1681
+  _globals['_AUTHENTICATIONINFO']._serialized_start=1683
+  _globals['_AUTHENTICATIONINFO']._serialized_end=1741
+  _globals['_TASKPUSHNOTIFICATIONCONFIG']._serialized_start=1743
+  _globals['_TASKPUSHNOTIFICATIONCONFIG']._serialized_end=1863
 # @@protoc_insertion_point(module_scope)

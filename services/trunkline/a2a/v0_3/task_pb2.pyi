@@ -8,10 +8,10 @@ version's own field numbers and JSON names. The bridge turns them into v1.0's an
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from trunkline.v1 import json_pb2 as _json_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -124,7 +124,7 @@ class Task(_message.Message):
         """Its messages."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     def __init__(
@@ -135,7 +135,7 @@ class Task(_message.Message):
         status: Global___TaskStatus | None = ...,
         artifacts: _abc.Iterable[Global___Artifact] | None = ...,
         history: _abc.Iterable[Global___Message] | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -200,7 +200,7 @@ class Part(_message.Message):
         """A JSON object."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata; later than the tag v0.3.0."""
 
     def __init__(
@@ -209,7 +209,7 @@ class Part(_message.Message):
         text: _builtins.str = ...,
         file: Global___FilePart | None = ...,
         data: Global___DataPart | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "file", b"file", "metadata", b"metadata", "part", b"part", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -265,13 +265,13 @@ class DataPart(_message.Message):
 
     DATA_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def data(self) -> _struct_pb2.Struct:
+    def data(self) -> _json_pb2.Struct:
         """Only an object; v1.0 takes any value."""
 
     def __init__(
         self,
         *,
-        data: _struct_pb2.Struct | None = ...,
+        data: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -307,7 +307,7 @@ class Message(_message.Message):
         """The parts."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     @_builtins.property
@@ -322,7 +322,7 @@ class Message(_message.Message):
         task_id: _builtins.str = ...,
         role: Global___Role.ValueType = ...,
         content: _abc.Iterable[Global___Part] | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         extensions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
@@ -356,7 +356,7 @@ class Artifact(_message.Message):
         """The parts."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     @_builtins.property
@@ -370,7 +370,7 @@ class Artifact(_message.Message):
         name: _builtins.str = ...,
         description: _builtins.str = ...,
         parts: _abc.Iterable[Global___Part] | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         extensions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
@@ -403,7 +403,7 @@ class TaskStatusUpdateEvent(_message.Message):
         """The new status."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     def __init__(
@@ -413,7 +413,7 @@ class TaskStatusUpdateEvent(_message.Message):
         context_id: _builtins.str = ...,
         status: Global___TaskStatus | None = ...,
         final: _builtins.bool = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -448,7 +448,7 @@ class TaskArtifactUpdateEvent(_message.Message):
         """The artifact, or what is added to it."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     def __init__(
@@ -459,7 +459,7 @@ class TaskArtifactUpdateEvent(_message.Message):
         artifact: Global___Artifact | None = ...,
         append: _builtins.bool = ...,
         last_chunk: _builtins.bool = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

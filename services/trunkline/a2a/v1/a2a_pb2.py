@@ -22,51 +22,51 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from trunkline.v1 import artifact_pb2 as trunkline_dot_v1_dot_artifact__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 from trunkline.v1 import message_pb2 as trunkline_dot_v1_dot_message__pb2
 from trunkline.v1 import push_notification_pb2 as trunkline_dot_v1_dot_push__notification__pb2
 from trunkline.v1 import task_pb2 as trunkline_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atrunkline/a2a/v1/a2a.proto\x12\x10trunkline.a2a.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1btrunkline/v1/artifact.proto\x1a\x1atrunkline/v1/message.proto\x1a$trunkline/v1/push_notification.proto\x1a\x17trunkline/v1/task.proto\"\xd6\x01\n\x18SendMessageConfiguration\x12\x1d\n\x15\x61\x63\x63\x65pted_output_modes\x18\x01 \x03(\t\x12O\n\x1dtask_push_notification_config\x18\x02 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x1b\n\x0ehistory_length\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x1a\n\x12return_immediately\x18\x04 \x01(\x08\x42\x11\n\x0f_history_length\"\xba\x01\n\x12SendMessageRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12&\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Message\x12\x41\n\rconfiguration\x18\x03 \x01(\x0b\x32*.trunkline.a2a.v1.SendMessageConfiguration\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\"n\n\x13SendMessageResponse\x12\"\n\x04task\x18\x01 \x01(\x0b\x32\x12.trunkline.v1.TaskH\x00\x12(\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.MessageH\x00\x42\t\n\x07payload\"\x91\x01\n\x15TaskStatusUpdateEvent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12(\n\x06status\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.TaskStatus\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\"\xb7\x01\n\x17TaskArtifactUpdateEvent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12(\n\x08\x61rtifact\x18\x03 \x01(\x0b\x32\x16.trunkline.v1.Artifact\x12\x0e\n\x06\x61ppend\x18\x04 \x01(\x08\x12\x12\n\nlast_chunk\x18\x05 \x01(\x08\x12)\n\x08metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\"\xf1\x01\n\x0eStreamResponse\x12\"\n\x04task\x18\x01 \x01(\x0b\x32\x12.trunkline.v1.TaskH\x00\x12(\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.MessageH\x00\x12@\n\rstatus_update\x18\x03 \x01(\x0b\x32\'.trunkline.a2a.v1.TaskStatusUpdateEventH\x00\x12\x44\n\x0f\x61rtifact_update\x18\x04 \x01(\x0b\x32).trunkline.a2a.v1.TaskArtifactUpdateEventH\x00\x42\t\n\x07payload\"\\\n\x0eGetTaskRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x1b\n\x0ehistory_length\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x11\n\x0f_history_length\"\xbb\x02\n\x10ListTasksRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\'\n\x06status\x18\x03 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12\x16\n\tpage_size\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\npage_token\x18\x05 \x01(\t\x12\x1b\n\x0ehistory_length\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12:\n\x16status_timestamp_after\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1e\n\x11include_artifacts\x18\x08 \x01(\x08H\x02\x88\x01\x01\x42\x0c\n\n_page_sizeB\x11\n\x0f_history_lengthB\x14\n\x12_include_artifacts\"v\n\x11ListTasksResponse\x12!\n\x05tasks\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\ntotal_size\x18\x04 \x01(\x05\"Z\n\x11\x43\x61ncelTaskRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12)\n\x08metadata\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\"4\n\x16SubscribeToTaskRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\"S\n$GetTaskPushNotificationConfigRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\"V\n\'DeleteTaskPushNotificationConfigRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\"p\n&ListTaskPushNotificationConfigsRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06tenant\x18\x04 \x01(\t\"}\n\'ListTaskPushNotificationConfigsResponse\x12\x39\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"-\n\x1bGetExtendedAgentCardRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atrunkline/a2a/v1/a2a.proto\x12\x10trunkline.a2a.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1btrunkline/v1/artifact.proto\x1a\x17trunkline/v1/json.proto\x1a\x1atrunkline/v1/message.proto\x1a$trunkline/v1/push_notification.proto\x1a\x17trunkline/v1/task.proto\"\xd6\x01\n\x18SendMessageConfiguration\x12\x1d\n\x15\x61\x63\x63\x65pted_output_modes\x18\x01 \x03(\t\x12O\n\x1dtask_push_notification_config\x18\x02 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x1b\n\x0ehistory_length\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x1a\n\x12return_immediately\x18\x04 \x01(\x08\x42\x11\n\x0f_history_length\"\xb7\x01\n\x12SendMessageRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12&\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Message\x12\x41\n\rconfiguration\x18\x03 \x01(\x0b\x32*.trunkline.a2a.v1.SendMessageConfiguration\x12&\n\x08metadata\x18\x04 \x01(\x0b\x32\x14.trunkline.v1.Struct\"n\n\x13SendMessageResponse\x12\"\n\x04task\x18\x01 \x01(\x0b\x32\x12.trunkline.v1.TaskH\x00\x12(\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.MessageH\x00\x42\t\n\x07payload\"\x8e\x01\n\x15TaskStatusUpdateEvent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12(\n\x06status\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.TaskStatus\x12&\n\x08metadata\x18\x04 \x01(\x0b\x32\x14.trunkline.v1.Struct\"\xb4\x01\n\x17TaskArtifactUpdateEvent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12(\n\x08\x61rtifact\x18\x03 \x01(\x0b\x32\x16.trunkline.v1.Artifact\x12\x0e\n\x06\x61ppend\x18\x04 \x01(\x08\x12\x12\n\nlast_chunk\x18\x05 \x01(\x08\x12&\n\x08metadata\x18\x06 \x01(\x0b\x32\x14.trunkline.v1.Struct\"\xf1\x01\n\x0eStreamResponse\x12\"\n\x04task\x18\x01 \x01(\x0b\x32\x12.trunkline.v1.TaskH\x00\x12(\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.MessageH\x00\x12@\n\rstatus_update\x18\x03 \x01(\x0b\x32\'.trunkline.a2a.v1.TaskStatusUpdateEventH\x00\x12\x44\n\x0f\x61rtifact_update\x18\x04 \x01(\x0b\x32).trunkline.a2a.v1.TaskArtifactUpdateEventH\x00\x42\t\n\x07payload\"\\\n\x0eGetTaskRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x1b\n\x0ehistory_length\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x11\n\x0f_history_length\"\xbb\x02\n\x10ListTasksRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\'\n\x06status\x18\x03 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12\x16\n\tpage_size\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\npage_token\x18\x05 \x01(\t\x12\x1b\n\x0ehistory_length\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12:\n\x16status_timestamp_after\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1e\n\x11include_artifacts\x18\x08 \x01(\x08H\x02\x88\x01\x01\x42\x0c\n\n_page_sizeB\x11\n\x0f_history_lengthB\x14\n\x12_include_artifacts\"v\n\x11ListTasksResponse\x12!\n\x05tasks\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\ntotal_size\x18\x04 \x01(\x05\"W\n\x11\x43\x61ncelTaskRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12&\n\x08metadata\x18\x03 \x01(\x0b\x32\x14.trunkline.v1.Struct\"4\n\x16SubscribeToTaskRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\"S\n$GetTaskPushNotificationConfigRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\"V\n\'DeleteTaskPushNotificationConfigRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\"p\n&ListTaskPushNotificationConfigsRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06tenant\x18\x04 \x01(\t\"}\n\'ListTaskPushNotificationConfigsResponse\x12\x39\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"-\n\x1bGetExtendedAgentCardRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.a2a.v1.a2a_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SENDMESSAGECONFIGURATION']._serialized_start=232
-  _globals['_SENDMESSAGECONFIGURATION']._serialized_end=446
-  _globals['_SENDMESSAGEREQUEST']._serialized_start=449
-  _globals['_SENDMESSAGEREQUEST']._serialized_end=635
-  _globals['_SENDMESSAGERESPONSE']._serialized_start=637
-  _globals['_SENDMESSAGERESPONSE']._serialized_end=747
-  _globals['_TASKSTATUSUPDATEEVENT']._serialized_start=750
-  _globals['_TASKSTATUSUPDATEEVENT']._serialized_end=895
-  _globals['_TASKARTIFACTUPDATEEVENT']._serialized_start=898
-  _globals['_TASKARTIFACTUPDATEEVENT']._serialized_end=1081
-  _globals['_STREAMRESPONSE']._serialized_start=1084
-  _globals['_STREAMRESPONSE']._serialized_end=1325
-  _globals['_GETTASKREQUEST']._serialized_start=1327
-  _globals['_GETTASKREQUEST']._serialized_end=1419
-  _globals['_LISTTASKSREQUEST']._serialized_start=1422
-  _globals['_LISTTASKSREQUEST']._serialized_end=1737
-  _globals['_LISTTASKSRESPONSE']._serialized_start=1739
-  _globals['_LISTTASKSRESPONSE']._serialized_end=1857
-  _globals['_CANCELTASKREQUEST']._serialized_start=1859
-  _globals['_CANCELTASKREQUEST']._serialized_end=1949
-  _globals['_SUBSCRIBETOTASKREQUEST']._serialized_start=1951
-  _globals['_SUBSCRIBETOTASKREQUEST']._serialized_end=2003
-  _globals['_GETTASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=2005
-  _globals['_GETTASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=2088
-  _globals['_DELETETASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=2090
-  _globals['_DELETETASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=2176
-  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGSREQUEST']._serialized_start=2178
-  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGSREQUEST']._serialized_end=2290
-  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGSRESPONSE']._serialized_start=2292
-  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGSRESPONSE']._serialized_end=2417
-  _globals['_GETEXTENDEDAGENTCARDREQUEST']._serialized_start=2419
-  _globals['_GETEXTENDEDAGENTCARDREQUEST']._serialized_end=2464
+  _globals['_SENDMESSAGECONFIGURATION']._serialized_start=227
+  _globals['_SENDMESSAGECONFIGURATION']._serialized_end=441
+  _globals['_SENDMESSAGEREQUEST']._serialized_start=444
+  _globals['_SENDMESSAGEREQUEST']._serialized_end=627
+  _globals['_SENDMESSAGERESPONSE']._serialized_start=629
+  _globals['_SENDMESSAGERESPONSE']._serialized_end=739
+  _globals['_TASKSTATUSUPDATEEVENT']._serialized_start=742
+  _globals['_TASKSTATUSUPDATEEVENT']._serialized_end=884
+  _globals['_TASKARTIFACTUPDATEEVENT']._serialized_start=887
+  _globals['_TASKARTIFACTUPDATEEVENT']._serialized_end=1067
+  _globals['_STREAMRESPONSE']._serialized_start=1070
+  _globals['_STREAMRESPONSE']._serialized_end=1311
+  _globals['_GETTASKREQUEST']._serialized_start=1313
+  _globals['_GETTASKREQUEST']._serialized_end=1405
+  _globals['_LISTTASKSREQUEST']._serialized_start=1408
+  _globals['_LISTTASKSREQUEST']._serialized_end=1723
+  _globals['_LISTTASKSRESPONSE']._serialized_start=1725
+  _globals['_LISTTASKSRESPONSE']._serialized_end=1843
+  _globals['_CANCELTASKREQUEST']._serialized_start=1845
+  _globals['_CANCELTASKREQUEST']._serialized_end=1932
+  _globals['_SUBSCRIBETOTASKREQUEST']._serialized_start=1934
+  _globals['_SUBSCRIBETOTASKREQUEST']._serialized_end=1986
+  _globals['_GETTASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1988
+  _globals['_GETTASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=2071
+  _globals['_DELETETASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=2073
+  _globals['_DELETETASKPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=2159
+  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGSREQUEST']._serialized_start=2161
+  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGSREQUEST']._serialized_end=2273
+  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGSRESPONSE']._serialized_start=2275
+  _globals['_LISTTASKPUSHNOTIFICATIONCONFIGSRESPONSE']._serialized_end=2400
+  _globals['_GETEXTENDEDAGENTCARDREQUEST']._serialized_start=2402
+  _globals['_GETEXTENDEDAGENTCARDREQUEST']._serialized_end=2447
 # @@protoc_insertion_point(module_scope)

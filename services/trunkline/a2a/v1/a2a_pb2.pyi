@@ -9,10 +9,10 @@ that neither of A2A's packages enters the default descriptor pool.
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from trunkline.v1 import artifact_pb2 as _artifact_pb2
+from trunkline.v1 import json_pb2 as _json_pb2
 from trunkline.v1 import message_pb2 as _message_pb2
 from trunkline.v1 import push_notification_pb2 as _push_notification_pb2
 from trunkline.v1 import task_pb2 as _task_pb2
@@ -88,7 +88,7 @@ class SendMessageRequest(_message.Message):
         """How to handle it."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     def __init__(
@@ -97,7 +97,7 @@ class SendMessageRequest(_message.Message):
         tenant: _builtins.str = ...,
         message: _message_pb2.Message | None = ...,
         configuration: Global___SendMessageConfiguration | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "message", b"message", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -158,7 +158,7 @@ class TaskStatusUpdateEvent(_message.Message):
         """The new status."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     def __init__(
@@ -167,7 +167,7 @@ class TaskStatusUpdateEvent(_message.Message):
         task_id: _builtins.str = ...,
         context_id: _builtins.str = ...,
         status: _task_pb2.TaskStatus | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -202,7 +202,7 @@ class TaskArtifactUpdateEvent(_message.Message):
         """The artifact, or what is added to it."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     def __init__(
@@ -213,7 +213,7 @@ class TaskArtifactUpdateEvent(_message.Message):
         artifact: _artifact_pb2.Artifact | None = ...,
         append: _builtins.bool = ...,
         last_chunk: _builtins.bool = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -412,7 +412,7 @@ class CancelTaskRequest(_message.Message):
     id: _builtins.str
     """The task."""
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     def __init__(
@@ -420,7 +420,7 @@ class CancelTaskRequest(_message.Message):
         *,
         tenant: _builtins.str = ...,
         id: _builtins.str = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -22,43 +22,43 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 from trunkline.v1 import message_pb2 as trunkline_dot_v1_dot_message__pb2
 from trunkline.v1 import part_pb2 as trunkline_dot_v1_dot_part__pb2
 from trunkline.v1 import push_notification_pb2 as trunkline_dot_v1_dot_push__notification__pb2
 from trunkline.v1 import task_pb2 as trunkline_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctrunkline/a2a/v1_1/a2a.proto\x12\x12trunkline.a2a.v1_1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atrunkline/v1/message.proto\x1a\x17trunkline/v1/part.proto\x1a$trunkline/v1/push_notification.proto\x1a\x17trunkline/v1/task.proto\"\xc2\x02\n\x18SendMessageConfiguration\x12\x1d\n\x15\x61\x63\x63\x65pted_output_modes\x18\x01 \x03(\t\x12O\n\x1dtask_push_notification_config\x18\x02 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x1b\n\x0ehistory_length\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x1a\n\x12return_immediately\x18\x04 \x01(\x08\x12 \n\x13if_generation_match\x18\x05 \x01(\x03H\x01\x88\x01\x01\x12\x1c\n\x0ftimeline_length\x18\x06 \x01(\x05H\x02\x88\x01\x01\x42\x11\n\x0f_history_lengthB\x16\n\x14_if_generation_matchB\x12\n\x10_timeline_length\"\xbc\x01\n\x12SendMessageRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12&\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Message\x12\x43\n\rconfiguration\x18\x03 \x01(\x0b\x32,.trunkline.a2a.v1_1.SendMessageConfiguration\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\"t\n\x13SendMessageResponse\x12(\n\x04task\x18\x01 \x01(\x0b\x32\x18.trunkline.a2a.v1_1.TaskH\x00\x12(\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.MessageH\x00\x42\t\n\x07payload\"\x9d\x02\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12(\n\x06status\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.TaskStatus\x12/\n\tartifacts\x18\x04 \x03(\x0b\x32\x1c.trunkline.a2a.v1_1.Artifact\x12&\n\x07history\x18\x05 \x03(\x0b\x32\x15.trunkline.v1.Message\x12)\n\x08metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x12\n\ngeneration\x18\x07 \x01(\x03\x12\x33\n\x08timeline\x18\x08 \x03(\x0b\x32!.trunkline.a2a.v1_1.TimelineEntry\"\x82\x01\n\rTimelineEntry\x12(\n\x07message\x18\x01 \x01(\x0b\x32\x15.trunkline.v1.MessageH\x00\x12*\n\x06status\x18\x02 \x01(\x0b\x32\x18.trunkline.v1.TaskStatusH\x00\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x42\x07\n\x05\x65ntry\"\xd6\x01\n\x08\x41rtifact\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12!\n\x05parts\x18\x04 \x03(\x0b\x32\x12.trunkline.v1.Part\x12)\n\x08metadata\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x12\n\nextensions\x18\x06 \x03(\t\x12\x18\n\x10start_generation\x18\x07 \x01(\x03\x12\x16\n\x0e\x65nd_generation\x18\x08 \x01(\x03\"\xa5\x01\n\x15TaskStatusUpdateEvent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12(\n\x06status\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.TaskStatus\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x12\n\ngeneration\x18\x05 \x01(\x03\"\xd1\x01\n\x17TaskArtifactUpdateEvent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12.\n\x08\x61rtifact\x18\x03 \x01(\x0b\x32\x1c.trunkline.a2a.v1_1.Artifact\x12\x0e\n\x06\x61ppend\x18\x04 \x01(\x08\x12\x12\n\nlast_chunk\x18\x05 \x01(\x08\x12)\n\x08metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x12\n\ngeneration\x18\x07 \x01(\x03\"\xfb\x01\n\x0eStreamResponse\x12(\n\x04task\x18\x01 \x01(\x0b\x32\x18.trunkline.a2a.v1_1.TaskH\x00\x12(\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.MessageH\x00\x12\x42\n\rstatus_update\x18\x03 \x01(\x0b\x32).trunkline.a2a.v1_1.TaskStatusUpdateEventH\x00\x12\x46\n\x0f\x61rtifact_update\x18\x04 \x01(\x0b\x32+.trunkline.a2a.v1_1.TaskArtifactUpdateEventH\x00\x42\t\n\x07payload\"\xc6\x01\n\x0eGetTaskRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x1b\n\x0ehistory_length\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x1f\n\x12\x63urrent_generation\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x1c\n\x0ftimeline_length\x18\x05 \x01(\x05H\x02\x88\x01\x01\x42\x11\n\x0f_history_lengthB\x15\n\x13_current_generationB\x12\n\x10_timeline_length\"\xed\x02\n\x10ListTasksRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\'\n\x06status\x18\x03 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12\x16\n\tpage_size\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\npage_token\x18\x05 \x01(\t\x12\x1b\n\x0ehistory_length\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12:\n\x16status_timestamp_after\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1e\n\x11include_artifacts\x18\x08 \x01(\x08H\x02\x88\x01\x01\x12\x1c\n\x0ftimeline_length\x18\t \x01(\x05H\x03\x88\x01\x01\x42\x0c\n\n_page_sizeB\x11\n\x0f_history_lengthB\x14\n\x12_include_artifactsB\x12\n\x10_timeline_length\"|\n\x11ListTasksResponse\x12\'\n\x05tasks\x18\x01 \x03(\x0b\x32\x18.trunkline.a2a.v1_1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\ntotal_size\x18\x04 \x01(\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctrunkline/a2a/v1_1/a2a.proto\x12\x12trunkline.a2a.v1_1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17trunkline/v1/json.proto\x1a\x1atrunkline/v1/message.proto\x1a\x17trunkline/v1/part.proto\x1a$trunkline/v1/push_notification.proto\x1a\x17trunkline/v1/task.proto\"\xc2\x02\n\x18SendMessageConfiguration\x12\x1d\n\x15\x61\x63\x63\x65pted_output_modes\x18\x01 \x03(\t\x12O\n\x1dtask_push_notification_config\x18\x02 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x1b\n\x0ehistory_length\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x1a\n\x12return_immediately\x18\x04 \x01(\x08\x12 \n\x13if_generation_match\x18\x05 \x01(\x03H\x01\x88\x01\x01\x12\x1c\n\x0ftimeline_length\x18\x06 \x01(\x05H\x02\x88\x01\x01\x42\x11\n\x0f_history_lengthB\x16\n\x14_if_generation_matchB\x12\n\x10_timeline_length\"\xb9\x01\n\x12SendMessageRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12&\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Message\x12\x43\n\rconfiguration\x18\x03 \x01(\x0b\x32,.trunkline.a2a.v1_1.SendMessageConfiguration\x12&\n\x08metadata\x18\x04 \x01(\x0b\x32\x14.trunkline.v1.Struct\"t\n\x13SendMessageResponse\x12(\n\x04task\x18\x01 \x01(\x0b\x32\x18.trunkline.a2a.v1_1.TaskH\x00\x12(\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.MessageH\x00\x42\t\n\x07payload\"\x9a\x02\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12(\n\x06status\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.TaskStatus\x12/\n\tartifacts\x18\x04 \x03(\x0b\x32\x1c.trunkline.a2a.v1_1.Artifact\x12&\n\x07history\x18\x05 \x03(\x0b\x32\x15.trunkline.v1.Message\x12&\n\x08metadata\x18\x06 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x12\n\ngeneration\x18\x07 \x01(\x03\x12\x33\n\x08timeline\x18\x08 \x03(\x0b\x32!.trunkline.a2a.v1_1.TimelineEntry\"\x82\x01\n\rTimelineEntry\x12(\n\x07message\x18\x01 \x01(\x0b\x32\x15.trunkline.v1.MessageH\x00\x12*\n\x06status\x18\x02 \x01(\x0b\x32\x18.trunkline.v1.TaskStatusH\x00\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x42\x07\n\x05\x65ntry\"\xd3\x01\n\x08\x41rtifact\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12!\n\x05parts\x18\x04 \x03(\x0b\x32\x12.trunkline.v1.Part\x12&\n\x08metadata\x18\x05 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x12\n\nextensions\x18\x06 \x03(\t\x12\x18\n\x10start_generation\x18\x07 \x01(\x03\x12\x16\n\x0e\x65nd_generation\x18\x08 \x01(\x03\"\xa2\x01\n\x15TaskStatusUpdateEvent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12(\n\x06status\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.TaskStatus\x12&\n\x08metadata\x18\x04 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x12\n\ngeneration\x18\x05 \x01(\x03\"\xce\x01\n\x17TaskArtifactUpdateEvent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12.\n\x08\x61rtifact\x18\x03 \x01(\x0b\x32\x1c.trunkline.a2a.v1_1.Artifact\x12\x0e\n\x06\x61ppend\x18\x04 \x01(\x08\x12\x12\n\nlast_chunk\x18\x05 \x01(\x08\x12&\n\x08metadata\x18\x06 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x12\n\ngeneration\x18\x07 \x01(\x03\"\xfb\x01\n\x0eStreamResponse\x12(\n\x04task\x18\x01 \x01(\x0b\x32\x18.trunkline.a2a.v1_1.TaskH\x00\x12(\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.MessageH\x00\x12\x42\n\rstatus_update\x18\x03 \x01(\x0b\x32).trunkline.a2a.v1_1.TaskStatusUpdateEventH\x00\x12\x46\n\x0f\x61rtifact_update\x18\x04 \x01(\x0b\x32+.trunkline.a2a.v1_1.TaskArtifactUpdateEventH\x00\x42\t\n\x07payload\"\xc6\x01\n\x0eGetTaskRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x1b\n\x0ehistory_length\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x1f\n\x12\x63urrent_generation\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x1c\n\x0ftimeline_length\x18\x05 \x01(\x05H\x02\x88\x01\x01\x42\x11\n\x0f_history_lengthB\x15\n\x13_current_generationB\x12\n\x10_timeline_length\"\xed\x02\n\x10ListTasksRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\'\n\x06status\x18\x03 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12\x16\n\tpage_size\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\npage_token\x18\x05 \x01(\t\x12\x1b\n\x0ehistory_length\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12:\n\x16status_timestamp_after\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1e\n\x11include_artifacts\x18\x08 \x01(\x08H\x02\x88\x01\x01\x12\x1c\n\x0ftimeline_length\x18\t \x01(\x05H\x03\x88\x01\x01\x42\x0c\n\n_page_sizeB\x11\n\x0f_history_lengthB\x14\n\x12_include_artifactsB\x12\n\x10_timeline_length\"|\n\x11ListTasksResponse\x12\'\n\x05tasks\x18\x01 \x03(\x0b\x32\x18.trunkline.a2a.v1_1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\ntotal_size\x18\x04 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.a2a.v1_1.a2a_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SENDMESSAGECONFIGURATION']._serialized_start=232
-  _globals['_SENDMESSAGECONFIGURATION']._serialized_end=554
-  _globals['_SENDMESSAGEREQUEST']._serialized_start=557
-  _globals['_SENDMESSAGEREQUEST']._serialized_end=745
-  _globals['_SENDMESSAGERESPONSE']._serialized_start=747
-  _globals['_SENDMESSAGERESPONSE']._serialized_end=863
-  _globals['_TASK']._serialized_start=866
-  _globals['_TASK']._serialized_end=1151
-  _globals['_TIMELINEENTRY']._serialized_start=1154
-  _globals['_TIMELINEENTRY']._serialized_end=1284
-  _globals['_ARTIFACT']._serialized_start=1287
-  _globals['_ARTIFACT']._serialized_end=1501
-  _globals['_TASKSTATUSUPDATEEVENT']._serialized_start=1504
-  _globals['_TASKSTATUSUPDATEEVENT']._serialized_end=1669
-  _globals['_TASKARTIFACTUPDATEEVENT']._serialized_start=1672
-  _globals['_TASKARTIFACTUPDATEEVENT']._serialized_end=1881
-  _globals['_STREAMRESPONSE']._serialized_start=1884
-  _globals['_STREAMRESPONSE']._serialized_end=2135
-  _globals['_GETTASKREQUEST']._serialized_start=2138
-  _globals['_GETTASKREQUEST']._serialized_end=2336
-  _globals['_LISTTASKSREQUEST']._serialized_start=2339
-  _globals['_LISTTASKSREQUEST']._serialized_end=2704
-  _globals['_LISTTASKSRESPONSE']._serialized_start=2706
-  _globals['_LISTTASKSRESPONSE']._serialized_end=2830
+  _globals['_SENDMESSAGECONFIGURATION']._serialized_start=227
+  _globals['_SENDMESSAGECONFIGURATION']._serialized_end=549
+  _globals['_SENDMESSAGEREQUEST']._serialized_start=552
+  _globals['_SENDMESSAGEREQUEST']._serialized_end=737
+  _globals['_SENDMESSAGERESPONSE']._serialized_start=739
+  _globals['_SENDMESSAGERESPONSE']._serialized_end=855
+  _globals['_TASK']._serialized_start=858
+  _globals['_TASK']._serialized_end=1140
+  _globals['_TIMELINEENTRY']._serialized_start=1143
+  _globals['_TIMELINEENTRY']._serialized_end=1273
+  _globals['_ARTIFACT']._serialized_start=1276
+  _globals['_ARTIFACT']._serialized_end=1487
+  _globals['_TASKSTATUSUPDATEEVENT']._serialized_start=1490
+  _globals['_TASKSTATUSUPDATEEVENT']._serialized_end=1652
+  _globals['_TASKARTIFACTUPDATEEVENT']._serialized_start=1655
+  _globals['_TASKARTIFACTUPDATEEVENT']._serialized_end=1861
+  _globals['_STREAMRESPONSE']._serialized_start=1864
+  _globals['_STREAMRESPONSE']._serialized_end=2115
+  _globals['_GETTASKREQUEST']._serialized_start=2118
+  _globals['_GETTASKREQUEST']._serialized_end=2316
+  _globals['_LISTTASKSREQUEST']._serialized_start=2319
+  _globals['_LISTTASKSREQUEST']._serialized_end=2684
+  _globals['_LISTTASKSRESPONSE']._serialized_start=2686
+  _globals['_LISTTASKSRESPONSE']._serialized_end=2810
 # @@protoc_insertion_point(module_scope)

@@ -8,9 +8,9 @@ v1.0. Each message has the fields of v1.0 and more, so bytes of v1.0 are valid f
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from trunkline.v1 import json_pb2 as _json_pb2
 from trunkline.v1 import message_pb2 as _message_pb2
 from trunkline.v1 import part_pb2 as _part_pb2
 from trunkline.v1 import push_notification_pb2 as _push_notification_pb2
@@ -104,7 +104,7 @@ class SendMessageRequest(_message.Message):
         """How to handle it."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     def __init__(
@@ -113,7 +113,7 @@ class SendMessageRequest(_message.Message):
         tenant: _builtins.str = ...,
         message: _message_pb2.Message | None = ...,
         configuration: Global___SendMessageConfiguration | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "message", b"message", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -188,7 +188,7 @@ class Task(_message.Message):
         """Messages of its turns, oldest first."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     @_builtins.property
@@ -203,7 +203,7 @@ class Task(_message.Message):
         status: _task_pb2.TaskStatus | None = ...,
         artifacts: _abc.Iterable[Global___Artifact] | None = ...,
         history: _abc.Iterable[_message_pb2.Message] | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         generation: _builtins.int = ...,
         timeline: _abc.Iterable[Global___TimelineEntry] | None = ...,
     ) -> None: ...
@@ -280,7 +280,7 @@ class Artifact(_message.Message):
         """At least one once complete."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata of the agent."""
 
     @_builtins.property
@@ -294,7 +294,7 @@ class Artifact(_message.Message):
         name: _builtins.str = ...,
         description: _builtins.str = ...,
         parts: _abc.Iterable[_part_pb2.Part] | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         extensions: _abc.Iterable[_builtins.str] | None = ...,
         start_generation: _builtins.int = ...,
         end_generation: _builtins.int = ...,
@@ -329,7 +329,7 @@ class TaskStatusUpdateEvent(_message.Message):
         """The new status."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     def __init__(
@@ -338,7 +338,7 @@ class TaskStatusUpdateEvent(_message.Message):
         task_id: _builtins.str = ...,
         context_id: _builtins.str = ...,
         status: _task_pb2.TaskStatus | None = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "status", b"status"]  # noqa: Y015
@@ -377,7 +377,7 @@ class TaskArtifactUpdateEvent(_message.Message):
         """The artifact, or what is added to it."""
 
     @_builtins.property
-    def metadata(self) -> _struct_pb2.Struct:
+    def metadata(self) -> _json_pb2.Struct:
         """Free metadata."""
 
     def __init__(
@@ -388,7 +388,7 @@ class TaskArtifactUpdateEvent(_message.Message):
         artifact: Global___Artifact | None = ...,
         append: _builtins.bool = ...,
         last_chunk: _builtins.bool = ...,
-        metadata: _struct_pb2.Struct | None = ...,
+        metadata: _json_pb2.Struct | None = ...,
         generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "metadata", b"metadata"]  # noqa: Y015

@@ -14,8 +14,8 @@ from typing import Any, Final
 from langgraph.types import Command, Interrupt, StateSnapshot
 
 from trunkline.agents.langgraph.messages import build_data_part
+from trunkline.json_values import build_struct, has_same_json, struct_json
 from trunkline.tasks.approvals import ApprovalDecision
-from trunkline.tasks.content import to_json, to_struct
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, message_pb2
 
@@ -135,8 +135,9 @@ def _take_request(
     asked: list[event_pb2.ApprovalRequested], tool: str, arguments: Mapping[str, Any]
 ) -> event_pb2.ApprovalRequested | None:
     """Remove and return the request of a call, if it is there."""
+    expected = build_struct(arguments)
     for request in asked:
-        if request.tool == tool and request.arguments == to_struct(arguments):
+        if request.tool == tool and has_same_json(request.arguments, expected):
             asked.remove(request)
             return request
     return None
@@ -183,7 +184,7 @@ def _build_decision(task: TurnRuntime, approval_id: str) -> dict[str, Any]:
         case ApprovalDecision.APPROVED:
             return {"type": "approve"}
         case ApprovalDecision.EDITED:
-            action = {"name": approval.requested.tool, "args": to_json(answered.arguments)}
+            action = {"name": approval.requested.tool, "args": struct_json(answered.arguments)}
             return {"type": "edit", "edited_action": action}
         case _:
             return {"type": "reject", "message": answered.reason or "a person has rejected it"}

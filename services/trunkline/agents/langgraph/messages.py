@@ -5,10 +5,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from google.protobuf import json_format
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from trunkline.tasks.content import to_json
+from trunkline.json_values import value_json
+from trunkline.tasks.content import data_part
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import part_pb2
 
@@ -31,15 +31,13 @@ def get_data(task: TaskContext[Any]) -> Any:  # noqa: ANN401  a JSON value
     """Return the value of the turn's first data part, or its text if it has none."""
     for part in task.message.parts:
         if part.HasField("data"):
-            return to_json(part.data)
+            return value_json(part.data)
     return task.text
 
 
 def build_data_part(value: object) -> part_pb2.Part:
     """Build a data part from a value. Values that JSON can't represent are written as text."""
-    part = part_pb2.Part(media_type="application/json")
-    json_format.ParseDict(json.loads(json.dumps(value, default=str)), part.data)
-    return part
+    return data_part(json.loads(json.dumps(value, default=str)))
 
 
 def last_answer_text(state: object) -> str:
@@ -66,7 +64,7 @@ async def _build_block(task: TaskContext[Any], part: part_pb2.Part) -> dict[str,
     if part.HasField("text"):
         return {"type": "text", "text": part.text}
     if part.HasField("data"):
-        return {"type": "text", "text": json.dumps(to_json(part.data), ensure_ascii=False)}
+        return {"type": "text", "text": json.dumps(value_json(part.data), ensure_ascii=False)}
     block: dict[str, Any] = {
         "type": _KINDS.get(part.media_type.partition("/")[0], "file"),
         "mime_type": part.media_type or "application/octet-stream",

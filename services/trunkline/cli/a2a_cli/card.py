@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urljoin, urlsplit
 
-from google.protobuf import json_format
+from google.protobuf.json_format import ParseError
 
 from trunkline import telemetry
 from trunkline.cli.a2a_cli.card_cache import CardCache
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
 from trunkline.cli.a2a_cli.security_schemes import DeclaredScheme, parse_schemes
 from trunkline.errors import PeerError, TrunklineError
+from trunkline.json_values import parse_dict
 from trunkline.network import is_this_machine
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.client.agent_card import v0_3_interfaces
@@ -267,8 +268,8 @@ def parse_card(reference: str, url: str, body: bytes) -> ResolvedCard:
     }
     parsed = agent_card_pb2.AgentCard()
     try:
-        json_format.ParseDict(known, parsed, ignore_unknown_fields=True)
-    except (json_format.ParseError, TypeError, AttributeError, ValueError) as error:
+        parse_dict(known, parsed, ignore_unknown_fields=True)
+    except (ParseError, TypeError, AttributeError, ValueError) as error:
         first = str(error).partition("\n")[0][:200]
         raise CommandError(
             LocalCode.CARD_INVALID, f"the agent card is malformed: {first}"
@@ -280,8 +281,8 @@ def find_schema_problems(card: ResolvedCard) -> list[str]:
     """Return what in a card breaks the schema of A2A v1.0."""
     problems = [f"{name} is missing" for name in _REQUIRED if name not in card.value]
     try:
-        json_format.ParseDict(card.value, agent_card_pb2.AgentCard())
-    except (json_format.ParseError, TypeError, AttributeError, ValueError) as error:
+        parse_dict(card.value, agent_card_pb2.AgentCard())
+    except (ParseError, TypeError, AttributeError, ValueError) as error:
         # protobuf names our package.
         problems.append(str(error).partition("\n")[0].replace(f"{_PACKAGE}.", "")[:200])
     for number, interface in enumerate(card.parsed.supported_interfaces, 1):

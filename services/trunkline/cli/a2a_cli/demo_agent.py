@@ -40,9 +40,7 @@ async def demo(task: TaskContext) -> None:
             part = part_pb2.Part(raw=_REPORT, filename="report.csv", media_type="text/csv")
             await task.artifact("report").append(part, last=True)
         case "data":
-            part = part_pb2.Part()
-            part.data.struct_value["count"] = 3
-            await task.artifact("data").append(part, last=True)
+            await task.artifact("data").append({"count": 3}, last=True)
         case "slow":
             await _count(task)
         case _:

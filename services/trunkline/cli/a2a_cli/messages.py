@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from google.protobuf import json_format
-
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.artifacts.references import sanitize_filename
 from trunkline.cli.a2a_cli.configuration import Configuration
 from trunkline.cli.a2a_cli.console import Console
 from trunkline.cli.a2a_cli.failures import usage
 from trunkline.cli.terminal import is_text
+from trunkline.json_values import build_struct, build_value
 from trunkline.v1 import message_pb2, part_pb2
 
 PartKind = Literal["text", "file", "data"]
@@ -56,8 +55,8 @@ def build_request(
     message.context_id = configuration.text("context_id")
     message.parts.extend(_build_part(flag, console) for flag in flags)
     if metadata := configuration.get("metadata"):
-        json_format.ParseDict(metadata, request.metadata)
-        json_format.ParseDict(metadata, message.metadata)
+        request.metadata.CopyFrom(build_struct(metadata))
+        message.metadata.CopyFrom(request.metadata)
     return request
 
 
@@ -66,9 +65,8 @@ def _build_part(flag: PartFlag, console: Console) -> part_pb2.Part:
         case "text":
             return part_pb2.Part(text=flag.value, media_type=flag.media_type)
         case "data":
-            part = part_pb2.Part(media_type=flag.media_type)
-            json_format.ParseDict(_read_data(flag.value, console), part.data)
-            return part
+            data = build_value(_read_data(flag.value, console))
+            return part_pb2.Part(data=data, media_type=flag.media_type)
         case "file":
             return _build_file(flag, console.folder)
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from google.protobuf import json_format
-
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.artifacts.references import sanitize_filename
 from trunkline.cli.a2a_cli.console import pretty
@@ -29,6 +27,7 @@ from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
 )
+from trunkline.json_values import build_struct
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.operations import CANCEL_TASK, LIST_TASKS
 from trunkline_bridge.versions.json_values import Json
@@ -59,7 +58,7 @@ async def cancel(context: CommandContext, task_id: str) -> None:
     async with open_session(context) as session:
         request = a2a_pb2.CancelTaskRequest(id=task_id)
         if metadata := context.configuration.get("metadata"):
-            json_format.ParseDict(metadata, request.metadata)
+            request.metadata.CopyFrom(build_struct(metadata))
         try:
             task = await session.call(CANCEL_TASK, request)
         except Exception as error:

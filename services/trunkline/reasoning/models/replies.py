@@ -4,8 +4,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from trunkline.json_values import build_struct
 from trunkline.reasoning.models.model_errors import ModelCallError
-from trunkline.tasks.content import to_struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,10 +73,11 @@ def join_chunks(chunks: "Sequence[AIMessageChunk]") -> "AIMessage":
 def _parse_arguments(text: str | None) -> dict[str, Any] | None:
     try:
         arguments = json.loads(text or "{}")
-        # Arguments that don't fit a protobuf Struct can't be sent to the tool.
-        return (
-            arguments if isinstance(arguments, dict) and to_struct(arguments) is not None else None
-        )
+        if not isinstance(arguments, dict):
+            return None
+        # Arguments that no message can hold can't be sent to the tool.
+        build_struct(arguments)
+        return arguments
     except (ValueError, RecursionError):
         return None
 

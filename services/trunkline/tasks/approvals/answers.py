@@ -1,25 +1,23 @@
 """Parses and builds answers to approvals: data parts of programs, text lines of people."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from google.protobuf import struct_pb2
-
+from trunkline import json_values
 from trunkline.errors import ApprovalNotFoundError, InvalidArgumentError, RequestError
 from trunkline.task_states import INTERRUPTED
 from trunkline.tasks.approvals.approval import (
     Approval,
-    arguments_to_dict,
     check_same_decision,
     digest_answer,
     is_same_decision,
     parse_arguments,
     pending_approvals,
 )
-from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
+from trunkline.tasks.content import data_part
+from trunkline.v1 import event_pb2, json_pb2, message_pb2, part_pb2, snapshot_pb2
 
-MEDIA_TYPE: Final = "application/json"
 _DECISIONS: Final = {
     "approve": event_pb2.APPROVAL_DECISION_APPROVED,
     "reject": event_pb2.APPROVAL_DECISION_REJECTED,
@@ -31,8 +29,7 @@ def is_approval_answer(part: part_pb2.Part) -> bool:
     """Return True if a data part is an answer to an approval."""
     if not part.HasField("data"):
         return False
-    fields = part.data.struct_value.fields
-    return "approvalId" in fields and fields["approvalId"].HasField("string_value")
+    return isinstance(json_values.read_member(part.data.struct_value, "approvalId"), str)
 
 
 def build_answer_message(
@@ -49,10 +46,10 @@ def build_answer_message(
             "decision": words[answer.decision],
         }
         if answer.HasField("arguments"):
-            fields["arguments"] = arguments_to_dict(answer.arguments)
+            fields["arguments"] = json_values.struct_json(answer.arguments)
         if answer.reason:
             fields["reason"] = answer.reason
-        message.parts.append(build_data_part(fields))
+        message.parts.append(data_part(fields))
     return message
 
 
@@ -69,27 +66,20 @@ def parse_data_answers(message: message_pb2.Message) -> list[event_pb2.ApprovalA
     ]
 
 
-def build_data_part(value: Mapping[str, Any]) -> part_pb2.Part:
-    """Return a data part that holds a JSON object."""
-    part = part_pb2.Part(media_type=MEDIA_TYPE)
-    part.data.struct_value.update(dict(value))
-    return part
-
-
-def _from_data(data: struct_pb2.Struct, where: str) -> event_pb2.ApprovalAnswered:
-    fields = data.fields
-    decision = _DECISIONS.get(fields["decision"].string_value if "decision" in fields else "")
+def _from_data(data: json_pb2.Struct, where: str) -> event_pb2.ApprovalAnswered:
+    decision = _DECISIONS.get(json_values.read_text(data, "decision"))
     if decision is None:
         raise InvalidArgumentError(f"{where}.decision", "must be approve, reject or edit")
     answer = event_pb2.ApprovalAnswered(
-        approval_id=fields["approvalId"].string_value, decision=decision
+        approval_id=json_values.read_text(data, "approvalId"),
+        decision=decision,
+        reason=json_values.read_text(data, "reason"),
     )
-    if "reason" in fields:
-        answer.reason = fields["reason"].string_value
     if decision == event_pb2.APPROVAL_DECISION_EDITED:
-        if "arguments" not in fields or not fields["arguments"].HasField("struct_value"):
+        arguments = json_values.find_member(data, "arguments")
+        if arguments is None or not arguments.HasField("struct_value"):
             raise InvalidArgumentError(f"{where}.arguments", "must be an object for an edit")
-        answer.arguments.CopyFrom(fields["arguments"].struct_value)
+        answer.arguments.CopyFrom(arguments.struct_value)
     return answer
 
 

@@ -2,17 +2,14 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from google.protobuf import struct_pb2
-
 from trunkline.errors import ApprovalAnsweredError, ApprovalNotFoundError, InvalidArgumentError
-from trunkline.tasks.content import to_json
-from trunkline.v1 import event_pb2, snapshot_pb2
+from trunkline.json_values import build_struct, canonical_json, has_same_json, struct_json
+from trunkline.v1 import event_pb2, json_pb2, snapshot_pb2
 
 Approval = snapshot_pb2.ApprovalInfo
 
@@ -47,7 +44,7 @@ class ApprovalAnswer:
         return cls(
             answer.approval_id,
             ApprovalDecision(answer.decision),
-            arguments_to_dict(answer.arguments),
+            struct_json(answer.arguments),
             answer.reason,
             answer.turn,
         )
@@ -93,7 +90,7 @@ def answers_since(approvals: Iterable[Approval], *, since: int) -> list[event_pb
 
 def is_same_decision(first: event_pb2.ApprovalAnswered, other: event_pb2.ApprovalAnswered) -> bool:
     """Return True if two answers have the same decision and arguments."""
-    return first.decision == other.decision and first.arguments == other.arguments
+    return first.decision == other.decision and has_same_json(first.arguments, other.arguments)
 
 
 def check_same_decision(
@@ -124,32 +121,20 @@ def check_answer(answer: event_pb2.ApprovalAnswered) -> None:
             else "are only for an edit"
         )
         raise InvalidArgumentError("arguments", problem)
-    try:
-        arguments_to_dict(answer.arguments)
-    except ValueError:
-        raise InvalidArgumentError("arguments", "hold a number that JSON can't represent") from None
 
 
 # Longer arguments are truncated for people.
 _RENDERED_CHARS: Final = 1_000
-# The nesting limit of arguments. It is below that of `to_struct`, because messages contain them.
+# The nesting limit of arguments. It is below that of data parts, because messages contain them.
 _MAX_DEPTH: Final = 16
-
-
-def arguments_to_dict(values: struct_pb2.Struct) -> dict[str, Any]:
-    """Return a Struct as a dict with its integers restored: a Struct stores doubles."""
-    arguments: dict[str, Any] = to_json(values)
-    return arguments
 
 
 def digest_call(approval_id: str, tool: str, arguments: Mapping[str, Any]) -> str:
     """Return the digest that seals an approval to a call: SERVER/TOOL with exact arguments.
 
-    The arguments are those of a Struct, with their integers restored.
+    The arguments are sealed as canonical JSON.
     """
-    content = json.dumps(
-        [approval_id, tool, arguments], ensure_ascii=False, sort_keys=True, separators=(",", ":")
-    )
+    content = canonical_json([approval_id, tool, arguments])
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -159,48 +144,31 @@ def digest_answer(request: event_pb2.ApprovalRequested, answer: event_pb2.Approv
         return ""
     is_edited = answer.decision == event_pb2.APPROVAL_DECISION_EDITED
     arguments = answer.arguments if is_edited else request.arguments
-    return digest_call(request.approval_id, request.tool, arguments_to_dict(arguments))
+    return digest_call(request.approval_id, request.tool, struct_json(arguments))
 
 
-def render_arguments(arguments: struct_pb2.Struct) -> str:
+def render_arguments(arguments: json_pb2.Struct) -> str:
     """Render arguments on one line for people. A long text is cut and names the missing count.
 
     Invisible and direction-changing characters are written as JSON escapes.
     """
-    text = json.dumps(arguments_to_dict(arguments), ensure_ascii=False, sort_keys=True)
+    text = json.dumps(struct_json(arguments), ensure_ascii=False)
     if not text.isprintable():
         text = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
     excess = len(text) - _RENDERED_CHARS
     return text if excess <= 0 else f"{text[:_RENDERED_CHARS]}… ({excess:,} more characters)"
 
 
-def parse_arguments(text: str) -> struct_pb2.Struct:
+def parse_arguments(text: str) -> json_pb2.Struct:
     """Parse a call's arguments from JSON text.
 
     Raises:
         ValueError: the text is not a JSON object, or a message can't carry it.
     """
     try:
-        values = json.loads(
-            text, parse_constant=_parse_finite, parse_float=_parse_finite, parse_int=_parse_finite
-        )
-        if not isinstance(values, dict) or _depth(values) > _MAX_DEPTH:
-            raise ValueError(text)
+        values = json.loads(text)
     except RecursionError:
         raise ValueError(text) from None
-    arguments = struct_pb2.Struct()
-    arguments.update(values)
-    return arguments
-
-
-def _parse_finite(digits: str) -> float:
-    if not math.isfinite(number := float(digits)):
-        raise ValueError(digits)
-    return number
-
-
-def _depth(value: object) -> int:
-    inner = list(value.values()) if isinstance(value, dict) else value
-    if not isinstance(inner, list):
-        return 0
-    return 1 + max(map(_depth, inner), default=0)
+    if not isinstance(values, dict):
+        raise ValueError(text)
+    return build_struct(values, max_depth=_MAX_DEPTH)

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from trunkline.tasks.approvals.answers import MEDIA_TYPE, build_data_part
-from trunkline.tasks.approvals.approval import Approval, arguments_to_dict, render_arguments
+from trunkline.json_values import has_member, struct_json, update_struct
+from trunkline.tasks.approvals.approval import Approval, render_arguments
+from trunkline.tasks.content import DATA_TYPE, data_part
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
 
 _QUESTION_KEY: Final = "trunkline/approvals"
@@ -26,11 +27,11 @@ def build_question_parts(
     if not numbered:
         return []
     text = part_pb2.Part(text=_text(numbered))
-    text.metadata[_QUESTION_KEY] = True
+    update_struct(text.metadata, {_QUESTION_KEY: True})
     if not accepts_json(accepted_modes):
         return [text]
-    data = build_data_part({"approvals": [_fields(number, call) for number, call in numbered]})
-    data.metadata[_QUESTION_KEY] = True
+    data = data_part({"approvals": [_fields(number, call) for number, call in numbered]})
+    update_struct(data.metadata, {_QUESTION_KEY: True})
     return [text, data]
 
 
@@ -39,13 +40,13 @@ def other_text(message: message_pb2.Message) -> str:
     return " ".join(
         part.text
         for part in message.parts
-        if part.HasField("text") and _QUESTION_KEY not in part.metadata.fields
+        if part.HasField("text") and not has_member(part.metadata, _QUESTION_KEY)
     )
 
 
 def is_approval_question(message: message_pb2.Message) -> bool:
     """Return True if a message requests approvals."""
-    return any(_QUESTION_KEY in part.metadata.fields for part in message.parts)
+    return any(has_member(part.metadata, _QUESTION_KEY) for part in message.parts)
 
 
 def _text(numbered: Sequence[tuple[int, event_pb2.ApprovalRequested]]) -> str:
@@ -77,11 +78,11 @@ def _fields(number: int, request: event_pb2.ApprovalRequested) -> dict[str, Any]
         "approvalId": request.approval_id,
         "number": number,
         "tool": request.tool,
-        "arguments": arguments_to_dict(request.arguments),
+        "arguments": struct_json(request.arguments),
         "path": list(request.path),
     }
 
 
 def accepts_json(modes: Sequence[str]) -> bool:
     """Return True if a caller that accepts these media types takes a data part; empty: all."""
-    return not modes or any(mode.lower() in (MEDIA_TYPE, "application/*", "*/*") for mode in modes)
+    return not modes or any(mode.lower() in (DATA_TYPE, "application/*", "*/*") for mode in modes)

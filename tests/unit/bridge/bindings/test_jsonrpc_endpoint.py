@@ -9,7 +9,6 @@ from typing import Any
 import httpx2
 import pytest
 from a2a.types import a2a_pb2
-from google.protobuf import json_format
 
 from trunkline.errors import (
     AgentNotFoundError,
@@ -18,6 +17,7 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
+from trunkline.json_values import parse_dict
 from trunkline.v1 import event_pb2, registry_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.protocol import CARD_PATH
@@ -198,7 +198,7 @@ async def test_the_card_of_a_named_version_has_only_its_members(version: str) ->
     async with open_client(ScriptedHost(), version) as client:
         answer = await client.get(CARD_PATH)
     # It refuses unknown members.
-    card = json_format.ParseDict(answer.json(), a2a_pb2.AgentCard())
+    card = parse_dict(answer.json(), a2a_pb2.AgentCard())
     assert [interface.protocol_version for interface in card.supported_interfaces] == [
         *("1.0", "1.0"),
         *("1.1", "1.1"),

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from trunkline import (
 )
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
+from trunkline.json_values import parse_dict
 from trunkline.v1 import artifact_pb2, task_pb2
 from trunkline_bridge.client.answer_fold import AnswerFold
 
@@ -40,7 +40,7 @@ class Reader:
     async def read(self, *events: dict[str, Any], first: bool = False) -> ClientAnswer:
         """Apply events and finish."""
         for number, event in enumerate(events):
-            response = json_format.ParseDict(event, a2a_pb2.StreamResponse())
+            response = parse_dict(event, a2a_pb2.StreamResponse())
             is_first = first and number == 0
             await self.fold.apply(response, cursor=str(number + 1), is_first=is_first)
         return await self.fold.finish()
@@ -180,8 +180,7 @@ async def test_a_resumed_turn_knows_the_roles_of_what_began_before() -> None:
     reader = Reader(is_resumed=True)
     whole = [in_role("plan", "ask math", artifact_id="p"), in_role("answer", "4", artifact_id="r")]
     artifacts = [
-        json_format.ParseDict(each["artifactUpdate"]["artifact"], artifact_pb2.Artifact())
-        for each in whole
+        parse_dict(each["artifactUpdate"]["artifact"], artifact_pb2.Artifact()) for each in whole
     ]
     reader.fold.follow_task("t-1", artifacts)
     await reader.read(
@@ -211,9 +210,7 @@ async def test_snapshots_add_what_is_missing_once() -> None:
 async def test_earlier_turns_are_no_part_of_the_answer() -> None:
     question = status("INPUT_REQUIRED", "which?")["statusUpdate"]["status"]
     earlier = {"status": question, "artifacts": [artifact("old"), artifact("log", "a-2")]}
-    before = json_format.ParseDict(
-        {**task()["task"], **earlier}, task_pb2.Task(), ignore_unknown_fields=True
-    )
+    before = parse_dict({**task()["task"], **earlier}, task_pb2.Task(), ignore_unknown_fields=True)
     reader = Reader(before=before)
     answer = await reader.read(
         {"task": {**task()["task"], **earlier}},

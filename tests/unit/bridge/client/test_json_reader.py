@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.json_values import message_to_dict, parse_dict
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
 
@@ -13,7 +13,7 @@ MESSAGE = {"messageId": "m", "role": "agent", "parts": [{"kind": "text", "text":
 
 
 def parse_to_dict(content: object) -> Any:
-    return json_format.MessageToDict(parse_stream_response(content))
+    return message_to_dict(parse_stream_response(content))
 
 
 def test_v0_3_json_is_parsed_by_kind() -> None:
@@ -115,7 +115,7 @@ def test_text_pieces_are_parsed_like_other_events(
     artifact: dict[str, Any], flags: dict[str, bool]
 ) -> None:
     content = {"artifactUpdate": {"taskId": "t", "contextId": "c", "artifact": artifact, **flags}}
-    expected = json_format.ParseDict(content, a2a_pb2.StreamResponse())
+    expected = parse_dict(content, a2a_pb2.StreamResponse())
     assert parse_stream_response(content) == expected
 
 

@@ -56,9 +56,9 @@ def test_a_too_deeply_nested_card_has_no_form() -> None:
     card = agent_card_pb2.AgentCard(name="s")
     deep = card.capabilities.extensions.add(uri="e").params
     for _ in range(80):
-        deep = deep.fields["a"].struct_value
+        deep = deep.members.add(key="a").value.struct_value
     assert specified_form(card)
     for _ in range(30):
-        deep = deep.fields["a"].struct_value
+        deep = deep.members.add(key="a").value.struct_value
     with pytest.raises(NoCanonicalFormError):
         specified_form(card)

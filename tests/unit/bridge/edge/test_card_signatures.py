@@ -16,10 +16,10 @@ from a2a.utils.signing import (
     create_agent_card_signer,
     create_signature_verifier,
 )
-from google.protobuf import json_format
 
 from harness.remote.token_issuer import SigningKey, key_set
 from trunkline.errors import ConfigurationError
+from trunkline.json_values import message_to_dict, parse_dict
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_bridge.edge.card_signatures import (
     AS_SENT,
@@ -136,10 +136,10 @@ def test_the_reference_sdk_accepts_our_signature(
 @pytest.mark.parametrize(("make_card", "form"), [(plain_card, SPECIFIED), (secured_card, PRUNED)])
 def test_the_reference_sdks_signature_is_accepted(make_card: Any, form: str) -> None:
     key = KEYS["ES256"]
-    sdk_card = json_format.ParseDict(json_format.MessageToDict(make_card()), AgentCard())
+    sdk_card = parse_dict(message_to_dict(make_card()), AgentCard())
     header: Any = {"kid": "main", "alg": "ES256", "jku": None, "typ": "JOSE"}
     create_agent_card_signer(key.private, header)(sdk_card)  # type: ignore[arg-type]
-    text = json.dumps(json_format.MessageToDict(sdk_card)).encode()
+    text = json.dumps(message_to_dict(sdk_card)).encode()
     assert verify_card(text, parse_trusted_keys(key_set(key))).form == form
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
 
 from trunkline.journal.events import event_count
 from trunkline.journal.fold import Fold
+from trunkline.json_values import parse_dict, read_text
 from trunkline.v1 import event_pb2, part_pb2, task_pb2
 from trunkline_bridge.projection.plain_answer import plain_artifacts
 from trunkline_bridge.projection.plain_view import PlainProjection
@@ -43,7 +43,7 @@ def split(batch: event_pb2.EventBatch) -> list[event_pb2.EventBatch]:
 
 def load(path: Path) -> list[event_pb2.EventBatch]:
     vector = json.loads(path.read_text(encoding="utf-8"))
-    return [json_format.ParseDict(batch, event_pb2.EventBatch()) for batch in vector["batches"]]
+    return [parse_dict(batch, event_pb2.EventBatch()) for batch in vector["batches"]]
 
 
 class Client:
@@ -60,7 +60,7 @@ class Client:
         artifact_id = update.artifact.artifact_id
         assert artifact_id not in self.closed
         if not update.append:
-            assert update.artifact.metadata["trunkline/role"] == "answer"
+            assert read_text(update.artifact.metadata, "trunkline/role") == "answer"
             self.artifacts[artifact_id] = []
         self.artifacts[artifact_id] += update.artifact.parts
         if update.last_chunk:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
 
 from trunkline.journal.fold import Fold
+from trunkline.json_values import parse_dict
 from trunkline.v1 import event_pb2
 from trunkline_bridge.projection import TaskProjection, project_task
 from trunkline_bridge.versions.v1_0 import json_writer as v1_json
@@ -22,7 +22,7 @@ def vector(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def parse_batches(vector: dict[str, Any]) -> list[event_pb2.EventBatch]:
-    return [json_format.ParseDict(batch, event_pb2.EventBatch()) for batch in vector["batches"]]
+    return [parse_dict(batch, event_pb2.EventBatch()) for batch in vector["batches"]]
 
 
 def test_a_journal_is_projected_to_the_expected_wire_events(vector: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from trunkline.journal.fold import Fold
+from trunkline.json_values import read_member, read_text, update_struct
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, task_pb2
 from trunkline_bridge.projection import TaskProjection, project_task
 from trunkline_bridge.projection.roles import artifact_kind
@@ -34,7 +35,7 @@ def begin(artifact_id: str, kind: event_pb2.ArtifactKind.ValueType = UNNAMED) ->
 def status(state: task_pb2.TaskState.ValueType, outcome: str = "") -> event_pb2.Event:
     changed = event_pb2.StatusChanged(status=task_pb2.TaskStatus(state=state))
     if outcome:
-        changed.metadata["trunkline/outcome"] = outcome
+        update_struct(changed.metadata, {"trunkline/outcome": outcome})
     return event_pb2.Event(status=changed)
 
 
@@ -49,7 +50,7 @@ def seal(events: Sequence[event_pb2.Event]) -> list[event_pb2.EventBatch]:
 
 
 def role_of(artifact: artifact_pb2.Artifact) -> str:
-    return artifact.metadata.fields["trunkline/role"].string_value
+    return read_text(artifact.metadata, "trunkline/role")
 
 
 def roles_at_each_event(*events: event_pb2.Event) -> dict[str, str]:
@@ -125,8 +126,7 @@ def test_the_last_status_and_the_task_say_the_outcome(
         fold.apply(batch)
         *_, last = projection.apply(batch)
     for metadata in (last.response.status_update.metadata, project_task(fold.snapshot()).metadata):
-        value = metadata.fields.get("trunkline/outcome")
-        assert (value and value.string_value) == expected
+        assert read_member(metadata, "trunkline/outcome") == expected
 
 
 @pytest.mark.parametrize(
@@ -147,5 +147,5 @@ def test_a_remote_agents_artifact_has_the_kind_of_its_role_or_name(
 ) -> None:
     artifact = artifact_pb2.Artifact(artifact_id="a", name=name)
     if role:
-        artifact.metadata["trunkline/role"] = role
+        update_struct(artifact.metadata, {"trunkline/role": role})
     assert artifact_kind(artifact) == kind

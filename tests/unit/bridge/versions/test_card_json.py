@@ -7,8 +7,8 @@ from a2a.client.card_resolver import parse_agent_card
 from a2a.compat.v0_3 import types as v0_3
 from a2a.server.request_handlers.response_helpers import agent_card_to_dict
 from a2a.types import AgentCard
-from google.protobuf import json_format
 
+from trunkline.json_values import message_to_dict, parse_dict
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.versions.card_json import (
     merged_card_json,
@@ -80,7 +80,7 @@ def card() -> agent_card_pb2.AgentCard:
 
 
 def test_merged_json_equals_the_reference_sdks_except_for_its_omissions() -> None:
-    expected = agent_card_to_dict(json_format.ParseDict(CARD, AgentCard()))
+    expected = agent_card_to_dict(parse_dict(CARD, AgentCard()))
     actual = merged_card_json(card())
     # The SDK writes "0.3", and lists all interfaces but the first.
     assert (expected.pop("protocolVersion"), actual.pop("protocolVersion")) == ("0.3", "0.3.0")
@@ -102,7 +102,7 @@ def test_merged_json_equals_the_reference_sdks_except_for_its_omissions() -> Non
 
 def test_v1_0_clients_read_every_field() -> None:
     received = parse_agent_card(copy.deepcopy(merged_card_json(card())))
-    assert json_format.MessageToDict(received) == json_format.MessageToDict(card())
+    assert message_to_dict(received) == message_to_dict(card())
     assert parse_card(dumps(merged_card_json(card()))) == card()
 
 

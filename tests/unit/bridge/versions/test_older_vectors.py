@@ -6,10 +6,10 @@ from typing import Any, TypeAlias
 
 import pytest
 from a2a.compat.v0_3 import types as v0_3_types
-from google.protobuf import json_format
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.journal.fold import Fold
+from trunkline.json_values import parse_dict
 from trunkline.v1 import event_pb2
 from trunkline_bridge.bindings import request_parser as params
 from trunkline_bridge.projection import TaskProjection, project_task
@@ -39,7 +39,7 @@ def test_a_journal_is_projected_to_the_expected_events_and_task(
         v0_3_json.V03EventWriter() if version == "v0_3" else v0_1_json.V01EventWriter(CLIENT_ID)
     )
     batches = [
-        json_format.ParseDict(batch_json, event_pb2.EventBatch())
+        parse_dict(batch_json, event_pb2.EventBatch())
         for batch_json in load_json(journal)["batches"]
     ]
     projection, fold = TaskProjection(), Fold(batches[0].header.task_id)
@@ -75,7 +75,7 @@ def test_the_reference_clients_models_accept_every_v0_3_event(journal: Path) -> 
 
 
 def parse_expected(expected: Json) -> a2a_pb2.SendMessageRequest:
-    return json_format.ParseDict(expected, a2a_pb2.SendMessageRequest())
+    return parse_dict(expected, a2a_pb2.SendMessageRequest())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.a2a.v0_3 import a2a_pb2 as old
+from trunkline.json_values import parse_dict
 from trunkline.v1 import artifact_pb2
 from trunkline_bridge.bindings.rest_request import PathParams
 from trunkline_bridge.errors import TASK_NOT_FOUND, UNAVAILABLE, WireError
@@ -50,7 +51,7 @@ EVENTS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: next(iter(event)))
 def test_messages_round_trip(event: dict[str, Any]) -> None:
-    message = json_format.ParseDict(event, old.StreamResponse())
+    message = parse_dict(event, old.StreamResponse())
     assert json.loads(json.dumps(proto_message_json(message))) == event
 
 
@@ -88,7 +89,7 @@ def test_a_webhook_is_accepted_in_any_wrapping(body: dict[str, Any]) -> None:
     operation = "CreateTaskPushNotificationConfig"
     path = PathParams(task_id="t-1")
     parameters = VERSION.parameters(operation, dict(body), path)
-    request = json_format.ParseDict(parameters, old.CreateTaskPushNotificationConfigRequest())
+    request = parse_dict(parameters, old.CreateTaskPushNotificationConfigRequest())
     assert request.parent == "tasks/t-1"
     assert request.config.push_notification_config.url == WEBHOOK["url"]
 

@@ -5,6 +5,7 @@ import base64
 import pytest
 
 from trunkline.a2a.v0_3 import a2a_pb2
+from trunkline.json_values import update_struct
 from trunkline_bridge.versions.v0_3.file_bytes import (
     decode_file_bytes,
     encode_file_bytes,
@@ -17,7 +18,7 @@ CONTENT = b"\x00\xff text"
 def events() -> a2a_pb2.StreamResponse:
     """Return a task event with files in all places."""
     result = a2a_pb2.StreamResponse()
-    result.task.metadata["key"] = {"a": [1]}
+    update_struct(result.task.metadata, {"key": {"a": [1]}})
     for message in (result.task.history.add(), result.task.status.update):
         message.content.add().text = "see"
         message.content.add().file.file_with_bytes = CONTENT

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from a2a.compat.v0_3 import a2a_v0_3_pb2, conversions, proto_utils
 from a2a.types import a2a_pb2 as sdk_pb2
-from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
 from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.json_values import parse_dict, update_struct
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.versions.v0_3 import proto_card as card
@@ -67,7 +67,7 @@ EVENTS: list[dict[str, Any]] = [
 
 
 def parse(content: dict[str, Any], converted: Message) -> Any:
-    return json_format.ParseDict(content, converted)
+    return parse_dict(content, converted)
 
 
 def is_same_message(actual: Message, expected: Message) -> bool:
@@ -146,7 +146,7 @@ def test_a_send_request_converts_completely() -> None:
         ),
     )
     request.request.content.add(text="hello")
-    request.metadata["k"] = "v"
+    update_struct(request.metadata, {"k": "v"})
     core = proto_reader.from_v0_3_send(request)
     assert core == parse(
         {

@@ -1,15 +1,16 @@
 """A2A's form of ProtoJSON differs from that of json_format."""
 
-from google.protobuf import json_format, struct_pb2, timestamp_pb2
+from google.protobuf import timestamp_pb2
 
-from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, task_pb2
+from trunkline.json_values import parse_dict
+from trunkline.v1 import agent_card_pb2, json_pb2, message_pb2, part_pb2, task_pb2
 from trunkline_bridge.versions import json_values
 from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 
 
 def parse_message(**part: object) -> message_pb2.Message:
     wire = {"messageId": "m-1", "role": "ROLE_USER", "parts": [part]}
-    return json_format.ParseDict(wire, message_pb2.Message())
+    return parse_dict(wire, message_pb2.Message())
 
 
 def test_required_fields_are_written_even_if_empty() -> None:
@@ -34,13 +35,13 @@ def test_every_kind_of_part_round_trips() -> None:
         part_pb2.Part(text=""),
         part_pb2.Part(raw=b"\x00\xff\xfe", filename="a.bin", media_type="application/x"),
         part_pb2.Part(url="https://example.org/x"),
-        part_pb2.Part(data=struct_pb2.Value(null_value=struct_pb2.NULL_VALUE)),
-        part_pb2.Part(data=struct_pb2.Value(string_value="text")),
-        part_pb2.Part(data=struct_pb2.Value(bool_value=False)),
+        part_pb2.Part(data=json_pb2.Value(null_value=json_pb2.NULL_VALUE_UNSPECIFIED)),
+        part_pb2.Part(data=json_pb2.Value(string_value="text")),
+        part_pb2.Part(data=json_pb2.Value(bool_value=False)),
     ]
     for part in parts:
         message = message_pb2.Message(message_id="m", role=message_pb2.ROLE_USER, parts=[part])
-        parsed = json_format.ParseDict(v1_json.message_json(message), message_pb2.Message())
+        parsed = parse_dict(v1_json.message_json(message), message_pb2.Message())
         assert parsed == message
 
 
@@ -88,5 +89,5 @@ def test_all_fields_of_a_message_are_written() -> None:
         "extensions": ["https://example.org/e"],
         "referenceTaskIds": ["t-0"],
     }
-    message = json_format.ParseDict(wire, message_pb2.Message())
+    message = parse_dict(wire, message_pb2.Message())
     assert v1_json.message_json(message) == wire

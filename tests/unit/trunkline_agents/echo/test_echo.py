@@ -3,6 +3,7 @@
 import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, message, status_texts, texts
+from trunkline.json_values import update_struct
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
@@ -99,7 +100,7 @@ async def test_parts_that_are_not_text_are_returned_unchanged(open_host: OpenHos
     host = await open_host(echo)
     request = message("look")
     request.parts.append(part_pb2.Part(raw=b"123", media_type="image/png", filename="a.png"))
-    request.parts.add().data.struct_value.update({"n": 1})
+    update_struct(request.parts.add().data.struct_value, {"n": 1})
     accepted = await host.submit("echo", request, NOTHING)
     assert isinstance(accepted, SubmitResult)
     (artifact,) = (await host.wait_turn(accepted.task_id)).task.artifacts

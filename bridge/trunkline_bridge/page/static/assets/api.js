@@ -1,5 +1,6 @@
 /** Calls the page's API: JSON requests, and event streams that resume. Paths are relative to `/ui/api/`. */
 
+import { parseJson } from "./json.js";
 import { credentialHeaders } from "./store/credentials.js";
 
 /** @typedef {Record<string, string | number | boolean | null | undefined>} Query */
@@ -114,7 +115,7 @@ export async function request(url, init = {}) {
  */
 export async function getJson(path, { query, signal } = {}) {
   const response = await request(apiUrl(path, query), { signal: signal ?? null });
-  return response.json();
+  return parseJson(await response.text());
 }
 
 /**
@@ -131,7 +132,7 @@ export async function postJson(path, body = {}, { query, signal } = {}) {
     body: JSON.stringify(body),
     signal: signal ?? null,
   });
-  return response.json();
+  return parseJson(await response.text());
 }
 
 /**
@@ -163,7 +164,7 @@ export async function* readEvents(body, onBytes = () => {}) {
       rest = lines.pop() ?? "";
       for (const line of lines) {
         if (line === "") {
-          if (data.length) yield { id, type, data: JSON.parse(data.join("\n")) };
+          if (data.length) yield { id, type, data: parseJson(data.join("\n")) };
           type = "message";
           data = [];
           continue;

@@ -23,7 +23,7 @@ function Value({ value, open, name }) {
 /** @param {{value: unknown}} props */
 function Scalar({ value }) {
   const [whole, setWhole] = useState(false);
-  if (typeof value !== "string") return html`<span class="json-${value === null ? "null" : typeof value}">${String(value)}</span>`;
+  if (typeof value !== "string") return html`<span class="json-${value === null ? "null" : typeof value === "bigint" ? "number" : typeof value}">${String(value)}</span>`;
   const isCut = !whole && value.length > SHOWN_TEXT;
   return html`<span class="json-string">${isCut ? `${value.slice(0, SHOWN_TEXT)}…` : value}</span>
     ${isCut && html`<button type="button" class="link" onClick=${() => setWhole(true)}>show all</button>`}`;

@@ -1,5 +1,6 @@
 /** A form for an object by its JSON Schema: fields for what has a simple type, JSON for the rest. */
 
+import { parseJson, toNumber } from "../json.js";
 import { html } from "../vendor/preact.js";
 import { Field } from "./fields.js";
 
@@ -74,13 +75,13 @@ export function readForm(schema, values) {
       // An empty text is a value only where one is needed and allowed.
       if (isRequired) problems[name] = "This is needed.";
     } else if (kind === "number") {
-      const number = Number(value);
-      if (!Number.isFinite(number)) problems[name] = "This must be a number.";
-      else if (each.type === "integer" && !Number.isInteger(number)) problems[name] = "This must be a whole number.";
+      const number = toNumber(String(value).trim());
+      if (!Number.isFinite(Number(number))) problems[name] = "This must be a number.";
+      else if (each.type === "integer" && !Number.isInteger(Number(number))) problems[name] = "This must be a whole number.";
       else object[name] = number;
     } else if (kind === "json") {
       try {
-        object[name] = JSON.parse(String(value));
+        object[name] = parseJson(String(value));
         if (!hasType(object[name], each.type)) problems[name] = `This must be ${each.type === "array" ? "an array" : "an object"}.`;
       } catch (error) {
         problems[name] = `This must be JSON: ${/** @type {Error} */ (error).message}`;

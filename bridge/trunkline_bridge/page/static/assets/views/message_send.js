@@ -5,6 +5,7 @@ import { Button } from "../components/basics.js";
 import { Dialog } from "../components/dialog.js";
 import { Field, Select } from "../components/fields.js";
 import { toast } from "../components/toasts.js";
+import { parseJson } from "../json.js";
 import { asApiError } from "../store/hooks.js";
 import { useAgents, useMesh } from "../store/mesh.js";
 import { MESSAGES } from "../store/messages.js";
@@ -40,7 +41,7 @@ export function SendDialog({ recipient = "", correlationId = "", onClose, onSent
     if (!isData) envelope.text = content;
     else {
       try {
-        envelope.data = JSON.parse(content);
+        envelope.data = parseJson(content);
       } catch (problem) {
         return setError(`The fields must be a JSON object: ${/** @type {Error} */ (problem).message}`);
       }

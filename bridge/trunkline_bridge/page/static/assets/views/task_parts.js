@@ -7,6 +7,7 @@ import { Icon } from "../components/icons.js";
 import { JsonView } from "../components/json_view.js";
 import { toast } from "../components/toasts.js";
 import { bytes, enumName, percent } from "../format.js";
+import { parseJson } from "../json.js";
 import { href } from "../router.js";
 import { asApiError } from "../store/hooks.js";
 import { mayCall } from "../store/session.js";
@@ -212,7 +213,7 @@ export function ApprovalForm({ taskId, approvalId, args, onAnswered }) {
   const [busy, setBusy] = useState("");
   const parsed = useMemo(() => {
     try {
-      return { value: JSON.parse(text) };
+      return { value: parseJson(text) };
     } catch (error) {
       return { problem: /** @type {Error} */ (error).message };
     }
