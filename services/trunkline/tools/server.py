@@ -21,9 +21,11 @@ from trunkline.errors import (
 )
 from trunkline.tools.config import AdapterSettings, ServerConfig, expand_all_variables
 from trunkline.tools.connection import (
+    PACED,
     STDERR_SEPARATOR,
     CallNotDeliveredError,
     ServerConnection,
+    ServerWarnings,
     raise_if_cancelled,
 )
 from trunkline.tools.http_endpoint import open_endpoint
@@ -48,6 +50,9 @@ _UNDELIVERED_ATTEMPTS = 3
 # Sessions that follow one task, after the server ended in each of them.
 _FOLLOW_ATTEMPTS = 10
 _CANCEL_S = 10.0
+_LIST_PAUSE_S = 1.0
+# So many listings of which each has led to the next show a server that sets no end.
+_LISTINGS_IN_A_ROW = 5
 _NO_CONTINUATION = tool_service_pb2.ToolContinuation()
 
 
@@ -84,6 +89,8 @@ class ToolServer:
         """The current or previous problem in one line, while the state is not READY."""
         self.breaker = ServerBreaker(name, settings.breaker, on_change=on_change)
         self.tools: dict[str, tool_service_pb2.Tool] = {}
+        self.listing_problems: tuple[str, ...] = ()
+        """What its list of tools has that can't be used, and where it was cut, each in one line."""
         self.pid: int | None = None
         """The id of its process, while it has one."""
         self._config = config
@@ -91,6 +98,8 @@ class ToolServer:
         self._checker = checker
         own_s = config.trunkline.connect_timeout_s
         self._connect_timeout_s = own_s or settings.connect_timeout_s
+        self._warnings = ServerWarnings(name)
+        self._logged_problems: tuple[str, ...] = ()
         self._telemetry = telemetry
         self._on_change = on_change
         self._session: McpSession | None = None
@@ -323,7 +332,7 @@ class ToolServer:
     def _open(self, group: asyncio.TaskGroup) -> AbstractAsyncContextManager[ServerConnection]:
         """Return the connection to the server, to be entered."""
         if self._config.url:
-            return open_endpoint(self.name, self._config)
+            return open_endpoint(self.name, self._config, warnings=self._warnings)
         own = expand_all_variables(self.name, self._config.env)
         return open_process(
             self.name,
@@ -331,6 +340,7 @@ class ToolServer:
             build_environment(self._config, own, self._telemetry),
             group=group,
             grace_s=self._settings.grace_s,
+            warnings=self._warnings,
             secrets=own.values(),
         )
 
@@ -405,12 +415,30 @@ class ToolServer:
 
     async def _list(self, session: "McpSession") -> None:
         self.tools = await session.list_tools(self._config.trunkline)
+        self.listing_problems = session.listing_problems
+        for problem in self.listing_problems:
+            # A server is listed again and again, and may be started again.
+            if problem not in self._logged_problems:
+                extra = {"server": self.name, "problem": problem}
+                logger.warning("tool_server.listing_incomplete", extra=extra)
+        self._logged_problems = self.listing_problems
 
     async def _relist_on_change(self, connection: ServerConnection, session: "McpSession") -> None:
-        """List the tools again when they have changed, or to check that the server answers."""
+        """List the tools again when they have changed, or to check that the server answers.
+
+        At most once a second: a server may report a change at each listing.
+        """
+        loop = asyncio.get_running_loop()
+        begun_at, in_a_row = loop.time() - _LIST_PAUSE_S, 0
         while True:
+            in_a_row = in_a_row + 1 if self._list_requested.is_set() else 0
+            if in_a_row >= _LISTINGS_IN_A_ROW:
+                problem = "it reports changes of its tools at each listing of them"
+                self._warnings.warn(PACED, problem)
             await self._list_requested.wait()
+            await asyncio.sleep(begun_at + _LIST_PAUSE_S - loop.time())
             self._list_requested.clear()
+            begun_at = loop.time()
             try:
                 async with asyncio.timeout(self._connect_timeout_s):
                     await self._list(session)
@@ -433,6 +461,7 @@ class ToolServer:
     def _mark_down(self, problem: str) -> None:
         self._session = None
         self.tools = {}
+        self.listing_problems = ()
         if (
             asyncio.get_running_loop().time() - self._started_at
             > self._settings.restart_delay_max_s

@@ -16,7 +16,8 @@ from typing import Self
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.config import ServerConfig
-from trunkline.tools.connection import STDERR_SEPARATOR
+from trunkline.tools.connection import PACED, STDERR_SEPARATOR, ServerWarnings
+from trunkline.tools.pace import Pace
 from trunkline.tools.stderr_tail import STDERR_LINE_LIMIT_BYTES, StderrTail
 
 logger = logging.getLogger(__name__)
@@ -72,11 +73,20 @@ class ServerProcess:
     """
 
     is_expired = False
-    transport_error = ""
 
-    def __init__(self, name: str, process: "ChildProcess", *, secrets: Iterable[str] = ()) -> None:
-        """Wrap a process. `secrets` are removed from its stderr."""
+    def __init__(
+        self,
+        name: str,
+        process: "ChildProcess",
+        *,
+        warnings: ServerWarnings,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        """Wrap a process. `secrets` are removed from its output before that is shown."""
         self.name = name
+        self.warnings = warnings
+        self.pace = Pace(lambda: warnings.warn(PACED, "it sends more messages than are read"))
+        self.transport_error = ""
         self.has_ended = asyncio.Event()
         """Set as soon as it will send nothing more."""
         self._process = process
@@ -85,6 +95,9 @@ class ServerProcess:
         self._stderr = process.stderr
         self._problem = ""
         self._stderr_tail = StderrTail(secrets)
+        self._stderr_pace = Pace(
+            lambda: warnings.warn(PACED, "it prints more on stderr than is read")
+        )
         self._stderr_ended = asyncio.Event()
 
     @property
@@ -116,6 +129,10 @@ class ServerProcess:
             self.mark_broken(f"it printed a line of more than {MESSAGE_LIMIT_BYTES} bytes")
         self.has_ended.set()
         return None
+
+    def redact(self, line: bytes) -> str:
+        """Return a line of its output as printable text without secrets."""
+        return self._stderr_tail.redact(line)
 
     def mark_broken(self, problem: str) -> None:
         """Declare it broken, and set `has_ended`."""
@@ -177,6 +194,10 @@ class ServerProcess:
                 rest = rest[: STDERR_LINE_LIMIT_BYTES + 1]
                 for line in lines:
                     self._log(line)
+                # What a process printed before its end explains the end, and is no more than its
+                # pipe holds.
+                if not self.has_ended.is_set():
+                    await self._stderr_pace.take(len(lines), len(chunk))
             if rest:
                 self._log(rest)
         finally:
@@ -198,18 +219,19 @@ class ServerProcess:
 
 
 @asynccontextmanager
-async def open_process(
+async def open_process(  # noqa: PLR0913  all but the command by name
     name: str,
     config: ServerConfig,
     environment: Mapping[str, str],
     *,
     group: asyncio.TaskGroup,
     grace_s: float,
+    warnings: ServerWarnings,
     secrets: Iterable[str] = (),
 ) -> AsyncIterator[ServerProcess]:
     """Start a server. Leaving the block in any way stops it and its process group.
 
-    A task in `group` reads its stderr. `secrets` are removed from it.
+    A task in `group` reads its stderr. `secrets` are removed from what is shown of its output.
 
     Raises:
         ToolServerUnavailableError: the command can't be started.
@@ -229,7 +251,7 @@ async def open_process(
     except (OSError, ValueError) as error:
         problem = f"its command {config.command!r} can't be started: {error}"
         raise ToolServerUnavailableError(name, problem) from error
-    process = ServerProcess(name, child, secrets=secrets)
+    process = ServerProcess(name, child, warnings=warnings, secrets=secrets)
     stderr = group.create_task(process.read_stderr())
     try:
         yield process

@@ -27,45 +27,45 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from trunkline.v1 import part_pb2 as trunkline_dot_v1_dot_part__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftrunkline/v1/tool_service.proto\x12\x0ctrunkline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17trunkline/v1/part.proto\"\xa6\x02\n\x04Tool\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05title\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12-\n\x0cinput_schema\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12.\n\routput_schema\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x11\n\tread_only\x18\x07 \x01(\x08\x12\x13\n\x0b\x64\x65structive\x18\x08 \x01(\x08\x12\x12\n\nidempotent\x18\t \x01(\x08\x12)\n\x08metadata\x18\n \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x16\n\x0eneeds_approval\x18\x0b \x01(\x08\"x\n\nToolServer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x1d.trunkline.v1.ToolServerState\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x03(\t\x12\x0f\n\x07\x62reaker\x18\x05 \x01(\t\"#\n\x10ListToolsRequest\x12\x0f\n\x07servers\x18\x01 \x03(\t\"a\n\x11ListToolsResponse\x12!\n\x05tools\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Tool\x12)\n\x07servers\x18\x02 \x03(\x0b\x32\x18.trunkline.v1.ToolServer\"\xd3\x02\n\x0f\x43\x61llToolRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12*\n\targuments\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\r\n\x05\x61gent\x18\x05 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x61\x63\x63ount\x18\x07 \x01(\t\x12\x17\n\x0f\x65xact_arguments\x18\x08 \x01(\t\x12\x34\n\x0c\x63ontinuation\x18\t \x01(\x0b\x32\x1e.trunkline.v1.ToolContinuation\x12\x13\n\x0b\x61pproval_id\x18\x1f \x01(\t\x12\x1a\n\x12\x61pproval_statement\x18  \x01(\t\x12\x17\n\x0f\x61pproval_digest\x18! \x01(\t\"\xc8\x01\n\x10\x43\x61llToolResponse\x12.\n\x08progress\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.ToolProgressH\x00\x12%\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x12.trunkline.v1.PartH\x00\x12*\n\x06result\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.ToolResultH\x00\x12&\n\x04task\x18\x04 \x01(\x0b\x32\x16.trunkline.v1.ToolTaskH\x00\x42\t\n\x07payload\"\x1a\n\x08ToolTask\x12\x0e\n\x06handle\x18\x01 \x01(\t\"c\n\x0cToolQuestion\x12\x10\n\x08requests\x18\x01 \x01(\t\x12\x1a\n\rrequest_state\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x13\n\x0btask_handle\x18\x03 \x01(\tB\x10\n\x0e_request_state\"h\n\x10ToolContinuation\x12\x11\n\tresponses\x18\x01 \x01(\t\x12\x1a\n\rrequest_state\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x13\n\x0btask_handle\x18\x03 \x01(\tB\x10\n\x0e_request_state\"T\n\x15\x43\x61ncelToolTaskRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x0e\n\x06handle\x18\x03 \x01(\t\x12\r\n\x05\x61gent\x18\x04 \x01(\t\"\x18\n\x16\x43\x61ncelToolTaskResponse\"@\n\x0cToolProgress\x12\x10\n\x08progress\x18\x01 \x01(\x01\x12\r\n\x05total\x18\x02 \x01(\x01\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xbb\x01\n\nToolResult\x12\x10\n\x08is_error\x18\x01 \x01(\x08\x12\x13\n\x0bis_mendable\x18\x02 \x01(\x08\x12#\n\x07\x63ontent\x18\x03 \x03(\x0b\x32\x12.trunkline.v1.Part\x12\x33\n\x12structured_content\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12,\n\x08question\x18\x05 \x01(\x0b\x32\x1a.trunkline.v1.ToolQuestion\"$\n\x11WatchToolsRequest\x12\x0f\n\x07servers\x18\x01 \x03(\t\"b\n\x12WatchToolsResponse\x12!\n\x05tools\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Tool\x12)\n\x07servers\x18\x02 \x03(\x0b\x32\x18.trunkline.v1.ToolServer*\xab\x01\n\x0fToolServerState\x12!\n\x1dTOOL_SERVER_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aTOOL_SERVER_STATE_STARTING\x10\x01\x12\x1b\n\x17TOOL_SERVER_STATE_READY\x10\x02\x12\x1c\n\x18TOOL_SERVER_STATE_FAILED\x10\x03\x12\x1a\n\x16TOOL_SERVER_STATE_IDLE\x10\x04\x32\xd8\x02\n\x0bToolService\x12L\n\tListTools\x12\x1e.trunkline.v1.ListToolsRequest\x1a\x1f.trunkline.v1.ListToolsResponse\x12K\n\x08\x43\x61llTool\x12\x1d.trunkline.v1.CallToolRequest\x1a\x1e.trunkline.v1.CallToolResponse0\x01\x12[\n\x0e\x43\x61ncelToolTask\x12#.trunkline.v1.CancelToolTaskRequest\x1a$.trunkline.v1.CancelToolTaskResponse\x12Q\n\nWatchTools\x12\x1f.trunkline.v1.WatchToolsRequest\x1a .trunkline.v1.WatchToolsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftrunkline/v1/tool_service.proto\x12\x0ctrunkline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17trunkline/v1/part.proto\"\xa6\x02\n\x04Tool\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05title\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12-\n\x0cinput_schema\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12.\n\routput_schema\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x11\n\tread_only\x18\x07 \x01(\x08\x12\x13\n\x0b\x64\x65structive\x18\x08 \x01(\x08\x12\x12\n\nidempotent\x18\t \x01(\x08\x12)\n\x08metadata\x18\n \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x16\n\x0eneeds_approval\x18\x0b \x01(\x08\"\x92\x01\n\nToolServer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x1d.trunkline.v1.ToolServerState\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x03(\t\x12\x0f\n\x07\x62reaker\x18\x05 \x01(\t\x12\x18\n\x10listing_problems\x18\x06 \x03(\t\"#\n\x10ListToolsRequest\x12\x0f\n\x07servers\x18\x01 \x03(\t\"a\n\x11ListToolsResponse\x12!\n\x05tools\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Tool\x12)\n\x07servers\x18\x02 \x03(\x0b\x32\x18.trunkline.v1.ToolServer\"\xd3\x02\n\x0f\x43\x61llToolRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12*\n\targuments\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\r\n\x05\x61gent\x18\x05 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x61\x63\x63ount\x18\x07 \x01(\t\x12\x17\n\x0f\x65xact_arguments\x18\x08 \x01(\t\x12\x34\n\x0c\x63ontinuation\x18\t \x01(\x0b\x32\x1e.trunkline.v1.ToolContinuation\x12\x13\n\x0b\x61pproval_id\x18\x1f \x01(\t\x12\x1a\n\x12\x61pproval_statement\x18  \x01(\t\x12\x17\n\x0f\x61pproval_digest\x18! \x01(\t\"\xc8\x01\n\x10\x43\x61llToolResponse\x12.\n\x08progress\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.ToolProgressH\x00\x12%\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x12.trunkline.v1.PartH\x00\x12*\n\x06result\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.ToolResultH\x00\x12&\n\x04task\x18\x04 \x01(\x0b\x32\x16.trunkline.v1.ToolTaskH\x00\x42\t\n\x07payload\"\x1a\n\x08ToolTask\x12\x0e\n\x06handle\x18\x01 \x01(\t\"c\n\x0cToolQuestion\x12\x10\n\x08requests\x18\x01 \x01(\t\x12\x1a\n\rrequest_state\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x13\n\x0btask_handle\x18\x03 \x01(\tB\x10\n\x0e_request_state\"h\n\x10ToolContinuation\x12\x11\n\tresponses\x18\x01 \x01(\t\x12\x1a\n\rrequest_state\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x13\n\x0btask_handle\x18\x03 \x01(\tB\x10\n\x0e_request_state\"T\n\x15\x43\x61ncelToolTaskRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x0e\n\x06handle\x18\x03 \x01(\t\x12\r\n\x05\x61gent\x18\x04 \x01(\t\"\x18\n\x16\x43\x61ncelToolTaskResponse\"@\n\x0cToolProgress\x12\x10\n\x08progress\x18\x01 \x01(\x01\x12\r\n\x05total\x18\x02 \x01(\x01\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xbb\x01\n\nToolResult\x12\x10\n\x08is_error\x18\x01 \x01(\x08\x12\x13\n\x0bis_mendable\x18\x02 \x01(\x08\x12#\n\x07\x63ontent\x18\x03 \x03(\x0b\x32\x12.trunkline.v1.Part\x12\x33\n\x12structured_content\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12,\n\x08question\x18\x05 \x01(\x0b\x32\x1a.trunkline.v1.ToolQuestion\"$\n\x11WatchToolsRequest\x12\x0f\n\x07servers\x18\x01 \x03(\t\"b\n\x12WatchToolsResponse\x12!\n\x05tools\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Tool\x12)\n\x07servers\x18\x02 \x03(\x0b\x32\x18.trunkline.v1.ToolServer*\xab\x01\n\x0fToolServerState\x12!\n\x1dTOOL_SERVER_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aTOOL_SERVER_STATE_STARTING\x10\x01\x12\x1b\n\x17TOOL_SERVER_STATE_READY\x10\x02\x12\x1c\n\x18TOOL_SERVER_STATE_FAILED\x10\x03\x12\x1a\n\x16TOOL_SERVER_STATE_IDLE\x10\x04\x32\xd8\x02\n\x0bToolService\x12L\n\tListTools\x12\x1e.trunkline.v1.ListToolsRequest\x1a\x1f.trunkline.v1.ListToolsResponse\x12K\n\x08\x43\x61llTool\x12\x1d.trunkline.v1.CallToolRequest\x1a\x1e.trunkline.v1.CallToolResponse0\x01\x12[\n\x0e\x43\x61ncelToolTask\x12#.trunkline.v1.CancelToolTaskRequest\x1a$.trunkline.v1.CancelToolTaskResponse\x12Q\n\nWatchTools\x12\x1f.trunkline.v1.WatchToolsRequest\x1a .trunkline.v1.WatchToolsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.v1.tool_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOOLSERVERSTATE']._serialized_start=1979
-  _globals['_TOOLSERVERSTATE']._serialized_end=2150
+  _globals['_TOOLSERVERSTATE']._serialized_start=2006
+  _globals['_TOOLSERVERSTATE']._serialized_end=2177
   _globals['_TOOL']._serialized_start=138
   _globals['_TOOL']._serialized_end=432
-  _globals['_TOOLSERVER']._serialized_start=434
-  _globals['_TOOLSERVER']._serialized_end=554
-  _globals['_LISTTOOLSREQUEST']._serialized_start=556
-  _globals['_LISTTOOLSREQUEST']._serialized_end=591
-  _globals['_LISTTOOLSRESPONSE']._serialized_start=593
-  _globals['_LISTTOOLSRESPONSE']._serialized_end=690
-  _globals['_CALLTOOLREQUEST']._serialized_start=693
-  _globals['_CALLTOOLREQUEST']._serialized_end=1032
-  _globals['_CALLTOOLRESPONSE']._serialized_start=1035
-  _globals['_CALLTOOLRESPONSE']._serialized_end=1235
-  _globals['_TOOLTASK']._serialized_start=1237
-  _globals['_TOOLTASK']._serialized_end=1263
-  _globals['_TOOLQUESTION']._serialized_start=1265
-  _globals['_TOOLQUESTION']._serialized_end=1364
-  _globals['_TOOLCONTINUATION']._serialized_start=1366
-  _globals['_TOOLCONTINUATION']._serialized_end=1470
-  _globals['_CANCELTOOLTASKREQUEST']._serialized_start=1472
-  _globals['_CANCELTOOLTASKREQUEST']._serialized_end=1556
-  _globals['_CANCELTOOLTASKRESPONSE']._serialized_start=1558
-  _globals['_CANCELTOOLTASKRESPONSE']._serialized_end=1582
-  _globals['_TOOLPROGRESS']._serialized_start=1584
-  _globals['_TOOLPROGRESS']._serialized_end=1648
-  _globals['_TOOLRESULT']._serialized_start=1651
-  _globals['_TOOLRESULT']._serialized_end=1838
-  _globals['_WATCHTOOLSREQUEST']._serialized_start=1840
-  _globals['_WATCHTOOLSREQUEST']._serialized_end=1876
-  _globals['_WATCHTOOLSRESPONSE']._serialized_start=1878
-  _globals['_WATCHTOOLSRESPONSE']._serialized_end=1976
-  _globals['_TOOLSERVICE']._serialized_start=2153
-  _globals['_TOOLSERVICE']._serialized_end=2497
+  _globals['_TOOLSERVER']._serialized_start=435
+  _globals['_TOOLSERVER']._serialized_end=581
+  _globals['_LISTTOOLSREQUEST']._serialized_start=583
+  _globals['_LISTTOOLSREQUEST']._serialized_end=618
+  _globals['_LISTTOOLSRESPONSE']._serialized_start=620
+  _globals['_LISTTOOLSRESPONSE']._serialized_end=717
+  _globals['_CALLTOOLREQUEST']._serialized_start=720
+  _globals['_CALLTOOLREQUEST']._serialized_end=1059
+  _globals['_CALLTOOLRESPONSE']._serialized_start=1062
+  _globals['_CALLTOOLRESPONSE']._serialized_end=1262
+  _globals['_TOOLTASK']._serialized_start=1264
+  _globals['_TOOLTASK']._serialized_end=1290
+  _globals['_TOOLQUESTION']._serialized_start=1292
+  _globals['_TOOLQUESTION']._serialized_end=1391
+  _globals['_TOOLCONTINUATION']._serialized_start=1393
+  _globals['_TOOLCONTINUATION']._serialized_end=1497
+  _globals['_CANCELTOOLTASKREQUEST']._serialized_start=1499
+  _globals['_CANCELTOOLTASKREQUEST']._serialized_end=1583
+  _globals['_CANCELTOOLTASKRESPONSE']._serialized_start=1585
+  _globals['_CANCELTOOLTASKRESPONSE']._serialized_end=1609
+  _globals['_TOOLPROGRESS']._serialized_start=1611
+  _globals['_TOOLPROGRESS']._serialized_end=1675
+  _globals['_TOOLRESULT']._serialized_start=1678
+  _globals['_TOOLRESULT']._serialized_end=1865
+  _globals['_WATCHTOOLSREQUEST']._serialized_start=1867
+  _globals['_WATCHTOOLSREQUEST']._serialized_end=1903
+  _globals['_WATCHTOOLSRESPONSE']._serialized_start=1905
+  _globals['_WATCHTOOLSRESPONSE']._serialized_end=2003
+  _globals['_TOOLSERVICE']._serialized_start=2180
+  _globals['_TOOLSERVICE']._serialized_end=2524
 # @@protoc_insertion_point(module_scope)

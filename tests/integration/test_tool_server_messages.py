@@ -1,0 +1,201 @@
+"""MCP servers whose lists and messages are partly wrong, cut, or too many."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from harness.mcp.scripted_servers import RAW, READY_TIMEOUT_S, call, running
+from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.config import AdapterSettings, ServerConfig
+from trunkline.tools.server import ToolServerState
+
+OBJECT: dict[str, Any] = {"type": "object"}
+GOOD: dict[str, Any] = {"name": "good", "inputSchema": OBJECT}
+# Long enough that no test waits for it.
+PATIENT = AdapterSettings(
+    call_timeout_s=READY_TIMEOUT_S, restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2
+)
+
+
+def tool(name: str, **more: object) -> dict[str, Any]:
+    return {**GOOD, "name": name, **more}
+
+
+def raw(*pages: list[Any], **script: object) -> ServerConfig:
+    arguments = json.dumps({"pages": pages or [[GOOD]], **script})
+    return ServerConfig(command=sys.executable, args=[RAW, arguments])
+
+
+@asynccontextmanager
+async def ready(*pages: list[Any], **script: object) -> AsyncIterator[ToolAdapter]:
+    async with running(PATIENT, raw=raw(*pages, **script)) as adapter:
+        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+        yield adapter
+
+
+def problems(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
+    return [vars(each)["problem"] for each in caplog.records if each.message == event]
+
+
+# Tools of one list, and what is said of each; "": it is used whole.
+TOOLS: list[tuple[Any, str]] = [
+    (tool("empty schema", inputSchema={}), ""),
+    (tool("no type", inputSchema={"properties": {"a": {"type": "string"}}}), ""),
+    (tool("many types", inputSchema={"type": ["object", "null"]}), ""),
+    (tool("empty result", outputSchema={}), ""),
+    (tool("any property", inputSchema={"type": "object", "properties": {"a": True}}), ""),
+    (tool("nothing", description=None, annotations=None, _meta=None), ""),
+    (
+        tool("text", inputSchema={"type": "string"}),
+        "the tool is left out: inputSchema.type: input should be",
+    ),
+    (tool("null", inputSchema=None), "the tool is left out: inputSchema: input should be"),
+    (tool("list", inputSchema=[]), "the tool is left out: inputSchema: input should be"),
+    ({"name": "none"}, "the tool is left out: inputSchema: field required"),
+    (
+        tool("required", inputSchema={**OBJECT, "required": "a"}),
+        "the tool is left out: inputSchema.required: ",
+    ),
+    ({"inputSchema": OBJECT}, "the tool is left out: name: field required"),
+    (
+        {"name": 5, "inputSchema": OBJECT},
+        "the tool is left out: name: input should be a valid string",
+    ),
+    ("no object", "the tool is left out: it is not an object"),
+    (None, "the tool is left out: it is not an object"),
+    (tool("number", description=5), "a member is left out: description: input should be a valid"),
+    (tool("titled", title=[]), "a member is left out: title: input should be"),
+    (
+        tool("hint", annotations={"readOnlyHint": "true"}),
+        "a member is left out: annotations.readOnlyHint: ",
+    ),
+    (tool("hints", annotations="read only"), "a member is left out: annotations: "),
+    (tool("icon", icons=[{"src": 5}]), "a member is left out: icons.0.src: input should be"),
+    (tool("result", outputSchema={"type": "string"}), "a member is left out: outputSchema.type: "),
+    (tool("meta", _meta=5), "a member is left out: _meta: input should be"),
+    (tool("empty schema"), "the tool is left out: its name is declared twice"),
+]
+
+
+async def test_one_bad_member_of_a_list_of_tools_costs_only_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with ready([each for each, _ in TOOLS]) as adapter:
+        (server,) = adapter.list_servers()
+        found = server.listing_problems
+        expected = [text for _, text in TOOLS if text]
+        assert [text for text, line in zip(expected, found, strict=True) if text not in line] == []
+        names = [each["name"] for each, text in TOOLS if not text.startswith("the tool")]
+        assert list(server.tools) == names
+        assert server.tools["no type"].input_schema["type"] == "object"
+        # The text "true" makes no tool harmless.
+        assert server.tools["hint"].needs_approval
+        assert (await call(adapter, "number", server="raw")).content[0].text == "fine"
+    assert problems(caplog, "tool_server.listing_incomplete") == list(found)
+
+
+@pytest.mark.parametrize(
+    ("pages", "script", "names", "problem"),
+    [
+        ([[tool(str(n))] for n in range(150)], {}, range(150), ""),
+        ([[tool("0")]], {"cursor": "7"}, [0], "the list is cut: the server repeats a cursor"),
+        (
+            [[tool(str(n)) for n in [*range(30), 0]], *[[]] * 1200],
+            {},
+            range(30),
+            "the list is cut at 1000 pages",
+        ),
+        (
+            [[tool(str(n))] for n in range(12)],
+            {"description": 200_000},
+            range(10),
+            "the list is cut at 2000000 characters",
+        ),
+        ([[tool("0")]], {"cursor": 7}, [0], "the list is cut: its nextCursor is not a string"),
+    ],
+    ids=["pages", "same cursor", "endless", "large", "no cursor"],
+)
+async def test_a_list_that_is_cut_says_so(
+    pages: list[list[Any]],
+    script: dict[str, Any],
+    names: Iterable[int],
+    problem: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with ready(*pages, **script) as adapter:
+        (server,) = adapter.list_servers()
+        assert list(server.tools) == [str(name) for name in names]
+        cuts = [each for each in server.listing_problems if "cut" in each]
+        assert cuts == [problem] * bool(problem)
+    assert set(cuts) <= set(problems(caplog, "tool_server.listing_incomplete"))
+
+
+# Lines that answer the request $ID, and that are no valid message of JSON-RPC.
+RESULT = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"answer"}]}}'
+ANSWERS = {
+    "error without code": '{"jsonrpc":"2.0","id":$ID,"error":{"message":"oh"}}',
+    "lone surrogate": RESULT.replace("answer", "\\ud83d"),
+    "GBK": RESULT.replace("answer", "\xc4\xe3\xba\xc3"),
+    "byte order mark": f"\xef\xbb\xbf{RESULT}",
+    "batch": f"[{RESULT}]",
+    "two messages": RESULT + '{"jsonrpc":"2.0","method":"notifications/message"}',
+    "log line in front": f"INFO {{started}} {RESULT}",
+    "log line behind": f"{RESULT} # done",
+    "no version": RESULT.replace('"jsonrpc":"2.0",', ""),
+    "result and no object": '{"jsonrpc":"2.0","id":$ID,"result":"fine"}',
+    "cut": RESULT[:60],
+    "UTF-16": "$ID".join("\0".join(part) for part in RESULT.split("$ID")),
+}
+# With these, only the number of open calls says which call they answer.
+ANSWERS_WITHOUT_ID = {
+    "no id": '{"jsonrpc":"2.0","result":{"content":[]}}',
+    "cut before the id": '{"jsonrpc":"2.0","res',
+    "id is null": '{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"answer"}}',
+}
+# These answer nothing.
+STRAYS = [
+    "a library says hello",
+    '{"level":30,"msg":"listening"}',
+    "[INFO] started",
+    '{"jsonrpc":"2.0","method":5}',
+    '{"id":$ID,"method":"ping","jsonrpc":2}',
+    '{"jsonrpc":"2.0","id":9999,"error":{"message":"of no call"}}',
+    "\xff\xfe",
+]
+
+
+async def test_an_answer_that_cannot_be_decoded_fails_its_call_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tools = [tool("raw"), tool("hold"), tool("good")]
+    async with ready(tools) as adapter, asyncio.TaskGroup() as group:
+        failed = {name: await failure(adapter, line) for name, line in ANSWERS_WITHOUT_ID.items()}
+        held = group.create_task(call(adapter, "hold", server="raw"))
+        failed |= {name: await failure(adapter, line) for name, line in ANSWERS.items()}
+        assert not held.done()
+        held.cancel()
+        # The error of the server itself is no line.
+        assert failed.pop("id is null") == "answer"
+        quoted = "the answer is no valid message of JSON-RPC: "
+        assert [name for name, text in failed.items() if not text.startswith(quoted)] == []
+        assert '"text":"answer"' in failed["batch"]
+        # A log line costs no call, and neither does a message that is no answer.
+        for line in STRAYS:
+            result = await call(adapter, "raw", server="raw", line=line, is_all=False)
+            assert result.content[0].text == "fine"
+        (server,) = adapter.list_servers()
+        assert server.state == ToolServerState.TOOL_SERVER_STATE_READY
+    assert problems(caplog, "tool_server.stray_line") == ["it prints what is no MCP message"]
+    assert '"text"' not in str([vars(each) for each in caplog.records])
+
+
+async def failure(adapter: ToolAdapter, line: str) -> str:
+    """Return the text of the failure of a call that is answered by a line."""
+    result = await call(adapter, "raw", server="raw", line=line)
+    assert result.is_error
+    return result.content[0].text
