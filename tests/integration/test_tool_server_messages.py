@@ -3,13 +3,17 @@
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from harness.mcp.scripted_servers import RAW, READY_TIMEOUT_S, call, running
+from harness.mcp.raw_http_server import RawAnswer, raw_http_server
+from harness.mcp.scripted_servers import RAW, READY_TIMEOUT_S, call, running, wait_until
+from harness.polling import wait_for
+from harness.remote.socket_server import listening
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, ServerConfig
 from trunkline.tools.server import ToolServerState
@@ -199,3 +203,113 @@ async def failure(adapter: ToolAdapter, line: str) -> str:
     result = await call(adapter, "raw", server="raw", line=line)
     assert result.is_error
     return result.content[0].text
+
+
+@pytest.mark.parametrize("first", ["starting ", "starting\n", "starting\n{}\n[]\n"])
+async def test_a_log_line_before_the_first_message_costs_no_server(
+    first: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ready(first=first) as adapter:
+        assert (await call(adapter, "good", server="raw")).content[0].text == "fine"
+    assert problems(caplog, "tool_server.stray_line") == ["it prints what is no MCP message"]
+
+
+async def test_a_list_that_cannot_be_decoded_is_quoted() -> None:
+    async with running(PATIENT, raw=raw(is_list_cut=True)) as adapter:
+        (server,) = adapter.list_servers()
+        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_FAILED)
+        assert server.error.startswith(
+            "it does not list its tools: the answer is no valid message of JSON-RPC: {"
+        )
+
+
+# Messages that nobody asked for. Each is sent more often than a server may in a minute.
+FLOODS = {
+    "change": '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}',
+    "message": '{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}',
+    "request": '{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{}}',
+    "answer": '{"jsonrpc":"2.0","id":70000,"result":{}}',
+    "stderr": "DEBUG still here",
+}
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+async def test_a_server_that_floods_the_mesh_is_read_slowly(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_stderr = kind == "stderr"
+    arguments = {"line": FLOODS[kind], "count": 100_000, "is_stderr": is_stderr}
+    async with ready([tool("flood")]) as adapter, asyncio.TaskGroup() as group:
+        flood = group.create_task(call(adapter, "flood", server="raw", **arguments))
+        await wait_for(lambda: bool(problems(caplog, "tool_server.paced")))
+        assert not flood.done()
+        flood.cancel()
+    problem = "prints more on stderr than is" if is_stderr else "sends more than is"
+    assert problems(caplog, "tool_server.paced") == [f"it {problem} read"]
+
+
+async def test_a_server_that_reports_a_change_at_each_listing_is_listed_once_a_second(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begin = time.monotonic()
+    async with ready([tool("listings")], is_restless=True) as adapter:
+        await wait_for(lambda: bool(problems(caplog, "tool_server.paced")))
+        result = await call(adapter, "listings", server="raw")
+    # The first is that of the start, and the second is at once.
+    assert int(result.content[0].text) <= 2 + time.monotonic() - begin
+    assert problems(caplog, "tool_server.paced") == [
+        "it reports changes of its tools at each listing of them"
+    ]
+
+
+def event(message: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\r\n\r\n"
+
+
+def text_result(key: int, text: str = "fine") -> dict[str, Any]:
+    return {"id": key, "result": {"content": [{"type": "text", "text": text}]}}
+
+
+EVENTS = "text/event-stream"
+JSON = "application/json"
+HTTP_ANSWERS: dict[str, RawAnswer] = {
+    "fine": (EVENTS, lambda key: event(text_result(key)), 1),
+    "large": (EVENTS, lambda key: event(text_result(key, "x" * 1_000_000)), 1),
+    "endless event": (EVENTS, lambda key: b"data: " + b"x" * 1_000_000, 100),
+    "endless line": (EVENTS, lambda key: b"x" * 1_000_000, 100),
+    "endless message": (JSON, lambda key: b"x" * 1_000_000, 100),
+    "messages": (EVENTS, lambda key: event({"method": "notifications/x"}) * 1000, 1000),
+    "comments": (EVENTS, lambda key: b":\n\n" * 1000, 1000),
+    "bytes": (EVENTS, lambda key: b": " + b"x" * 1_000_000 + b"\n\n", 1000),
+}
+
+
+@asynccontextmanager
+async def ready_over_http() -> AsyncIterator[ToolAdapter]:
+    async with listening(raw_http_server(HTTP_ANSWERS)) as port:
+        entry = ServerConfig(url=f"http://127.0.0.1:{port}/mcp")
+        async with running(PATIENT, raw=entry) as adapter:
+            await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+            yield adapter
+
+
+async def test_a_message_over_the_limit_is_named_over_http() -> None:
+    async with ready_over_http() as adapter:
+        for name in ("endless event", "endless line", "endless message"):
+            result = await call(adapter, name, server="raw")
+            assert result.is_error
+            assert result.content[0].text == "it answers with more than 16777216 bytes", name
+        for name in ("fine", "large"):
+            assert not (await call(adapter, name, server="raw")).is_error
+
+
+@pytest.mark.parametrize("kind", ["messages", "comments", "bytes"])
+async def test_a_server_that_floods_the_mesh_over_http_is_read_slowly(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ready_over_http() as adapter, asyncio.TaskGroup() as group:
+        flood = group.create_task(call(adapter, kind, server="raw"))
+        await wait_for(lambda: bool(problems(caplog, "tool_server.paced")))
+        assert not flood.done()
+        flood.cancel()
+    assert problems(caplog, "tool_server.paced") == ["it sends more than is read"]

@@ -37,7 +37,7 @@ class HttpEndpoint:
     def __init__(self, name: str, address: ServerAddress, *, warnings: ServerWarnings) -> None:
         self.name = name
         self.warnings = warnings
-        self.pace = Pace(lambda: warnings.warn(PACED, "it sends more messages than are read"))
+        self.pace = Pace(lambda: warnings.warn(PACED, "it sends more than is read"))
         self.address = address
         self.has_ended = asyncio.Event()
         self.is_expired = False

@@ -30,19 +30,26 @@ class Pace:
 
     async def take(self, pieces: int, size_bytes: int) -> float:
         """Count what was read, and pause if it was too much. Return its cost."""
+        before = self._since_step
+        pause_s = self.count(pieces, size_bytes)
+        cost = self._since_step - before
+        if pause_s or self._since_step >= _TOKENS_PER_STEP:
+            self._since_step = 0.0
+            await asyncio.sleep(pause_s)
+        return cost
+
+    def count(self, pieces: int, size_bytes: int) -> float:
+        """Count what was read. Return for how many seconds the reader should pause."""
         now = asyncio.get_running_loop().time()
         cost = pieces + size_bytes / _BYTES_PER_TOKEN
         earned = (now - self._updated_at) * _RATE_PER_S
         self._tokens = min(_BURST, self._tokens + earned) - cost
         self._updated_at = now
         self._since_step += cost
-        if self._tokens < 0:
-            self._on_excess()
-            await asyncio.sleep(max(_PAUSE_S, -self._tokens / _RATE_PER_S))
-        elif self._since_step >= _TOKENS_PER_STEP:
-            self._since_step = 0.0
-            await asyncio.sleep(0)
-        return cost
+        if self._tokens >= 0:
+            return 0.0
+        self._on_excess()
+        return max(_PAUSE_S, -self._tokens / _RATE_PER_S)
 
     def give_back(self, cost: float) -> None:
         """Return the cost of a message that we asked for, such as the answer to a request."""

@@ -52,7 +52,7 @@ _FOLLOW_ATTEMPTS = 10
 _CANCEL_S = 10.0
 _LIST_PAUSE_S = 1.0
 # So many listings of which each has led to the next show a server that sets no end.
-_LISTINGS_IN_A_ROW = 5
+_LISTINGS_IN_A_ROW = 3
 _NO_CONTINUATION = tool_service_pb2.ToolContinuation()
 
 
@@ -319,9 +319,10 @@ class ToolServer:
                 self.pid = connection.pid
                 self._on_change()
                 return await self._serve(connection, group)
-        except ToolServerUnavailableError as error:
-            return error.problem
         except Exception as error:  # noqa: BLE001
+            known = _find_unavailable(error)
+            if known is not None:
+                return known.problem
             # A bulkhead: an error in the client of one server must not affect the others. The
             # error's text is not shown, because it may quote the server.
             return f"its answers make no sense ({type(error).__name__})"
@@ -431,12 +432,13 @@ class ToolServer:
         loop = asyncio.get_running_loop()
         begun_at, in_a_row = loop.time() - _LIST_PAUSE_S, 0
         while True:
-            in_a_row = in_a_row + 1 if self._list_requested.is_set() else 0
+            await self._list_requested.wait()
+            delay_s = begun_at + _LIST_PAUSE_S - loop.time()
+            in_a_row = in_a_row + 1 if delay_s > 0 else 0
             if in_a_row >= _LISTINGS_IN_A_ROW:
                 problem = "it reports changes of its tools at each listing of them"
                 self._warnings.warn(PACED, problem)
-            await self._list_requested.wait()
-            await asyncio.sleep(begun_at + _LIST_PAUSE_S - loop.time())
+            await asyncio.sleep(delay_s)
             self._list_requested.clear()
             begun_at = loop.time()
             try:
@@ -482,3 +484,13 @@ class ToolServer:
         self._state_changed.set()
         self._state_changed = asyncio.Event()
         self._on_change()
+
+
+def _find_unavailable(error: Exception) -> ToolServerUnavailableError | None:
+    """Return our own error among those that the SDK's task groups have wrapped, if any."""
+    if isinstance(error, ToolServerUnavailableError):
+        return error
+    if isinstance(error, ExceptionGroup):
+        found = (_find_unavailable(each) for each in error.exceptions)
+        return next(filter(None, found), None)
+    return None

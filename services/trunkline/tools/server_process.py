@@ -85,7 +85,7 @@ class ServerProcess:
         """Wrap a process. `secrets` are removed from its output before that is shown."""
         self.name = name
         self.warnings = warnings
-        self.pace = Pace(lambda: warnings.warn(PACED, "it sends more messages than are read"))
+        self.pace = Pace(lambda: warnings.warn(PACED, "it sends more than is read"))
         self.transport_error = ""
         self.has_ended = asyncio.Event()
         """Set as soon as it will send nothing more."""
@@ -194,10 +194,12 @@ class ServerProcess:
                 rest = rest[: STDERR_LINE_LIMIT_BYTES + 1]
                 for line in lines:
                     self._log(line)
-                # What a process printed before its end explains the end, and is no more than its
-                # pipe holds.
-                if not self.has_ended.is_set():
-                    await self._stderr_pace.take(len(lines), len(chunk))
+                pause_s = self._stderr_pace.count(len(lines), len(chunk))
+                if pause_s:
+                    # Its last words explain its end, and are no more than its pipe holds.
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(pause_s):
+                            await self.has_ended.wait()
             if rest:
                 self._log(rest)
         finally:
@@ -260,6 +262,7 @@ async def open_process(  # noqa: PLR0913  all but the command by name
             await process.stop(grace_s)
         finally:
             await _end_soon(stderr)
+            child.close()
 
 
 async def _end_soon(reader: asyncio.Task[None]) -> None:
@@ -345,8 +348,10 @@ class ChildProcess:
                 end.close()
         opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         try:
-            for ours, _ in pairs:
-                opened.append(await _open_streams(ours, limit_bytes))
+            # More of stderr is not kept, so that a server which prints too much has to wait.
+            limits = (limit_bytes, limit_bytes, STDERR_LINE_LIMIT_BYTES)
+            for (ours, _), limit in zip(pairs, limits, strict=True):
+                opened.append(await _open_streams(ours, limit))
         except BaseException:
             # The caller has no reference to the process, so it has to be killed here.
             os.killpg(process.pid, signal.SIGKILL)
@@ -376,9 +381,13 @@ class ChildProcess:
     async def kill(self) -> None:
         """Kill it and its process group, close its streams, and wait until it has exited."""
         self.kill_group()
+        self.close()
+        await self.wait()
+
+    def close(self) -> None:
+        """Close its streams. One whose reading pauses does not see that the other end is closed."""
         for _, writer in self._streams:
             writer.transport.abort()
-        await self.wait()
 
     def _note_exit(self, code: int) -> None:
         self.returncode = code

@@ -4,10 +4,11 @@ The SDK's transport uses the HTTP client below. The client turns each network er
 response of the affected request, so that it harms no other request.
 """
 
+import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import httpx2
@@ -16,7 +17,7 @@ from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.network import is_this_machine
-from trunkline.tools.connection import raise_if_cancelled, request_outcome
+from trunkline.tools.connection import RequestOutcome, raise_if_cancelled, request_outcome
 from trunkline.tools.http_endpoint import HttpEndpoint
 from trunkline.tools.server_process import MESSAGE_LIMIT_BYTES
 
@@ -27,6 +28,9 @@ _NOTIFICATION_S = 3.0
 _NOTIFICATION = b'"method":"notifications/'
 # More concurrent calls wait for a connection, each within its own timeout.
 _CONNECTIONS = 256
+# A server that ends each event stream at once may also ask for the next one at once.
+_STREAM_COST = 25
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _BAD_GATEWAY = 502
 _DOWN = {502, 503, 504}
 
@@ -87,12 +91,14 @@ class _Client(httpx2.AsyncClient):
                 # The session has ended. The SDK accepts 405 for a server without DELETE.
                 return httpx2.Response(httpx2.codes.METHOD_NOT_ALLOWED, request=request)
             return self._undelivered(request, await self._endpoint.describe_end())
+        if request.method == "GET":
+            await self._endpoint.pace.take(_STREAM_COST, 0)
         if request.method == "DELETE" or _NOTIFICATION in request.content[:200]:
             timeout = httpx2.Timeout(_NOTIFICATION_S).as_dict()
             request.extensions = {**request.extensions, "timeout": timeout}
         try:
             response = await super().send(request, **options)
-            return self._inspect(request, await _read(response))
+            return self._inspect(request, await self._read(response))
         except _UnacceptableError as error:
             self._endpoint.transport_error = f"it answers with {error}"
             return _answer(request, self._endpoint.transport_error)
@@ -106,6 +112,15 @@ class _Client(httpx2.AsyncClient):
                 outcome.is_server_down = True
             self._endpoint.transport_error = f"the connection broke off ({type(error).__name__})"
             return _answer(request, self._endpoint.transport_error)
+
+    async def _read(self, response: httpx2.Response) -> httpx2.Response:
+        """Read a single message; limit an event stream, which is read later."""
+        response = await _read(response)
+        media_type = response.headers.get("content-type", "").lower()
+        if media_type.startswith("text/event-stream") and not response.is_closed:
+            stream = cast("httpx2.AsyncByteStream", response.stream)
+            response.stream = _EventStream(stream, self._endpoint, request_outcome.get())
+        return response
 
     def _inspect(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         """Return a response, and record what it means for the session and for the call."""
@@ -160,6 +175,44 @@ def _says_no_session(response: httpx2.Response) -> bool:
 def _is_message(response: httpx2.Response) -> bool:
     """Return True if an error response has a JSON-RPC body."""
     return response.is_closed and b'"jsonrpc"' in response.content
+
+
+class _EventStream(httpx2.AsyncByteStream):
+    """Reads an event stream at the pace of its connection, with events up to the message limit."""
+
+    def __init__(
+        self,
+        stream: httpx2.AsyncByteStream,
+        endpoint: HttpEndpoint,
+        outcome: RequestOutcome | None,
+    ) -> None:
+        self._stream = stream
+        self._endpoint = endpoint
+        self._outcome = outcome
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size, tail = 0, b""
+        async for chunk in self._stream:
+            # The end of an event may be spread over two chunks.
+            text = tail + chunk
+            ends = [match.end() for match in _EVENT_END.finditer(text)]
+            size = len(text) - ends[-1] if ends else size + len(chunk)
+            tail = text[ends[-1] if ends else 0 :][-3:]
+            if size > MESSAGE_LIMIT_BYTES:
+                raise self._excess()
+            await self._endpoint.pace.take(len(ends), len(chunk))
+            yield chunk
+
+    def _excess(self) -> httpx2.SSEError:
+        problem = f"it answers with more than {MESSAGE_LIMIT_BYTES} bytes"
+        self._endpoint.transport_error = problem
+        if self._outcome is not None:
+            self._outcome.problem = problem
+            self._outcome.is_unacceptable = True
+        return httpx2.SSEError(problem)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class _UnacceptableError(Exception):

@@ -2,13 +2,12 @@
 
 Its only argument is a JSON object: `pages`, lists of tools; `cursor`, the cursor that each page
 names, or else each page names the next; `first`, printed in front of the first message;
-`description`, the length of every
-description; `is_restless`, to report a change of the tools after each listing.
+`description`, the length of every description; `is_list_cut`, to send half a list; `is_restless`,
+to report a change of the tools after each listing.
 """
 
 import json
 import sys
-import time
 from typing import Any
 
 script: dict[str, Any] = json.loads(sys.argv[1])
@@ -51,7 +50,6 @@ def call(request: dict[str, Any]) -> None:
         case "flood":
             flood(arguments)
         case "listings":
-            time.sleep(arguments["s"])
             text = str(listings)
     say({"id": request["id"], "result": {"content": [{"type": "text", "text": text}]}})
 
@@ -74,14 +72,18 @@ INFO = {
 out.write(script.get("first", "").encode())
 for received in sys.stdin:
     request = json.loads(received)
-    match request["method"]:
+    # Answers to requests of its own have none.
+    match request.get("method"):
         case "initialize":
             say({"id": request["id"], "result": INFO})
+        case "tools/list" if "is_list_cut" in script:
+            out.write(b'{"jsonrpc":"2.0","id":%d,"result":\n' % request["id"])
+            out.flush()
         case "tools/list":
             say({"id": request["id"], "result": list_page(request.get("params", {}))})
             if script.get("is_restless"):
                 say({"method": "notifications/tools/list_changed"})
         case "tools/call":
             call(request)
-        case _ if "id" in request:
+        case str() if "id" in request:
             say({"id": request["id"], "error": {"code": -32601, "message": "no such method"}})

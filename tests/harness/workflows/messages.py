@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from harness.mcp.bundled_servers import only_servers
 from harness.mcp.scripted_servers import RAW
@@ -26,7 +27,7 @@ async def serve_messages(
     server = MeshServer(mesh_credentials())
     await mesh.enter(add_messages(server, settings, mesh.directory))
     if with_shop:
-        shop = {
+        shop: dict[str, Any] = {
             "command": sys.executable,
             "args": [str(_SHOP)],
             "env": {"SHOP_FOLDER": str(folder)},
