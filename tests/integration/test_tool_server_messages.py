@@ -103,6 +103,33 @@ async def test_one_bad_member_of_a_list_of_tools_costs_only_itself(
     assert problems(caplog, "tool_server.listing_incomplete") == list(found)
 
 
+BAD_PARTS = [
+    {"type": "video", "data": "AAAA"},
+    {"type": "text"},
+    {"type": "text", "text": 5},
+    {"type": "image", "data": "AAAA"},
+    {"text": "no type"},
+    "text",
+    None,
+]
+
+
+async def test_one_bad_part_of_a_result_costs_only_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    good = {"type": "text", "text": "good"}
+    async with ready([tool("parts")]) as adapter:
+        result = await call(adapter, "parts", server="raw", parts=[good, *BAD_PARTS, good])
+    assert not result.is_error
+    first, *others, last = [part.text for part in result.content]
+    assert (first, last) == ("good", "good")
+    assert others[0] == "[part 2 of the type 'video' is left out: it is no valid content]"
+    assert len([text for text in others if "left out" in text]) == len(BAD_PARTS)
+    assert problems(caplog, "tool_server.part_left_out") == [
+        "a result has parts that can't be used"
+    ]
+
+
 @pytest.mark.parametrize(
     ("pages", "script", "names", "problem"),
     [

@@ -1,6 +1,7 @@
-"""What is wrong with a server's list of tools. It imports mcp: load it lazily.
+"""Lists of a server of which some members are wrong. It imports mcp: load it lazily.
 
-The SDK refuses a whole list for one bad member. Here, each tool of a list is checked alone.
+The SDK refuses a whole list for one bad member. Here, each tool of a listing and each part of a
+result is checked alone.
 """
 
 from collections.abc import Mapping
@@ -9,11 +10,12 @@ from typing import Any, Final
 from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types.methods import SERVER_RESULTS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from trunkline.printable import to_plain_line
 
 LIST_TOOLS: Final = "tools/list"
+CALL_TOOL: Final = "tools/call"
 # Members without which a tool can't be called. A schema is used whole or not at all.
 _REQUIRED: Final = frozenset({"name", "inputSchema"})
 # Members whose own members are used each for itself.
@@ -56,16 +58,40 @@ class ListingProblems:
         return (*self._lines, *filter(None, (more, self.cut)))
 
 
-class ListingFilter:
-    """Removes from results of `tools/list` what can't be used, before the SDK reads them."""
+class ListFilter:
+    """Removes from the lists of results what can't be used, before the SDK reads them."""
 
     def __init__(self) -> None:
         self.version = ""
         """The protocol version of the session; "" before the handshake."""
+        self._call_result: TypeAdapter[Any] | None = None
         self.problems = ListingProblems()
         """The problems of the current listing. Each listing sets its own."""
 
-    def clean(self, result: dict[str, Any]) -> None:
+    def clean_content(self, result: dict[str, Any]) -> bool:
+        """Replace the bad parts of a tool's result by texts that say so. Return True if any is."""
+        parts = result.get("content")
+        if not isinstance(parts, list) or self._is_result(result):
+            return False
+        kept = [
+            part if self._is_result({"content": [part]}) else _note_part(number, part)
+            for number, part in enumerate(parts, 1)
+        ]
+        result["content"] = kept
+        return any(part is not old for part, old in zip(kept, parts, strict=True))
+
+    def _is_result(self, result: Mapping[str, Any]) -> bool:
+        """Return True if the SDK accepts the result of a call."""
+        if self._call_result is None:
+            model: Any = SERVER_RESULTS[CALL_TOOL, self.version]
+            self._call_result = TypeAdapter(model)
+        try:
+            self._call_result.validate_python({"resultType": "complete", **result}, by_name=False)
+        except ValidationError:
+            return False
+        return True
+
+    def clean_tools(self, result: dict[str, Any]) -> None:
         """Remove bad tools and bad members of tools from a result, and record them.
 
         A result without a list is left to the SDK, which refuses it.
@@ -120,6 +146,12 @@ class ListingFilter:
             _remove(tool, path)
         self.problems.refuse(label, "too many of its members are invalid")
         return None
+
+
+def _note_part(number: int, part: object) -> dict[str, str]:
+    kind = part.get("type") if isinstance(part, dict) else None
+    about = f" of the type {to_plain_line(kind, _NAME_CHARS)!r}" if isinstance(kind, str) else ""
+    return {"type": "text", "text": f"[part {number}{about} is left out: it is no valid content]"}
 
 
 def _as_object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ MESSAGE_LIMIT_BYTES = 16 * 1024 * 1024
 _INHERITED = ("HOME", "LANG", "TMPDIR", "TZ")
 # Python's `-m` or `-c`, also after other options, as in `-um`.
 _MODULE_OPTION = re.compile("-[bBdEhiIOPqRsSuvVx?]*[mc]")
+_INPUT_LIMIT_BYTES = 256 * 1024
 _REAP_TIMEOUT_S = 2.0
 _PIPE_TIMEOUT_S = 0.5
 
@@ -114,6 +115,11 @@ class ServerProcess:
         if self._stdin.is_closing() or self.has_ended.is_set():
             raise BrokenPipeError
         self._stdin.write(line + b"\n")
+
+    @property
+    def is_input_full(self) -> bool:
+        """True if the process has not yet read much of what was written."""
+        return self._stdin.transport.get_write_buffer_size() > _INPUT_LIMIT_BYTES
 
     async def drain(self) -> None:
         """Wait until it has read enough of what was written."""

@@ -36,7 +36,7 @@ from trunkline.tools.conversion import to_result, to_tool
 from trunkline.tools.declaration_limits import DeclarationLimits
 from trunkline.tools.http_endpoint import HttpEndpoint
 from trunkline.tools.json_limits import RESULT_LIMIT_VALUES, find_json_problem
-from trunkline.tools.listing import ListingFilter, ListingProblems
+from trunkline.tools.listing import ListFilter, ListingProblems
 from trunkline.tools.mcp_tasks import (
     TASKS_EXTENSION,
     McpTask,
@@ -76,7 +76,7 @@ class McpSession:
         client: Client,
         *,
         checker: ResultChecker,
-        listing: ListingFilter,
+        listing: ListFilter,
     ) -> None:
         self.listing_problems: tuple[str, ...] = ()
         """What the last listing of the tools left out, and where it was cut, each in one line."""
@@ -397,7 +397,7 @@ async def open_session(
         if isinstance(message, mcp_types.ToolListChangedNotification):
             on_tools_changed()
 
-    listing = ListingFilter()
+    listing = ListFilter()
     client = Client(
         open_session_streams(_transport(connection), connection, listing),
         cache=None,

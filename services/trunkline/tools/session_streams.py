@@ -18,7 +18,7 @@ from opentelemetry import trace
 
 from trunkline import telemetry
 from trunkline.tools.connection import ServerConnection
-from trunkline.tools.listing import LIST_TOOLS, ListingFilter
+from trunkline.tools.listing import CALL_TOOL, LIST_TOOLS, ListFilter
 from trunkline.tools.undecodable import RequestId, UndecodableAnswer, UndecodableLineError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 # What the SDK puts before the published name of a span, `{mcp.method.name} {target}`.
 _PREFIX: Final = "MCP send "
-_CALL: Final = "tools/call"
 
 
 # A request that stays open as long as the session.
@@ -36,7 +35,7 @@ _CANCELLED: Final = "notifications/cancelled"
 
 @asynccontextmanager
 async def open_session_streams(
-    transport: Transport, connection: ServerConnection, listing: ListingFilter
+    transport: Transport, connection: ServerConnection, listing: ListFilter
 ) -> AsyncIterator[Any]:
     """Open a transport for the SDK's client; it gets a reader and a writer."""
     async with transport as (reader, writer):
@@ -47,7 +46,7 @@ async def open_session_streams(
 class _Exchange:
     """The requests of a session that have no answer yet, and what is done with the answers."""
 
-    def __init__(self, connection: ServerConnection, listing: ListingFilter) -> None:
+    def __init__(self, connection: ServerConnection, listing: ListFilter) -> None:
         self._connection = connection
         self._listing = listing
         self._spans = _CallSpans()
@@ -78,7 +77,10 @@ class _Exchange:
         if isinstance(message, mcp_types.JSONRPCResponse):
             self._spans.on_response(message)
             if method == LIST_TOOLS:
-                self._listing.clean(message.result)
+                self._listing.clean_tools(message.result)
+            elif method == CALL_TOOL and self._listing.clean_content(message.result):
+                problem = "a result has parts that can't be used"
+                self._connection.warnings.warn("tool_server.part_left_out", problem)
 
     def on_undecodable(self, line: UndecodableLineError) -> Sequence[SessionMessage]:
         """Return an error for each open request that an undecodable line answers."""
@@ -128,7 +130,7 @@ class _CallSpans:
         if not name.startswith(_PREFIX):
             return
         span.update_name(name.removeprefix(_PREFIX))
-        if request.method != _CALL:
+        if request.method != CALL_TOOL:
             return
         tool = str((request.params or {}).get("name", ""))
         span.set_attribute(telemetry.GEN_AI_TOOL_NAME, tool)

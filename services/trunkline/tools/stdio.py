@@ -96,19 +96,19 @@ class _Reader(_End):
 
 class _Writer(_End):
     async def send(self, item: SessionMessage, /) -> None:
+        is_request = isinstance(item.message, mcp_types.JSONRPCRequest)
+        # Only requests wait for a slow server. One that reads no answers gets no more of them.
+        if _is_answer(item) and self._process.is_input_full:
+            return
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         try:
             self._process.write_line(line.encode())
-            if not _is_cancellation(item):
+            if is_request:
                 await self._process.drain()
         except OSError:
             self._process.has_ended.set()
             raise anyio.ClosedResourceError from None
 
 
-def _is_cancellation(item: SessionMessage) -> bool:
-    """Return True if it cancels a request. Its sender does not wait for a slow server."""
-    message = item.message
-    if isinstance(message, mcp_types.JSONRPCNotification):
-        return message.method == "notifications/cancelled"
-    return False
+def _is_answer(item: SessionMessage) -> bool:
+    return isinstance(item.message, mcp_types.JSONRPCResponse | mcp_types.JSONRPCError)

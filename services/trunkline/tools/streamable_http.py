@@ -25,7 +25,7 @@ _CONNECT_S = 10.0
 _WRITE_S = 30.0
 # Timeout of notifications and of the session's DELETE, which no caller waits for.
 _NOTIFICATION_S = 3.0
-_NOTIFICATION = b'"method":"notifications/'
+_HEAD_BYTES = 200
 # More concurrent calls wait for a connection, each within its own timeout.
 _CONNECTIONS = 256
 # A server that ends each event stream at once may also ask for the next one at once.
@@ -93,7 +93,7 @@ class _Client(httpx2.AsyncClient):
             return self._undelivered(request, await self._endpoint.describe_end())
         if request.method == "GET":
             await self._endpoint.pace.take(_STREAM_COST, 0)
-        if request.method == "DELETE" or _NOTIFICATION in request.content[:200]:
+        if request.method == "DELETE" or _is_unawaited(request.content):
             timeout = httpx2.Timeout(_NOTIFICATION_S).as_dict()
             request.extensions = {**request.extensions, "timeout": timeout}
         try:
@@ -157,6 +157,12 @@ class _Client(httpx2.AsyncClient):
                 return f"the certificate of {host} is not trusted: {cause.verify_message}"
             cause = cause.__cause__ or cause.__context__
         return f"{host} can't be reached ({type(error).__name__})"
+
+
+def _is_unawaited(content: bytes) -> bool:
+    """Return True for a notification, and for an answer to a request of the server."""
+    head = content[:_HEAD_BYTES]
+    return b'"method":"notifications/' in head or (b'"method":' not in head and bool(head))
 
 
 def _says_no_session(response: httpx2.Response) -> bool:

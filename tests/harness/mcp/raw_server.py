@@ -38,6 +38,7 @@ def list_page(params: dict[str, Any]) -> dict[str, Any]:
 def call(request: dict[str, Any]) -> None:
     arguments = request["params"].get("arguments", {})
     text = "fine"
+    content = None
     match request["params"]["name"]:
         case "raw":
             line = arguments["line"].replace("$ID", str(request["id"]))
@@ -49,9 +50,11 @@ def call(request: dict[str, Any]) -> None:
             return
         case "flood":
             flood(arguments)
+        case "parts":
+            content = arguments["parts"]
         case "listings":
             text = str(listings)
-    say({"id": request["id"], "result": {"content": [{"type": "text", "text": text}]}})
+    say({"id": request["id"], "result": {"content": content or [{"type": "text", "text": text}]}})
 
 
 def flood(arguments: dict[str, Any]) -> None:

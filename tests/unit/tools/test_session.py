@@ -9,7 +9,7 @@ import pytest
 
 from trunkline.errors import PeerProtocolError
 from trunkline.tools.config import ServerOverlay
-from trunkline.tools.listing import ListingFilter
+from trunkline.tools.listing import ListFilter
 from trunkline.tools.result_checker import ResultChecker, ResultCheckError, ResultSchemaError
 from trunkline.tools.session import McpSession
 from trunkline.v1 import tool_service_pb2
@@ -53,7 +53,7 @@ def client() -> ScriptedClient:
 def open_session(client: Any, checker: ResultChecker | None = None) -> McpSession:
     connection: Any = SimpleNamespace(name="s", has_ended=asyncio.Event())
     checker = checker or ScriptedChecker()
-    return McpSession(connection, client, checker=checker, listing=ListingFilter())
+    return McpSession(connection, client, checker=checker, listing=ListFilter())
 
 
 def declare_tool(name: str, schema: dict[str, Any], **more: object) -> mcp_types.Tool:
