@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -297,8 +297,17 @@ def text_result(key: int, text: str = "fine") -> dict[str, Any]:
     return {"id": key, "result": {"content": [{"type": "text", "text": text}]}}
 
 
+def body(line: str) -> Callable[[Any], bytes]:
+    return lambda key: line.replace("$ID", str(key)).encode("latin-1")
+
+
 EVENTS = "text/event-stream"
 JSON = "application/json"
+WRONG_ANSWERS = ANSWERS | ANSWERS_WITHOUT_ID
+WRONG_ANSWERS |= {
+    "another id": RESULT.replace("$ID", "9999"),
+    "no answer": '{"jsonrpc":"2.0","method":"notifications/message"}',
+}
 HTTP_ANSWERS: dict[str, RawAnswer] = {
     "fine": (EVENTS, lambda key: event(text_result(key)), 1),
     "large": (EVENTS, lambda key: event(text_result(key, "x" * 1_000_000)), 1),
@@ -308,6 +317,8 @@ HTTP_ANSWERS: dict[str, RawAnswer] = {
     "messages": (EVENTS, lambda key: event({"method": "notifications/x"}) * 1000, 1000),
     "comments": (EVENTS, lambda key: b":\n\n" * 1000, 1000),
     "bytes": (EVENTS, lambda key: b": " + b"x" * 1_000_000 + b"\n\n", 1000),
+    "silence": (EVENTS, lambda key: b"", 0),
+    **{name: (JSON, body(line), 1) for name, line in WRONG_ANSWERS.items()},
 }
 
 
@@ -318,6 +329,19 @@ async def ready_over_http() -> AsyncIterator[ToolAdapter]:
         async with running(PATIENT, raw=entry) as adapter:
             await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
             yield adapter
+
+
+async def test_a_body_that_is_no_answer_fails_its_call_at_once() -> None:
+    async with ready_over_http() as adapter, asyncio.TaskGroup() as group:
+        held = group.create_task(call(adapter, "silence", server="raw"))
+        failed = {name: await call(adapter, name, server="raw") for name in WRONG_ANSWERS}
+        held.cancel()
+    assert [name for name, result in failed.items() if not result.is_error] == []
+    texts = {name: result.content[0].text for name, result in failed.items()}
+    # The error of the server itself is a message.
+    assert texts.pop("id is null") == "answer"
+    quoted = "the answer is no valid message of JSON-RPC: "
+    assert [name for name, text in texts.items() if not text.startswith(quoted)] == []
 
 
 async def test_a_message_over_the_limit_is_named_over_http() -> None:

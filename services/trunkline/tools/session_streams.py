@@ -19,7 +19,12 @@ from opentelemetry import trace
 from trunkline import telemetry
 from trunkline.tools.connection import ServerConnection
 from trunkline.tools.listing import CALL_TOOL, LIST_TOOLS, ListFilter
-from trunkline.tools.undecodable import RequestId, UndecodableAnswer, UndecodableLineError
+from trunkline.tools.undecodable import (
+    UNDECODABLE,
+    RequestId,
+    UndecodableAnswer,
+    UndecodableLineError,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -93,10 +98,9 @@ class _Exchange:
         if not ids and only is not None:
             ids = [only]
         # Spans have the message of the error, so it quotes nothing.
-        problem = "the answer is no valid message of JSON-RPC"
-        text = UndecodableAnswer(f"{problem}: {line.shown}")
+        text = UndecodableAnswer(f"{UNDECODABLE}: {line.shown}")
         connection.transport_error = text
-        error = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=problem, data=text)
+        error = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=UNDECODABLE, data=text)
         return [
             SessionMessage(mcp_types.JSONRPCError(jsonrpc="2.0", id=each, error=error))
             for each in ids

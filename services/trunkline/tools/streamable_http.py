@@ -13,19 +13,32 @@ from typing import Any, cast
 import anyio
 import httpx2
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.network import is_this_machine
+from trunkline.printable import to_plain_line
 from trunkline.tools.connection import RequestOutcome, raise_if_cancelled, request_outcome
 from trunkline.tools.http_endpoint import HttpEndpoint
 from trunkline.tools.server_process import MESSAGE_LIMIT_BYTES
+from trunkline.tools.undecodable import UNDECODABLE
 
 _CONNECT_S = 10.0
 _WRITE_S = 30.0
 # Timeout of notifications and of the session's DELETE, which no caller waits for.
 _NOTIFICATION_S = 3.0
 _HEAD_BYTES = 200
+# As the SDK writes a request.
+_REQUEST_ID = re.compile(rb'{"jsonrpc":"2.0","id":(\d+),"method":')
+_SHOWN_BYTES = 2_000
+_SHOWN_CHARS = 200
 # More concurrent calls wait for a connection, each within its own timeout.
 _CONNECTIONS = 256
 # A server that ends each event stream at once may also ask for the next one at once.
@@ -98,7 +111,9 @@ class _Client(httpx2.AsyncClient):
             request.extensions = {**request.extensions, "timeout": timeout}
         try:
             response = await super().send(request, **options)
-            return self._inspect(request, await self._read(response))
+            return self._inspect(request, await self._read(request, response))
+        except _UndecodableError as error:
+            return self._undecodable(request, error)
         except _UnacceptableError as error:
             self._endpoint.transport_error = f"it answers with {error}"
             return _answer(request, self._endpoint.transport_error)
@@ -113,10 +128,12 @@ class _Client(httpx2.AsyncClient):
             self._endpoint.transport_error = f"the connection broke off ({type(error).__name__})"
             return _answer(request, self._endpoint.transport_error)
 
-    async def _read(self, response: httpx2.Response) -> httpx2.Response:
+    async def _read(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         """Read a single message; limit an event stream, which is read later."""
         response = await _read(response)
         media_type = response.headers.get("content-type", "").lower()
+        if media_type.startswith("application/json") and response.is_success:
+            return _correlate(request, response)
         if media_type.startswith("text/event-stream") and not response.is_closed:
             stream = cast("httpx2.AsyncByteStream", response.stream)
             response.stream = _EventStream(stream, self._endpoint, request_outcome.get())
@@ -141,6 +158,14 @@ class _Client(httpx2.AsyncClient):
             if not _is_message(response):
                 outcome.problem = endpoint.transport_error
         return response
+
+    def _undecodable(self, request: httpx2.Request, error: "_UndecodableError") -> httpx2.Response:
+        problem = self._endpoint.transport_error = f"{UNDECODABLE}: {error}"
+        outcome = request_outcome.get()
+        if outcome is not None:
+            outcome.problem = problem
+        # Spans have the message of the error, so it quotes nothing.
+        return _answer(request, UNDECODABLE)
 
     def _undelivered(self, request: httpx2.Request, problem: str) -> httpx2.Response:
         outcome = request_outcome.get()
@@ -183,6 +208,37 @@ def _is_message(response: httpx2.Response) -> bool:
     return response.is_closed and b'"jsonrpc"' in response.content
 
 
+def _correlate(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    """Return a response with a single message, which answers the request.
+
+    The SDK waits without end for the answer to a request whose response has another message.
+
+    Raises:
+        _UndecodableError: the message is not valid, or does not answer the request.
+    """
+    match = _REQUEST_ID.match(request.content)
+    if match is None:
+        # Nothing waits for the answer.
+        return response
+    try:
+        message = jsonrpc_message_adapter.validate_json(response.content, by_name=False)
+    except ValidationError:
+        message = None
+    match message:
+        case JSONRPCError(id=None):
+            # The server could not read the id. With this status, the SDK knows it from the request.
+            return httpx2.Response(
+                httpx2.codes.BAD_REQUEST,
+                headers=response.headers,
+                content=response.content,
+                request=request,
+            )
+        case JSONRPCResponse() | JSONRPCError() if str(message.id) == match[1].decode():
+            return response
+    text = response.content[:_SHOWN_BYTES].decode(errors="replace")
+    raise _UndecodableError(to_plain_line(text, _SHOWN_CHARS))
+
+
 class _EventStream(httpx2.AsyncByteStream):
     """Reads an event stream at the pace of its connection, with events up to the message limit."""
 
@@ -219,6 +275,10 @@ class _EventStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+class _UndecodableError(Exception):
+    """A response has no answer to its request. The text is the beginning of its content."""
 
 
 class _UnacceptableError(Exception):

@@ -7,6 +7,9 @@ from typing import Any, Final, TypeAlias
 
 RequestId: TypeAlias = int | str
 
+UNDECODABLE: Final = "the answer is no valid message of JSON-RPC"
+"""The problem with a call whose answer can't be decoded."""
+
 # Of a longer line, only this much is looked at.
 _HEAD_BYTES: Final = 65_536
 _QUOTED_CHARS: Final = 200

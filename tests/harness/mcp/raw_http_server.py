@@ -8,7 +8,10 @@ from typing import Any, TypeAlias
 from harness.remote.socket_server import Serve
 
 RawAnswer: TypeAlias = tuple[str, Callable[[Any], bytes], int]
-"""The media type, a piece of the body made from the id of the call, and how often it is sent."""
+"""The media type, a piece of the body made from the id of the call, and how often it is sent.
+
+None at all never ends.
+"""
 
 _INFO = {
     "protocolVersion": "2025-06-18",
@@ -48,6 +51,8 @@ def raw_http_server(answers: Mapping[str, RawAnswer]) -> Serve:
             for _ in range(times):
                 writer.write(piece(key))
                 await writer.drain()
+            if not times:
+                await asyncio.Event().wait()
         except ConnectionError:
             # The client has read enough.
             return
