@@ -36,7 +36,7 @@ class ListingProblems:
 
     def __init__(self) -> None:
         self.cut = ""
-        """Where the list was cut, and why; "": it is whole."""
+        """The limit at which the list was cut, in a line; "": it is whole."""
         self._lines: list[str] = []
         self._more = 0
 

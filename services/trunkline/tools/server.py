@@ -90,7 +90,7 @@ class ToolServer:
         self.breaker = ServerBreaker(name, settings.breaker, on_change=on_change)
         self.tools: dict[str, tool_service_pb2.Tool] = {}
         self.listing_problems: tuple[str, ...] = ()
-        """What its list of tools has that can't be used, and where it was cut, each in one line."""
+        """The tools and members that its list lacks, and the limit that cut it, each in a line."""
         self.pid: int | None = None
         """The id of its process, while it has one."""
         self._config = config

@@ -79,7 +79,7 @@ class McpSession:
         listing: ListFilter,
     ) -> None:
         self.listing_problems: tuple[str, ...] = ()
-        """What the last listing of the tools left out, and where it was cut, each in one line."""
+        """The tools and members that the last listing left out, and its cut, each in one line."""
         self._listing = listing
         self._name = connection.name
         self._transport = _transport_name(connection)

@@ -21,7 +21,6 @@ from trunkline.tools.connection import ServerConnection
 from trunkline.tools.listing import CALL_TOOL, LIST_TOOLS, ListFilter
 from trunkline.tools.undecodable import (
     UNDECODABLE,
-    RequestId,
     UndecodableAnswer,
     UndecodableLineError,
 )
@@ -56,7 +55,7 @@ class _Exchange:
         self._listing = listing
         self._spans = _CallSpans()
         # The methods of the open requests, by id.
-        self._open: dict[RequestId, str] = {}
+        self._open: dict[mcp_types.RequestId, str] = {}
 
     def on_send(self, message: mcp_types.JSONRPCMessage) -> None:
         """Note a message that is sent."""
@@ -107,7 +106,7 @@ class _Exchange:
             if self._close(each) is not None
         ]
 
-    def _only_open_id(self) -> RequestId | None:
+    def _only_open_id(self) -> mcp_types.RequestId | None:
         ids = [each for each, method in self._open.items() if method != _LISTEN]
         return ids[0] if len(ids) == 1 else None
 

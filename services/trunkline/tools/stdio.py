@@ -64,7 +64,7 @@ class _Reader(_End):
     def __init__(self, process: ServerProcess) -> None:
         super().__init__(process)
         self.last_cost = 0.0
-        """What the last message cost of the pace of the connection."""
+        """The cost of the last message, in tokens of the pace of the connection."""
         self._strays = 0
 
     def __aiter__(self) -> "_Reader":

@@ -1,11 +1,14 @@
-"""Lines of a server that are no valid JSON-RPC message, and the requests that they answer."""
+"""Lines of a server that are no valid JSON-RPC message, and the requests that they answer.
+
+It imports mcp: load it lazily.
+"""
 
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-RequestId: TypeAlias = int | str
+from mcp_types import RequestId
 
 UNDECODABLE: Final = "the answer is no valid message of JSON-RPC"
 """The problem with a call whose answer can't be decoded."""
