@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp.shared.inbound import find_invalid_x_mcp_header
+from mcp_types import CallToolResult
 from mcp_types.methods import SERVER_RESULTS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
@@ -20,6 +21,7 @@ CALL_TOOL: Final = "tools/call"
 _REQUIRED: Final = frozenset({"name", "inputSchema"})
 # Members whose own members are used each for itself.
 _DIVISIBLE: Final = frozenset({"annotations"})
+_SCHEMA_RULES: Final[Any] = SERVER_RESULTS[LIST_TOOLS, "2025-11-25"]
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 # The other members of a result, which only a cache needs.
 _NO_CACHE: Final = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -86,7 +88,10 @@ class ListFilter:
             model: Any = SERVER_RESULTS[CALL_TOOL, self.version]
             self._call_result = TypeAdapter(model)
         try:
-            self._call_result.validate_python({"resultType": "complete", **result}, by_name=False)
+            result = {"resultType": "complete", **result}
+            self._call_result.validate_python(result, by_name=False)
+            # For the newest version, the former is also one of results without content.
+            CallToolResult.model_validate(result, by_name=False)
         except ValidationError:
             return False
         return True
@@ -127,7 +132,10 @@ class ListFilter:
         # Each round removes one member.
         for _ in range(len(tool) + len(_DIVISIBLE) * _WARNINGS):
             try:
-                # Strict: the text "true" in a hint says not that a tool is harmless.
+                # Later versions of MCP don't describe the schema, which is JSON Schema in each.
+                schema = {key: tool[key] for key in _REQUIRED if key in tool}
+                _SCHEMA_RULES.model_validate({"tools": [schema]}, strict=True, by_name=False)
+                # Strict: the text "true" in a hint does not make a tool harmless.
                 model.model_validate({**_NO_CACHE, "tools": [tool]}, strict=True, by_name=False)
             except ValidationError as error:
                 first = error.errors(include_input=False, include_url=False)[0]
