@@ -359,7 +359,14 @@ async def test_the_first_state_of_the_mesh_has_its_tool_servers(page: PageMesh) 
     await serve_messages(page.bridged.mesh, page.bridged.mesh.folder / "tools", with_shop=True)
     async with page.at("operator").stream("/mesh:watch") as stream:
         first = (await anext(stream)).response
-    assert [server["name"] for server in first["toolServers"]] == ["shop"]
+        state = first
+        while not state["toolServers"][1]["tools"]:
+            state = (await read_until(stream, "mesh")).response
+    assert [server["name"] for server in first["toolServers"]] == ["shop", "careless"]
+    careless = state["toolServers"][1]
+    assert [tool["name"] for tool in careless["tools"]] == ["good"]
+    (problem,) = careless["listingProblems"]
+    assert problem.startswith("bad: the tool is left out: inputSchema: ")
     async with page.at("narrow").stream("/mesh:watch") as stream:
         assert (await anext(stream)).response["rooms"] is None
 

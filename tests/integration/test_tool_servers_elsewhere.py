@@ -283,7 +283,7 @@ def _pour(head: bytes) -> Serve:
         (_send_nothing, "it did not answer within 1 s"),
         (_send_no_http, r"^the connection broke off \(\w+Error\)$"),
         (_pour(b"application/json\r\n\r\n"), "it answers with more than 16777216 bytes"),
-        (_pour(b"text/event-stream\r\n\r\ndata: "), "its answers make no sense"),
+        (_pour(b"text/event-stream\r\n\r\ndata: "), "it answers with more than 16777216 bytes"),
         (
             _pour(b"application/json\r\ncontent-encoding: gzip\r\n\r\n"),
             "it answers with compressed content",

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from harness.mcp import plain_tools_server
 from harness.mcp.bundled_servers import only_servers
+from harness.mcp.scripted_servers import RAW
 from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_in_process
 from harness.mesh.processes import MeshProcess, running_mesh
 
@@ -53,7 +54,10 @@ async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
         "args": [str(plain_tools_server.__file__)],
         "env": {"SHOP_FOLDER": str(folder)},
     }
-    environment = only_servers(folder, own={"shop": server})
+    # Of its two tools, one can't be used.
+    pages = [[{"name": "good", "inputSchema": {}}, {"name": "bad", "inputSchema": None}]]
+    careless = {"command": sys.executable, "args": [RAW, json.dumps({"pages": pages})]}
+    environment = only_servers(folder, own={"shop": server, "careless": careless})
     async with running_mesh(folder, servers=None, environment=environment) as mesh:
         yield Shop(mesh, folder)
 
@@ -66,7 +70,16 @@ async def test_tools_are_listed_with_and_without_the_subcommand(shop: Shop) -> N
         run_in_process, "tools", "--mesh", shop.mesh.mesh_address, "--json"
     )
     assert short.json == listed
-    assert {tool["name"] for tool in listed["tools"]} >= {"convert_length", "order"}
+    assert {tool["name"] for tool in listed["tools"]} >= {"convert_length", "order", "good"}
+
+
+async def test_tools_that_cannot_be_used_are_listed_with_the_reason(shop: Shop) -> None:
+    problem = "bad: the tool is left out: inputSchema: input should be a valid dictionary"
+    lines = [" ".join(line.split()) for line in (await shop.tools("list")).out.splitlines()]
+    assert any(line.startswith(f"careless incomplete {problem}") for line in lines), lines
+    servers = {each["name"]: each for each in (await shop.tools("list", "--json")).json["servers"]}
+    assert servers["careless"]["listing_problems"][0].startswith(problem)
+    assert "listing_problems" not in servers["shop"]
 
 
 async def test_a_supervisor_finds_the_agent_of_a_plain_server_by_its_tools(shop: Shop) -> None:

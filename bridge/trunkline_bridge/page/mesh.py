@@ -186,6 +186,7 @@ def _render_tools(listing: tool_service_pb2.WatchToolsResponse) -> Iterator[Json
             "name": server.name,
             "state": tool_server_state(server),
             "error": server.error,
+            "listingProblems": list(server.listing_problems),
             "agents": list(server.agents),
             "tools": [
                 {

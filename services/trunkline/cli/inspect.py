@@ -33,7 +33,7 @@ async def list_agents(mesh: str | None, *, as_json: bool) -> ExitCode:
 
 
 async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Print the tools of ready servers, and the other servers with their errors.
+    """Print the tools of ready servers, what their lists lack, and the other servers' errors.
 
     Servers that nothing has used yet are started, and get some time for that.
     """
@@ -55,6 +55,11 @@ async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
         (server.name, server_state(server), "", server.error)
         for server in listing.servers
         if server_state(server) != "ready"
+    ]
+    rows += [
+        (server.name, "incomplete", "", problem)
+        for server in listing.servers
+        for problem in server.listing_problems
     ]
     empty = "no tools; `trunkline up --mcp FILE` adds MCP servers"
     print_table(("TOOL", "STATE", "APPROVAL", "DESCRIPTION"), rows, empty=empty)

@@ -1,12 +1,46 @@
 """The connection of an MCP session: to a child process over stdio, or to a URL over HTTP."""
 
 import asyncio
-from contextvars import ContextVar
+import logging
+from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from trunkline.tools.pace import Pace
+
+logger = logging.getLogger(__name__)
+
 STDERR_SEPARATOR: Final = "; its stderr ends with: "
 """Separates a problem from the tail of stderr, which may differ at each start."""
+
+
+PACED: Final = "tool_server.paced"
+"""The event of the log when a server is read more slowly than it sends."""
+
+# A server that does again and again what it should not do fills no log.
+_WARNING_PAUSE_S = 3600.0
+
+
+class ServerWarnings:
+    """The warnings about what one server sends. Each kind is logged at most once an hour."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._times: dict[str, float] = {}
+
+    def warn(self, event: str, problem: str) -> None:
+        """Log a warning, unless one of this event and problem was logged within the hour.
+
+        The problem quotes nothing that the server sent.
+        """
+        now = asyncio.get_running_loop().time()
+        key = f"{event} {problem}"
+        if now - self._times.get(key, -_WARNING_PAUSE_S) < _WARNING_PAUSE_S:
+            return
+        self._times[key] = now
+        # In an empty context: the SDK's reader runs in the context that opened the session.
+        extra = {"server": self._server, "problem": problem}
+        Context().run(logger.warning, event, extra=extra)
 
 
 class ServerConnection(Protocol):
@@ -17,6 +51,11 @@ class ServerConnection(Protocol):
     """Set as soon as the server will send nothing more."""
     is_expired: bool
     """It ended because the server dropped the session. A new session may be opened at once."""
+
+    pace: Pace
+    """Bounds how fast the messages of the server are read."""
+
+    warnings: ServerWarnings
 
     transport_error: str
     """The problem with the latest response that was no MCP message, in one line; empty: none."""
@@ -48,6 +87,8 @@ class RequestOutcome:
     is_server_down: bool = False
     """The server went down. It may have received the request."""
     problem: str = ""
+    is_unacceptable: bool = False
+    """The answer exceeds a limit, which `problem` names."""
 
 
 request_outcome: ContextVar[RequestOutcome | None] = ContextVar("request_outcome", default=None)

@@ -6,19 +6,18 @@ schema, so a few lines of schema could become any amount of work and memory.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote
 
 import mcp_types
 
 from trunkline.tools.json_limits import DEPTH_LIMIT, find_json_problem
 
-TOO_MANY_DECLARATIONS: Final = "the server declares too much"
-"""The problem of every further tool of the listing."""
 _SERVER_LIMIT_NODES = 200_000
 _TOOL_LIMIT_NODES = 20_000
 _SERVER_LIMIT_CHARS = 2_000_000
 _TOOL_LIMIT_CHARS = 250_000
+_SERVER_LIMIT_PAGES = 1_000
 _REFERENCE_LIMIT_CHARS = 1_000
 
 
@@ -28,11 +27,27 @@ class DeclarationLimits:
     def __init__(self) -> None:
         self._remaining_nodes = _SERVER_LIMIT_NODES
         self._remaining_chars = _SERVER_LIMIT_CHARS
+        self._cursors: set[str] = set()
+
+    def find_cut(self, cursor: str) -> str:
+        """Return why the page at a cursor is not asked for, or ""."""
+        if cursor in self._cursors:
+            return "the list is cut: the server repeats a cursor"
+        self._cursors.add(cursor)
+        if len(self._cursors) >= _SERVER_LIMIT_PAGES:
+            return f"the list is cut at {_SERVER_LIMIT_PAGES} pages"
+        return ""
+
+    def find_excess(self) -> str:
+        """Return why no further tool of the list is accepted, or ""."""
+        if self._remaining_chars <= 0:
+            return f"the list is cut at {_SERVER_LIMIT_CHARS} characters"
+        if self._remaining_nodes <= 0:
+            return f"the list is cut at {_SERVER_LIMIT_NODES} values"
+        return ""
 
     def find_problem(self, tool: mcp_types.Tool) -> str:
         """Return the reason why a tool is refused, or ""."""
-        if min(self._remaining_nodes, self._remaining_chars) <= 0:
-            return TOO_MANY_DECLARATIONS
         title = tool.annotations and tool.annotations.title
         declared: list[object] = [tool.name, tool.title, title, tool.description]
         declared += [tool.input_schema, tool.output_schema, tool.meta]

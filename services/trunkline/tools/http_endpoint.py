@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.config import ServerConfig, expand_all_variables, expand_variables
+from trunkline.tools.connection import PACED, ServerWarnings
+from trunkline.tools.pace import Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,10 @@ class HttpEndpoint:
 
     pid = None
 
-    def __init__(self, name: str, address: ServerAddress) -> None:
+    def __init__(self, name: str, address: ServerAddress, *, warnings: ServerWarnings) -> None:
         self.name = name
+        self.warnings = warnings
+        self.pace = Pace(lambda: warnings.warn(PACED, "it sends more than is read"))
         self.address = address
         self.has_ended = asyncio.Event()
         self.is_expired = False
@@ -60,7 +64,9 @@ class HttpEndpoint:
 
 
 @asynccontextmanager
-async def open_endpoint(name: str, config: ServerConfig) -> AsyncIterator[HttpEndpoint]:
+async def open_endpoint(
+    name: str, config: ServerConfig, *, warnings: ServerWarnings
+) -> AsyncIterator[HttpEndpoint]:
     """Create the endpoint of a server. Nothing is sent before a session is opened on it.
 
     Raises:
@@ -72,7 +78,7 @@ async def open_endpoint(name: str, config: ServerConfig) -> AsyncIterator[HttpEn
     )
     if not _is_url(url):
         raise ToolServerUnavailableError(name, "its url does not start with http:// or https://")
-    endpoint = HttpEndpoint(name, address)
+    endpoint = HttpEndpoint(name, address, warnings=warnings)
     try:
         yield endpoint
     finally:

@@ -21,9 +21,11 @@ from trunkline.errors import (
 )
 from trunkline.tools.config import AdapterSettings, ServerConfig, expand_all_variables
 from trunkline.tools.connection import (
+    PACED,
     STDERR_SEPARATOR,
     CallNotDeliveredError,
     ServerConnection,
+    ServerWarnings,
     raise_if_cancelled,
 )
 from trunkline.tools.http_endpoint import open_endpoint
@@ -48,6 +50,9 @@ _UNDELIVERED_ATTEMPTS = 3
 # Sessions that follow one task, after the server ended in each of them.
 _FOLLOW_ATTEMPTS = 10
 _CANCEL_S = 10.0
+_LIST_PAUSE_S = 1.0
+# So many listings of which each has led to the next show a server that sets no end.
+_LISTINGS_IN_A_ROW = 3
 _NO_CONTINUATION = tool_service_pb2.ToolContinuation()
 
 
@@ -84,6 +89,8 @@ class ToolServer:
         """The current or previous problem in one line, while the state is not READY."""
         self.breaker = ServerBreaker(name, settings.breaker, on_change=on_change)
         self.tools: dict[str, tool_service_pb2.Tool] = {}
+        self.listing_problems: tuple[str, ...] = ()
+        """The tools and members that its list lacks, and the limit that cut it, each in a line."""
         self.pid: int | None = None
         """The id of its process, while it has one."""
         self._config = config
@@ -91,6 +98,8 @@ class ToolServer:
         self._checker = checker
         own_s = config.trunkline.connect_timeout_s
         self._connect_timeout_s = own_s or settings.connect_timeout_s
+        self._warnings = ServerWarnings(name)
+        self._logged_problems: tuple[str, ...] = ()
         self._telemetry = telemetry
         self._on_change = on_change
         self._session: McpSession | None = None
@@ -310,9 +319,10 @@ class ToolServer:
                 self.pid = connection.pid
                 self._on_change()
                 return await self._serve(connection, group)
-        except ToolServerUnavailableError as error:
-            return error.problem
         except Exception as error:  # noqa: BLE001
+            known = _find_unavailable(error)
+            if known is not None:
+                return known.problem
             # A bulkhead: an error in the client of one server must not affect the others. The
             # error's text is not shown, because it may quote the server.
             return f"its answers make no sense ({type(error).__name__})"
@@ -323,7 +333,7 @@ class ToolServer:
     def _open(self, group: asyncio.TaskGroup) -> AbstractAsyncContextManager[ServerConnection]:
         """Return the connection to the server, to be entered."""
         if self._config.url:
-            return open_endpoint(self.name, self._config)
+            return open_endpoint(self.name, self._config, warnings=self._warnings)
         own = expand_all_variables(self.name, self._config.env)
         return open_process(
             self.name,
@@ -331,6 +341,7 @@ class ToolServer:
             build_environment(self._config, own, self._telemetry),
             group=group,
             grace_s=self._settings.grace_s,
+            warnings=self._warnings,
             secrets=own.values(),
         )
 
@@ -405,12 +416,31 @@ class ToolServer:
 
     async def _list(self, session: "McpSession") -> None:
         self.tools = await session.list_tools(self._config.trunkline)
+        self.listing_problems = session.listing_problems
+        for problem in self.listing_problems:
+            # A server is listed again and again, and may be started again.
+            if problem not in self._logged_problems:
+                extra = {"server": self.name, "problem": problem}
+                logger.warning("tool_server.listing_incomplete", extra=extra)
+        self._logged_problems = self.listing_problems
 
     async def _relist_on_change(self, connection: ServerConnection, session: "McpSession") -> None:
-        """List the tools again when they have changed, or to check that the server answers."""
+        """List the tools again when they have changed, or to check that the server answers.
+
+        At most once a second: a server may report a change at each listing.
+        """
+        loop = asyncio.get_running_loop()
+        begun_at, in_a_row = loop.time() - _LIST_PAUSE_S, 0
         while True:
             await self._list_requested.wait()
+            delay_s = begun_at + _LIST_PAUSE_S - loop.time()
+            in_a_row = in_a_row + 1 if delay_s > 0 else 0
+            if in_a_row >= _LISTINGS_IN_A_ROW:
+                problem = "it reports changes of its tools at each listing of them"
+                self._warnings.warn(PACED, problem)
+            await asyncio.sleep(delay_s)
             self._list_requested.clear()
+            begun_at = loop.time()
             try:
                 async with asyncio.timeout(self._connect_timeout_s):
                     await self._list(session)
@@ -433,6 +463,7 @@ class ToolServer:
     def _mark_down(self, problem: str) -> None:
         self._session = None
         self.tools = {}
+        self.listing_problems = ()
         if (
             asyncio.get_running_loop().time() - self._started_at
             > self._settings.restart_delay_max_s
@@ -453,3 +484,13 @@ class ToolServer:
         self._state_changed.set()
         self._state_changed = asyncio.Event()
         self._on_change()
+
+
+def _find_unavailable(error: Exception) -> ToolServerUnavailableError | None:
+    """Return our own error among those that the SDK's task groups have wrapped, if any."""
+    if isinstance(error, ToolServerUnavailableError):
+        return error
+    if isinstance(error, ExceptionGroup):
+        found = (_find_unavailable(each) for each in error.exceptions)
+        return next(filter(None, found), None)
+    return None

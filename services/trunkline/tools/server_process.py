@@ -16,7 +16,8 @@ from typing import Self
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.config import ServerConfig
-from trunkline.tools.connection import STDERR_SEPARATOR
+from trunkline.tools.connection import PACED, STDERR_SEPARATOR, ServerWarnings
+from trunkline.tools.pace import Pace
 from trunkline.tools.stderr_tail import STDERR_LINE_LIMIT_BYTES, StderrTail
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ MESSAGE_LIMIT_BYTES = 16 * 1024 * 1024
 _INHERITED = ("HOME", "LANG", "TMPDIR", "TZ")
 # Python's `-m` or `-c`, also after other options, as in `-um`.
 _MODULE_OPTION = re.compile("-[bBdEhiIOPqRsSuvVx?]*[mc]")
+_INPUT_LIMIT_BYTES = 256 * 1024
 _REAP_TIMEOUT_S = 2.0
 _PIPE_TIMEOUT_S = 0.5
 
@@ -72,11 +74,20 @@ class ServerProcess:
     """
 
     is_expired = False
-    transport_error = ""
 
-    def __init__(self, name: str, process: "ChildProcess", *, secrets: Iterable[str] = ()) -> None:
-        """Wrap a process. `secrets` are removed from its stderr."""
+    def __init__(
+        self,
+        name: str,
+        process: "ChildProcess",
+        *,
+        warnings: ServerWarnings,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        """Wrap a process. `secrets` are removed from its output before that is shown."""
         self.name = name
+        self.warnings = warnings
+        self.pace = Pace(lambda: warnings.warn(PACED, "it sends more than is read"))
+        self.transport_error = ""
         self.has_ended = asyncio.Event()
         """Set as soon as it will send nothing more."""
         self._process = process
@@ -85,6 +96,9 @@ class ServerProcess:
         self._stderr = process.stderr
         self._problem = ""
         self._stderr_tail = StderrTail(secrets)
+        self._stderr_pace = Pace(
+            lambda: warnings.warn(PACED, "it prints more on stderr than is read")
+        )
         self._stderr_ended = asyncio.Event()
 
     @property
@@ -102,6 +116,11 @@ class ServerProcess:
             raise BrokenPipeError
         self._stdin.write(line + b"\n")
 
+    @property
+    def is_input_full(self) -> bool:
+        """True if the process has not yet read much of what was written."""
+        return self._stdin.transport.get_write_buffer_size() > _INPUT_LIMIT_BYTES
+
     async def drain(self) -> None:
         """Wait until it has read enough of what was written."""
         await self._stdin.drain()
@@ -116,6 +135,10 @@ class ServerProcess:
             self.mark_broken(f"it printed a line of more than {MESSAGE_LIMIT_BYTES} bytes")
         self.has_ended.set()
         return None
+
+    def redact(self, line: bytes) -> str:
+        """Return a line of its output as printable text without secrets."""
+        return self._stderr_tail.redact(line)
 
     def mark_broken(self, problem: str) -> None:
         """Declare it broken, and set `has_ended`."""
@@ -177,6 +200,12 @@ class ServerProcess:
                 rest = rest[: STDERR_LINE_LIMIT_BYTES + 1]
                 for line in lines:
                     self._log(line)
+                pause_s = self._stderr_pace.count(len(lines), len(chunk))
+                if pause_s:
+                    # Its last words explain its end, and are no more than its pipe holds.
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(pause_s):
+                            await self.has_ended.wait()
             if rest:
                 self._log(rest)
         finally:
@@ -198,18 +227,19 @@ class ServerProcess:
 
 
 @asynccontextmanager
-async def open_process(
+async def open_process(  # noqa: PLR0913  all but the command by name
     name: str,
     config: ServerConfig,
     environment: Mapping[str, str],
     *,
     group: asyncio.TaskGroup,
     grace_s: float,
+    warnings: ServerWarnings,
     secrets: Iterable[str] = (),
 ) -> AsyncIterator[ServerProcess]:
     """Start a server. Leaving the block in any way stops it and its process group.
 
-    A task in `group` reads its stderr. `secrets` are removed from it.
+    A task in `group` reads its stderr. `secrets` are removed from what is shown of its output.
 
     Raises:
         ToolServerUnavailableError: the command can't be started.
@@ -229,7 +259,7 @@ async def open_process(
     except (OSError, ValueError) as error:
         problem = f"its command {config.command!r} can't be started: {error}"
         raise ToolServerUnavailableError(name, problem) from error
-    process = ServerProcess(name, child, secrets=secrets)
+    process = ServerProcess(name, child, warnings=warnings, secrets=secrets)
     stderr = group.create_task(process.read_stderr())
     try:
         yield process
@@ -238,6 +268,7 @@ async def open_process(
             await process.stop(grace_s)
         finally:
             await _end_soon(stderr)
+            child.close()
 
 
 async def _end_soon(reader: asyncio.Task[None]) -> None:
@@ -323,8 +354,10 @@ class ChildProcess:
                 end.close()
         opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         try:
-            for ours, _ in pairs:
-                opened.append(await _open_streams(ours, limit_bytes))
+            # More of stderr is not kept, so that a server which prints too much has to wait.
+            limits = (limit_bytes, limit_bytes, STDERR_LINE_LIMIT_BYTES)
+            for (ours, _), limit in zip(pairs, limits, strict=True):
+                opened.append(await _open_streams(ours, limit))
         except BaseException:
             # The caller has no reference to the process, so it has to be killed here.
             os.killpg(process.pid, signal.SIGKILL)
@@ -354,9 +387,13 @@ class ChildProcess:
     async def kill(self) -> None:
         """Kill it and its process group, close its streams, and wait until it has exited."""
         self.kill_group()
+        self.close()
+        await self.wait()
+
+    def close(self) -> None:
+        """Close its streams. One whose reading pauses does not see that the other end is closed."""
         for _, writer in self._streams:
             writer.transport.abort()
-        await self.wait()
 
     def _note_exit(self, code: int) -> None:
         self.returncode = code

@@ -33,9 +33,10 @@ from trunkline.tools.connection import (
     request_outcome,
 )
 from trunkline.tools.conversion import to_result, to_tool
-from trunkline.tools.declaration_limits import TOO_MANY_DECLARATIONS, DeclarationLimits
+from trunkline.tools.declaration_limits import DeclarationLimits
 from trunkline.tools.http_endpoint import HttpEndpoint
 from trunkline.tools.json_limits import RESULT_LIMIT_VALUES, find_json_problem
+from trunkline.tools.listing import ListFilter, ListingProblems
 from trunkline.tools.mcp_tasks import (
     TASKS_EXTENSION,
     McpTask,
@@ -50,13 +51,11 @@ from trunkline.tools.server_process import ServerProcess
 from trunkline.tools.session_streams import open_session_streams
 from trunkline.tools.stdio import StdioTransport
 from trunkline.tools.streamable_http import open_http_streams
+from trunkline.tools.undecodable import UndecodableAnswer
 from trunkline.v1 import tool_service_pb2
 
 logger = logging.getLogger(__name__)
 
-_LIST_PAGES = 100
-# Characters of a tool's name in the log.
-_NAME_CHARS = 100
 # Resources that are read for one result. More remain links.
 _RESOURCES = 8
 # Before a call is made again for a server that wants only that.
@@ -72,8 +71,16 @@ class McpSession:
     """An open MCP session. Any number of tasks may call tools concurrently."""
 
     def __init__(
-        self, connection: ServerConnection, client: Client, *, checker: ResultChecker
+        self,
+        connection: ServerConnection,
+        client: Client,
+        *,
+        checker: ResultChecker,
+        listing: ListFilter,
     ) -> None:
+        self.listing_problems: tuple[str, ...] = ()
+        """The tools and members that the last listing left out, and its cut, each in one line."""
+        self._listing = listing
         self._name = connection.name
         self._transport = _transport_name(connection)
         self._connection = connection
@@ -97,36 +104,44 @@ class McpSession:
                 if tool.output_schema is not None:
                     schemas[tool.name] = json.dumps(tool.output_schema).encode()
         except (MCPError, ValidationError) as error:
+            problem = "it does not list its tools"
             if self._connection.has_ended.is_set():
                 problem = await self._connection.describe_failed_start()
-            else:
-                problem = "it does not list its tools"
+            elif isinstance(error, MCPError):
+                problem = f"{problem}: {_error_text(error)}"
             raise ToolServerUnavailableError(self._name, problem) from error
         self._output_schemas = schemas
         return tools
 
     async def _list_declarations(self) -> list[mcp_types.Tool]:
-        """Return the declarations within the limits. The others are logged."""
-        accepted: list[mcp_types.Tool] = []
+        """Return the declarations within the limits. The problems with the others are recorded."""
+        accepted: dict[str, mcp_types.Tool] = {}
         cursor: str | None = None
-        limits = DeclarationLimits()
-        for _ in range(_LIST_PAGES):
+        limits, problems = DeclarationLimits(), ListingProblems()
+        self._listing.problems = problems
+        cut = ""
+        while not cut:
             with _unrecorded():
                 page = await self._client.list_tools(cursor=cursor)
             for tool in page.tools:
+                cut = limits.find_excess()
+                if cut:
+                    break
                 problem = limits.find_problem(tool)
-                if not problem:
-                    accepted.append(tool)
-                    continue
-                name = tool.name[:_NAME_CHARS]
-                extra = {"server": self._name, "tool": name, "problem": problem}
-                logger.warning("tool_server.tool_refused", extra=extra)
-                if problem == TOO_MANY_DECLARATIONS:
-                    return accepted
+                if not problem and tool.name in accepted:
+                    problem = "its name is declared twice"
+                if problem:
+                    problems.refuse(tool.name, problem)
+                else:
+                    accepted[tool.name] = tool
             cursor = page.next_cursor
             if cursor is None:
                 break
-        return accepted
+            if not cut:
+                cut = limits.find_cut(cursor)
+        problems.cut = cut or problems.cut
+        self.listing_problems = problems.lines()
+        return list(accepted.values())
 
     async def call_tool(
         self,
@@ -197,11 +212,12 @@ class McpSession:
             if self._connection.has_ended.is_set():
                 problem = await self._connection.describe_end("during the call")
                 raise ToolServerUnavailableError(self._name, problem) from error
-            if outcome.is_server_down or error.error.code == CONNECTION_CLOSED:
+            is_down = outcome.is_server_down or error.error.code == CONNECTION_CLOSED
+            if is_down and not outcome.is_unacceptable:
                 problem = outcome.problem or "the connection broke off during the call"
                 raise ToolServerUnavailableError(self._name, problem) from error
             measurement.error_type = str(error.error.code)
-            return failed_result(outcome.problem or error.error.message)
+            return failed_result(outcome.problem or _error_text(error))
         except ResultCheckError as error:
             problem = f"the result of {tool} can't be checked against its schema: {error}"
             raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
@@ -381,8 +397,9 @@ async def open_session(
         if isinstance(message, mcp_types.ToolListChangedNotification):
             on_tools_changed()
 
+    listing = ListFilter()
     client = Client(
-        open_session_streams(_transport(connection)),
+        open_session_streams(_transport(connection), connection, listing),
         cache=None,
         message_handler=handle,
         elicitation_callback=_refuse_elicitation,
@@ -398,9 +415,16 @@ async def open_session(
             if connection.has_ended.is_set() or not connection.transport_error:
                 raise
             raise ToolServerUnavailableError(connection.name, connection.transport_error) from error
-        session = McpSession(connection, client, checker=checker)
+        listing.version = client.protocol_version
+        session = McpSession(connection, client, checker=checker, listing=listing)
         with MCP_SESSION_DURATION.measure(connection.name, _transport_name(connection)):
             yield session
+
+
+def _error_text(error: MCPError) -> str:
+    """Return the text of the server's error, or the description of an answer that is none."""
+    data = error.error.data
+    return str(data) if isinstance(data, UndecodableAnswer) else error.error.message
 
 
 async def _accept_result(name: str, result: mcp_types.CallToolResult) -> None:

@@ -3,32 +3,117 @@
 It imports mcp: load it lazily.
 """
 
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import anyio
 import mcp_types
 from mcp.client import Transport
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from opentelemetry import trace
 
 from trunkline import telemetry
+from trunkline.tools.connection import ServerConnection
+from trunkline.tools.listing import CALL_TOOL, LIST_TOOLS, ListFilter
+from trunkline.tools.undecodable import (
+    UNDECODABLE,
+    UndecodableAnswer,
+    UndecodableLineError,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 # What the SDK puts before the published name of a span, `{mcp.method.name} {target}`.
 _PREFIX: Final = "MCP send "
-_CALL: Final = "tools/call"
+
+
+# A request that stays open as long as the session.
+_LISTEN: Final = "subscriptions/listen"
+_CANCELLED: Final = "notifications/cancelled"
 
 
 @asynccontextmanager
-async def open_session_streams(transport: Transport) -> AsyncIterator[Any]:
+async def open_session_streams(
+    transport: Transport, connection: ServerConnection, listing: ListFilter
+) -> AsyncIterator[Any]:
     """Open a transport for the SDK's client; it gets a reader and a writer."""
     async with transport as (reader, writer):
-        spans = _CallSpans()
-        yield _Reader(reader, spans), _Writer(writer, spans)
+        exchange = _Exchange(connection, listing)
+        yield _Reader(reader, exchange), _Writer(writer, exchange)
+
+
+class _Exchange:
+    """The requests of a session that have no answer yet, and what is done with the answers."""
+
+    def __init__(self, connection: ServerConnection, listing: ListFilter) -> None:
+        self._connection = connection
+        self._listing = listing
+        self._spans = _CallSpans()
+        # The methods of the open requests, by id.
+        self._open: dict[mcp_types.RequestId, str] = {}
+
+    def on_send(self, message: mcp_types.JSONRPCMessage) -> None:
+        """Note a message that is sent."""
+        match message:
+            case mcp_types.JSONRPCRequest():
+                self._open[message.id] = message.method
+                self._spans.on_request(message)
+            case mcp_types.JSONRPCNotification(method=method) if method == _CANCELLED:
+                self._close((message.params or {}).get("requestId"))
+
+    def on_receive(self, message: mcp_types.JSONRPCMessage, cost: float) -> None:
+        """Note a message that was received, and prepare it for the SDK."""
+        if isinstance(message, mcp_types.JSONRPCError) and message.id is None:
+            # JSON-RPC: the server could not read the id. It answers the only open request.
+            message.id = self._only_open_id()
+        if not isinstance(message, mcp_types.JSONRPCResponse | mcp_types.JSONRPCError):
+            return
+        method = self._close(message.id)
+        if method is None:
+            return
+        # We set the pace of answers ourselves.
+        self._connection.pace.give_back(cost)
+        if isinstance(message, mcp_types.JSONRPCResponse):
+            self._spans.on_response(message)
+            if method == LIST_TOOLS:
+                self._listing.clean_tools(message.result)
+            elif method == CALL_TOOL and self._listing.clean_content(message.result):
+                problem = "a result has parts that can't be used"
+                self._connection.warnings.warn("tool_server.part_left_out", problem)
+
+    def on_undecodable(self, line: UndecodableLineError) -> Sequence[SessionMessage]:
+        """Return an error for each open request that an undecodable line answers."""
+        connection = self._connection
+        connection.warnings.warn("tool_server.stray_line", "it prints what is no MCP message")
+        ids = line.answered_ids()
+        if ids is None:
+            return []
+        only = self._only_open_id()
+        if not ids and only is not None:
+            ids = [only]
+        # Spans have the message of the error, so it quotes nothing.
+        text = UndecodableAnswer(f"{UNDECODABLE}: {line.shown}")
+        connection.transport_error = text
+        error = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=UNDECODABLE, data=text)
+        return [
+            SessionMessage(mcp_types.JSONRPCError(jsonrpc="2.0", id=each, error=error))
+            for each in ids
+            if self._close(each) is not None
+        ]
+
+    def _only_open_id(self) -> mcp_types.RequestId | None:
+        ids = [each for each, method in self._open.items() if method != _LISTEN]
+        return ids[0] if len(ids) == 1 else None
+
+    def _close(self, request_id: object) -> str | None:
+        if not isinstance(request_id, int | str):
+            return None
+        return self._open.pop(coerce_request_id(request_id), None)
 
 
 class _CallSpans:
@@ -48,7 +133,7 @@ class _CallSpans:
         if not name.startswith(_PREFIX):
             return
         span.update_name(name.removeprefix(_PREFIX))
-        if request.method != _CALL:
+        if request.method != CALL_TOOL:
             return
         tool = str((request.params or {}).get("name", ""))
         span.set_attribute(telemetry.GEN_AI_TOOL_NAME, tool)
@@ -66,9 +151,9 @@ class _CallSpans:
 class _Stream:
     """A stream of the SDK that is closed as the one that it wraps."""
 
-    def __init__(self, stream: Any, spans: _CallSpans) -> None:  # noqa: ANN401  as the SDK's transports
+    def __init__(self, stream: Any, exchange: _Exchange) -> None:  # noqa: ANN401  as the SDK's transports
         self._stream = stream
-        self._spans = spans
+        self._exchange = exchange
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -94,15 +179,18 @@ class _Writer(_Stream):
 
     async def send(self, item: SessionMessage, /) -> None:
         message = item.message
-        if isinstance(message, mcp_types.JSONRPCRequest):
-            if message.method == "initialize":
-                (message.params or {}).get("capabilities", {}).pop("elicitation", None)
-            self._spans.on_request(message)
+        if isinstance(message, mcp_types.JSONRPCRequest) and message.method == "initialize":
+            (message.params or {}).get("capabilities", {}).pop("elicitation", None)
+        self._exchange.on_send(message)
         await self._stream.send(item)
 
 
 class _Reader(_Stream):
-    """Passes messages on, and shows the answers to the spans of their requests."""
+    """Passes messages on. An undecodable answer becomes an error of its request."""
+
+    def __init__(self, stream: Any, exchange: _Exchange) -> None:  # noqa: ANN401  as the SDK's transports
+        super().__init__(stream, exchange)
+        self._errors: deque[SessionMessage] = deque()
 
     @property
     def last_context(self) -> Any:  # noqa: ANN401  as the SDK's streams
@@ -113,13 +201,20 @@ class _Reader(_Stream):
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        item: SessionMessage | Exception = await self._stream.__anext__()
-        return self._note(item)
+        while not self._errors:
+            item: SessionMessage | Exception = await self._stream.__anext__()
+            if not isinstance(item, UndecodableLineError):
+                return self._note(item)
+            self._errors += self._exchange.on_undecodable(item)
+        return self._errors.popleft()
 
     async def receive(self) -> SessionMessage | Exception:
-        return self._note(await self._stream.receive())
+        try:
+            return await anext(self)
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
 
     def _note(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
-        if isinstance(item, SessionMessage) and isinstance(item.message, mcp_types.JSONRPCResponse):
-            self._spans.on_response(item.message)
+        if isinstance(item, SessionMessage):
+            self._exchange.on_receive(item.message, getattr(self._stream, "last_cost", 1.0))
         return item

@@ -31,6 +31,14 @@ class StderrTail:
 
     def add_line(self, line: bytes) -> str:
         """Add a line, and return it in the form for the log."""
+        text = self.redact(line)
+        if _is_informative(text):
+            # Errors are shown to callers, so local paths are removed.
+            self._lines.append(_FOLDERS.sub("", text)[:_TAIL_CHARS])
+        return text[:_LOGGED_CHARS]
+
+    def redact(self, line: bytes) -> str:
+        """Return a line as printable text without secrets."""
         if len(line) > STDERR_LINE_LIMIT_BYTES:
             return "[a long line]"
         text = remove_terminal_sequences(line.decode(errors="replace"))
@@ -38,11 +46,7 @@ class StderrTail:
             text = text.replace(secret, "[hidden]")
         if not text.isprintable():
             text = "".join(char if char.isprintable() else " " for char in text)
-        text = text.rstrip()
-        if _is_informative(text):
-            # Errors are shown to callers, so local paths are removed.
-            self._lines.append(_FOLDERS.sub("", text)[:_TAIL_CHARS])
-        return text[:_LOGGED_CHARS]
+        return text.rstrip()
 
     def last_lines(self) -> str:
         """Return the last informative lines, joined and of bounded length; possibly empty."""

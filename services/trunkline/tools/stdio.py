@@ -1,8 +1,5 @@
 """A transport of the MCP SDK over a server process's stdio. It imports mcp: load it lazily."""
 
-import asyncio
-import contextvars
-import logging
 from types import TracebackType
 from typing import Self
 
@@ -12,10 +9,10 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from trunkline.tools.server_process import ServerProcess
+from trunkline.tools.stderr_tail import STDERR_LINE_LIMIT_BYTES
+from trunkline.tools.undecodable import UndecodableLineError
 
-logger = logging.getLogger(__name__)
-
-# A stray line on stdout is ignored. A server that prints only stray lines is stopped.
+# A server that prints only lines that are no messages is stopped.
 _STRAY_LINES_IN_A_ROW = 100
 
 
@@ -62,28 +59,33 @@ class _End:
 
 
 class _Reader(_End):
+    """Yields the messages of the server, and an UndecodableLineError for each other line."""
+
+    def __init__(self, process: ServerProcess) -> None:
+        super().__init__(process)
+        self.last_cost = 0.0
+        """The cost of the last message, in tokens of the pace of the connection."""
+        self._strays = 0
+
     def __aiter__(self) -> "_Reader":
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        strays = 0
-        while (line := await self._process.read_line()) is not None:
-            try:
-                message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-            except ValidationError:
-                strays += 1
-            else:
-                return SessionMessage(message)
-            # In an empty context: the SDK's reader runs in the context that opened the session.
-            extra = {"server": self._process.name}
-            contextvars.Context().run(logger.debug, "tool_server.stray_line", extra=extra)
-            if strays >= _STRAY_LINES_IN_A_ROW:
-                self._process.mark_broken("it prints what is no MCP message on stdout")
-                break
-            if not strays % 10:
-                # Reading buffered lines never suspends, so yield to other tasks explicitly.
-                await asyncio.sleep(0)
-        raise StopAsyncIteration
+        process = self._process
+        line = await process.read_line()
+        if line is None:
+            raise StopAsyncIteration
+        self.last_cost = await process.pace.take(1, len(line))
+        try:
+            message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValidationError:
+            self._strays += 1
+            if self._strays >= _STRAY_LINES_IN_A_ROW:
+                process.mark_broken("it prints what is no MCP message on stdout")
+                raise StopAsyncIteration from None
+            return UndecodableLineError(line, shown=process.redact(line[:STDERR_LINE_LIMIT_BYTES]))
+        self._strays = 0
+        return SessionMessage(message)
 
     async def receive(self) -> SessionMessage | Exception:
         try:
@@ -94,19 +96,19 @@ class _Reader(_End):
 
 class _Writer(_End):
     async def send(self, item: SessionMessage, /) -> None:
+        is_request = isinstance(item.message, mcp_types.JSONRPCRequest)
+        # Only requests wait for a slow server. One that reads no answers gets no more of them.
+        if _is_answer(item) and self._process.is_input_full:
+            return
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         try:
             self._process.write_line(line.encode())
-            if not _is_cancellation(item):
+            if is_request:
                 await self._process.drain()
         except OSError:
             self._process.has_ended.set()
             raise anyio.ClosedResourceError from None
 
 
-def _is_cancellation(item: SessionMessage) -> bool:
-    """Return True if it cancels a request. Its sender does not wait for a slow server."""
-    message = item.message
-    if isinstance(message, mcp_types.JSONRPCNotification):
-        return message.method == "notifications/cancelled"
-    return False
+def _is_answer(item: SessionMessage) -> bool:
+    return isinstance(item.message, mcp_types.JSONRPCResponse | mcp_types.JSONRPCError)

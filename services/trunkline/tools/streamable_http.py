@@ -4,29 +4,46 @@ The SDK's transport uses the HTTP client below. The client turns each network er
 response of the affected request, so that it harms no other request.
 """
 
+import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import httpx2
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.network import is_this_machine
-from trunkline.tools.connection import raise_if_cancelled, request_outcome
+from trunkline.printable import to_plain_line
+from trunkline.tools.connection import RequestOutcome, raise_if_cancelled, request_outcome
 from trunkline.tools.http_endpoint import HttpEndpoint
 from trunkline.tools.server_process import MESSAGE_LIMIT_BYTES
+from trunkline.tools.undecodable import UNDECODABLE
 
 _CONNECT_S = 10.0
 _WRITE_S = 30.0
 # Timeout of notifications and of the session's DELETE, which no caller waits for.
 _NOTIFICATION_S = 3.0
-_NOTIFICATION = b'"method":"notifications/'
+_HEAD_BYTES = 200
+# As the SDK writes a request.
+_REQUEST_ID = re.compile(rb'{"jsonrpc":"2.0","id":(\d+),"method":')
+_SHOWN_BYTES = 2_000
+_SHOWN_CHARS = 200
 # More concurrent calls wait for a connection, each within its own timeout.
 _CONNECTIONS = 256
+# A server that ends each event stream at once may also ask for the next one at once.
+_STREAM_COST = 25
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _BAD_GATEWAY = 502
 _DOWN = {502, 503, 504}
 
@@ -87,12 +104,16 @@ class _Client(httpx2.AsyncClient):
                 # The session has ended. The SDK accepts 405 for a server without DELETE.
                 return httpx2.Response(httpx2.codes.METHOD_NOT_ALLOWED, request=request)
             return self._undelivered(request, await self._endpoint.describe_end())
-        if request.method == "DELETE" or _NOTIFICATION in request.content[:200]:
+        if request.method == "GET":
+            await self._endpoint.pace.take(_STREAM_COST, 0)
+        if request.method == "DELETE" or _is_unawaited(request.content):
             timeout = httpx2.Timeout(_NOTIFICATION_S).as_dict()
             request.extensions = {**request.extensions, "timeout": timeout}
         try:
             response = await super().send(request, **options)
-            return self._inspect(request, await _read(response))
+            return self._inspect(request, await self._read(request, response))
+        except _UndecodableError as error:
+            return self._undecodable(request, error)
         except _UnacceptableError as error:
             self._endpoint.transport_error = f"it answers with {error}"
             return _answer(request, self._endpoint.transport_error)
@@ -106,6 +127,17 @@ class _Client(httpx2.AsyncClient):
                 outcome.is_server_down = True
             self._endpoint.transport_error = f"the connection broke off ({type(error).__name__})"
             return _answer(request, self._endpoint.transport_error)
+
+    async def _read(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        """Read a single message; limit an event stream, which is read later."""
+        response = await _read(response)
+        media_type = response.headers.get("content-type", "").lower()
+        if media_type.startswith("application/json") and response.is_success:
+            return _correlate(request, response)
+        if media_type.startswith("text/event-stream") and not response.is_closed:
+            stream = cast("httpx2.AsyncByteStream", response.stream)
+            response.stream = _EventStream(stream, self._endpoint, request_outcome.get())
+        return response
 
     def _inspect(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         """Return a response, and record what it means for the session and for the call."""
@@ -127,6 +159,14 @@ class _Client(httpx2.AsyncClient):
                 outcome.problem = endpoint.transport_error
         return response
 
+    def _undecodable(self, request: httpx2.Request, error: "_UndecodableError") -> httpx2.Response:
+        problem = self._endpoint.transport_error = f"{UNDECODABLE}: {error}"
+        outcome = request_outcome.get()
+        if outcome is not None:
+            outcome.problem = problem
+        # Spans have the message of the error, so it quotes nothing.
+        return _answer(request, UNDECODABLE)
+
     def _undelivered(self, request: httpx2.Request, problem: str) -> httpx2.Response:
         outcome = request_outcome.get()
         if outcome is not None:
@@ -142,6 +182,12 @@ class _Client(httpx2.AsyncClient):
                 return f"the certificate of {host} is not trusted: {cause.verify_message}"
             cause = cause.__cause__ or cause.__context__
         return f"{host} can't be reached ({type(error).__name__})"
+
+
+def _is_unawaited(content: bytes) -> bool:
+    """Return True for a notification, and for an answer to a request of the server."""
+    head = content[:_HEAD_BYTES]
+    return b'"method":"notifications/' in head or (b'"method":' not in head and bool(head))
 
 
 def _says_no_session(response: httpx2.Response) -> bool:
@@ -160,6 +206,79 @@ def _says_no_session(response: httpx2.Response) -> bool:
 def _is_message(response: httpx2.Response) -> bool:
     """Return True if an error response has a JSON-RPC body."""
     return response.is_closed and b'"jsonrpc"' in response.content
+
+
+def _correlate(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    """Return a response with a single message, which answers the request.
+
+    The SDK waits without end for the answer to a request whose response has another message.
+
+    Raises:
+        _UndecodableError: the message is not valid, or does not answer the request.
+    """
+    match = _REQUEST_ID.match(request.content)
+    if match is None:
+        # Nothing waits for the answer.
+        return response
+    try:
+        message = jsonrpc_message_adapter.validate_json(response.content, by_name=False)
+    except ValidationError:
+        message = None
+    match message:
+        case JSONRPCError(id=None):
+            # The server could not read the id. With this status, the SDK knows it from the request.
+            return httpx2.Response(
+                httpx2.codes.BAD_REQUEST,
+                headers=response.headers,
+                content=response.content,
+                request=request,
+            )
+        case JSONRPCResponse() | JSONRPCError() if str(message.id) == match[1].decode():
+            return response
+    text = response.content[:_SHOWN_BYTES].decode(errors="replace")
+    raise _UndecodableError(to_plain_line(text, _SHOWN_CHARS))
+
+
+class _EventStream(httpx2.AsyncByteStream):
+    """Reads an event stream at the pace of its connection, with events up to the message limit."""
+
+    def __init__(
+        self,
+        stream: httpx2.AsyncByteStream,
+        endpoint: HttpEndpoint,
+        outcome: RequestOutcome | None,
+    ) -> None:
+        self._stream = stream
+        self._endpoint = endpoint
+        self._outcome = outcome
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size, tail = 0, b""
+        async for chunk in self._stream:
+            # The end of an event may be spread over two chunks.
+            text = tail + chunk
+            ends = [match.end() for match in _EVENT_END.finditer(text)]
+            size = len(text) - ends[-1] if ends else size + len(chunk)
+            tail = text[ends[-1] if ends else 0 :][-3:]
+            if size > MESSAGE_LIMIT_BYTES:
+                raise self._excess()
+            await self._endpoint.pace.take(len(ends), len(chunk))
+            yield chunk
+
+    def _excess(self) -> httpx2.SSEError:
+        problem = f"it answers with more than {MESSAGE_LIMIT_BYTES} bytes"
+        self._endpoint.transport_error = problem
+        if self._outcome is not None:
+            self._outcome.problem = problem
+            self._outcome.is_unacceptable = True
+        return httpx2.SSEError(problem)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _UndecodableError(Exception):
+    """A response has no answer to its request. The text is the beginning of its content."""
 
 
 class _UnacceptableError(Exception):

@@ -173,6 +173,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
                 error=server.breaker.problem or server.error,
                 agents=self._agents.get(server.name, ()),
                 breaker=server.breaker.state,
+                listing_problems=server.listing_problems,
             )
             for server in servers
         ]

@@ -27,45 +27,45 @@ from trunkline.v1 import json_pb2 as trunkline_dot_v1_dot_json__pb2
 from trunkline.v1 import part_pb2 as trunkline_dot_v1_dot_part__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftrunkline/v1/tool_service.proto\x12\x0ctrunkline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17trunkline/v1/json.proto\x1a\x17trunkline/v1/part.proto\"\x9d\x02\n\x04Tool\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05title\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12*\n\x0cinput_schema\x18\x05 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12+\n\routput_schema\x18\x06 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x11\n\tread_only\x18\x07 \x01(\x08\x12\x13\n\x0b\x64\x65structive\x18\x08 \x01(\x08\x12\x12\n\nidempotent\x18\t \x01(\x08\x12&\n\x08metadata\x18\n \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x16\n\x0eneeds_approval\x18\x0b \x01(\x08\"x\n\nToolServer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x1d.trunkline.v1.ToolServerState\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x03(\t\x12\x0f\n\x07\x62reaker\x18\x05 \x01(\t\"#\n\x10ListToolsRequest\x12\x0f\n\x07servers\x18\x01 \x03(\t\"a\n\x11ListToolsResponse\x12!\n\x05tools\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Tool\x12)\n\x07servers\x18\x02 \x03(\x0b\x32\x18.trunkline.v1.ToolServer\"\xce\x02\n\x0f\x43\x61llToolRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\'\n\targuments\x18\x03 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\r\n\x05\x61gent\x18\x05 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x61\x63\x63ount\x18\x07 \x01(\t\x12\x34\n\x0c\x63ontinuation\x18\t \x01(\x0b\x32\x1e.trunkline.v1.ToolContinuation\x12\x13\n\x0b\x61pproval_id\x18\x1f \x01(\t\x12\x1a\n\x12\x61pproval_statement\x18  \x01(\t\x12\x17\n\x0f\x61pproval_digest\x18! \x01(\tJ\x04\x08\x08\x10\tR\x0f\x65xact_arguments\"\xc8\x01\n\x10\x43\x61llToolResponse\x12.\n\x08progress\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.ToolProgressH\x00\x12%\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x12.trunkline.v1.PartH\x00\x12*\n\x06result\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.ToolResultH\x00\x12&\n\x04task\x18\x04 \x01(\x0b\x32\x16.trunkline.v1.ToolTaskH\x00\x42\t\n\x07payload\"\x1a\n\x08ToolTask\x12\x0e\n\x06handle\x18\x01 \x01(\t\"c\n\x0cToolQuestion\x12\x10\n\x08requests\x18\x01 \x01(\t\x12\x1a\n\rrequest_state\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x13\n\x0btask_handle\x18\x03 \x01(\tB\x10\n\x0e_request_state\"h\n\x10ToolContinuation\x12\x11\n\tresponses\x18\x01 \x01(\t\x12\x1a\n\rrequest_state\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x13\n\x0btask_handle\x18\x03 \x01(\tB\x10\n\x0e_request_state\"T\n\x15\x43\x61ncelToolTaskRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x0e\n\x06handle\x18\x03 \x01(\t\x12\r\n\x05\x61gent\x18\x04 \x01(\t\"\x18\n\x16\x43\x61ncelToolTaskResponse\"@\n\x0cToolProgress\x12\x10\n\x08progress\x18\x01 \x01(\x01\x12\r\n\x05total\x18\x02 \x01(\x01\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xb8\x01\n\nToolResult\x12\x10\n\x08is_error\x18\x01 \x01(\x08\x12\x13\n\x0bis_mendable\x18\x02 \x01(\x08\x12#\n\x07\x63ontent\x18\x03 \x03(\x0b\x32\x12.trunkline.v1.Part\x12\x30\n\x12structured_content\x18\x04 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12,\n\x08question\x18\x05 \x01(\x0b\x32\x1a.trunkline.v1.ToolQuestion\"$\n\x11WatchToolsRequest\x12\x0f\n\x07servers\x18\x01 \x03(\t\"b\n\x12WatchToolsResponse\x12!\n\x05tools\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Tool\x12)\n\x07servers\x18\x02 \x03(\x0b\x32\x18.trunkline.v1.ToolServer*\xab\x01\n\x0fToolServerState\x12!\n\x1dTOOL_SERVER_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aTOOL_SERVER_STATE_STARTING\x10\x01\x12\x1b\n\x17TOOL_SERVER_STATE_READY\x10\x02\x12\x1c\n\x18TOOL_SERVER_STATE_FAILED\x10\x03\x12\x1a\n\x16TOOL_SERVER_STATE_IDLE\x10\x04\x32\xd8\x02\n\x0bToolService\x12L\n\tListTools\x12\x1e.trunkline.v1.ListToolsRequest\x1a\x1f.trunkline.v1.ListToolsResponse\x12K\n\x08\x43\x61llTool\x12\x1d.trunkline.v1.CallToolRequest\x1a\x1e.trunkline.v1.CallToolResponse0\x01\x12[\n\x0e\x43\x61ncelToolTask\x12#.trunkline.v1.CancelToolTaskRequest\x1a$.trunkline.v1.CancelToolTaskResponse\x12Q\n\nWatchTools\x12\x1f.trunkline.v1.WatchToolsRequest\x1a .trunkline.v1.WatchToolsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftrunkline/v1/tool_service.proto\x12\x0ctrunkline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17trunkline/v1/json.proto\x1a\x17trunkline/v1/part.proto\"\x9d\x02\n\x04Tool\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05title\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12*\n\x0cinput_schema\x18\x05 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12+\n\routput_schema\x18\x06 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x11\n\tread_only\x18\x07 \x01(\x08\x12\x13\n\x0b\x64\x65structive\x18\x08 \x01(\x08\x12\x12\n\nidempotent\x18\t \x01(\x08\x12&\n\x08metadata\x18\n \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x16\n\x0eneeds_approval\x18\x0b \x01(\x08\"\x92\x01\n\nToolServer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x1d.trunkline.v1.ToolServerState\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x03(\t\x12\x0f\n\x07\x62reaker\x18\x05 \x01(\t\x12\x18\n\x10listing_problems\x18\x06 \x03(\t\"#\n\x10ListToolsRequest\x12\x0f\n\x07servers\x18\x01 \x03(\t\"a\n\x11ListToolsResponse\x12!\n\x05tools\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Tool\x12)\n\x07servers\x18\x02 \x03(\x0b\x32\x18.trunkline.v1.ToolServer\"\xce\x02\n\x0f\x43\x61llToolRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\'\n\targuments\x18\x03 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\r\n\x05\x61gent\x18\x05 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x61\x63\x63ount\x18\x07 \x01(\t\x12\x34\n\x0c\x63ontinuation\x18\t \x01(\x0b\x32\x1e.trunkline.v1.ToolContinuation\x12\x13\n\x0b\x61pproval_id\x18\x1f \x01(\t\x12\x1a\n\x12\x61pproval_statement\x18  \x01(\t\x12\x17\n\x0f\x61pproval_digest\x18! \x01(\tJ\x04\x08\x08\x10\tR\x0f\x65xact_arguments\"\xc8\x01\n\x10\x43\x61llToolResponse\x12.\n\x08progress\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.ToolProgressH\x00\x12%\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x12.trunkline.v1.PartH\x00\x12*\n\x06result\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.ToolResultH\x00\x12&\n\x04task\x18\x04 \x01(\x0b\x32\x16.trunkline.v1.ToolTaskH\x00\x42\t\n\x07payload\"\x1a\n\x08ToolTask\x12\x0e\n\x06handle\x18\x01 \x01(\t\"c\n\x0cToolQuestion\x12\x10\n\x08requests\x18\x01 \x01(\t\x12\x1a\n\rrequest_state\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x13\n\x0btask_handle\x18\x03 \x01(\tB\x10\n\x0e_request_state\"h\n\x10ToolContinuation\x12\x11\n\tresponses\x18\x01 \x01(\t\x12\x1a\n\rrequest_state\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x13\n\x0btask_handle\x18\x03 \x01(\tB\x10\n\x0e_request_state\"T\n\x15\x43\x61ncelToolTaskRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x0e\n\x06handle\x18\x03 \x01(\t\x12\r\n\x05\x61gent\x18\x04 \x01(\t\"\x18\n\x16\x43\x61ncelToolTaskResponse\"@\n\x0cToolProgress\x12\x10\n\x08progress\x18\x01 \x01(\x01\x12\r\n\x05total\x18\x02 \x01(\x01\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xb8\x01\n\nToolResult\x12\x10\n\x08is_error\x18\x01 \x01(\x08\x12\x13\n\x0bis_mendable\x18\x02 \x01(\x08\x12#\n\x07\x63ontent\x18\x03 \x03(\x0b\x32\x12.trunkline.v1.Part\x12\x30\n\x12structured_content\x18\x04 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12,\n\x08question\x18\x05 \x01(\x0b\x32\x1a.trunkline.v1.ToolQuestion\"$\n\x11WatchToolsRequest\x12\x0f\n\x07servers\x18\x01 \x03(\t\"b\n\x12WatchToolsResponse\x12!\n\x05tools\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Tool\x12)\n\x07servers\x18\x02 \x03(\x0b\x32\x18.trunkline.v1.ToolServer*\xab\x01\n\x0fToolServerState\x12!\n\x1dTOOL_SERVER_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aTOOL_SERVER_STATE_STARTING\x10\x01\x12\x1b\n\x17TOOL_SERVER_STATE_READY\x10\x02\x12\x1c\n\x18TOOL_SERVER_STATE_FAILED\x10\x03\x12\x1a\n\x16TOOL_SERVER_STATE_IDLE\x10\x04\x32\xd8\x02\n\x0bToolService\x12L\n\tListTools\x12\x1e.trunkline.v1.ListToolsRequest\x1a\x1f.trunkline.v1.ListToolsResponse\x12K\n\x08\x43\x61llTool\x12\x1d.trunkline.v1.CallToolRequest\x1a\x1e.trunkline.v1.CallToolResponse0\x01\x12[\n\x0e\x43\x61ncelToolTask\x12#.trunkline.v1.CancelToolTaskRequest\x1a$.trunkline.v1.CancelToolTaskResponse\x12Q\n\nWatchTools\x12\x1f.trunkline.v1.WatchToolsRequest\x1a .trunkline.v1.WatchToolsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.v1.tool_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOOLSERVERSTATE']._serialized_start=1957
-  _globals['_TOOLSERVERSTATE']._serialized_end=2128
+  _globals['_TOOLSERVERSTATE']._serialized_start=1984
+  _globals['_TOOLSERVERSTATE']._serialized_end=2155
   _globals['_TOOL']._serialized_start=133
   _globals['_TOOL']._serialized_end=418
-  _globals['_TOOLSERVER']._serialized_start=420
-  _globals['_TOOLSERVER']._serialized_end=540
-  _globals['_LISTTOOLSREQUEST']._serialized_start=542
-  _globals['_LISTTOOLSREQUEST']._serialized_end=577
-  _globals['_LISTTOOLSRESPONSE']._serialized_start=579
-  _globals['_LISTTOOLSRESPONSE']._serialized_end=676
-  _globals['_CALLTOOLREQUEST']._serialized_start=679
-  _globals['_CALLTOOLREQUEST']._serialized_end=1013
-  _globals['_CALLTOOLRESPONSE']._serialized_start=1016
-  _globals['_CALLTOOLRESPONSE']._serialized_end=1216
-  _globals['_TOOLTASK']._serialized_start=1218
-  _globals['_TOOLTASK']._serialized_end=1244
-  _globals['_TOOLQUESTION']._serialized_start=1246
-  _globals['_TOOLQUESTION']._serialized_end=1345
-  _globals['_TOOLCONTINUATION']._serialized_start=1347
-  _globals['_TOOLCONTINUATION']._serialized_end=1451
-  _globals['_CANCELTOOLTASKREQUEST']._serialized_start=1453
-  _globals['_CANCELTOOLTASKREQUEST']._serialized_end=1537
-  _globals['_CANCELTOOLTASKRESPONSE']._serialized_start=1539
-  _globals['_CANCELTOOLTASKRESPONSE']._serialized_end=1563
-  _globals['_TOOLPROGRESS']._serialized_start=1565
-  _globals['_TOOLPROGRESS']._serialized_end=1629
-  _globals['_TOOLRESULT']._serialized_start=1632
-  _globals['_TOOLRESULT']._serialized_end=1816
-  _globals['_WATCHTOOLSREQUEST']._serialized_start=1818
-  _globals['_WATCHTOOLSREQUEST']._serialized_end=1854
-  _globals['_WATCHTOOLSRESPONSE']._serialized_start=1856
-  _globals['_WATCHTOOLSRESPONSE']._serialized_end=1954
-  _globals['_TOOLSERVICE']._serialized_start=2131
-  _globals['_TOOLSERVICE']._serialized_end=2475
+  _globals['_TOOLSERVER']._serialized_start=421
+  _globals['_TOOLSERVER']._serialized_end=567
+  _globals['_LISTTOOLSREQUEST']._serialized_start=569
+  _globals['_LISTTOOLSREQUEST']._serialized_end=604
+  _globals['_LISTTOOLSRESPONSE']._serialized_start=606
+  _globals['_LISTTOOLSRESPONSE']._serialized_end=703
+  _globals['_CALLTOOLREQUEST']._serialized_start=706
+  _globals['_CALLTOOLREQUEST']._serialized_end=1040
+  _globals['_CALLTOOLRESPONSE']._serialized_start=1043
+  _globals['_CALLTOOLRESPONSE']._serialized_end=1243
+  _globals['_TOOLTASK']._serialized_start=1245
+  _globals['_TOOLTASK']._serialized_end=1271
+  _globals['_TOOLQUESTION']._serialized_start=1273
+  _globals['_TOOLQUESTION']._serialized_end=1372
+  _globals['_TOOLCONTINUATION']._serialized_start=1374
+  _globals['_TOOLCONTINUATION']._serialized_end=1478
+  _globals['_CANCELTOOLTASKREQUEST']._serialized_start=1480
+  _globals['_CANCELTOOLTASKREQUEST']._serialized_end=1564
+  _globals['_CANCELTOOLTASKRESPONSE']._serialized_start=1566
+  _globals['_CANCELTOOLTASKRESPONSE']._serialized_end=1590
+  _globals['_TOOLPROGRESS']._serialized_start=1592
+  _globals['_TOOLPROGRESS']._serialized_end=1656
+  _globals['_TOOLRESULT']._serialized_start=1659
+  _globals['_TOOLRESULT']._serialized_end=1843
+  _globals['_WATCHTOOLSREQUEST']._serialized_start=1845
+  _globals['_WATCHTOOLSREQUEST']._serialized_end=1881
+  _globals['_WATCHTOOLSRESPONSE']._serialized_start=1883
+  _globals['_WATCHTOOLSRESPONSE']._serialized_end=1981
+  _globals['_TOOLSERVICE']._serialized_start=2158
+  _globals['_TOOLSERVICE']._serialized_end=2502
 # @@protoc_insertion_point(module_scope)

@@ -133,6 +133,7 @@ class ToolServer(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     AGENTS_FIELD_NUMBER: _builtins.int
     BREAKER_FIELD_NUMBER: _builtins.int
+    LISTING_PROBLEMS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name in the configuration."""
     state: Global___ToolServerState.ValueType
@@ -147,6 +148,12 @@ class ToolServer(_message.Message):
     def agents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Agents that may use its tools."""
 
+    @_builtins.property
+    def listing_problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What its list of tools has that can't be used and is left out, and the limit that cut the list,
+        each in a line.
+        """
+
     def __init__(
         self,
         *,
@@ -155,10 +162,11 @@ class ToolServer(_message.Message):
         error: _builtins.str = ...,
         agents: _abc.Iterable[_builtins.str] | None = ...,
         breaker: _builtins.str = ...,
+        listing_problems: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "breaker", b"breaker", "error", b"error", "name", b"name", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "breaker", b"breaker", "error", b"error", "listing_problems", b"listing_problems", "name", b"name", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,9 +1,12 @@
 """Messages and tools on a small mesh."""
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from harness.mcp.bundled_servers import only_servers
+from harness.mcp.scripted_servers import RAW
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.small_mesh import SmallMesh
 from trunkline.mesh.messaging import add_messages
@@ -19,17 +22,21 @@ _SHOP = Path(__file__).parents[1] / "mcp" / "shop_server.py"
 async def serve_messages(
     mesh: SmallMesh, folder: Path, *, with_shop: bool = False
 ) -> MessagingClient:
-    """Add the messaging service, and the tools of a shop, to a mesh; return a user's client."""
+    """Add messages, and the tools of two servers, to a mesh; return a user's client."""
     settings = Settings(data_dir=folder)
     server = MeshServer(mesh_credentials())
     await mesh.enter(add_messages(server, settings, mesh.directory))
     if with_shop:
-        shop = {
+        shop: dict[str, Any] = {
             "command": sys.executable,
             "args": [str(_SHOP)],
             "env": {"SHOP_FOLDER": str(folder)},
         }
-        file = Path(only_servers(folder, own={"shop": shop})["TRUNKLINE_MCP_FILE"])
+        # Of its two tools, one can't be used.
+        pages = [[{"name": "good", "inputSchema": {}}, {"name": "bad", "inputSchema": None}]]
+        careless = {"command": sys.executable, "args": [RAW, json.dumps({"pages": pages})]}
+        own = {"shop": shop, "careless": careless}
+        file = Path(only_servers(folder, own=own)["TRUNKLINE_MCP_FILE"])
         settings = Settings(data_dir=folder, mcp_file=file)
         config = load_mcp_config(settings, {})
         adapter = add_tool_adapter(server, config, settings, mesh.directory)

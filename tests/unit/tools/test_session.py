@@ -9,6 +9,7 @@ import pytest
 
 from trunkline.errors import PeerProtocolError
 from trunkline.tools.config import ServerOverlay
+from trunkline.tools.listing import ListFilter
 from trunkline.tools.result_checker import ResultChecker, ResultCheckError, ResultSchemaError
 from trunkline.tools.session import McpSession
 from trunkline.v1 import tool_service_pb2
@@ -22,13 +23,9 @@ class ScriptedClient:
         self.server_capabilities = mcp_types.ServerCapabilities()
         self.tools: list[mcp_types.Tool] = []
         self.result = mcp_types.CallToolResult(content=[])
-        self.is_endless = False
-        self.pages = 0
 
     async def list_tools(self, *, cursor: str | None) -> mcp_types.ListToolsResult:
-        self.pages += 1
-        next_cursor = "more" if self.is_endless else None
-        return mcp_types.ListToolsResult(tools=self.tools, next_cursor=next_cursor)
+        return mcp_types.ListToolsResult(tools=self.tools)
 
     async def call_tool(self, *_: object, **__: object) -> mcp_types.CallToolResult:
         return self.result
@@ -55,7 +52,8 @@ def client() -> ScriptedClient:
 
 def open_session(client: Any, checker: ResultChecker | None = None) -> McpSession:
     connection: Any = SimpleNamespace(name="s", has_ended=asyncio.Event())
-    return McpSession(connection, client, checker=checker or ScriptedChecker())
+    checker = checker or ScriptedChecker()
+    return McpSession(connection, client, checker=checker, listing=ListFilter())
 
 
 def declare_tool(name: str, schema: dict[str, Any], **more: object) -> mcp_types.Tool:
@@ -81,22 +79,12 @@ async def call(session: McpSession, tool: str = "t") -> tool_service_pb2.ToolRes
     )
 
 
-async def test_a_tool_that_messages_cannot_hold_is_refused_alone(
-    client: ScriptedClient, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_tool_that_messages_cannot_hold_is_refused_alone(client: ScriptedClient) -> None:
     client.tools = [declare_tool("huge", {"maximum": 10**400}), declare_tool("t", {})]
-    assert list(await open_session(client).list_tools(ServerOverlay())) == ["t"]
-    (record,) = caplog.records
-    assert record.message == "tool_server.tool_refused"
-    assert vars(record)["problem"] == "its declaration has a number that is out of range"
-
-
-async def test_a_listing_of_too_many_declarations_ends(client: ScriptedClient) -> None:
-    client.tools = [declare_tool(str(number), {"title": "x" * 100_000}) for number in range(10)]
-    client.is_endless = True
-    tools = await open_session(client).list_tools(ServerOverlay())
-    assert len(tools) == 10
-    assert client.pages == 2 + 1
+    session = open_session(client)
+    assert list(await session.list_tools(ServerOverlay())) == ["t"]
+    problem = "huge: the tool is left out: its declaration has a number that is out of range"
+    assert session.listing_problems == (problem,)
 
 
 @pytest.mark.parametrize(

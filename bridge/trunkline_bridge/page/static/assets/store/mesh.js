@@ -26,6 +26,7 @@ import { phase, session } from "./session.js";
  * @property {string} name
  * @property {string} [state]
  * @property {string} [error]
+ * @property {string[]} [listingProblems]
  * @property {{name: string, description?: string, readOnly?: boolean}[]} [tools]
  * @property {string} [breaker]
  *

@@ -218,6 +218,7 @@ function ToolServers({ servers }) {
       (server) => html`<${Panel} key=${server.name} title=${server.name} actions=${html`<${Badge} tone=${serverTone(server)}>${server.state || "ready"}<//>`}>
         <div class="stack">
           ${server.error && html`<p class="error-text">${server.error}</p>`}
+          ${server.listingProblems?.map((problem) => html`<p key=${problem} class="small warn-text">${problem}</p>`)}
           ${server.tools?.length
             ? html`<ul class="tool-list">${server.tools.map(
                 (tool) => html`<li key=${tool.name}><div class="row"><${Icon} name="tool" size=${13} /><span class="mono grow truncate">${tool.name}</span>${!tool.readOnly && html`<span class="tag">changes things</span>`}</div>
