@@ -12,7 +12,7 @@ RESULTS: dict[str, Any] = {
     "nonsense": {"content": "not a list"},
     "change": {"content": TEXT},
 }
-listed = ["fine", "unfit", "nonsense", "change"]
+listed = ["fine", "unfit", "nonsense", "change", "last_words"]
 
 
 def say(message: dict[str, Any]) -> None:
@@ -44,6 +44,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             return {"result": page(params.get("cursor"))}
         case "tools/call" if params["name"] in RESULTS:
             return {"result": RESULTS[params["name"]]}
+        case "tools/call" if params["name"] == "last_words":
+            return {"error": {"code": -32000, "message": "out of paper"}}
     return {"error": {"code": -32601, "message": f"no {method} here"}}
 
 
@@ -56,3 +58,5 @@ for line in sys.stdin:
         listed.append("changed")
         say({"method": "notifications/tools/list_changed"})
     say({"id": request["id"], **answer(request["method"], asked)})
+    if asked.get("name") == "last_words":
+        break

@@ -403,6 +403,20 @@ async def test_a_failed_tool_call_is_a_result_with_the_reason() -> None:
     assert invalid.is_error
 
 
+async def test_an_error_of_json_rpc_is_the_answer_of_the_tool_whatever_its_code() -> None:
+    async with running(awkward=awkward()) as adapter:
+        for code in (-32000, -32001, -32603, 1):
+            result = await call(adapter, "object_to", code=code)
+            assert (result.is_error, result.content[0].text) == (True, "no such thing")
+        assert adapter.list_servers()[0].breaker.state == "closed"
+
+
+async def test_the_error_of_a_server_that_ends_after_it_is_not_lost() -> None:
+    async with running(plain=PLAIN) as adapter:
+        result = await call(adapter, "last_words", server="plain")
+    assert (result.is_error, result.content[0].text) == (True, "out of paper")
+
+
 async def test_a_result_over_the_limit_becomes_a_failure_with_the_limit() -> None:
     async with running(awkward=awkward()) as adapter:
         result = await call(adapter, "big", size=700_000)
@@ -602,7 +616,7 @@ async def test_tools_of_an_older_server_are_listed_page_by_page() -> None:
         result = await call(adapter, "fine", server="plain")
         listed = list(adapter.list_servers()[0].tools)
     assert result.content[0].text == "fine"
-    assert listed == ["fine", "unfit", "nonsense", "change"]
+    assert listed == ["fine", "unfit", "nonsense", "change", "last_words"]
 
 
 async def test_a_server_of_the_older_protocol_may_change_its_tools() -> None:

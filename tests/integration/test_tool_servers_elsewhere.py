@@ -23,6 +23,8 @@ from trunkline.tools.server import ToolServerState
 READY = ToolServerState.TOOL_SERVER_STATE_READY
 FAILED = ToolServerState.TOOL_SERVER_STATE_FAILED
 NAME = "elsewhere"
+# Of JSON-RPC and of the SDK, which uses two of them for conditions of its own.
+ERROR_CODES = (-32000, -32001, -32601, -32602, -32603, 1)
 both = pytest.mark.parametrize("is_older", [False, True], ids=["newer", "older"])
 
 
@@ -105,8 +107,10 @@ async def test_a_change_without_notification_is_found_by_polling() -> None:
         assert "count" in server.tools
 
 
-async def test_after_an_expired_session_any_call_is_repeated_in_a_new_one() -> None:
+@pytest.mark.parametrize("is_error", [False, True], ids=["HTTP 404", "error of JSON-RPC"])
+async def test_after_an_expired_session_any_call_is_repeated_in_a_new_one(is_error: bool) -> None:
     async with http_tools(is_older=True) as tools, reached(tools) as adapter:
+        tools.is_unknown_an_error = is_error
         assert await ask(adapter, "repeat", text="first") == "first"
         for turn in ("second", "third"):
             tools.known = set()
@@ -119,6 +123,28 @@ async def test_after_an_expired_session_any_call_is_repeated_in_a_new_one() -> N
         assert server.breaker.is_closed
     assert tools.calls == ["first", "second", "third"]
     assert len(tools.sessions()) == 3
+
+
+async def test_a_listing_that_finds_the_session_lost_opens_a_new_one() -> None:
+    settings = AdapterSettings(restart_delay_s=0.05, probe_s=0.05)
+    async with http_tools(is_older=True) as tools, reached(tools, settings) as adapter:
+        tools.is_unknown_an_error, tools.known = True, set()
+        (server,) = adapter.list_servers()
+        await wait_until(adapter, lambda: server.state != READY)
+        tools.known = None
+        await wait_until(adapter, lambda: server.state == READY)
+    assert len(tools.sessions()) > 1
+
+
+@both
+async def test_an_error_of_a_tool_is_its_answer_whatever_its_code(is_older: bool) -> None:
+    async with http_tools(is_older=is_older) as tools, reached(tools) as adapter:
+        for code in ERROR_CODES:
+            result = await call(adapter, "object_to", server=NAME, code=code)
+            assert (result.is_error, result.content[0].text) == (True, "not with this text")
+        (server,) = adapter.list_servers()
+        assert (server.state, server.breaker.state) == (READY, "closed")
+    assert len(tools.sessions()) == is_older
 
 
 async def test_status_400_also_means_an_expired_session() -> None:
@@ -149,6 +175,34 @@ async def test_a_restarted_server_is_connected_to_again(is_older: bool) -> None:
                 assert await ask(adapter, "repeat", text="back") == "back"
             await wait_until(adapter, lambda: server.state == FAILED)
             assert server.error == "localhost can't be reached (ConnectError)"
+
+
+async def test_a_call_whose_answer_breaks_off_says_so() -> None:
+    tools = HttpTools(is_older=True, is_json=False)
+    port = int(free_address().rpartition(":")[2])
+    entry = ServerConfig(url=f"http://localhost:{port}/mcp")
+
+    async def wait_in_vain(adapter: ToolAdapter) -> None:
+        with pytest.raises(ToolServerUnavailableError, match=r"broke off|can't be reached"):
+            await call(adapter, "hang", server=NAME)
+
+    async with running(QUICK, elsewhere=entry) as adapter, asyncio.TaskGroup() as group:
+        async with serving(tools, port=port):
+            (server,) = adapter.list_servers()
+            await wait_until(adapter, lambda: server.state == READY)
+            group.create_task(wait_in_vain(adapter))
+            await tools.began.wait()
+
+
+async def test_a_working_server_that_refuses_a_request_gives_the_reason_at_once() -> None:
+    async with http_tools() as tools, reached(tools) as adapter:
+        (server,) = adapter.list_servers()
+        tools.call_answers.append((401, b"{}"))
+        async with asyncio.TaskGroup() as group:
+            calling = group.create_task(ask(adapter, "repeat", text="again"))
+            await wait_until(adapter, lambda: server.state != READY)
+            assert server.error.endswith("(HTTP 401)")
+        assert calling.result() == "again"
 
 
 async def test_a_call_whose_server_fails_is_repeated_only_if_it_is_idempotent() -> None:

@@ -18,6 +18,8 @@ class ServerConnection(Protocol):
     is_expired: bool
     """It ended because the server dropped the session. A new session may be opened at once."""
 
+    problem: str
+    """The reason why it was declared broken, in one line; empty: it was not."""
     transport_error: str
     """The problem with the latest response that was no MCP message, in one line; empty: none."""
 
@@ -39,14 +41,20 @@ class ServerConnection(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class RequestOutcome:
-    """The outcome of sending the request of a call."""
+    """The outcome of the latest request of a call.
 
+    An answer alone does not show it: the SDK reports its own conditions by errors of JSON-RPC, with
+    codes that servers use as well.
+    """
+
+    is_answered: bool = False
+    """A response arrived. By streamable HTTP, `is_server_down` tells that the SDK made it up."""
     is_undelivered: bool = False
     """The request reached no tool."""
     is_server_down: bool = False
-    """The server went down. It may have received the request."""
+    """The server went down, or its response broke off. It may have received the request."""
     problem: str = ""
 
 

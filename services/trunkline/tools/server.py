@@ -247,6 +247,9 @@ class ToolServer:
             except CallNotDeliveredError as error:
                 if attempt >= _UNDELIVERED_ATTEMPTS:
                     raise ToolServerUnavailableError(self.name, error.problem) from error
+                # The ended session would only refuse the next attempt.
+                while session.has_ended and self._session is session:
+                    await self._state_changed.wait()
             except ToolServerUnavailableError:
                 # Following a task again does nothing twice.
                 is_task = bool(call.continuation.task_handle)
@@ -378,8 +381,9 @@ class ToolServer:
                     self._is_idle = True
                     return ""
                 self._has_expired = connection.is_expired
-                # Set the state before any failed call is repeated. The cause is known later.
-                self._mark_down("it has ended")
+                # Set the state before any failed call is repeated. The end of a process is described
+                # later.
+                self._mark_down(connection.problem or "it has ended")
             finally:
                 self._session = None
                 for watcher in watchers:

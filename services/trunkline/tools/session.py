@@ -14,7 +14,6 @@ from mcp import Client, MCPError
 from mcp.client import ClientRequestContext, Transport
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
-from mcp_types import CONNECTION_CLOSED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
 from pydantic import ValidationError
@@ -83,6 +82,11 @@ class McpSession:
         self._output_schemas: dict[str, bytes] = {}
         client.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
 
+    @property
+    def has_ended(self) -> bool:
+        """The server will send nothing more in this session."""
+        return self._connection.has_ended.is_set()
+
     async def list_tools(self, overlay: ServerOverlay) -> dict[str, tool_service_pb2.Tool]:
         """Return the server's current tools by name, except those that it declares too much about.
 
@@ -97,7 +101,8 @@ class McpSession:
                 if tool.output_schema is not None:
                     schemas[tool.name] = json.dumps(tool.output_schema).encode()
         except (MCPError, ValidationError) as error:
-            if self._connection.has_ended.is_set():
+            is_lost = isinstance(error, MCPError) and await self._has_lost_session(error)
+            if self._connection.has_ended.is_set() and not is_lost:
                 problem = await self._connection.describe_failed_start()
             else:
                 problem = "it does not list its tools"
@@ -192,13 +197,13 @@ class McpSession:
             result.content = await self._with_resources(result.content)
             return to_result(result, tool=f"{self._name}/{tool}")
         except MCPError as error:
-            if outcome.is_undelivered:
+            if outcome.is_undelivered or await self._has_lost_session(error):
                 raise CallNotDeliveredError(await self._connection.describe_end()) from error
-            if self._connection.has_ended.is_set():
-                problem = await self._connection.describe_end("during the call")
-                raise ToolServerUnavailableError(self._name, problem) from error
-            if outcome.is_server_down or error.error.code == CONNECTION_CLOSED:
-                problem = outcome.problem or "the connection broke off during the call"
+            if outcome.is_server_down or not outcome.is_answered:
+                problem = outcome.problem
+                if self._connection.has_ended.is_set():
+                    problem = await self._connection.describe_end("during the call")
+                problem = problem or "the connection broke off during the call"
                 raise ToolServerUnavailableError(self._name, problem) from error
             measurement.error_type = str(error.error.code)
             return failed_result(outcome.problem or error.error.message)
@@ -211,6 +216,35 @@ class McpSession:
             raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
         finally:
             request_outcome.reset(token)
+
+    async def _has_lost_session(self, error: MCPError) -> bool:
+        """Return whether a request was refused since its server dropped the session.
+
+        The specification says HTTP 404, and servers also answer with an error of JSON-RPC. A server
+        that lost the session refuses a ping by the same words. The session then expires.
+        """
+        endpoint = self._connection
+        if not isinstance(endpoint, HttpEndpoint) or endpoint.has_ended.is_set():
+            return False
+        is_modern = self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if is_modern or error.error.code == mcp_types.METHOD_NOT_FOUND:
+            return False
+        token = request_outcome.set(None)
+        try:
+            with _unrecorded():
+                await self._client.session.send_ping()
+        except MCPError as refusal:
+            if (refusal.error.code, refusal.error.message) == (
+                error.error.code,
+                error.error.message,
+            ):
+                endpoint.expire()
+                return True
+        except ValidationError:
+            pass
+        finally:
+            request_outcome.reset(token)
+        return False
 
     async def _call(
         self,

@@ -16,7 +16,7 @@ from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.network import is_this_machine
-from trunkline.tools.connection import raise_if_cancelled, request_outcome
+from trunkline.tools.connection import RequestOutcome, raise_if_cancelled, request_outcome
 from trunkline.tools.http_endpoint import HttpEndpoint
 from trunkline.tools.server_process import MESSAGE_LIMIT_BYTES
 
@@ -176,7 +176,7 @@ async def _read(response: httpx2.Response) -> httpx2.Response:
         raise _UnacceptableError("compressed content")
     is_message = response.headers.get("content-type", "").lower().startswith("application/json")
     if response.is_redirect or not is_message:
-        return response
+        return _observe(response)
     content = bytearray()
     try:
         async for chunk in response.aiter_raw():
@@ -190,6 +190,39 @@ async def _read(response: httpx2.Response) -> httpx2.Response:
     return httpx2.Response(
         response.status_code, headers=headers, content=bytes(content), request=response.request
     )
+
+
+def _observe(response: httpx2.Response) -> httpx2.Response:
+    """Note in the outcome of its call when a response that is a stream breaks off.
+
+    The SDK closes the stream of a request at its answer. A stream whose end it reads had none.
+    """
+    outcome = request_outcome.get()
+    if outcome is not None and isinstance(response.stream, httpx2.AsyncByteStream):
+        # The SDK may resume a stream that broke off.
+        outcome.is_server_down = False
+        response.stream = _ObservedStream(response.stream, outcome)
+    return response
+
+
+class _ObservedStream(httpx2.AsyncByteStream):
+    """The content of a response, whose end is noted in the outcome of a call."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, outcome: RequestOutcome) -> None:
+        self._stream = stream
+        self._outcome = outcome
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._stream:
+                yield chunk
+        except httpx2.TransportError:
+            self._outcome.is_server_down = True
+            raise
+        self._outcome.is_server_down = True
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def _answer(request: httpx2.Request, problem: str) -> httpx2.Response:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
+from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp_types import SamplingMessage, TextContent, ToolAnnotations
@@ -47,6 +48,8 @@ class HttpTools:
         """Those that replace the answers to the next tool calls; only in the newer protocol."""
         self.known: set[str] | None = None
         """The sessions that it knows; None: every opened one."""
+        self.is_unknown_an_error = False
+        """It answers requests of other sessions with an error of JSON-RPC, not with HTTP 404."""
         self.calls: list[str] = []
         self.began = asyncio.Event()
         self.canceled = asyncio.Event()
@@ -80,6 +83,11 @@ class HttpTools:
             return await _say(send, *self.call_answers.pop(0))
         session = headers.get(SESSION)
         if is_post and session and self.known is not None and session not in self.known:
+            if self.is_unknown_an_error:
+                message = json.loads((await receive())["body"])
+                unknown = {"code": -32603, "message": "Session not found"}
+                error = {"jsonrpc": "2.0", "id": message.get("id"), "error": unknown}
+                return await _say(send, 200, json.dumps(error).encode())
             error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "gone"}}
             return await _say(send, 404, json.dumps(error).encode())
         return await self._inner(scope, receive, send)
@@ -93,6 +101,9 @@ class HttpTools:
             for done in range(1, n + 1):
                 await ctx.report_progress(done, n, f"step {done}")
             return f"counted to {n}"
+
+        def object_to(code: int) -> str:
+            raise MCPError(code, "not with this text")
 
         async def hang() -> str:
             self.began.set()
@@ -119,7 +130,7 @@ class HttpTools:
         self.mcp.add_tool(
             repeat, name="repeat_reading", annotations=ToolAnnotations(read_only_hint=True)
         )
-        for tool in (count, hang, learn, forget):
+        for tool in (count, object_to, hang, learn, forget):
             self.mcp.add_tool(tool)
 
 
