@@ -6,13 +6,18 @@ from typing import Any
 
 TEXT = [{"type": "text", "text": "fine"}]
 NUMBER = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
+DANGLING = {"type": "object", "properties": {"n": {"$ref": "#/$defs/none"}}}
+SCHEMAS: dict[str, Any] = {"unfit": NUMBER, "unstructured": NUMBER, "dangling": DANGLING}
 RESULTS: dict[str, Any] = {
     "fine": {"content": TEXT},
     "unfit": {"content": TEXT, "structuredContent": {"n": "no number"}},
+    "unstructured": {"content": TEXT},
+    "dangling": {"content": TEXT, "structuredContent": {"n": 5}},
+    "unlocated": {"content": [{"type": "resource", "resource": {"uri": "http://[", "text": "x"}}]},
     "nonsense": {"content": "not a list"},
     "change": {"content": TEXT},
 }
-listed = ["fine", "unfit", "nonsense", "change", "last_words"]
+listed = [*RESULTS, "last_words"]
 
 
 def say(message: dict[str, Any]) -> None:
@@ -24,8 +29,8 @@ def page(cursor: str | None) -> dict[str, Any]:
     """Return one tool per page."""
     at = int(cursor or 0)
     tool: dict[str, Any] = {"name": listed[at], "inputSchema": {"type": "object"}}
-    if listed[at] == "unfit":
-        tool["outputSchema"] = NUMBER
+    if listed[at] in SCHEMAS:
+        tool["outputSchema"] = SCHEMAS[listed[at]]
     more = {"nextCursor": str(at + 1)} if at + 1 < len(listed) else {}
     return {"tools": [tool], **more}
 

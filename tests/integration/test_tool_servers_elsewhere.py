@@ -186,12 +186,15 @@ async def test_a_call_whose_answer_breaks_off_says_so() -> None:
         with pytest.raises(ToolServerUnavailableError, match=r"broke off|can't be reached"):
             await call(adapter, "hang", server=NAME)
 
-    async with running(QUICK, elsewhere=entry) as adapter, asyncio.TaskGroup() as group:
-        async with serving(tools, port=port):
-            (server,) = adapter.list_servers()
-            await wait_until(adapter, lambda: server.state == READY)
-            group.create_task(wait_in_vain(adapter))
-            await tools.began.wait()
+    async with (
+        running(QUICK, elsewhere=entry) as adapter,
+        asyncio.TaskGroup() as group,
+        serving(tools, port=port),
+    ):
+        (server,) = adapter.list_servers()
+        await wait_until(adapter, lambda: server.state == READY)
+        group.create_task(wait_in_vain(adapter))
+        await tools.began.wait()
 
 
 async def test_a_working_server_that_refuses_a_request_gives_the_reason_at_once() -> None:

@@ -381,8 +381,7 @@ class ToolServer:
                     self._is_idle = True
                     return ""
                 self._has_expired = connection.is_expired
-                # Set the state before any failed call is repeated. The end of a process is described
-                # later.
+                # Set the state before any failed call is repeated. How it ended is known later.
                 self._mark_down(connection.problem or "it has ended")
             finally:
                 self._session = None

@@ -43,7 +43,12 @@ from trunkline.tools.mcp_tasks import (
     TasksExtension,
 )
 from trunkline.tools.questions import dump_inputs, parse_responses, to_question, unpack_state
-from trunkline.tools.result_checker import ResultChecker, ResultCheckError, ResultSchemaError
+from trunkline.tools.result_checker import (
+    ResultChecker,
+    ResultCheckError,
+    ResultSchemaError,
+    UncheckableSchemaError,
+)
 from trunkline.tools.results import failed_result
 from trunkline.tools.server_process import ServerProcess
 from trunkline.tools.session_streams import open_session_streams
@@ -80,6 +85,8 @@ class McpSession:
         self._checker = checker
         # By tool, each as a line of JSON.
         self._output_schemas: dict[str, bytes] = {}
+        # Those of them by which nothing can be checked.
+        self._uncheckable: set[bytes] = set()
         client.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
 
     @property
@@ -108,6 +115,7 @@ class McpSession:
                 problem = "it does not list its tools"
             raise ToolServerUnavailableError(self._name, problem) from error
         self._output_schemas = schemas
+        self._uncheckable.intersection_update(schemas.values())
         return tools
 
     async def _list_declarations(self) -> list[mcp_types.Tool]:
@@ -207,15 +215,20 @@ class McpSession:
                 raise ToolServerUnavailableError(self._name, problem) from error
             measurement.error_type = str(error.error.code)
             return failed_result(outcome.problem or error.error.message)
-        except ResultCheckError as error:
-            problem = f"the result of {tool} can't be checked against its schema: {error}"
-            raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
+        except ResultSchemaError as error:
+            raise self._refuse_result(tool, f"does not fit its outputSchema: {error}") from error
         # A ValidationError is a ValueError, too.
-        except (ValueError, RuntimeError, ResultSchemaError) as error:
-            problem = f"the result of {tool} is not what the server declares"
-            raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
+        except (ValueError, RuntimeError) as error:
+            problem = f"is not one of MCP: {_describe_invalid(error)}"
+            raise self._refuse_result(tool, problem) from error
         finally:
             request_outcome.reset(token)
+
+    def _refuse_result(self, tool: str, problem: str) -> PeerProtocolError:
+        """Log that the result of a tool is refused, and return the error."""
+        extra = {"server": self._name, "tool": tool[:_NAME_CHARS], "problem": problem}
+        logger.warning("tool_server.result_refused", extra=extra)
+        return PeerProtocolError(f"tool server {self._name!r}", f"the result of {tool} {problem}")
 
     async def _has_lost_session(self, error: MCPError) -> bool:
         """Return whether a request was refused since its server dropped the session.
@@ -292,7 +305,7 @@ class McpSession:
                 case mcp_types.CallToolResult():
                     return result
                 case _:
-                    raise ValueError(type(result).__name__)
+                    raise ValueError(f"a {type(result).__name__} is no result of a tool")
 
     async def _follow(
         self, tool: str, task: McpTask, on_progress: ProgressFnT
@@ -332,15 +345,27 @@ class McpSession:
             logger.info("tool_server.task_not_canceled", extra=extra)
 
     async def _check_result(self, tool: str, result: mcp_types.CallToolResult) -> None:
+        """Check a result against its tool's schema; warn once if that can't be done.
+
+        Raises:
+            ResultSchemaError: the result does not fit.
+        """
         schema = self._output_schemas.get(tool)
-        if schema is None or result.is_error:
+        if schema is None or schema in self._uncheckable or result.is_error:
             return
         if (
             result.structured_content is None
             and "structured_content" not in result.model_fields_set
         ):
-            raise ResultSchemaError("the structured content is missing")
-        await self._checker.check(self._name, schema, result.structured_content)
+            raise ResultSchemaError("its structuredContent is missing")
+        try:
+            await self._checker.check(self._name, schema, result.structured_content)
+        except ResultCheckError as error:
+            # The call has taken effect. Its result is worth more than the check.
+            if isinstance(error, UncheckableSchemaError):
+                self._uncheckable.add(schema)
+            extra = {"server": self._name, "tool": tool[:_NAME_CHARS], "problem": str(error)}
+            logger.warning("tool_server.result_not_checked", extra=extra)
 
     async def _with_resources(
         self, blocks: Sequence[mcp_types.ContentBlock]
@@ -446,6 +471,15 @@ async def _refuse_elicitation(
 ) -> mcp_types.ErrorData:
     """Refuse. A callback declares the capability, and `McpSession` handles the questions."""
     return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="Elicitation not supported")
+
+
+def _describe_invalid(error: Exception) -> str:
+    """Return which member of a result is invalid, and why, without its value."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    member = ".".join(str(step) for step in first["loc"])
+    return f"{member}: {first['msg']}" if member else first["msg"]
 
 
 def _is_public(uri: str) -> bool:
