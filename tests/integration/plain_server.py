@@ -17,7 +17,19 @@ RESULTS: dict[str, Any] = {
     "nonsense": {"content": "not a list"},
     "change": {"content": TEXT},
 }
-listed = [*RESULTS, "last_words"]
+FORM = {
+    "type": "object",
+    "properties": {
+        "seats": {"type": "integer", "default": 2},
+        "smoke": {"type": "number", "default": 0.5},
+        "view": {"type": "string", "enum": ["garden", "street"], "default": "garden"},
+        "music": {"type": "boolean", "default": True},
+        "name": {"type": "string"},
+    },
+    "required": ["name"],
+}
+MATCH = [{"pattern": "^reserve (.+)$", "arguments": {"city": "{1}"}}]
+listed = [*RESULTS, "last_words", "reserve"]
 
 
 def say(message: dict[str, Any]) -> None:
@@ -31,8 +43,22 @@ def page(cursor: str | None) -> dict[str, Any]:
     tool: dict[str, Any] = {"name": listed[at], "inputSchema": {"type": "object"}}
     if listed[at] in SCHEMAS:
         tool["outputSchema"] = SCHEMAS[listed[at]]
+    if listed[at] == "reserve":
+        tool["_meta"] = {"trunkline/match": MATCH}
     more = {"nextCursor": str(at + 1)} if at + 1 < len(listed) else {}
     return {"tools": [tool], **more}
+
+
+def ask(city: str) -> dict[str, Any]:
+    """Ask while the call is open, and return the answer as the result of the call."""
+    params = {"mode": "form", "message": f"A table in {city}?", "requestedSchema": FORM}
+    say({"id": "question", "method": "elicitation/create", "params": params})
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message.get("id") == "question":
+            text = json.dumps(message.get("result") or message.get("error"), sort_keys=True)
+            return {"result": {"content": [{"type": "text", "text": text}]}}
+    raise EOFError
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -49,6 +75,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             return {"result": page(params.get("cursor"))}
         case "tools/call" if params["name"] in RESULTS:
             return {"result": RESULTS[params["name"]]}
+        case "tools/call" if params["name"] == "reserve":
+            return ask(params["arguments"]["city"])
         case "tools/call" if params["name"] == "last_words":
             return {"error": {"code": -32000, "message": "out of paper"}}
     return {"error": {"code": -32601, "message": f"no {method} here"}}

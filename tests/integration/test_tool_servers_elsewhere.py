@@ -289,7 +289,7 @@ async def test_closing_ends_the_session_on_the_server() -> None:
 
 @both
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-@pytest.mark.parametrize("what", ["roots", "sampling", "elicitation"])
+@pytest.mark.parametrize("what", ["roots", "sampling"])
 async def test_a_request_for_a_client_capability_is_refused_and_the_server_continues(
     what: str, is_older: bool
 ) -> None:

@@ -111,6 +111,7 @@ def call_tool(command: ToolCommand, mesh: str | None, *, as_json: bool) -> ExitC
             while result.HasField("question"):
                 continuation = _ask_question(label, result.question)
                 if continuation is None:
+                    runner.run(_cancel(request, result.question.task_handle, mesh))
                     return ExitCode.INPUT_REQUIRED
                 request.continuation.CopyFrom(continuation)
                 result = runner.run(_call(request, mesh, timeout_s=command.timeout_s))
@@ -323,6 +324,18 @@ async def _call(
                     )
                 )
             raise
+
+
+async def _cancel(request: tool_service_pb2.CallToolRequest, handle: str, mesh: str | None) -> None:
+    """Cancel the task of an MCP server, or the open call, that asks; "": the call has ended."""
+    if not handle:
+        return
+    async with open_mesh_view(mesh) as view:
+        await view.tool_client().cancel_tool_task(
+            tool_service_pb2.CancelToolTaskRequest(
+                server=request.server, tool=request.tool, handle=handle
+            )
+        )
 
 
 def _print_result(result: tool_service_pb2.ToolResult, *, as_json: bool) -> None:

@@ -8,6 +8,9 @@ from typing import Final, Protocol
 STDERR_SEPARATOR: Final = "; its stderr ends with: "
 """Separates a problem from the tail of stderr, which may differ at each start."""
 
+OPEN_CALL_PREFIX: Final = "open-call:"
+"""Begins the handles of calls that stay open in their session. Other handles are of tasks."""
+
 
 class ServerConnection(Protocol):
     """A connection to one MCP server, from its start to its end."""

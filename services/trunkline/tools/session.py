@@ -26,6 +26,7 @@ from trunkline.metrics.kinds import Measurement
 from trunkline.runtime import run_with_late_cancel
 from trunkline.tools.config import ServerOverlay
 from trunkline.tools.connection import (
+    OPEN_CALL_PREFIX,
     CallNotDeliveredError,
     RequestOutcome,
     ServerConnection,
@@ -42,6 +43,7 @@ from trunkline.tools.mcp_tasks import (
     TaskCreated,
     TasksExtension,
 )
+from trunkline.tools.open_calls import OpenCalls
 from trunkline.tools.questions import dump_inputs, parse_responses, to_question, unpack_state
 from trunkline.tools.result_checker import (
     ResultChecker,
@@ -76,13 +78,19 @@ class McpSession:
     """An open MCP session. Any number of tasks may call tools concurrently."""
 
     def __init__(
-        self, connection: ServerConnection, client: Client, *, checker: ResultChecker
+        self,
+        connection: ServerConnection,
+        client: Client,
+        *,
+        checker: ResultChecker,
+        open_calls: OpenCalls,
     ) -> None:
         self._name = connection.name
         self._transport = _transport_name(connection)
         self._connection = connection
         self._client = client
         self._checker = checker
+        self._open_calls = open_calls
         # By tool, each as a line of JSON.
         self._output_schemas: dict[str, bytes] = {}
         # Those of them by which nothing can be checked.
@@ -93,6 +101,11 @@ class McpSession:
     def has_ended(self) -> bool:
         """The server will send nothing more in this session."""
         return self._connection.has_ended.is_set()
+
+    @property
+    def has_open_calls(self) -> bool:
+        """A call is open in the session, and may wait for a person's answer."""
+        return bool(self._open_calls)
 
     async def list_tools(self, overlay: ServerOverlay) -> dict[str, tool_service_pb2.Tool]:
         """Return the server's current tools by name, except those that it declares too much about.
@@ -156,7 +169,8 @@ class McpSession:
         `limit` is the limit of the call, which the caller has entered.
 
         If the server makes the call a task, `on_task` is called with its id, and the task is
-        followed. Cancellation then only ends that.
+        followed. If a server of an older protocol version asks during the call, `on_task` is called
+        with a handle of the call, which stays open. Cancellation then only ends the following.
 
         Links in the result to the server's own resources are read at once, since only this session
         can read them.
@@ -166,6 +180,34 @@ class McpSession:
             CallNotDeliveredError: the server ended before the call, or dropped the session.
             PeerProtocolError: the answer is not a valid result, or violates the output schema.
         """
+        if continuation.task_handle.startswith(OPEN_CALL_PREFIX):
+            return await self._open_calls.resume(
+                f"{self._name}/{tool}",
+                continuation.task_handle,
+                parse_responses(continuation.responses) or {},
+                on_progress=on_progress,
+                limit=limit,
+            )
+
+        def call(report: ProgressFnT) -> Coroutine[Any, Any, tool_service_pb2.ToolResult]:
+            return self._call_measured(tool, arguments, report, continuation, on_task, limit)
+
+        if self._client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return await call(on_progress)
+        return await self._open_calls.start(
+            f"{self._name}/{tool}", call, on_progress=on_progress, on_task=on_task, limit=limit
+        )
+
+    async def _call_measured(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        on_progress: ProgressFnT,
+        continuation: tool_service_pb2.ToolContinuation,
+        on_task: OnTaskCreated,
+        limit: asyncio.Timeout,
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool; raises what `call_tool` raises."""
         with MCP_OPERATION_DURATION.measure(
             "tools/call", tool, self._name, self._transport
         ) as measurement:
@@ -337,7 +379,13 @@ class McpSession:
         return await run_with_late_cancel(request, cancel_created)
 
     async def cancel_task(self, handle: str) -> None:
-        """Tell the server that a task is wanted no more. A server that refuses is logged."""
+        """Tell the server that a task or an open call is wanted no more.
+
+        A server that refuses is logged.
+        """
+        if handle.startswith(OPEN_CALL_PREFIX):
+            self._open_calls.cancel(handle)
+            return
         try:
             await McpTask(self._client.session, handle).cancel()
         except (MCPError, ValidationError) as error:
@@ -428,9 +476,13 @@ class McpSession:
 
 @asynccontextmanager
 async def open_session(
-    connection: ServerConnection, *, checker: ResultChecker, on_tools_changed: Callable[[], None]
+    connection: ServerConnection,
+    *,
+    checker: ResultChecker,
+    group: asyncio.TaskGroup,
+    on_tools_changed: Callable[[], None],
 ) -> AsyncIterator[McpSession]:
-    """Open a session by MCP's handshake. The caller sets a deadline.
+    """Open a session by MCP's handshake. The caller sets a deadline. Calls may run in `group`.
 
     Raises:
         ToolServerUnavailableError: the server refuses, but its connection is still open.
@@ -440,15 +492,23 @@ async def open_session(
         if isinstance(message, mcp_types.ToolListChangedNotification):
             on_tools_changed()
 
+    open_calls = OpenCalls(connection.name, group)
+
+    async def ask(
+        context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+    ) -> mcp_types.ElicitResult | mcp_types.ErrorData:
+        return await open_calls.ask(params)
+
     client = Client(
         open_session_streams(_transport(connection)),
         cache=None,
         message_handler=handle,
-        elicitation_callback=_refuse_elicitation,
+        elicitation_callback=ask,
         extensions=[TasksExtension()],
         client_info=mcp_types.Implementation(name="trunkline", version=version("trunkline")),
     )
     async with AsyncExitStack() as stack:
+        stack.callback(open_calls.close)
         try:
             with _unrecorded():
                 await stack.enter_async_context(client)
@@ -457,20 +517,13 @@ async def open_session(
             if connection.has_ended.is_set() or not connection.transport_error:
                 raise
             raise ToolServerUnavailableError(connection.name, connection.transport_error) from error
-        session = McpSession(connection, client, checker=checker)
+        session = McpSession(connection, client, checker=checker, open_calls=open_calls)
         with MCP_SESSION_DURATION.measure(connection.name, _transport_name(connection)):
             yield session
 
 
 async def _accept_result(name: str, result: mcp_types.CallToolResult) -> None:
     """Do nothing. The SDK's own check would block the event loop, for any time."""
-
-
-async def _refuse_elicitation(
-    context: ClientRequestContext, params: mcp_types.ElicitRequestParams
-) -> mcp_types.ErrorData:
-    """Refuse. A callback declares the capability, and `McpSession` handles the questions."""
-    return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="Elicitation not supported")
 
 
 def _describe_invalid(error: Exception) -> str:

@@ -104,16 +104,11 @@ class _Stream:
 
 
 class _Writer(_Stream):
-    """Withdraws the capability `elicitation` from the handshake of older protocol versions.
-
-    Their servers ask while a call is open, which no answer after a restart could reach.
-    """
+    """Passes messages on, and notes the requests."""
 
     async def send(self, item: SessionMessage, /) -> None:
         message = item.message
         if isinstance(message, mcp_types.JSONRPCRequest):
-            if message.method == "initialize":
-                (message.params or {}).get("capabilities", {}).pop("elicitation", None)
             self._requests.on_request(message)
         await self._stream.send(item)
 

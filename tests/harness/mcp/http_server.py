@@ -22,10 +22,11 @@ PATIENCE_S = 300.0
 SESSION = "mcp-session-id"
 
 
-class ScriptedAnswer(BaseModel):
+class Seats(BaseModel):
     """The form of a person's answer to an elicitation."""
 
-    text: str
+    seats: int = 2
+    view: str = "garden"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +103,6 @@ class HttpTools:
                 await ctx.report_progress(done, n, f"step {done}")
             return f"counted to {n}"
 
-        def object_to(code: int) -> str:
-            raise MCPError(code, "not with this text")
-
         async def hang() -> str:
             self.began.set()
             try:
@@ -130,8 +128,29 @@ class HttpTools:
         self.mcp.add_tool(
             repeat, name="repeat_reading", annotations=ToolAnnotations(read_only_hint=True)
         )
+        self.mcp.add_tool(self._reserve, name="reserve")
         for tool in (count, object_to, hang, learn, forget):
             self.mcp.add_tool(tool)
+
+    async def _reserve(self, city: str, rounds: int, ctx: Context) -> str:
+        """Ask by elicitation while the call is open."""
+        self.calls.append(city)
+        views: list[str] = []
+        try:
+            for number in range(1, rounds + 1):
+                answer = await ctx.elicit(f"Table {number} in {city}?", Seats)
+                if answer.action != "accept":
+                    return f"No table in {city}: {answer.action}"
+                views.append(f"{answer.data.seats} {answer.data.view}")
+                await ctx.report_progress(number, rounds, "reserving")
+        finally:
+            self.canceled.set()
+        return f"{city}: {', '.join(views)}"
+
+
+def object_to(code: int) -> str:
+    """Answer with an error of JSON-RPC, not with a result."""
+    raise MCPError(code, "not with this text")
 
 
 async def demand(what: str, ctx: Context) -> str:
@@ -142,7 +161,7 @@ async def demand(what: str, ctx: Context) -> str:
         case "sampling":
             words = SamplingMessage(role="user", content=TextContent(type="text", text="?"))
             return str(await ctx.session.create_message([words], max_tokens=5))
-    return str(await ctx.elicit("Your password?", ScriptedAnswer))
+    return str(await ctx.elicit("A table?", Seats))
 
 
 async def _say(send: Send, status: int, body: bytes) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 
 import mcp_types
 import pytest
+from mcp_types.version import LATEST_MODERN_VERSION
 
 from trunkline.errors import PeerProtocolError
 from trunkline.tools.config import ServerOverlay
+from trunkline.tools.open_calls import OpenCalls
 from trunkline.tools.result_checker import (
     ResultChecker,
     ResultCheckError,
@@ -24,6 +26,7 @@ class ScriptedClient:
 
     def __init__(self) -> None:
         self.session = self
+        self.protocol_version = LATEST_MODERN_VERSION
         self.server_capabilities = mcp_types.ServerCapabilities()
         self.tools: list[mcp_types.Tool] = []
         self.result = mcp_types.CallToolResult(content=[])
@@ -60,7 +63,12 @@ def client() -> ScriptedClient:
 
 def open_session(client: Any, checker: ResultChecker | None = None) -> McpSession:
     connection: Any = SimpleNamespace(name="s", has_ended=asyncio.Event())
-    return McpSession(connection, client, checker=checker or ScriptedChecker())
+    return McpSession(
+        connection,
+        client,
+        checker=checker or ScriptedChecker(),
+        open_calls=OpenCalls("s", asyncio.TaskGroup()),
+    )
 
 
 def declare_tool(name: str, schema: dict[str, Any], **more: object) -> mcp_types.Tool:
