@@ -16,6 +16,15 @@ RESULTS: dict[str, Any] = {
     "unlocated": {"content": [{"type": "resource", "resource": {"uri": "http://[", "text": "x"}}]},
     "nonsense": {"content": "not a list"},
     "change": {"content": TEXT},
+    "table": {
+        "content": [
+            {
+                "type": "resource",
+                "resource": {"uri": "file:///t.csv", "mimeType": "text/csv", "text": size * "1"},
+            }
+            for size in (3, 1_200_000)
+        ]
+    },
 }
 FORM = {
     "type": "object",
@@ -28,7 +37,10 @@ FORM = {
     },
     "required": ["name"],
 }
-MATCH = [{"pattern": "^reserve (.+)$", "arguments": {"city": "{1}"}}]
+MATCHES = {
+    "reserve": [{"pattern": "^reserve (.+)$", "arguments": {"city": "{1}"}}],
+    "table": [{"pattern": "^fetch$"}],
+}
 listed = [*RESULTS, "last_words", "reserve"]
 
 
@@ -43,8 +55,8 @@ def page(cursor: str | None) -> dict[str, Any]:
     tool: dict[str, Any] = {"name": listed[at], "inputSchema": {"type": "object"}}
     if listed[at] in SCHEMAS:
         tool["outputSchema"] = SCHEMAS[listed[at]]
-    if listed[at] == "reserve":
-        tool["_meta"] = {"trunkline/match": MATCH}
+    if listed[at] in MATCHES:
+        tool["_meta"] = {"trunkline/match": MATCHES[listed[at]]}
     more = {"nextCursor": str(at + 1)} if at + 1 < len(listed) else {}
     return {"tools": [tool], **more}
 

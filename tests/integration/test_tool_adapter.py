@@ -616,7 +616,7 @@ async def test_tools_of_an_older_server_are_listed_page_by_page() -> None:
         result = await call(adapter, "fine", server="plain")
         listed = list(adapter.list_servers()[0].tools)
     assert result.content[0].text == "fine"
-    assert (len(listed), listed[0], listed[-1]) == (9, "fine", "reserve")
+    assert (len(listed), listed[0], listed[-1]) == (10, "fine", "reserve")
 
 
 async def test_a_server_of_the_older_protocol_may_change_its_tools() -> None:

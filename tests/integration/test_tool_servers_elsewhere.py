@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from harness.mcp.http_server import HttpTools, http_tools, serving
 from harness.mcp.scripted_servers import QUICK, READY_TIMEOUT_S, call, running, wait_until
@@ -66,6 +68,21 @@ async def test_tools_are_listed_and_called_with_progress_and_headers_in_every_re
         }
     assert sent == {("Bearer s3cret", "none")}
     assert bool(tools.sessions()) == is_older
+
+
+@both
+async def test_a_call_has_the_trace_of_its_caller_in_a_header(is_older: bool) -> None:
+    caller = SpanContext(trace_id=7, span_id=8, is_remote=False)
+    own = {"traceparent": "00-" + "9" * 32 + "-" + "9" * 16 + "-01"}
+    async with http_tools(is_older=is_older) as tools:
+        for headers in ({}, own):
+            async with reached(tools, headers=headers) as adapter:
+                with trace.use_span(NonRecordingSpan(caller)):
+                    await ask(adapter, "repeat", text="hello")
+                sent = {request.headers.get("traceparent", "") for request in tools.requests}
+                # Listings belong to no caller.
+                assert (f"00-{7:032x}-{8:016x}-00" in sent) == (headers != own)
+                tools.requests.clear()
 
 
 async def test_a_server_that_answers_only_with_json_is_supported() -> None:

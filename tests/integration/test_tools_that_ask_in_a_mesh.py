@@ -145,7 +145,9 @@ async def test_a_task_of_a_tool_asks_and_is_canceled_with_the_task_of_the_mesh(
         assert answered == (0, b"A table in Oslo for 4.\n")
 
 
-async def test_a_tool_of_an_older_server_asks_while_its_call_is_open(tmp_path: Path) -> None:
+async def test_a_tool_of_an_older_server_asks_while_its_call_is_open_and_returns_resources(
+    tmp_path: Path,
+) -> None:
     plain = {"command": sys.executable, "args": [PLAIN], "trunkline": {"approval": "never"}}
     environment = only_servers(tmp_path, own={"bakery": plain})
     everything = {"music": True, "name": "Ann", "seats": 3, "smoke": 0.5, "view": "garden"}
@@ -159,6 +161,14 @@ async def test_a_tool_of_an_older_server_asks_while_its_call_is_open(tmp_path: P
         done = await ask(mesh, "name: Ann", "--task", task_id)
         assert done.exit == 0
         assert json.loads(done.out) == {"action": "accept", "content": everything}
+
+        assert (await ask(mesh, "fetch")).exit == 0
+        fetched = await wait_for_task(mesh, "fetch", lambda task: bool(task.task.artifacts))
+        parts = [part for artifact in fetched.task.artifacts for part in artifact.parts]
+        files = [part for part in parts if part.filename]
+        assert [part.WhichOneof("content") for part in files] == ["raw", "url"]
+        assert [part.media_type for part in files] == ["text/csv"] * 2
+        assert [part.metadata["trunkline/uri"] for part in files] == ["file:///t.csv"] * 2
 
         words = (
             "tools",

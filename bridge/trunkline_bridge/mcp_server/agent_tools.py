@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trunkline.errors import InvalidArgumentError
 from trunkline.task_states import TaskState
+from trunkline.tools.results import URI_KEY
 from trunkline.v1 import agent_card_pb2, part_pb2
 from trunkline_bridge.client.answers import ClientAnswer
 from trunkline_bridge.versions.json_values import value_json
@@ -120,14 +121,20 @@ def _to_block(part: part_pb2.Part) -> types.ContentBlock | None:
 
 
 def _embed(part: part_pb2.Part) -> types.ContentBlock:
-    """Return the content of a file: images and sounds as such, which clients show."""
+    """Return the content of a file: images and sounds as such, which clients show.
+
+    The resource of an MCP server stays one, with its URI.
+    """
     media_type = part.media_type
     data = base64.b64encode(part.raw).decode()
-    if media_type.startswith("image/"):
+    if URI_KEY in part.metadata:
+        uri = str(part.metadata[URI_KEY])
+    elif media_type.startswith("image/"):
         return types.ImageContent(data=data, mime_type=media_type)
-    if media_type.startswith("audio/"):
+    elif media_type.startswith("audio/"):
         return types.AudioContent(data=data, mime_type=media_type)
-    uri = f"attachment:{quote(part.filename or 'file')}"
+    else:
+        uri = f"attachment:{quote(part.filename or 'file')}"
     contents: types.TextResourceContents | types.BlobResourceContents
     contents = types.BlobResourceContents(uri=uri, mime_type=media_type or None, blob=data)
     if media_type.startswith("text/"):

@@ -14,6 +14,7 @@ import httpx2
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 
+from trunkline import telemetry
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.network import is_this_machine
 from trunkline.tools.connection import RequestOutcome, raise_if_cancelled, request_outcome
@@ -90,6 +91,9 @@ class _Client(httpx2.AsyncClient):
         if request.method == "DELETE" or _NOTIFICATION in request.content[:200]:
             timeout = httpx2.Timeout(_NOTIFICATION_S).as_dict()
             request.extensions = {**request.extensions, "timeout": timeout}
+        if request.method == "POST" and "traceparent" not in request.headers:
+            # As in the message's `_meta`, which gateways and HTTP servers don't read.
+            request.headers.update(telemetry.inject())
         try:
             response = await super().send(request, **options)
             return self._inspect(request, await _read(response))
