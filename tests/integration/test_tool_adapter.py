@@ -38,7 +38,7 @@ from trunkline.errors import (
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
-from trunkline.json_values import message_to_dict, read_member
+from trunkline.json_values import message_to_dict, read_json, read_member
 from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
 from trunkline.settings import Settings
 from trunkline.tools import session
@@ -403,6 +403,20 @@ async def test_a_failed_tool_call_is_a_result_with_the_reason() -> None:
     assert invalid.is_error
 
 
+async def test_an_error_of_json_rpc_is_the_answer_of_the_tool_whatever_its_code() -> None:
+    async with running(awkward=awkward()) as adapter:
+        for code in (-32000, -32001, -32603, 1):
+            result = await call(adapter, "object_to", code=code)
+            assert (result.is_error, result.content[0].text) == (True, "no such thing")
+        assert adapter.list_servers()[0].breaker.state == "closed"
+
+
+async def test_the_error_of_a_server_that_ends_after_it_is_not_lost() -> None:
+    async with running(plain=PLAIN) as adapter:
+        result = await call(adapter, "last_words", server="plain")
+    assert (result.is_error, result.content[0].text) == (True, "out of paper")
+
+
 async def test_a_result_over_the_limit_becomes_a_failure_with_the_limit() -> None:
     async with running(awkward=awkward()) as adapter:
         result = await call(adapter, "big", size=700_000)
@@ -602,7 +616,7 @@ async def test_tools_of_an_older_server_are_listed_page_by_page() -> None:
         result = await call(adapter, "fine", server="plain")
         listed = list(adapter.list_servers()[0].tools)
     assert result.content[0].text == "fine"
-    assert listed == ["fine", "unfit", "nonsense", "change"]
+    assert (len(listed), listed[0], listed[-1]) == (10, "fine", "reserve")
 
 
 async def test_a_server_of_the_older_protocol_may_change_its_tools() -> None:
@@ -615,9 +629,30 @@ async def test_a_server_of_the_older_protocol_may_change_its_tools() -> None:
     assert result.content[0].text == "no tools/call here"
 
 
-@pytest.mark.parametrize("tool", ["unfit", "nonsense"])
-async def test_a_missing_or_undeclared_result_violates_the_protocol(tool: str) -> None:
+async def test_a_result_that_is_refused_says_which_member_is_wrong_and_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    problems = {
+        "unfit": "does not fit its outputSchema: n: is not of type number",
+        "unstructured": "does not fit its outputSchema: its structuredContent is missing",
+        "nonsense": "is not one of MCP: content: Input should be a valid list",
+        "unlocated": "is not one of MCP: Invalid IPv6 URL",
+    }
     async with running(plain=PLAIN) as adapter:
-        with pytest.raises(PeerProtocolError, match=f"the result of {tool} is not what"):
-            await call(adapter, tool, server="plain")
-        assert (await call(adapter, "fine", server="plain")).content[0].text == "fine"
+        for tool, problem in problems.items():
+            with pytest.raises(PeerProtocolError, match=f"the result of {tool} {problem}$"):
+                await call(adapter, tool, server="plain")
+            # The breaker counts refused results in a row.
+            assert (await call(adapter, "fine", server="plain")).content[0].text == "fine"
+    logged = [vars(record) for record in caplog.records if "result_refused" in record.message]
+    assert {record["tool"]: record["problem"] for record in logged} == problems
+
+
+async def test_a_result_that_cannot_be_checked_is_given_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running(plain=PLAIN) as adapter:
+        results = [await call(adapter, "dangling", server="plain") for _ in range(2)]
+    assert [read_json(result.structured_content) for result in results] == [{"n": 5}] * 2
+    (record,) = [each for each in caplog.records if "not_checked" in each.message]
+    assert vars(record)["problem"].startswith("its outputSchema is invalid")

@@ -14,6 +14,7 @@ from harness.mcp.raw_http_server import RawAnswer, raw_http_server
 from harness.mcp.scripted_servers import RAW, READY_TIMEOUT_S, call, running, wait_until
 from harness.polling import wait_for
 from harness.remote.socket_server import listening
+from trunkline.json_values import read_text
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, ServerConfig
 from trunkline.tools.server import ToolServerState
@@ -96,7 +97,7 @@ async def test_one_bad_member_of_a_list_of_tools_costs_only_itself(
         assert [text for text, line in zip(expected, found, strict=True) if text not in line] == []
         names = [each["name"] for each, text in TOOLS if not text.startswith("the tool")]
         assert list(server.tools) == names
-        assert server.tools["no type"].input_schema["type"] == "object"
+        assert read_text(server.tools["no type"].input_schema, "type") == "object"
         # The text "true" makes no tool harmless.
         assert server.tools["hint"].needs_approval
         assert (await call(adapter, "number", server="raw")).content[0].text == "fine"

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from harness.mcp.http_server import HttpTools, http_tools, serving
 from harness.mcp.scripted_servers import QUICK, READY_TIMEOUT_S, call, running, wait_until
@@ -23,6 +25,8 @@ from trunkline.tools.server import ToolServerState
 READY = ToolServerState.TOOL_SERVER_STATE_READY
 FAILED = ToolServerState.TOOL_SERVER_STATE_FAILED
 NAME = "elsewhere"
+# Of JSON-RPC and of the SDK, which uses two of them for conditions of its own.
+ERROR_CODES = (-32000, -32001, -32601, -32602, -32603, 1)
 both = pytest.mark.parametrize("is_older", [False, True], ids=["newer", "older"])
 
 
@@ -66,6 +70,21 @@ async def test_tools_are_listed_and_called_with_progress_and_headers_in_every_re
     assert bool(tools.sessions()) == is_older
 
 
+@both
+async def test_a_call_has_the_trace_of_its_caller_in_a_header(is_older: bool) -> None:
+    caller = SpanContext(trace_id=7, span_id=8, is_remote=False)
+    own = {"traceparent": "00-" + "9" * 32 + "-" + "9" * 16 + "-01"}
+    async with http_tools(is_older=is_older) as tools:
+        for headers in ({}, own):
+            async with reached(tools, headers=headers) as adapter:
+                with trace.use_span(NonRecordingSpan(caller)):
+                    await ask(adapter, "repeat", text="hello")
+                sent = {request.headers.get("traceparent", "") for request in tools.requests}
+                # Listings belong to no caller.
+                assert (f"00-{7:032x}-{8:016x}-00" in sent) == (headers != own)
+                tools.requests.clear()
+
+
 async def test_a_server_that_answers_only_with_json_is_supported() -> None:
     async with http_tools(is_json=True) as tools, reached(tools) as adapter:
         assert await ask(adapter, "repeat", text="hello") == "hello"
@@ -105,8 +124,10 @@ async def test_a_change_without_notification_is_found_by_polling() -> None:
         assert "count" in server.tools
 
 
-async def test_after_an_expired_session_any_call_is_repeated_in_a_new_one() -> None:
+@pytest.mark.parametrize("is_error", [False, True], ids=["HTTP 404", "error of JSON-RPC"])
+async def test_after_an_expired_session_any_call_is_repeated_in_a_new_one(is_error: bool) -> None:
     async with http_tools(is_older=True) as tools, reached(tools) as adapter:
+        tools.is_unknown_an_error = is_error
         assert await ask(adapter, "repeat", text="first") == "first"
         for turn in ("second", "third"):
             tools.known = set()
@@ -119,6 +140,28 @@ async def test_after_an_expired_session_any_call_is_repeated_in_a_new_one() -> N
         assert server.breaker.is_closed
     assert tools.calls == ["first", "second", "third"]
     assert len(tools.sessions()) == 3
+
+
+async def test_a_listing_that_finds_the_session_lost_opens_a_new_one() -> None:
+    settings = AdapterSettings(restart_delay_s=0.05, probe_s=0.05)
+    async with http_tools(is_older=True) as tools, reached(tools, settings) as adapter:
+        tools.is_unknown_an_error, tools.known = True, set()
+        (server,) = adapter.list_servers()
+        await wait_until(adapter, lambda: server.state != READY)
+        tools.known = None
+        await wait_until(adapter, lambda: server.state == READY)
+    assert len(tools.sessions()) > 1
+
+
+@both
+async def test_an_error_of_a_tool_is_its_answer_whatever_its_code(is_older: bool) -> None:
+    async with http_tools(is_older=is_older) as tools, reached(tools) as adapter:
+        for code in ERROR_CODES:
+            result = await call(adapter, "object_to", server=NAME, code=code)
+            assert (result.is_error, result.content[0].text) == (True, "not with this text")
+        (server,) = adapter.list_servers()
+        assert (server.state, server.breaker.state) == (READY, "closed")
+    assert len(tools.sessions()) == is_older
 
 
 async def test_status_400_also_means_an_expired_session() -> None:
@@ -149,6 +192,37 @@ async def test_a_restarted_server_is_connected_to_again(is_older: bool) -> None:
                 assert await ask(adapter, "repeat", text="back") == "back"
             await wait_until(adapter, lambda: server.state == FAILED)
             assert server.error == "localhost can't be reached (ConnectError)"
+
+
+async def test_a_call_whose_answer_breaks_off_says_so() -> None:
+    tools = HttpTools(is_older=True, is_json=False)
+    port = int(free_address().rpartition(":")[2])
+    entry = ServerConfig(url=f"http://localhost:{port}/mcp")
+
+    async def wait_in_vain(adapter: ToolAdapter) -> None:
+        with pytest.raises(ToolServerUnavailableError, match=r"broke off|can't be reached"):
+            await call(adapter, "hang", server=NAME)
+
+    async with (
+        running(QUICK, elsewhere=entry) as adapter,
+        asyncio.TaskGroup() as group,
+        serving(tools, port=port),
+    ):
+        (server,) = adapter.list_servers()
+        await wait_until(adapter, lambda: server.state == READY)
+        group.create_task(wait_in_vain(adapter))
+        await tools.began.wait()
+
+
+async def test_a_working_server_that_refuses_a_request_gives_the_reason_at_once() -> None:
+    async with http_tools() as tools, reached(tools) as adapter:
+        (server,) = adapter.list_servers()
+        tools.call_answers.append((401, b"{}"))
+        async with asyncio.TaskGroup() as group:
+            calling = group.create_task(ask(adapter, "repeat", text="again"))
+            await wait_until(adapter, lambda: server.state != READY)
+            assert server.error.endswith("(HTTP 401)")
+        assert calling.result() == "again"
 
 
 async def test_a_call_whose_server_fails_is_repeated_only_if_it_is_idempotent() -> None:
@@ -232,7 +306,7 @@ async def test_closing_ends_the_session_on_the_server() -> None:
 
 @both
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-@pytest.mark.parametrize("what", ["roots", "sampling", "elicitation"])
+@pytest.mark.parametrize("what", ["roots", "sampling"])
 async def test_a_request_for_a_client_capability_is_refused_and_the_server_continues(
     what: str, is_older: bool
 ) -> None:

@@ -218,3 +218,39 @@ async def test_without_a_mesh_it_says_what_to_start() -> None:
     )
     assert called.exit == 4
     assert "start one with `trunkline up`" in called.err
+
+
+WORKFLOW = """
+name: counter
+nodes:
+  - {id: start, type: start}
+  - {id: count, type: tool, tool: shop/count_words, arguments: {text: hello}}
+  - {id: end, type: end}
+edges:
+  - {from: start, to: count}
+  - {from: count, to: end}
+"""
+
+
+async def test_nothing_waits_for_another_server_that_is_starting(tmp_path: Path) -> None:
+    silent = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
+    patient = silent | {"trunkline": {"connect_timeout_s": 600}}
+    server = {"command": sys.executable, "args": [str(plain_tools_server.__file__)]}
+    environment = only_servers(tmp_path, own={"shop": server, "silent": patient})
+    file = tmp_path / "counter.yaml"
+    commands = [
+        (("tools", "call", "shop/count_words", "--arg", "text=a b"), 0, "2 words"),
+        (("tools", "show", "shop/count_words"), 0, "shop/count_words"),
+        (("tools", "call", "shop/count_word"), 1, "did you mean shop/count_words?"),
+        (("tools", "call", "stop/count_words"), 1, "did you mean shop/count_words?"),
+        (("workflow", "validate", str(file)), 0, "ok"),
+    ]
+    file.write_text(WORKFLOW)
+    async with running_mesh(tmp_path, servers=None, environment=environment) as mesh:
+        for words, code, says in commands:
+            # Each of them would wait for a minute.
+            async with asyncio.timeout(50):
+                options = ("--mesh", mesh.mesh_address)
+                done = await asyncio.to_thread(run_in_process, *words, *options)
+            assert done.exit == code, done
+            assert says in done.out + done.err

@@ -1,7 +1,9 @@
-"""Tools of MCP 2026-07-28 that ask, and calls that become tasks, over both transports."""
+"""Tools that ask, and calls that become tasks, over both transports."""
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.mcp import asking_server
-from harness.mcp.scripted_servers import QUICK, asking_over_http
+from harness.mcp.http_server import HttpTools, http_tools
+from harness.mcp.scripted_servers import QUICK, asking_over_http, running, wait_until
 from harness.polling import wait_for
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
@@ -18,6 +21,9 @@ from trunkline.v1 import tool_service_pb2
 
 TIMEOUT_S = 300.0
 TRANSPORTS = pytest.mark.parametrize("transport", ["stdio", "http"])
+PLAIN = ServerConfig(
+    command=sys.executable, args=[str(Path(__file__).with_name("plain_server.py"))]
+)
 SCRIPT = str(asking_server.__file__)
 
 
@@ -34,11 +40,11 @@ async def asking(folder: Path, transport: str) -> AsyncIterator[ServerConfig]:
 
 @asynccontextmanager
 async def adapter(entry: ServerConfig) -> AsyncIterator[ToolAdapter]:
-    async with ToolAdapter(McpConfig({"asking": entry}), settings=QUICK) as running:
+    async with ToolAdapter(McpConfig({"asking": entry}), settings=QUICK) as tools:
         async with asyncio.timeout(TIMEOUT_S):
-            while "book_table" not in running.list_servers()[0].tools:
-                await running.wait_for_change(running.revision)
-        yield running
+            while "book_table" not in tools.list_servers()[0].tools:
+                await tools.wait_for_change(tools.revision)
+        yield tools
 
 
 async def call(
@@ -187,3 +193,113 @@ async def test_a_task_asks_and_takes_the_answer_once(tmp_path: Path, transport: 
         done = await call(tools, "bake_to_taste", cake="tart", continuation=continuation)
     assert (done.is_error, done.content[0].text) == (False, "a sweet tart")
     assert read_log(tmp_path) == [f"bake {handles[0]}", f"answered {handles[0]}"]
+
+
+@asynccontextmanager
+async def reserving(**more: object) -> AsyncIterator[tuple[HttpTools, ToolAdapter]]:
+    """Run a server of an older version, whose tools ask while their call is open."""
+    async with (
+        http_tools(is_older=True) as server,
+        running(asking=server.config(**more)) as tools,
+    ):
+        await tools.wait_ready(timeout_s=TIMEOUT_S)
+        yield server, tools
+
+
+def continue_with(
+    asked: tool_service_pb2.ToolResult, **answer: object
+) -> tool_service_pb2.ToolContinuation:
+    """Return the continuation of a call that asked one question, with the answer to it."""
+    (key,) = json.loads(asked.question.requests)
+    responses = json.dumps({key: answer} if answer else {})
+    return tool_service_pb2.ToolContinuation(
+        responses=responses, task_handle=asked.question.task_handle
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({"action": "accept", "content": {"seats": 4, "view": "street"}}, "Rome: 4 street"),
+        ({"action": "decline"}, "No table in Rome: decline"),
+        ({"action": "cancel"}, "No table in Rome: cancel"),
+    ],
+)
+async def test_an_answer_reaches_the_call_that_is_still_open(
+    answer: dict[str, object], text: str
+) -> None:
+    handles: list[str] = []
+    async with reserving() as (server, tools):
+        asked = await call(tools, "reserve", city="Rome", rounds=1, handles=handles)
+        (request,) = json.loads(asked.question.requests).values()
+        unanswered = await call(tools, "reserve", continuation=continue_with(asked))
+        done = await call(tools, "reserve", continuation=continue_with(asked, **answer))
+    assert handles == [asked.question.task_handle]
+    assert request["params"]["message"] == "Table 1 in Rome?"
+    assert request["params"]["requestedSchema"]["properties"]["seats"]["default"] == 2
+    assert unanswered.question == asked.question
+    assert (done.is_error, done.content[0].text) == (False, text)
+    assert server.calls == ["Rome"]
+
+
+async def test_calls_that_are_open_at_once_ask_and_get_their_own_answers() -> None:
+    cities = ["Rome", "Oslo", "Bern"]
+    statuses: list[str] = []
+    async with reserving() as (_, tools):
+
+        async def reserve(city: str) -> str:
+            result = await call(tools, "reserve", city=city, rounds=2)
+            for number in (1, 2):
+                (request,) = json.loads(result.question.requests).values()
+                assert request["params"]["message"] == f"Table {number} in {city}?"
+                content = {"seats": number, "view": city}
+                result = await call(
+                    tools,
+                    "reserve",
+                    continuation=continue_with(result, action="accept", content=content),
+                    statuses=statuses,
+                )
+            return result.content[0].text
+
+        async with asyncio.TaskGroup() as group:
+            reserved = [group.create_task(reserve(city)) for city in cities]
+    assert [each.result() for each in reserved] == [f"{c}: 1 {c}, 2 {c}" for c in cities]
+    assert statuses == ["reserving"] * 6
+
+
+async def test_an_open_call_that_is_canceled_cancels_its_tool() -> None:
+    async with reserving() as (server, tools):
+        asked = await call(tools, "reserve", city="Rome", rounds=1)
+        await tools.cancel_task("asking", asked.question.task_handle)
+        async with asyncio.timeout(TIMEOUT_S):
+            await server.canceled.wait()
+        late = await call(tools, "reserve", continuation=continue_with(asked))
+    assert late.is_error
+    assert "It is unknown whether it took effect" in late.content[0].text
+    assert server.calls == ["Rome"]
+
+
+async def test_a_server_is_not_idle_while_a_call_waits_for_its_answer() -> None:
+    async with reserving(trunkline={"idle_s": 0.001}) as (server, tools):
+        asked = await call(tools, "reserve", city="Rome", rounds=1)
+        answer = {"action": "accept", "content": {}}
+        done = await call(tools, "reserve", continuation=continue_with(asked, **answer))
+        assert done.content[0].text == "Rome: 2 garden"
+        await wait_for(lambda: server.requests[-1].method == "DELETE")
+
+
+async def test_an_open_call_ends_with_its_process(tmp_path: Path) -> None:
+    async with running(asking=PLAIN) as tools:
+        asked = await call(tools, "reserve", city="Rome")
+        answer = {"action": "accept", "content": {"name": "Ann"}}
+        done = await call(tools, "reserve", continuation=continue_with(asked, **answer))
+        asked = await call(tools, "reserve", city="Oslo")
+        (server,) = tools.list_servers()
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+        await wait_until(tools, lambda: not server.tools)
+        assert (await call(tools, "fine")).content[0].text == "fine"
+        late = await call(tools, "reserve", continuation=continue_with(asked, **answer))
+    assert json.loads(done.content[0].text) == answer
+    assert late.is_error
+    assert "ended while its question was open" in late.content[0].text

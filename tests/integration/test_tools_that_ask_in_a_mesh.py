@@ -1,8 +1,10 @@
 """Questions and tasks of MCP tools reach the caller of a mesh, and outlive its process."""
 
 import asyncio
+import json
 import os
 import pty
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +16,11 @@ from harness.mesh.processes import MeshProcess, running_mesh
 from harness.polling import wait_for
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.json_values import read_text
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import snapshot_pb2, task_service_pb2
+
+PLAIN = str(Path(__file__).with_name("plain_server.py"))
 
 
 @asynccontextmanager
@@ -139,3 +144,47 @@ async def test_a_task_of_a_tool_asks_and_is_canceled_with_the_task_of_the_mesh(
         typed = b"4 seats\n4 seats, garden\n"
         answered = await call_on_terminal(typed, *call, "--arg", "city=Oslo")
         assert answered == (0, b"A table in Oslo for 4.\n")
+
+
+async def test_a_tool_of_an_older_server_asks_while_its_call_is_open_and_returns_resources(
+    tmp_path: Path,
+) -> None:
+    plain = {"command": sys.executable, "args": [PLAIN], "trunkline": {"approval": "never"}}
+    environment = only_servers(tmp_path, own={"bakery": plain})
+    everything = {"music": True, "name": "Ann", "seats": 3, "smoke": 0.5, "view": "garden"}
+    async with running_mesh(tmp_path, servers=None, environment=environment) as mesh:
+        asked = await ask(mesh, "reserve Rome", "--json")
+        task_id = asked.json["task_id"]
+        assert asked.exit == 3
+        incomplete = await ask(mesh, "3 seats", "--task", task_id)
+        assert incomplete.exit == 3
+        assert "bakery/reserve asks: A table in Rome?" in incomplete.out
+        done = await ask(mesh, "name: Ann", "--task", task_id)
+        assert done.exit == 0
+        assert json.loads(done.out) == {"action": "accept", "content": everything}
+
+        assert (await ask(mesh, "fetch")).exit == 0
+        fetched = await wait_for_task(mesh, "fetch", lambda task: bool(task.task.artifacts))
+        parts = [part for artifact in fetched.task.artifacts for part in artifact.parts]
+        files = [part for part in parts if part.filename]
+        assert [part.WhichOneof("content") for part in files] == ["raw", "url"]
+        assert [part.media_type for part in files] == ["text/csv"] * 2
+        assert [read_text(part.metadata, "trunkline/uri") for part in files] == [
+            "file:///t.csv"
+        ] * 2
+
+        words = (
+            "tools",
+            "call",
+            "--mesh",
+            mesh.mesh_address,
+            "bakery/reserve",
+            "--arg",
+            "city=Oslo",
+        )
+        code, out = await call_on_terminal(b"Ann\n", *words)
+        assert (code, json.loads(out)["content"]["name"]) == (0, "Ann")
+        # Nobody can be asked, so the call ends, and the server is free for the next.
+        assert (await run_command(*words)).exit == 3
+        code, out = await call_on_terminal(b"decline\n", *words)
+        assert (code, json.loads(out)) == (0, {"action": "decline"})

@@ -12,8 +12,9 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trunkline.errors import InvalidArgumentError
-from trunkline.json_values import value_json
+from trunkline.json_values import read_text, value_json
 from trunkline.task_states import TaskState
+from trunkline.tools.results import URI_KEY
 from trunkline.v1 import agent_card_pb2, part_pb2
 from trunkline_bridge.client.answers import ClientAnswer
 
@@ -120,14 +121,18 @@ def _to_block(part: part_pb2.Part) -> types.ContentBlock | None:
 
 
 def _embed(part: part_pb2.Part) -> types.ContentBlock:
-    """Return the content of a file: images and sounds as such, which clients show."""
+    """Return the content of a file: images and sounds as such, which clients show.
+
+    The resource of an MCP server stays one, with its URI.
+    """
     media_type = part.media_type
     data = base64.b64encode(part.raw).decode()
-    if media_type.startswith("image/"):
+    uri = read_text(part.metadata, URI_KEY)
+    if not uri and media_type.startswith("image/"):
         return types.ImageContent(data=data, mime_type=media_type)
-    if media_type.startswith("audio/"):
+    if not uri and media_type.startswith("audio/"):
         return types.AudioContent(data=data, mime_type=media_type)
-    uri = f"attachment:{quote(part.filename or 'file')}"
+    uri = uri or f"attachment:{quote(part.filename or 'file')}"
     contents: types.TextResourceContents | types.BlobResourceContents
     contents = types.BlobResourceContents(uri=uri, mime_type=media_type or None, blob=data)
     if media_type.startswith("text/"):

@@ -206,8 +206,11 @@ def read_answer(question: PendingQuestion, message: message_pb2.Message) -> Ques
             responses[key] = dict(response)
             if response["action"] == "accept" and not is_visit:
                 content = response.get("content") or {}
-                missing += _find_problems(content, schema)
                 accepted[key] = _find_accepted(content, schema)
+                if isinstance(content, Mapping):
+                    # SEP-1034: values that an accepted form leaves out have their defaults.
+                    content = responses[key]["content"] = _find_defaults(schema) | dict(content)
+                missing += _find_problems(content, schema)
         elif action := _REFUSALS.get(word):
             responses[key] = {"action": action}
         elif is_visit:

@@ -38,7 +38,7 @@ from trunkline.calls.child_stream import ChildStream
 from trunkline.calls.outcome import Outcome, clip, failed_outcome
 from trunkline.calls.tool_call import cancel_asking_tasks
 from trunkline.calls.tool_questions import PendingQuestion, build_question_message
-from trunkline.calls.tool_source import ToolSource
+from trunkline.calls.tool_source import WatchableToolSource
 from trunkline.calls.turn_tools import TurnTools
 from trunkline.client import Directory
 from trunkline.errors import (
@@ -85,7 +85,7 @@ class MeshCallees:
     """The agents, tools and models of a mesh, for the calls of one agent."""
 
     directory: Directory
-    tools: ToolSource
+    tools: WatchableToolSource
     limits: ChildLimits
     model: ResultModel
     """The agent's model."""

@@ -9,7 +9,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
 
 from trunkline import telemetry
@@ -24,7 +24,7 @@ from trunkline.calls.tool_call import (
     tool_label,
 )
 from trunkline.calls.tool_questions import PendingQuestion, ToolQuestions
-from trunkline.calls.tool_source import ToolSource
+from trunkline.calls.tool_source import ToolListing, WatchableToolSource
 from trunkline.errors import (
     ArtifactNotFoundError,
     InvalidArgumentError,
@@ -52,7 +52,7 @@ class TurnTools:
     """Calls tools for one turn."""
 
     def __init__(
-        self, turn: TurnRuntime, source: ToolSource, asked: Mapping[str, PendingQuestion]
+        self, turn: TurnRuntime, source: WatchableToolSource, asked: Mapping[str, PendingQuestion]
     ) -> None:
         """`asked` are the questions that the turn's message may answer, by step."""
         self.questions = ToolQuestions(turn, asked)
@@ -150,12 +150,19 @@ class TurnTools:
                 return tool
         others = sorted(tool_label(tool) for tool in listing.tools)
         if not others:
-            everything = await self._source.list_tools(())
+            everything = await self._list_known()
             if any(tool.server == server for tool in everything.tools) or not everything.tools:
                 raise ToolServerUnavailableError(server, listing.unavailable.get(server, "is down"))
             others = sorted(tool_label(tool) for tool in everything.tools)
         problem = f"there is no {name!r} for agent {self._turn.agent!r}; there are: "
         raise InvalidArgumentError("tool", problem + ", ".join(others))
+
+    async def _list_known(self) -> ToolListing:
+        """Return the tools of all servers that are known now, without waiting for any server."""
+        async with aclosing(self._source.watch_tools(())) as listings:
+            async for listing in listings:
+                return listing
+        return ToolListing((), {})
 
     async def _permit(
         self, tool: tool_service_pb2.Tool, arguments: Mapping[str, Any], step_id: str

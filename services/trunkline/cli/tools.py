@@ -113,6 +113,7 @@ def call_tool(command: ToolCommand, mesh: str | None, *, as_json: bool) -> ExitC
                     break
                 continuation = _ask_question(label, result.question)
                 if continuation is None:
+                    runner.run(_cancel(request, result.question.task_handle, mesh))
                     return ExitCode.INPUT_REQUIRED
                 request.continuation.CopyFrom(continuation)
         except PeerTimeoutError:
@@ -133,14 +134,15 @@ async def _fetch_tool(name: str, mesh: str | None) -> tool_service_pb2.Tool:
 
 
 async def _find_tool(view: MeshView, name: str) -> tool_service_pb2.Tool:
-    """Return a tool. Waits for its server if that is starting.
+    """Return a tool. Waits for its server if that is starting, and for no other.
 
     Raises:
         ToolNotFoundError: there is no such tool. A note names similar ones.
         ToolServerUnavailableError: its server is down.
     """
     server, _, tool_name = name.partition("/")
-    listing = await view.tool_client().wait_for_tools(timeout_s=TOOL_SERVERS_TIMEOUT_S)
+    client = view.tool_client()
+    listing = await client.wait_for_tools((server,), timeout_s=TOOL_SERVERS_TIMEOUT_S)
     for tool in listing.tools:
         if (tool.server, tool.name) == (server, tool_name):
             return tool
@@ -149,7 +151,8 @@ async def _find_tool(view: MeshView, name: str) -> tool_service_pb2.Tool:
         problem = states[server].error or "it is still starting"
         raise ToolServerUnavailableError(server, problem)
     error = ToolNotFoundError(server, tool_name)
-    near = _find_near(name, [f"{tool.server}/{tool.name}" for tool in listing.tools])
+    tools = [*listing.tools, *(await client.list_known_tools()).tools]
+    near = _find_near(name, [f"{tool.server}/{tool.name}" for tool in tools])
     if near:
         error.add_note(f"did you mean {' or '.join(near)}?")
     raise error
@@ -326,6 +329,18 @@ async def _call(
                     )
                 )
             raise
+
+
+async def _cancel(request: tool_service_pb2.CallToolRequest, handle: str, mesh: str | None) -> None:
+    """Cancel the task of an MCP server, or the open call, that asks; "": the call has ended."""
+    if not handle:
+        return
+    async with open_mesh_view(mesh) as view:
+        await view.tool_client().cancel_tool_task(
+            tool_service_pb2.CancelToolTaskRequest(
+                server=request.server, tool=request.tool, handle=handle
+            )
+        )
 
 
 def _print_result(result: tool_service_pb2.ToolResult, *, as_json: bool) -> None:

@@ -17,7 +17,13 @@ from trunkline.workflows.differences import list_differences
 from trunkline.workflows.documents import Fault
 from trunkline.workflows.loading import SUFFIXES
 from trunkline.workflows.plugins import list_plugin_names, load_workflow_plugin
-from trunkline.workflows.validation import MeshNames, Validation, load_workflow, validate_file
+from trunkline.workflows.validation import (
+    MeshNames,
+    Validation,
+    list_tool_servers,
+    load_workflow,
+    validate_file,
+)
 
 FORMATS: Final = ("yaml", "json")
 
@@ -31,7 +37,8 @@ def validate_files(files: Sequence[Path], mesh: str | None, *, as_json: bool) ->
         PeerUnavailableError: the mesh does not answer.
     """
     is_mesh_known = mesh is not None or bool(os.environ.get("TRUNKLINE_MESH"))
-    names = asyncio.run(_fetch_names(mesh)) if is_mesh_known else MeshNames()
+    servers = frozenset[str]().union(*(list_tool_servers(file) for file in files))
+    names = asyncio.run(_fetch_names(mesh, servers)) if is_mesh_known else MeshNames()
     validations = {str(file): _validate(file, names) for file in files}
     if as_json:
         print_json({name: _to_json(validation) for name, validation in validations.items()})
@@ -76,11 +83,17 @@ def is_source(source: str) -> bool:
     return is_file or source in list_plugin_names()
 
 
-async def _fetch_names(mesh: str | None) -> MeshNames:
-    """Return the names of agents and tools of a mesh. Workflows are agents of it."""
+async def _fetch_names(mesh: str | None, servers: frozenset[str]) -> MeshNames:
+    """Return the names of agents and tools of a mesh. Workflows are agents of it.
+
+    The tools of `servers` are waited for; those of other servers serve as suggestions.
+    """
     async with open_mesh_view(mesh) as view:
         agents = {agent.card.name for host in view.hosts for agent in host.agents}
-        listing = await view.tool_client().wait_for_tools(timeout_s=TOOL_SERVERS_TIMEOUT_S)
+        client = view.tool_client()
+        if servers:
+            await client.wait_for_tools(tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S)
+        listing = await client.list_known_tools()
         tools: dict[str, Any] = {
             f"{tool.server}/{tool.name}": struct_json(tool.input_schema) for tool in listing.tools
         }

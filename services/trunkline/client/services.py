@@ -192,6 +192,17 @@ class ToolClient:
                                 break
         return response
 
+    async def list_known_tools(self) -> ListedTools:
+        """Return the tools of all servers that are known now, without waiting for any server.
+
+        Raises:
+            PeerProtocolError: the adapter ends the call without a list.
+        """
+        async with aclosing(self.watch_tools()) as lists:
+            async for response in lists:
+                return response
+        raise PeerProtocolError("the tool adapter", "a call ended without a list")
+
     @asynccontextmanager
     async def call_tool(
         self, request: tool_service_pb2.CallToolRequest

@@ -153,8 +153,10 @@ def list_result_files(result: tool_service_pb2.ToolResult) -> Sequence[part_pb2.
         if not part.HasField("text"):
             files.append(part)
         elif part.filename:
-            raw = part.text.encode()
-            files.append(part_pb2.Part(raw=raw, media_type=part.media_type, filename=part.filename))
+            file = part_pb2.Part()
+            file.CopyFrom(part)
+            file.raw = part.text.encode()
+            files.append(file)
     return files
 
 

@@ -13,6 +13,9 @@ logger = logging.getLogger(__name__)
 STDERR_SEPARATOR: Final = "; its stderr ends with: "
 """Separates a problem from the tail of stderr, which may differ at each start."""
 
+OPEN_CALL_PREFIX: Final = "open-call:"
+"""Begins the handles of calls that stay open in their session. Other handles are of tasks."""
+
 
 PACED: Final = "tool_server.paced"
 """The event of the log when a server is read more slowly than it sends."""
@@ -57,6 +60,8 @@ class ServerConnection(Protocol):
 
     warnings: ServerWarnings
 
+    problem: str
+    """The reason why it was declared broken, in one line; empty: it was not."""
     transport_error: str
     """The problem with the latest response that was no MCP message, in one line; empty: none."""
 
@@ -78,14 +83,20 @@ class ServerConnection(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class RequestOutcome:
-    """The outcome of sending the request of a call."""
+    """The outcome of the latest request of a call.
 
+    An answer alone does not show it: the SDK reports its own conditions by errors of JSON-RPC, with
+    codes that servers use as well.
+    """
+
+    is_answered: bool = False
+    """A response arrived. By streamable HTTP, `is_server_down` tells that the SDK made it up."""
     is_undelivered: bool = False
     """The request reached no tool."""
     is_server_down: bool = False
-    """The server went down. It may have received the request."""
+    """The server went down, or its response broke off. It may have received the request."""
     problem: str = ""
     is_unacceptable: bool = False
     """The answer exceeds a limit, which `problem` names."""

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import mcp_types
 
-from trunkline.json_values import build_struct
+from trunkline.json_values import build_struct, update_struct
 from trunkline.tools.config import ServerOverlay, ToolOverlay
 from trunkline.tools.json_limits import DEPTH_LIMIT
-from trunkline.tools.results import failed_result
+from trunkline.tools.results import URI_KEY, failed_result
 from trunkline.v1 import json_pb2, part_pb2, tool_service_pb2
 
 MATCH_KEY = "trunkline/match"
@@ -114,12 +114,14 @@ def _resource(
 ) -> part_pb2.Part:
     """Convert a resource to a part with a filename, which distinguishes it from a tool's text."""
     name = PurePosixPath(urlsplit(resource.uri).path or resource.uri).name or "resource"
+    part = part_pb2.Part(filename=name)
+    update_struct(part.metadata, {URI_KEY: resource.uri})
     if isinstance(resource, mcp_types.TextResourceContents):
-        media_type = resource.mime_type or "text/plain"
-        return part_pb2.Part(text=resource.text, media_type=media_type, filename=name)
-    raw = base64.b64decode(resource.blob, validate=True)
-    media_type = resource.mime_type or "application/octet-stream"
-    return part_pb2.Part(raw=raw, media_type=media_type, filename=name)
+        part.text, part.media_type = resource.text, resource.mime_type or "text/plain"
+    else:
+        part.raw = base64.b64decode(resource.blob, validate=True)
+        part.media_type = resource.mime_type or "application/octet-stream"
+    return part
 
 
 def _struct(value: dict[str, Any] | None) -> json_pb2.Struct | None:

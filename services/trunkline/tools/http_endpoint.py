@@ -42,11 +42,11 @@ class HttpEndpoint:
         self.has_ended = asyncio.Event()
         self.is_expired = False
         self.transport_error = ""
-        self._problem = ""
+        self.problem = ""
 
     def mark_broken(self, problem: str) -> None:
         """Declare the connection lost, and set `has_ended`."""
-        self._problem = self._problem or problem
+        self.problem = self.problem or problem
         self.has_ended.set()
 
     def expire(self) -> None:
@@ -56,11 +56,11 @@ class HttpEndpoint:
 
     async def describe_end(self, when: str = "") -> str:
         """Return why the connection ended, in one line."""
-        return self._problem
+        return self.problem
 
     async def describe_failed_start(self) -> str:
         """Return why the connection ended, in one line."""
-        return self._problem
+        return self.problem
 
 
 @asynccontextmanager

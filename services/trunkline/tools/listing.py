@@ -27,7 +27,8 @@ _SCHEMAS: Final = ("inputSchema", "outputSchema")
 _NO_CACHE: Final = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 _WARNINGS: Final = 20
 _TEXT_CHARS: Final = 200
-_NAME_CHARS: Final = 100
+NAME_CHARS: Final = 100
+"""The longest name of a tool in the log and in lists, in characters."""
 
 
 class ListingProblems:
@@ -47,8 +48,8 @@ class ListingProblems:
         if len(self._lines) >= _WARNINGS:
             self._more += 1
             return
-        text = f"{to_plain_line(tool, _NAME_CHARS)}: {problem}"
-        self._lines.append(to_plain_line(text, _NAME_CHARS + _TEXT_CHARS))
+        text = f"{to_plain_line(tool, NAME_CHARS)}: {problem}"
+        self._lines.append(to_plain_line(text, NAME_CHARS + _TEXT_CHARS))
 
     def refuse(self, tool: str, problem: str) -> None:
         """Add the reason why a tool is left out."""
@@ -158,7 +159,7 @@ class ListFilter:
 
 def _note_part(number: int, part: object) -> dict[str, str]:
     kind = part.get("type") if isinstance(part, dict) else None
-    about = f" of the type {to_plain_line(kind, _NAME_CHARS)!r}" if isinstance(kind, str) else ""
+    about = f" of the type {to_plain_line(kind, NAME_CHARS)!r}" if isinstance(kind, str) else ""
     return {"type": "text", "text": f"[part {number}{about} is left out: it is no valid content]"}
 
 

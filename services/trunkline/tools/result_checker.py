@@ -28,11 +28,15 @@ _ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT")
 
 
 class ResultSchemaError(Exception):
-    """A result violates the schema of its tool, or the schema is invalid."""
+    """A result violates the schema of its tool. The text says which member, and why."""
 
 
 class ResultCheckError(Exception):
-    """A result can't be checked: it takes too long, or there is no process for it."""
+    """A result can't be checked. The text says why."""
+
+
+class UncheckableSchemaError(ResultCheckError):
+    """No result can be checked against the schema: it is invalid, or its check takes too long."""
 
 
 class ResultChecker:
@@ -53,19 +57,23 @@ class ResultChecker:
         """Check a structured result of a server against a schema, which is one line of JSON.
 
         Raises:
-            ResultSchemaError: it violates the schema, or the schema is invalid.
-            ResultCheckError: the check took too long or too much memory, or can't be made.
+            ResultSchemaError: it violates the schema.
+            UncheckableSchemaError: the schema is invalid, or took too much time or memory.
+            ResultCheckError: the check can't be made now.
         """
         if self._queued[server] >= _QUEUE_LIMIT:
             raise ResultCheckError("too many results of the server wait for their check")
         self._queued[server] += 1
         try:
             async with self._turns[server], self._slots:
-                violation = await self._run(schema, value)
+                reply = await self._run(schema, value)
         finally:
             self._queued[server] -= 1
-        if violation is not None:
-            raise ResultSchemaError(violation)
+        match reply:
+            case {"violation": str(violation)}:
+                raise ResultSchemaError(violation)
+            case {"problem": str(problem)}:
+                raise UncheckableSchemaError(problem)
 
     async def close(self) -> None:
         """Stop the workers. Those that check something stop after it."""
@@ -73,12 +81,13 @@ class ResultChecker:
         while self._idle:
             await self._idle.pop().kill()
 
-    async def _run(self, schema: bytes, value: object) -> str | None:
+    async def _run(self, schema: bytes, value: object) -> dict[str, str] | None:
         worker = await self._take_worker()
         try:
             request = b"%b\n%b\n" % (schema, json.dumps(value).encode())
-            reply = await _exchange(worker, request, limit_s=TIME_LIMIT_S)
-            violation: str | None = json.loads(reply)
+            reply: dict[str, str] | None = json.loads(
+                await _exchange(worker, request, limit_s=TIME_LIMIT_S)
+            )
         except BaseException:
             await worker.kill()
             raise
@@ -86,7 +95,7 @@ class ResultChecker:
             await worker.kill()
         else:
             self._idle.append(worker)
-        return violation
+        return reply
 
     async def _take_worker(self) -> ChildProcess:
         while self._idle:
@@ -100,7 +109,7 @@ class ResultChecker:
                 _COMMAND, environment=environment, folder=None, limit_bytes=_REPLY_LIMIT_BYTES
             )
         except OSError as error:
-            raise ResultCheckError(f"no process can be started for it: {error}") from error
+            raise ResultCheckError(f"no process can be started for the check: {error}") from error
         try:
             await _exchange(worker, b"", limit_s=_START_LIMIT_S)
         except BaseException:
@@ -119,7 +128,7 @@ async def _exchange(worker: ChildProcess, request: bytes, *, limit_s: float) -> 
                 await worker.stdin.drain()
             reply = await worker.stdout.readline()
     except TimeoutError as error:
-        raise ResultCheckError(f"it takes more than {limit_s:g} s") from error
+        raise UncheckableSchemaError(f"the check takes more than {limit_s:g} s") from error
     if not reply.endswith(b"\n"):
-        raise ResultCheckError("it takes too much memory or time")
+        raise UncheckableSchemaError("the check takes too much memory or time")
     return reply

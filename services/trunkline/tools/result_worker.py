@@ -5,7 +5,8 @@ multiply, and a schema may be slow even to load. So `ResultChecker` runs this fi
 kills it at a deadline. It imports nothing of ours, which would load the whole mesh.
 
 It prints `null` when it is ready. A request is two lines of JSON, the schema and the value. The
-reply is one line: the violation, or `null`.
+reply is one line of JSON: `null`, `{"violation": TEXT}`, or `{"problem": TEXT}` if the schema is
+unusable.
 """
 
 import json
@@ -20,28 +21,75 @@ from typing import Any, Final
 # are not checked here.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
+from jsonschema import ValidationError  # noqa: E402
 from jsonschema.validators import validator_for  # noqa: E402
 from referencing import Registry  # noqa: E402
 
 _CPU_LIMIT_S: Final = 10
 _MEMORY_LIMIT_BYTES: Final = 512 << 20
+# Characters of a rule and of the path of a member in a violation.
+_RULE_CHARS: Final = 200
+_PATH_CHARS: Final = 200
 # Enough for the tools in use; more are loaded again.
 _SCHEMAS: Final = 16
 
 
-def find_violation(schema: bytes, value: object) -> str | None:
-    """Return the keyword of the schema that a value violates, or None.
+class UnusableSchemaError(Exception):
+    """Values can't be checked against a schema, for example because a reference leads nowhere."""
 
-    An invalid schema is violated by any value.
+
+def find_violation(schema: bytes, value: object) -> str | None:
+    """Return the member of a value that violates the schema, and why; None: the value fits.
+
+    The text names members and quotes the schema, never a value.
+
+    Raises:
+        UnusableSchemaError: the schema is invalid.
     """
     try:
         violation = next(_load_validator(schema).iter_errors(value), None)
     except MemoryError:
         raise
     # jsonschema raises errors of many types for a schema or a pattern that is invalid.
-    except Exception as error:  # noqa: BLE001
-        return f"the schema is invalid ({type(error).__name__})"
-    return None if violation is None else str(violation.validator)
+    except Exception as error:
+        raise UnusableSchemaError(
+            f"its outputSchema is invalid ({type(error).__name__})"
+        ) from error
+    return None if violation is None else _describe(violation)
+
+
+def _describe(violation: ValidationError) -> str:
+    path, keyword, limit = (
+        list(violation.absolute_path),
+        violation.validator,
+        violation.validator_value,
+    )
+    if keyword == "required":
+        # One error for each missing member, in their order.
+        path += [name for name in limit if name not in violation.instance][:1]
+        reason = "is missing"
+    elif keyword == "type":
+        reason = f"is not of type {limit if isinstance(limit, str) else ' or '.join(limit)}"
+    elif keyword == "additionalProperties" and limit is False:
+        named, patterns = (
+            violation.schema.get(key, {}) for key in ("properties", "patternProperties")
+        )
+        path += [
+            name
+            for name in violation.instance
+            if name not in named and not any(re.search(pattern, name) for pattern in patterns)
+        ][:1]
+        reason = "is not allowed"
+    else:
+        rule = json.dumps({str(keyword): limit}, ensure_ascii=False)
+        reason = f"violates {_shorten(rule, _RULE_CHARS)}"
+    member = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return f"{_shorten(member.removeprefix('.'), _PATH_CHARS) or 'the result'}: {reason}"
+
+
+def _shorten(text: str, limit: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 @lru_cache(_SCHEMAS)
@@ -66,8 +114,16 @@ def _limit_cpu_time() -> None:
     _set_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + _CPU_LIMIT_S)
 
 
-def _reply(violation: str | None) -> None:
-    sys.stdout.write(json.dumps(violation) + "\n")
+def _check(schema: bytes, value: object) -> dict[str, str] | None:
+    try:
+        violation = find_violation(schema, value)
+    except UnusableSchemaError as error:
+        return {"problem": str(error)}
+    return None if violation is None else {"violation": violation}
+
+
+def _reply(reply: dict[str, str] | None) -> None:
+    sys.stdout.write(json.dumps(reply) + "\n")
     sys.stdout.flush()
 
 
@@ -79,10 +135,10 @@ def main() -> None:
     while schema := sys.stdin.buffer.readline():
         value = sys.stdin.buffer.readline()
         _limit_cpu_time()
-        violation = find_violation(schema, json.loads(value))
+        reply = _check(schema, json.loads(value))
         # The patterns of one server must not take the memory of the next.
         re.purge()
-        _reply(violation)
+        _reply(reply)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from trunkline.artifacts.references import INLINE_LIMIT_BYTES
 from trunkline.errors import TrunklineError
 from trunkline.json_values import struct_json
 from trunkline.v1 import part_pb2, tool_service_pb2
+
+URI_KEY: Final = "trunkline/uri"
+"""The key in the metadata of a part for the URI of the MCP resource that it came from."""
 
 
 def failed_result(text: str) -> tool_service_pb2.ToolResult:
@@ -17,7 +20,7 @@ def failed_result(text: str) -> tool_service_pb2.ToolResult:
 
 ContentUploader: TypeAlias = Callable[[bytes, part_pb2.Part], Awaitable[part_pb2.Part]]
 """Stores content with the task of a call, and returns a part that refers to it. The part that it
-receives describes the content."""
+receives describes the content: its media type, filename and metadata."""
 
 # Characters of a stored text that stay in the result.
 _EXCERPT_CHARS = 4000

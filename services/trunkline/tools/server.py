@@ -21,6 +21,7 @@ from trunkline.errors import (
 )
 from trunkline.tools.config import AdapterSettings, ServerConfig, expand_all_variables
 from trunkline.tools.connection import (
+    OPEN_CALL_PREFIX,
     PACED,
     STDERR_SEPARATOR,
     CallNotDeliveredError,
@@ -188,6 +189,7 @@ class ToolServer:
         of a task before it is followed.
 
         The shorter of `timeout_s` and the server's own limit applies; for a task, only `timeout_s`.
+        The time in which a person answers counts for neither.
         If the server ends during a call of a read-only or idempotent tool, the call is repeated
         once. A task is followed by the next session.
 
@@ -208,8 +210,9 @@ class ToolServer:
 
                 async def follow(handle: str) -> None:
                     nonlocal limit_s
-                    limit_s = timeout_s
-                    limit.reschedule(None if timeout_s is None else begin + timeout_s)
+                    if not handle.startswith(OPEN_CALL_PREFIX):
+                        limit_s = timeout_s
+                        limit.reschedule(None if timeout_s is None else begin + timeout_s)
                     if handle != call.continuation.task_handle:
                         call.continuation = tool_service_pb2.ToolContinuation(task_handle=handle)
                         if on_task is not None:
@@ -256,10 +259,15 @@ class ToolServer:
             except CallNotDeliveredError as error:
                 if attempt >= _UNDELIVERED_ATTEMPTS:
                     raise ToolServerUnavailableError(self.name, error.problem) from error
+                # The ended session would only refuse the next attempt.
+                while session.has_ended and self._session is session:
+                    await self._state_changed.wait()
             except ToolServerUnavailableError:
-                # Following a task again does nothing twice.
-                is_task = bool(call.continuation.task_handle)
-                is_harmless = is_task or tool.read_only or tool.idempotent
+                # Following a task again does nothing twice. An open call ends with its session.
+                handle = call.continuation.task_handle
+                is_open_call = handle.startswith(OPEN_CALL_PREFIX)
+                is_task = bool(handle) and not is_open_call
+                is_harmless = not is_open_call and (is_task or tool.read_only or tool.idempotent)
                 if attempt >= (_FOLLOW_ATTEMPTS if is_task else _ATTEMPTS) or not is_harmless:
                     raise
             attempt += 1
@@ -362,6 +370,7 @@ class ToolServer:
                     opening = sessions.open_session(
                         connection,
                         checker=self._checker,
+                        group=group,
                         on_tools_changed=self._list_requested.set,
                     )
                     session: McpSession = await stack.enter_async_context(opening)
@@ -385,33 +394,35 @@ class ToolServer:
                 self._set_state(ToolServerState.TOOL_SERVER_STATE_READY)
                 if not self._calls:
                     self.breaker.on_start()
-                if await self._is_unused(connection):
+                if await self._is_unused(connection, session):
                     self._is_idle = True
                     return ""
                 self._has_expired = connection.is_expired
-                # Set the state before any failed call is repeated. The cause is known later.
-                self._mark_down("it has ended")
+                # Set the state before any failed call is repeated. How it ended is known later.
+                self._mark_down(connection.problem or "it has ended")
             finally:
                 self._session = None
                 for watcher in watchers:
                     watcher.cancel()
         return await connection.describe_end()
 
-    async def _is_unused(self, connection: ServerConnection) -> bool:
+    async def _is_unused(self, connection: ServerConnection, session: "McpSession") -> bool:
         """Return True after `idle_s` without calls, or False when the server has ended."""
         loop = asyncio.get_running_loop()
         idle_s = self._config.trunkline.idle_s
         if idle_s is not None and not self._last_use:
             self._last_use = loop.time()
         while True:
-            unused_until = loop.time() if self._calls else self._last_use
+            is_used = self._calls or session.has_open_calls
+            unused_until = loop.time() if is_used else self._last_use
             limit = None if idle_s is None else unused_until + idle_s
             try:
                 async with asyncio.timeout_at(limit):
                     await connection.has_ended.wait()
                     return False
             except TimeoutError:
-                if idle_s is not None and not self._calls and self._last_use == unused_until:
+                is_used = self._calls or session.has_open_calls
+                if idle_s is not None and not is_used and self._last_use == unused_until:
                     return True
 
     async def _list(self, session: "McpSession") -> None:

@@ -94,7 +94,7 @@ class ServerProcess:
         self._stdin = process.stdin
         self._stdout = process.stdout
         self._stderr = process.stderr
-        self._problem = ""
+        self.problem = ""
         self._stderr_tail = StderrTail(secrets)
         self._stderr_pace = Pace(
             lambda: warnings.warn(PACED, "it prints more on stderr than is read")
@@ -142,7 +142,7 @@ class ServerProcess:
 
     def mark_broken(self, problem: str) -> None:
         """Declare it broken, and set `has_ended`."""
-        self._problem = self._problem or problem
+        self.problem = self.problem or problem
         self.has_ended.set()
 
     async def describe_end(self, when: str = "") -> str:
@@ -159,8 +159,8 @@ class ServerProcess:
         return f"{problem}{STDERR_SEPARATOR}{tail}" if tail else problem
 
     async def _cause(self) -> str:
-        if self._problem:
-            return self._problem
+        if self.problem:
+            return self.problem
         await self._exits_within(_REAP_TIMEOUT_S)
         match self._process.returncode:
             case None:

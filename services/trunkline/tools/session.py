@@ -14,7 +14,6 @@ from mcp import Client, MCPError
 from mcp.client import ClientRequestContext, Transport
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
-from mcp_types import CONNECTION_CLOSED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
 from pydantic import ValidationError
@@ -27,6 +26,7 @@ from trunkline.metrics.kinds import Measurement
 from trunkline.runtime import run_with_late_cancel
 from trunkline.tools.config import ServerOverlay
 from trunkline.tools.connection import (
+    OPEN_CALL_PREFIX,
     CallNotDeliveredError,
     RequestOutcome,
     ServerConnection,
@@ -36,7 +36,7 @@ from trunkline.tools.conversion import to_result, to_tool
 from trunkline.tools.declaration_limits import DeclarationLimits
 from trunkline.tools.http_endpoint import HttpEndpoint
 from trunkline.tools.json_limits import RESULT_LIMIT_VALUES, find_json_problem
-from trunkline.tools.listing import ListFilter, ListingProblems
+from trunkline.tools.listing import NAME_CHARS, ListFilter, ListingProblems
 from trunkline.tools.mcp_tasks import (
     TASKS_EXTENSION,
     McpTask,
@@ -44,8 +44,14 @@ from trunkline.tools.mcp_tasks import (
     TaskCreated,
     TasksExtension,
 )
+from trunkline.tools.open_calls import OpenCalls
 from trunkline.tools.questions import dump_inputs, parse_responses, to_question, unpack_state
-from trunkline.tools.result_checker import ResultChecker, ResultCheckError, ResultSchemaError
+from trunkline.tools.result_checker import (
+    ResultChecker,
+    ResultCheckError,
+    ResultSchemaError,
+    UncheckableSchemaError,
+)
 from trunkline.tools.results import failed_result
 from trunkline.tools.server_process import ServerProcess
 from trunkline.tools.session_streams import open_session_streams
@@ -77,6 +83,7 @@ class McpSession:
         *,
         checker: ResultChecker,
         listing: ListFilter,
+        open_calls: OpenCalls,
     ) -> None:
         self.listing_problems: tuple[str, ...] = ()
         """The tools and members that the last listing left out, and its cut, each in one line."""
@@ -86,9 +93,22 @@ class McpSession:
         self._connection = connection
         self._client = client
         self._checker = checker
+        self._open_calls = open_calls
         # By tool, each as a line of JSON.
         self._output_schemas: dict[str, bytes] = {}
+        # Those of them by which nothing can be checked.
+        self._uncheckable: set[bytes] = set()
         client.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
+
+    @property
+    def has_ended(self) -> bool:
+        """The server will send nothing more in this session."""
+        return self._connection.has_ended.is_set()
+
+    @property
+    def has_open_calls(self) -> bool:
+        """A call is open in the session, and may wait for a person's answer."""
+        return bool(self._open_calls)
 
     async def list_tools(self, overlay: ServerOverlay) -> dict[str, tool_service_pb2.Tool]:
         """Return the server's current tools by name, except those that it declares too much about.
@@ -104,13 +124,15 @@ class McpSession:
                 if tool.output_schema is not None:
                     schemas[tool.name] = json.dumps(tool.output_schema).encode()
         except (MCPError, ValidationError) as error:
+            is_lost = isinstance(error, MCPError) and await self._has_lost_session(error)
             problem = "it does not list its tools"
-            if self._connection.has_ended.is_set():
+            if self._connection.has_ended.is_set() and not is_lost:
                 problem = await self._connection.describe_failed_start()
             elif isinstance(error, MCPError):
                 problem = f"{problem}: {_error_text(error)}"
             raise ToolServerUnavailableError(self._name, problem) from error
         self._output_schemas = schemas
+        self._uncheckable.intersection_update(schemas.values())
         return tools
 
     async def _list_declarations(self) -> list[mcp_types.Tool]:
@@ -158,7 +180,8 @@ class McpSession:
         `limit` is the limit of the call, which the caller has entered.
 
         If the server makes the call a task, `on_task` is called with its id, and the task is
-        followed. Cancellation then only ends that.
+        followed. If a server of an older protocol version asks during the call, `on_task` is called
+        with a handle of the call, which stays open. Cancellation then only ends the following.
 
         Links in the result to the server's own resources are read at once, since only this session
         can read them.
@@ -168,6 +191,34 @@ class McpSession:
             CallNotDeliveredError: the server ended before the call, or dropped the session.
             PeerProtocolError: the answer is not a valid result, or violates the output schema.
         """
+        if continuation.task_handle.startswith(OPEN_CALL_PREFIX):
+            return await self._open_calls.resume(
+                f"{self._name}/{tool}",
+                continuation.task_handle,
+                parse_responses(continuation.responses) or {},
+                on_progress=on_progress,
+                limit=limit,
+            )
+
+        def call(report: ProgressFnT) -> Coroutine[Any, Any, tool_service_pb2.ToolResult]:
+            return self._call_measured(tool, arguments, report, continuation, on_task, limit)
+
+        if self._client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return await call(on_progress)
+        return await self._open_calls.start(
+            f"{self._name}/{tool}", call, on_progress=on_progress, on_task=on_task, limit=limit
+        )
+
+    async def _call_measured(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        on_progress: ProgressFnT,
+        continuation: tool_service_pb2.ToolContinuation,
+        on_task: OnTaskCreated,
+        limit: asyncio.Timeout,
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool; raises what `call_tool` raises."""
         with MCP_OPERATION_DURATION.measure(
             "tools/call", tool, self._name, self._transport
         ) as measurement:
@@ -207,26 +258,60 @@ class McpSession:
             result.content = await self._with_resources(result.content)
             return to_result(result, tool=f"{self._name}/{tool}")
         except MCPError as error:
-            if outcome.is_undelivered:
+            if outcome.is_undelivered or await self._has_lost_session(error):
                 raise CallNotDeliveredError(await self._connection.describe_end()) from error
-            if self._connection.has_ended.is_set():
-                problem = await self._connection.describe_end("during the call")
-                raise ToolServerUnavailableError(self._name, problem) from error
-            is_down = outcome.is_server_down or error.error.code == CONNECTION_CLOSED
+            is_down = outcome.is_server_down or not outcome.is_answered
             if is_down and not outcome.is_unacceptable:
-                problem = outcome.problem or "the connection broke off during the call"
+                problem = outcome.problem
+                if self._connection.has_ended.is_set():
+                    problem = await self._connection.describe_end("during the call")
+                problem = problem or "the connection broke off during the call"
                 raise ToolServerUnavailableError(self._name, problem) from error
             measurement.error_type = str(error.error.code)
             return failed_result(outcome.problem or _error_text(error))
-        except ResultCheckError as error:
-            problem = f"the result of {tool} can't be checked against its schema: {error}"
-            raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
+        except ResultSchemaError as error:
+            raise self._refuse_result(tool, f"does not fit its outputSchema: {error}") from error
         # A ValidationError is a ValueError, too.
-        except (ValueError, RuntimeError, ResultSchemaError) as error:
-            problem = f"the result of {tool} is not what the server declares"
-            raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
+        except (ValueError, RuntimeError) as error:
+            problem = f"is not one of MCP: {_describe_invalid(error)}"
+            raise self._refuse_result(tool, problem) from error
         finally:
             request_outcome.reset(token)
+
+    def _refuse_result(self, tool: str, problem: str) -> PeerProtocolError:
+        """Log that the result of a tool is refused, and return the error."""
+        extra = {"server": self._name, "tool": tool[:NAME_CHARS], "problem": problem}
+        logger.warning("tool_server.result_refused", extra=extra)
+        return PeerProtocolError(f"tool server {self._name!r}", f"the result of {tool} {problem}")
+
+    async def _has_lost_session(self, error: MCPError) -> bool:
+        """Return whether a request was refused since its server dropped the session.
+
+        The specification says HTTP 404, and servers also answer with an error of JSON-RPC. A server
+        that lost the session refuses a ping by the same words. The session then expires.
+        """
+        endpoint = self._connection
+        if not isinstance(endpoint, HttpEndpoint) or endpoint.has_ended.is_set():
+            return False
+        is_modern = self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if is_modern or error.error.code == mcp_types.METHOD_NOT_FOUND:
+            return False
+        token = request_outcome.set(None)
+        try:
+            with _unrecorded():
+                await self._client.session.send_ping()
+        except MCPError as refusal:
+            if (refusal.error.code, refusal.error.message) == (
+                error.error.code,
+                error.error.message,
+            ):
+                endpoint.expire()
+                return True
+        except ValidationError:
+            pass
+        finally:
+            request_outcome.reset(token)
+        return False
 
     async def _call(
         self,
@@ -274,7 +359,7 @@ class McpSession:
                 case mcp_types.CallToolResult():
                     return result
                 case _:
-                    raise ValueError(type(result).__name__)
+                    raise ValueError(f"a {type(result).__name__} is no result of a tool")
 
     async def _follow(
         self, tool: str, task: McpTask, on_progress: ProgressFnT
@@ -306,7 +391,13 @@ class McpSession:
         return await run_with_late_cancel(request, cancel_created)
 
     async def cancel_task(self, handle: str) -> None:
-        """Tell the server that a task is wanted no more. A server that refuses is logged."""
+        """Tell the server that a task or an open call is wanted no more.
+
+        A server that refuses is logged.
+        """
+        if handle.startswith(OPEN_CALL_PREFIX):
+            self._open_calls.cancel(handle)
+            return
         try:
             await McpTask(self._client.session, handle).cancel()
         except (MCPError, ValidationError) as error:
@@ -314,15 +405,27 @@ class McpSession:
             logger.info("tool_server.task_not_canceled", extra=extra)
 
     async def _check_result(self, tool: str, result: mcp_types.CallToolResult) -> None:
+        """Check a result against its tool's schema; warn once if that can't be done.
+
+        Raises:
+            ResultSchemaError: the result does not fit.
+        """
         schema = self._output_schemas.get(tool)
-        if schema is None or result.is_error:
+        if schema is None or schema in self._uncheckable or result.is_error:
             return
         if (
             result.structured_content is None
             and "structured_content" not in result.model_fields_set
         ):
-            raise ResultSchemaError("the structured content is missing")
-        await self._checker.check(self._name, schema, result.structured_content)
+            raise ResultSchemaError("its structuredContent is missing")
+        try:
+            await self._checker.check(self._name, schema, result.structured_content)
+        except ResultCheckError as error:
+            # The call has taken effect. Its result is worth more than the check.
+            if isinstance(error, UncheckableSchemaError):
+                self._uncheckable.add(schema)
+            extra = {"server": self._name, "tool": tool[:NAME_CHARS], "problem": str(error)}
+            logger.warning("tool_server.result_not_checked", extra=extra)
 
     async def _with_resources(
         self, blocks: Sequence[mcp_types.ContentBlock]
@@ -385,9 +488,13 @@ class McpSession:
 
 @asynccontextmanager
 async def open_session(
-    connection: ServerConnection, *, checker: ResultChecker, on_tools_changed: Callable[[], None]
+    connection: ServerConnection,
+    *,
+    checker: ResultChecker,
+    group: asyncio.TaskGroup,
+    on_tools_changed: Callable[[], None],
 ) -> AsyncIterator[McpSession]:
-    """Open a session by MCP's handshake. The caller sets a deadline.
+    """Open a session by MCP's handshake. The caller sets a deadline. Calls may run in `group`.
 
     Raises:
         ToolServerUnavailableError: the server refuses, but its connection is still open.
@@ -398,15 +505,23 @@ async def open_session(
             on_tools_changed()
 
     listing = ListFilter()
+    open_calls = OpenCalls(connection.name, group)
+
+    async def ask(
+        context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+    ) -> mcp_types.ElicitResult | mcp_types.ErrorData:
+        return await open_calls.ask(params)
+
     client = Client(
         open_session_streams(_transport(connection), connection, listing),
         cache=None,
         message_handler=handle,
-        elicitation_callback=_refuse_elicitation,
+        elicitation_callback=ask,
         extensions=[TasksExtension()],
         client_info=mcp_types.Implementation(name="trunkline", version=version("trunkline")),
     )
     async with AsyncExitStack() as stack:
+        stack.callback(open_calls.close)
         try:
             with _unrecorded():
                 await stack.enter_async_context(client)
@@ -416,7 +531,9 @@ async def open_session(
                 raise
             raise ToolServerUnavailableError(connection.name, connection.transport_error) from error
         listing.version = client.protocol_version
-        session = McpSession(connection, client, checker=checker, listing=listing)
+        session = McpSession(
+            connection, client, checker=checker, listing=listing, open_calls=open_calls
+        )
         with MCP_SESSION_DURATION.measure(connection.name, _transport_name(connection)):
             yield session
 
@@ -431,11 +548,13 @@ async def _accept_result(name: str, result: mcp_types.CallToolResult) -> None:
     """Do nothing. The SDK's own check would block the event loop, for any time."""
 
 
-async def _refuse_elicitation(
-    context: ClientRequestContext, params: mcp_types.ElicitRequestParams
-) -> mcp_types.ErrorData:
-    """Refuse. A callback declares the capability, and `McpSession` handles the questions."""
-    return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="Elicitation not supported")
+def _describe_invalid(error: Exception) -> str:
+    """Return which member of a result is invalid, and why, without its value."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    member = ".".join(str(step) for step in first["loc"])
+    return f"{member}: {first['msg']}" if member else first["msg"]
 
 
 def _is_public(uri: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import WeakValueDictionary
 
 import anyio
 import mcp_types
@@ -17,7 +18,7 @@ from mcp.shared.message import SessionMessage
 from opentelemetry import trace
 
 from trunkline import telemetry
-from trunkline.tools.connection import ServerConnection
+from trunkline.tools.connection import RequestOutcome, ServerConnection, request_outcome
 from trunkline.tools.listing import CALL_TOOL, LIST_TOOLS, ListFilter
 from trunkline.tools.undecodable import (
     UNDECODABLE,
@@ -53,7 +54,7 @@ class _Exchange:
     def __init__(self, connection: ServerConnection, listing: ListFilter) -> None:
         self._connection = connection
         self._listing = listing
-        self._spans = _CallSpans()
+        self._requests = _OpenRequests()
         # The methods of the open requests, by id.
         self._open: dict[mcp_types.RequestId, str] = {}
 
@@ -62,7 +63,7 @@ class _Exchange:
         match message:
             case mcp_types.JSONRPCRequest():
                 self._open[message.id] = message.method
-                self._spans.on_request(message)
+                self._requests.on_request(message)
             case mcp_types.JSONRPCNotification(method=method) if method == _CANCELLED:
                 self._close((message.params or {}).get("requestId"))
 
@@ -78,8 +79,8 @@ class _Exchange:
             return
         # We set the pace of answers ourselves.
         self._connection.pace.give_back(cost)
+        self._requests.on_response(message)
         if isinstance(message, mcp_types.JSONRPCResponse):
-            self._spans.on_response(message)
             if method == LIST_TOOLS:
                 self._listing.clean_tools(message.result)
             elif method == CALL_TOOL and self._listing.clean_content(message.result):
@@ -100,11 +101,14 @@ class _Exchange:
         text = UndecodableAnswer(f"{UNDECODABLE}: {line.shown}")
         connection.transport_error = text
         error = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=UNDECODABLE, data=text)
-        return [
-            SessionMessage(mcp_types.JSONRPCError(jsonrpc="2.0", id=each, error=error))
+        answers = [
+            mcp_types.JSONRPCError(jsonrpc="2.0", id=each, error=error)
             for each in ids
             if self._close(each) is not None
         ]
+        for answer in answers:
+            self._requests.on_response(answer)
+        return [SessionMessage(answer) for answer in answers]
 
     def _only_open_id(self) -> mcp_types.RequestId | None:
         ids = [each for each, method in self._open.items() if method != _LISTEN]
@@ -116,18 +120,24 @@ class _Exchange:
         return self._open.pop(coerce_request_id(request_id), None)
 
 
-class _CallSpans:
-    """Completes the spans that the SDK makes of requests.
+class _OpenRequests:
+    """Records which requests were answered, and completes the spans that the SDK makes of them.
 
-    The SDK offers no hook, but it writes a request while its span is current, and ends the span
-    after it has read the answer. A span that ends without an answer can't be completed.
+    The SDK offers no hook, but it writes a request in the context of its caller while its span is
+    current, and ends the span after it has read the answer. A span that ends without an answer
+    can't be completed.
     """
 
     def __init__(self) -> None:
         self._open: dict[object, Span] = {}
+        self._outcomes = WeakValueDictionary[object, RequestOutcome]()
 
     def on_request(self, request: mcp_types.JSONRPCRequest) -> None:
-        """Give the current span its published name, and that of a call of a tool the tool."""
+        """Note a request, and give its span the published name; that of a call gets the tool."""
+        outcome = request_outcome.get()
+        if outcome is not None:
+            outcome.is_answered = False
+            self._outcomes[request.id] = outcome
         span = trace.get_current_span()
         name = getattr(span, "name", "")
         if not name.startswith(_PREFIX):
@@ -141,10 +151,18 @@ class _CallSpans:
         self._open = {key: each for key, each in self._open.items() if each.is_recording()}
         self._open[request.id] = span
 
-    def on_response(self, response: mcp_types.JSONRPCResponse) -> None:
-        """Mark the span of a call whose result is an error."""
-        span = self._open.pop(response.id, None)
-        if span is not None and response.result.get("isError") is True:
+    def on_response(self, response: mcp_types.JSONRPCResponse | mcp_types.JSONRPCError) -> None:
+        """Note the answer to a request, and mark the span of a call whose result is an error."""
+        if response.id is None:
+            return
+        request_id = coerce_request_id(response.id)
+        outcome = self._outcomes.pop(request_id, None)
+        if outcome is not None:
+            outcome.is_answered = True
+        span = self._open.pop(request_id, None)
+        if span is None or isinstance(response, mcp_types.JSONRPCError):
+            return
+        if response.result.get("isError") is True:
             telemetry.mark_error(span, telemetry.TOOL_ERROR)
 
 
@@ -172,16 +190,10 @@ class _Stream:
 
 
 class _Writer(_Stream):
-    """Withdraws the capability `elicitation` from the handshake of older protocol versions.
-
-    Their servers ask while a call is open, which no answer after a restart could reach.
-    """
+    """Passes messages on, and notes the requests."""
 
     async def send(self, item: SessionMessage, /) -> None:
-        message = item.message
-        if isinstance(message, mcp_types.JSONRPCRequest) and message.method == "initialize":
-            (message.params or {}).get("capabilities", {}).pop("elicitation", None)
-        self._exchange.on_send(message)
+        self._exchange.on_send(item.message)
         await self._stream.send(item)
 
 

@@ -22,6 +22,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
+from trunkline import telemetry
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.network import is_this_machine
 from trunkline.printable import to_plain_line
@@ -106,9 +107,7 @@ class _Client(httpx2.AsyncClient):
             return self._undelivered(request, await self._endpoint.describe_end())
         if request.method == "GET":
             await self._endpoint.pace.take(_STREAM_COST, 0)
-        if request.method == "DELETE" or _is_unawaited(request.content):
-            timeout = httpx2.Timeout(_NOTIFICATION_S).as_dict()
-            request.extensions = {**request.extensions, "timeout": timeout}
+        _prepare(request)
         try:
             response = await super().send(request, **options)
             return self._inspect(request, await self._read(request, response))
@@ -184,6 +183,16 @@ class _Client(httpx2.AsyncClient):
         return f"{host} can't be reached ({type(error).__name__})"
 
 
+def _prepare(request: httpx2.Request) -> None:
+    """Limit the time of a request that nothing waits for, and add the trace context."""
+    if request.method == "DELETE" or _is_unawaited(request.content):
+        timeout = httpx2.Timeout(_NOTIFICATION_S).as_dict()
+        request.extensions = {**request.extensions, "timeout": timeout}
+    if request.method == "POST" and "traceparent" not in request.headers:
+        # As in the message's `_meta`, which gateways and HTTP servers don't read.
+        request.headers.update(telemetry.inject())
+
+
 def _is_unawaited(content: bytes) -> bool:
     """Return True for a notification, and for an answer to a request of the server."""
     head = content[:_HEAD_BYTES]
@@ -240,7 +249,11 @@ def _correlate(request: httpx2.Request, response: httpx2.Response) -> httpx2.Res
 
 
 class _EventStream(httpx2.AsyncByteStream):
-    """Reads an event stream at the pace of its connection, with events up to the message limit."""
+    """Reads an event stream at the pace of its connection, with events up to the message limit.
+
+    The outcome of the call notes when the stream breaks off. The SDK closes the stream of a request
+    at its answer: a stream whose end it reads had none.
+    """
 
     def __init__(
         self,
@@ -251,8 +264,24 @@ class _EventStream(httpx2.AsyncByteStream):
         self._stream = stream
         self._endpoint = endpoint
         self._outcome = outcome
+        if outcome is not None:
+            # The SDK may resume a stream that broke off.
+            outcome.is_server_down = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._read_events():
+                yield chunk
+        except httpx2.TransportError:
+            self._note_break()
+            raise
+        self._note_break()
+
+    def _note_break(self) -> None:
+        if self._outcome is not None:
+            self._outcome.is_server_down = True
+
+    async def _read_events(self) -> AsyncIterator[bytes]:
         size, tail = 0, b""
         async for chunk in self._stream:
             # The end of an event may be spread over two chunks.

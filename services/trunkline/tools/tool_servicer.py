@@ -151,13 +151,15 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
             return None
 
         async def upload(content: bytes, about: part_pb2.Part) -> part_pb2.Part:
-            return await artifacts.upload(
+            part = await artifacts.upload(
                 request.task_id,
                 request.account,
                 content,
                 media_type=about.media_type,
                 filename=about.filename,
             )
+            part.metadata.MergeFrom(about.metadata)
+            return part
 
         return upload
 

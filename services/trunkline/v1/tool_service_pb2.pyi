@@ -318,7 +318,7 @@ class CallToolResponse(_message.Message):
 
     @_builtins.property
     def task(self) -> Global___ToolTask:
-        """The server made the call a long-running task."""
+        """The server made the call a long-running task, or asks while the call stays open."""
 
     def __init__(
         self,
@@ -340,13 +340,15 @@ Global___CallToolResponse: _TypeAlias = CallToolResponse  # noqa: Y015
 
 @_typing.final
 class ToolTask(_message.Message):
-    """A long-running task of an MCP server, by MCP's Tasks extension."""
+    """A long-running task of an MCP server, by MCP's Tasks extension, or a call that stays open while
+    its tool asks, which servers of versions before 2026-07-28 do.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HANDLE_FIELD_NUMBER: _builtins.int
     handle: _builtins.str
-    """The server's id of it. Whoever has it can read the result."""
+    """The server's id of the task, or the handle of the call. Whoever has it can read the result."""
     def __init__(
         self,
         *,
@@ -374,7 +376,9 @@ class ToolQuestion(_message.Message):
     request_state: _builtins.bytes
     """MCP's `requestState`, opaque; goes back unchanged. Unset: there is none."""
     task_handle: _builtins.str
-    """The task that asks; empty: the call itself, which is made again with the answer."""
+    """The task that asks, or the call that stays open for the answer ("open-call:" and an id); empty:
+    the call is made again with the answer.
+    """
     def __init__(
         self,
         *,
@@ -406,7 +410,7 @@ class ToolContinuation(_message.Message):
     request_state: _builtins.bytes
     """As the question had it."""
     task_handle: _builtins.str
-    """Follow this task instead of calling the tool again."""
+    """Follow this task or this open call instead of calling the tool again."""
     def __init__(
         self,
         *,

@@ -79,7 +79,7 @@ class ToolServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelToolTask(self, request, context):
-        """Cancels a long-running task of an MCP server. The end of a call does not, so that a caller
+        """Cancels a long-running task of an MCP server, or an open call of its tool. The end of a call does not, so that a caller
         that restarts can follow the task again. A task that the server doesn't know is no error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -43,7 +43,7 @@ class ToolServiceStub:
     (TOOL_SERVER_UNAVAILABLE) are statuses. Cancelling the call cancels the tool.
     """
     CancelToolTask: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.CancelToolTaskRequest, _tool_service_pb2.CancelToolTaskResponse]
-    """Cancels a long-running task of an MCP server. The end of a call does not, so that a caller
+    """Cancels a long-running task of an MCP server, or an open call of its tool. The end of a call does not, so that a caller
     that restarts can follow the task again. A task that the server doesn't know is no error.
     """
     WatchTools: _grpc.UnaryStreamMultiCallable[_tool_service_pb2.WatchToolsRequest, _tool_service_pb2.WatchToolsResponse]
@@ -64,7 +64,7 @@ class ToolServiceAsyncStub(ToolServiceStub):
     (TOOL_SERVER_UNAVAILABLE) are statuses. Cancelling the call cancels the tool.
     """
     CancelToolTask: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.CancelToolTaskRequest, _tool_service_pb2.CancelToolTaskResponse]  # type: ignore[assignment]
-    """Cancels a long-running task of an MCP server. The end of a call does not, so that a caller
+    """Cancels a long-running task of an MCP server, or an open call of its tool. The end of a call does not, so that a caller
     that restarts can follow the task again. A task that the server doesn't know is no error.
     """
     WatchTools: _aio.UnaryStreamMultiCallable[_tool_service_pb2.WatchToolsRequest, _tool_service_pb2.WatchToolsResponse]  # type: ignore[assignment]
@@ -100,7 +100,7 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_service_pb2.CancelToolTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tool_service_pb2.CancelToolTaskResponse, _abc.Awaitable[_tool_service_pb2.CancelToolTaskResponse]]:
-        """Cancels a long-running task of an MCP server. The end of a call does not, so that a caller
+        """Cancels a long-running task of an MCP server, or an open call of its tool. The end of a call does not, so that a caller
         that restarts can follow the task again. A task that the server doesn't know is no error.
         """
 

@@ -92,6 +92,16 @@ def validate_file(path: Path, names: MeshNames | None = None) -> Validation:
     return validate_source(source, names)
 
 
+def list_tool_servers(path: Path) -> frozenset[str]:
+    """Return the MCP servers whose tools a file uses; none if it can't be read."""
+    try:
+        source = read_source(path)
+    except (OSError, ConfigurationError):
+        return frozenset()
+    nodes = [node for _, node in source.nodes.values()]
+    return frozenset(node.tool.partition("/")[0] for node in nodes if isinstance(node, ToolNode))
+
+
 def load_workflow(path: str | Path, names: MeshNames | None = None) -> Workflow:
     """Read and validate a workflow file, YAML or JSON.
 

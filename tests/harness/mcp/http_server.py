@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
+from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp_types import SamplingMessage, TextContent, ToolAnnotations
@@ -21,10 +22,11 @@ PATIENCE_S = 300.0
 SESSION = "mcp-session-id"
 
 
-class ScriptedAnswer(BaseModel):
+class Seats(BaseModel):
     """The form of a person's answer to an elicitation."""
 
-    text: str
+    seats: int = 2
+    view: str = "garden"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class HttpTools:
         """Those that replace the answers to the next tool calls; only in the newer protocol."""
         self.known: set[str] | None = None
         """The sessions that it knows; None: every opened one."""
+        self.is_unknown_an_error = False
+        """It answers requests of other sessions with an error of JSON-RPC, not with HTTP 404."""
         self.calls: list[str] = []
         self.began = asyncio.Event()
         self.canceled = asyncio.Event()
@@ -80,6 +84,11 @@ class HttpTools:
             return await _say(send, *self.call_answers.pop(0))
         session = headers.get(SESSION)
         if is_post and session and self.known is not None and session not in self.known:
+            if self.is_unknown_an_error:
+                message = json.loads((await receive())["body"])
+                unknown = {"code": -32603, "message": "Session not found"}
+                error = {"jsonrpc": "2.0", "id": message.get("id"), "error": unknown}
+                return await _say(send, 200, json.dumps(error).encode())
             error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "gone"}}
             return await _say(send, 404, json.dumps(error).encode())
         return await self._inner(scope, receive, send)
@@ -119,8 +128,29 @@ class HttpTools:
         self.mcp.add_tool(
             repeat, name="repeat_reading", annotations=ToolAnnotations(read_only_hint=True)
         )
-        for tool in (count, hang, learn, forget):
+        self.mcp.add_tool(self._reserve, name="reserve")
+        for tool in (count, object_to, hang, learn, forget):
             self.mcp.add_tool(tool)
+
+    async def _reserve(self, city: str, rounds: int, ctx: Context) -> str:
+        """Ask by elicitation while the call is open."""
+        self.calls.append(city)
+        views: list[str] = []
+        try:
+            for number in range(1, rounds + 1):
+                answer = await ctx.elicit(f"Table {number} in {city}?", Seats)
+                if answer.action != "accept":
+                    return f"No table in {city}: {answer.action}"
+                views.append(f"{answer.data.seats} {answer.data.view}")
+                await ctx.report_progress(number, rounds, "reserving")
+        finally:
+            self.canceled.set()
+        return f"{city}: {', '.join(views)}"
+
+
+def object_to(code: int) -> str:
+    """Answer with an error of JSON-RPC, not with a result."""
+    raise MCPError(code, "not with this text")
 
 
 async def demand(what: str, ctx: Context) -> str:
@@ -131,7 +161,7 @@ async def demand(what: str, ctx: Context) -> str:
         case "sampling":
             words = SamplingMessage(role="user", content=TextContent(type="text", text="?"))
             return str(await ctx.session.create_message([words], max_tokens=5))
-    return str(await ctx.elicit("Your password?", ScriptedAnswer))
+    return str(await ctx.elicit("A table?", Seats))
 
 
 async def _say(send: Send, status: int, body: bytes) -> None:

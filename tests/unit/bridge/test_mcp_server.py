@@ -7,6 +7,8 @@ import pytest
 
 from trunkline.calls.tool_questions import PendingQuestion, build_question_message, read_answer
 from trunkline.json_values import update_struct
+from trunkline.reasoning.tool_results import list_result_files
+from trunkline.tools.conversion import to_result
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, task_pb2
 from trunkline_bridge.client.answers import ClientAnswer
 from trunkline_bridge.mcp_server.agent_tools import to_tool_result
@@ -85,6 +87,23 @@ def test_an_invalid_question_is_asked_as_text() -> None:
     ((key, request),) = build_requests(answer).items()
     assert key == "m1"
     assert "shop/order asks: What size?" in request.params.message
+
+
+def test_a_resource_of_a_tool_server_keeps_its_uri_and_media_type() -> None:
+    resources: list[types.TextResourceContents | types.BlobResourceContents] = [
+        types.TextResourceContents(uri="file:///a.csv", text="1,2", mime_type="text/csv"),
+        types.BlobResourceContents(uri="db://row/1", blob="aGk=", mime_type="image/png"),
+    ]
+    blocks: list[types.ContentBlock] = [types.EmbeddedResource(resource=r) for r in resources]
+    result = to_result(types.CallToolResult(content=blocks), tool="s/t")
+    artifact = artifact_pb2.Artifact(artifact_id="a", parts=list_result_files(result))
+    update_struct(artifact.metadata, {"trunkline/role": "answer"})
+    status = task_pb2.TaskStatus(state=task_pb2.TASK_STATE_COMPLETED)
+    answer = ClientAnswer(task_pb2.Task(id="t1", status=status, artifacts=[artifact]))
+    _, csv, image = to_tool_result(answer).content
+    assert isinstance(csv, types.EmbeddedResource)
+    assert isinstance(image, types.EmbeddedResource)
+    assert [csv.resource, image.resource] == resources
 
 
 def test_files_are_content_that_clients_show() -> None:

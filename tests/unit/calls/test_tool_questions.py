@@ -288,14 +288,27 @@ def test_accepted_values_beyond_the_limit_are_asked_again() -> None:
     assert pending["accepted"] == {"table": {"name": "Ann"}}
 
 
-def test_programs_answer_as_mcp_does() -> None:
-    responses: dict[str, Any] = {
-        "table": {"action": "accept", "content": {"seats": 2, "view": "street"}}
-    }
+@pytest.mark.parametrize(
+    ("schema", "given", "content"),
+    [
+        (SCHEMA, {"seats": 2, "view": "street"}, {"seats": 2, "view": "street"}),
+        (
+            CHOICES,
+            {"color": "#f00", "toppings": ["n"]},
+            {"color": "#f00", "toppings": ["n"], "stars": 3},
+        ),
+    ],
+    ids=["complete", "with a default"],
+)
+def test_programs_answer_as_mcp_does(
+    schema: dict[str, Any], given: dict[str, Any], content: dict[str, Any]
+) -> None:
     part = part_pb2.Part()
-    update_struct(part.data.struct_value, {"inputResponses": responses})
-    answer = read_answer(form(SCHEMA), message_pb2.Message(parts=[part]))
-    assert (answer.responses, list(answer.missing)) == (responses, [])
+    response: dict[str, Any] = {"action": "accept", "content": given}
+    update_struct(part.data.struct_value, {"inputResponses": {"table": response}})
+    answer = read_answer(form(schema), message_pb2.Message(parts=[part]))
+    assert answer.responses == {"table": {"action": "accept", "content": content}}
+    assert (list(answer.missing), answer.accepted) == ([], {"table": given})
 
 
 @pytest.mark.parametrize("state", [None, b"", bytes(range(256))], ids=["none", "empty", "any"])
