@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from harness.agents.shop import Orders, shop
 from harness.mesh.command_line import COMMAND, run_command
 from harness.mesh.processes import MeshProcess, read_line, running_mesh, running_process
 from trunkline import TaskContext, agent
+from trunkline.v1 import part_pb2, tool_service_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
@@ -72,6 +74,28 @@ async def forgetful(task: TaskContext) -> str:
     return ""
 
 
+def ask_for(name: str) -> dict[str, Any]:
+    """A form whose only value has a default."""
+    properties = {name: {"type": "boolean", "default": True}}
+    schema = {"type": "object", "properties": properties}
+    params = {"mode": "form", "message": f"{name.title()}?", "requestedSchema": schema}
+    return {"method": "elicitation/create", "params": params}
+
+
+class Letters(Orders):
+    """A tool source that asks for two consents before it orders."""
+
+    async def call_tool(
+        self, request: tool_service_pb2.CallToolRequest, **_options: Any
+    ) -> tool_service_pb2.ToolResult:
+        if not request.continuation.responses:
+            requests = {name: ask_for(name) for name in ("news", "terms")}
+            question = tool_service_pb2.ToolQuestion(requests=json.dumps(requests))
+            return tool_service_pb2.ToolResult(is_error=True, question=question)
+        self.orders.append(json.loads(request.continuation.responses))
+        return tool_service_pb2.ToolResult(content=[part_pb2.Part(text="Signed.")])
+
+
 @dataclass
 class Gate:
     opened: asyncio.Event = field(default_factory=asyncio.Event)
@@ -99,6 +123,7 @@ class Served:
     mesh: BridgedMesh
     server: AgentServer
     orders: Orders
+    letters: Letters
 
     def client(self, **options: Any) -> Client:
         return Client(self.server.protocol_server, **options)
@@ -106,15 +131,16 @@ class Served:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    orders = Orders()
+    orders, letters = Orders(), Letters(needs_approval=False)
     async with (
         open_bridged_mesh(tmp_path_factory.mktemp("mesh")) as mesh,
         AgentClients(mesh.url, CallerCredentials()) as clients,
     ):
-        await mesh.mesh.join(echo, gate, forgetful, shop("apples", orders))
+        shops = (shop("apples", orders), shop("letters", letters))
+        await mesh.mesh.join(echo, gate, forgetful, *shops)
         agents = MeshAgents(mesh.mesh.directory)
         async with AgentServer(agents, clients, detach_s=0.05).running() as server:
-            yield Served(mesh, server, orders)
+            yield Served(mesh, server, orders, letters)
 
 
 @pytest.fixture(autouse=True)
@@ -417,6 +443,50 @@ async def wait_for_end(client: Client, task_id: str) -> dict[str, Any]:
         state = await read_task(client, task_id)
         if state["status"] != "working":
             return state
+
+
+async def respond_by_task(served: Served, task_id: str, responses: dict[str, Any]) -> None:
+    options: dict[str, Any] = {"extensions": TASKS, "elicitation_callback": no_answer}
+    handle = f"letters:1:{task_id}"
+    async with served.client(**options) as client, asyncio.timeout(LIMIT_S):
+        asked = (await read_task(client, handle))["inputRequests"]
+        full = {key: responses[name] for key in asked if (name := key.split(".")[-1]) in responses}
+        params = UpdateTaskParams(task_id=handle, input_responses=full)
+        await client.session.send_request(UpdateTask(params=params), AnyResult)
+        while (await read_task(client, handle)).get("inputRequests") == asked:
+            pass
+
+
+async def respond_by_data(served: Served, task_id: str, responses: dict[str, Any]) -> None:
+    part = {"data": {"inputResponses": responses}}
+    message = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", "taskId": task_id}
+    await served.mesh.at("/agents/letters").call(
+        "SendMessage", {"message": {**message, "parts": [part]}}
+    )
+
+
+async def respond_by_text(served: Served, task_id: str, responses: dict[str, Any]) -> None:
+    (values,) = (response["content"] for response in responses.values())
+    await served.mesh.at("/agents/letters").send(json.dumps(values), taskId=task_id)
+
+
+@pytest.mark.parametrize("respond", [respond_by_task, respond_by_data, respond_by_text])
+async def test_a_question_without_its_own_answer_stays_open(served: Served, respond: Any) -> None:
+    served.letters.orders.clear()
+    letters = served.mesh.at("/agents/letters")
+    task_id = (await letters.send("order 1 letter"))["id"]
+    yes, no = (
+        {name: {"action": "accept", "content": {name: value}}}
+        for name, value in (("news", True), ("terms", False))
+    )
+    await respond(served, task_id, yes)
+    task = await letters.call("GetTask", {"id": task_id})
+    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    (asked,) = (part["data"] for part in task["status"]["message"]["parts"] if "data" in part)
+    assert list(asked["inputRequests"]) == ["terms"]
+    assert served.letters.orders == []
+    await respond(served, task_id, no)
+    assert served.letters.orders == [yes | no]
 
 
 async def test_a_long_call_becomes_a_task_that_another_server_knows(

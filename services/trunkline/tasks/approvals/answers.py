@@ -20,6 +20,8 @@ from trunkline.tasks.approvals.approval import (
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
 
 MEDIA_TYPE: Final = "application/json"
+QUESTION_KEY: Final = "trunkline/approvals"
+"""The metadata key that marks the parts of a question that request approvals."""
 _DECISIONS: Final = {
     "approve": event_pb2.APPROVAL_DECISION_APPROVED,
     "reject": event_pb2.APPROVAL_DECISION_REJECTED,
@@ -216,8 +218,19 @@ def _apply_details(
     return True
 
 
+def other_text(message: message_pb2.Message) -> str:
+    """Return the text parts of a question that do not request approvals."""
+    return " ".join(
+        part.text
+        for part in message.parts
+        if part.HasField("text") and QUESTION_KEY not in part.metadata.fields
+    )
+
+
 def _has_other_question(task: snapshot_pb2.TaskSnapshot) -> bool:
-    """Return True if a child asks something else, which a plain "yes" may answer."""
+    """Return True if the task or a child asks something else, which a plain "yes" may answer."""
+    if other_text(task.task.status.message):
+        return True
     requesters = {
         approval.requested.child_task_id for approval in pending_approvals(task.approvals)
     }

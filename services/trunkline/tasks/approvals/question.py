@@ -1,14 +1,11 @@
 """Builds the question that requests approvals: text for people, data for programs."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
-from trunkline.tasks.approvals.answers import MEDIA_TYPE, build_data_part
+from trunkline.tasks.approvals.answers import MEDIA_TYPE, QUESTION_KEY, build_data_part
 from trunkline.tasks.approvals.approval import Approval, arguments_to_dict, render_arguments
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
-
-_QUESTION_KEY: Final = "trunkline/approvals"
-"""The metadata key that marks the parts of a question that request approvals."""
 
 
 def build_question_parts(
@@ -26,26 +23,17 @@ def build_question_parts(
     if not numbered:
         return []
     text = part_pb2.Part(text=_text(numbered))
-    text.metadata[_QUESTION_KEY] = True
+    text.metadata[QUESTION_KEY] = True
     if not accepts_json(accepted_modes):
         return [text]
     data = build_data_part({"approvals": [_fields(number, call) for number, call in numbered]})
-    data.metadata[_QUESTION_KEY] = True
+    data.metadata[QUESTION_KEY] = True
     return [text, data]
-
-
-def other_text(message: message_pb2.Message) -> str:
-    """Return the text parts of a question that do not request approvals."""
-    return " ".join(
-        part.text
-        for part in message.parts
-        if part.HasField("text") and _QUESTION_KEY not in part.metadata.fields
-    )
 
 
 def is_approval_question(message: message_pb2.Message) -> bool:
     """Return True if a message requests approvals."""
-    return any(_QUESTION_KEY in part.metadata.fields for part in message.parts)
+    return any(QUESTION_KEY in part.metadata.fields for part in message.parts)
 
 
 def _text(numbered: Sequence[tuple[int, event_pb2.ApprovalRequested]]) -> str:
