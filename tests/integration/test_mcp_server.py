@@ -338,10 +338,10 @@ class Wire:
     http: httpx2.AsyncClient
 
     async def send(
-        self, method: str, params: dict[str, Any], capabilities: dict[str, Any]
+        self, method: str, params: dict[str, Any], capabilities: dict[str, Any], name: str = ""
     ) -> dict[str, Any]:
         """Send a request with these capabilities of the client; return the message with its end."""
-        name = params.get("name") or params.get("taskId")
+        name = name or params.get("name") or params.get("taskId") or ""
         headers = {
             "accept": "application/json, text/event-stream",
             "mcp-protocol-version": "2026-07-28",
@@ -370,6 +370,77 @@ async def open_wire(served: Served) -> AsyncIterator[Wire]:
         ) as http,
     ):
         yield Wire(http)
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Opens and uses sessions of MCP 2025-11-25, as they are on the wire."""
+
+    http: httpx2.AsyncClient
+
+    async def open(self, key: str = "") -> httpx2.Response:
+        params = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "wire", "version": "1"},
+        }
+        return await self.send("POST", "", key, "initialize", params)
+
+    async def send(
+        self, verb: str, session: str, key: str = "", method: str = "tools/list", params: Any = None
+    ) -> httpx2.Response:
+        headers = {"accept": "application/json, text/event-stream"}
+        if key:
+            headers["authorization"] = f"Bearer {key}"
+        if session:
+            headers["mcp-session-id"] = session
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
+        return await self.http.request(
+            verb, "/mcp", headers=headers, json=body if verb == "POST" else None
+        )
+
+
+@asynccontextmanager
+async def open_sessions(served: Served, **options: Any) -> AsyncIterator[Sessions]:
+    async with (
+        served.server.http_app("127.0.0.1", **options) as app,
+        httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:1"
+        ) as http,
+    ):
+        yield Sessions(http)
+
+
+@pytest.mark.parametrize("owner", ["ann", ""])
+async def test_a_session_belongs_to_the_caller_who_opened_it(served: Served, owner: str) -> None:
+    async with open_sessions(served) as sessions:
+        session = (await sessions.open(owner)).headers["mcp-session-id"]
+        others = {"ann", "bob", ""} - {owner}
+        for other in others:
+            for verb in ("POST", "GET", "DELETE"):
+                assert (await sessions.send(verb, session, other)).status_code == 404
+        assert (await sessions.send("POST", session, owner)).status_code == 200
+        assert (await sessions.send("DELETE", session, owner)).status_code == 200
+        assert (await sessions.send("POST", session, owner)).status_code == 404
+
+
+async def test_sessions_are_limited(served: Served) -> None:
+    async with open_sessions(served, max_sessions=2) as sessions:
+        first, second, third = [await sessions.open(key) for key in ("ann", "", "bob")]
+        assert [each.status_code for each in (first, second, third)] == [200, 200, 503]
+        await sessions.send("DELETE", first.headers["mcp-session-id"], "ann")
+        assert (await sessions.open("bob")).status_code == 200
+
+
+async def test_an_idle_session_ends(served: Served) -> None:
+    async with (
+        open_sessions(served, max_sessions=1, session_idle_s=0.01) as sessions,
+        asyncio.timeout(LIMIT_S),
+    ):
+        session = (await sessions.open()).headers["mcp-session-id"]
+        while (await sessions.open()).status_code == 503:
+            pass
+        assert (await sessions.send("POST", session)).status_code == 404
 
 
 KNOWS_TASKS: dict[str, Any] = {"extensions": {TASKS_EXTENSION: {}}}
@@ -407,6 +478,8 @@ async def check_tasks_on_the_wire(served: Served, wire: Wire) -> None:
         refused = await wire.send(method, {"taskId": task_id, **more}, FORMS)
         assert refused["error"]["code"] == types.MISSING_REQUIRED_CLIENT_CAPABILITY
         assert refused["error"]["data"] == {"requiredCapabilities": KNOWS_TASKS}
+        differs = await wire.send(method, {"taskId": task_id, **more}, KNOWS_TASKS, name="echo")
+        assert differs["error"]["code"] == types.HEADER_MISMATCH == -32020
     listen = {"notifications": {"taskIds": [task_id]}}
     refused = await wire.send("subscriptions/listen", listen, FORMS)
     assert refused["error"]["code"] == types.MISSING_REQUIRED_CLIENT_CAPABILITY
