@@ -28,7 +28,9 @@ from harness.mesh.processes import MeshProcess, read_line, running_mesh, running
 from trunkline import TaskContext, agent
 from trunkline.v1 import part_pb2, tool_service_pb2
 from trunkline_agents.echo.agent import echo
+from trunkline_bridge.client import client_turn
 from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
+from trunkline_bridge.edge.http_server import serve_http
 from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
 from trunkline_bridge.mcp_server.agent_sources import MeshAgents, NamedAgents
 from trunkline_bridge.mcp_server.client_features import TASKS_EXTENSION
@@ -101,8 +103,10 @@ class Gate:
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     canceled: asyncio.Event = field(default_factory=asyncio.Event)
+    runs: int = 0
 
     async def wait(self) -> None:
+        self.runs += 1
         self.reached.set()
         await self.opened.wait()
 
@@ -253,6 +257,62 @@ async def test_a_canceled_call_cancels_the_task(served: Served, closed_gate: Gat
         await closed_gate.canceled.wait()
     assert call.cancelled()
     assert not closed_gate.opened.is_set()
+
+
+@asynccontextmanager
+async def over_http(served: Served, **options: Any) -> AsyncIterator[Client]:
+    async with (
+        served.server.http_app("127.0.0.1") as app,
+        serve_http(app, host="127.0.0.1", port=0, grace_s=1) as url,
+        Client(f"{url}/mcp", **options) as client,
+        asyncio.timeout(LIMIT_S),
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_call_over_http_streams_progress_or_waits_for_the_answer(
+    served: Served, mode: Any
+) -> None:
+    texts: list[str] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        assert (progress > 0, total) == (True, None)
+        texts.append(message or "")
+
+    async with over_http(served, mode=mode) as client:
+        count = {"message": "count 3"}
+        streamed = await client.call_tool("echo", count, progress_callback=on_progress)
+        waited = await client.call_tool("echo", count)
+        question = await client.call_tool("echo", {"message": "ask Why?"})
+        failed = await client.call_tool("echo", {"message": "fail no ink"})
+    assert "".join(texts).startswith("1 ")
+    assert text_of(streamed) == text_of(waited) == "1 2 3 "
+    assert question.structured_content is not None
+    assert question.structured_content["state"] == "input-required"
+    assert (text_of(failed), failed.is_error) == ("no ink", True)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_call_canceled_over_http_cancels_its_task(
+    served: Served, closed_gate: Gate, mode: Any
+) -> None:
+    async with over_http(served, mode=mode) as client, asyncio.TaskGroup() as group:
+        call = group.create_task(client.call_tool("gate", {"message": "go"}))
+        await closed_gate.reached.wait()
+        call.cancel()
+        await closed_gate.canceled.wait()
+
+
+async def test_an_answer_that_takes_long_comes_by_a_stream_of_the_same_task(
+    served: Served, closed_gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_turn, "AT_ONCE_S", 0.0)
+    closed_gate.opened.set()
+    async with over_http(served) as client:
+        result = await client.call_tool("gate", {"message": "go"})
+    assert text_of(result) == "It went on."
+    assert closed_gate.runs == 1
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

@@ -207,6 +207,19 @@ class Client(MessageMethods):
         message = _build_message(content, task_id, context_id, message_id, metadata)
         return await self._run(_discard, message, timeout_s)
 
+    async def ask_at_once(
+        self, text: str, *, context_id: str = "", message_id: str = ""
+    ) -> ClientAnswer:
+        """Send a text and return the answer, as `ask` does, for half of the cost of a short turn.
+
+        The answer is awaited without a stream for up to ten seconds, and it has no `trace_id`.
+
+        Raises:
+            TrunklineError: As `ask`.
+        """
+        message = _build_message([text], "", context_id, message_id, None)
+        return await self._run(_discard, message, None, is_at_once=True)
+
     def stream(
         self,
         *content: ClientContent,
@@ -365,11 +378,18 @@ class Client(MessageMethods):
             return self._peer.card.card
 
     async def _run(
-        self, emit: EmitEvent, message: message_pb2.Message, timeout_s: float | None
+        self,
+        emit: EmitEvent,
+        message: message_pb2.Message,
+        timeout_s: float | None,
+        *,
+        is_at_once: bool = False,
     ) -> ClientAnswer:
         with self._errors(message.task_id):
             await self._connect()
-            turn = await open_turn(self._peer, emit, message, timeout_s=timeout_s)
+            turn = await open_turn(
+                self._peer, emit, message, timeout_s=timeout_s, is_at_once=is_at_once
+            )
             return await turn.run()
 
     async def _connect(self) -> None:

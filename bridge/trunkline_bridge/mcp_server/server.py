@@ -25,7 +25,7 @@ from trunkline.errors import TaskNotFoundError, TrunklineError
 from trunkline_bridge.client.client import Client
 from trunkline_bridge.client.client_stream import ClientStream
 from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
-from trunkline_bridge.mcp_server.agent_tools import AgentInfo
+from trunkline_bridge.mcp_server.agent_tools import AgentInfo, find_input_schema
 from trunkline_bridge.mcp_server.calls import DETACH_S, AgentCall, CallResult
 from trunkline_bridge.mcp_server.client_features import (
     TASKS_EXTENSION,
@@ -95,6 +95,8 @@ class AgentServer:
             _NAME,
             version=version("trunkline"),
             instructions=_INSTRUCTIONS,
+            # Without it, the SDK lists all tools before each call.
+            get_tool_input_schema=find_input_schema,
             on_list_tools=self._list_tools,
             # The signature of a call knows no results of extensions.
             on_call_tool=self._call_tool,  # type: ignore[arg-type]

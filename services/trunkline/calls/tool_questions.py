@@ -67,7 +67,7 @@ class QuestionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What an answer has for one request."""
+    """The response of an answer to one request."""
 
     response: dict[str, Any]
     """MCP's response, if nothing is missing."""
