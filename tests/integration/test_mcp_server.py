@@ -28,7 +28,7 @@ from harness.mesh.processes import MeshProcess, read_line, running_mesh, running
 from trunkline import TaskContext, agent
 from trunkline.v1 import part_pb2, tool_service_pb2
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.client import client_turn
+from trunkline_bridge.client import client as a2a_client
 from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.edge.http_server import serve_http
 from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
@@ -307,7 +307,7 @@ async def test_a_call_canceled_over_http_cancels_its_task(
 async def test_an_answer_that_takes_long_comes_by_a_stream_of_the_same_task(
     served: Served, closed_gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_turn, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(a2a_client, "AT_ONCE_S", 0.0)
     closed_gate.opened.set()
     async with over_http(served) as client:
         result = await client.call_tool("gate", {"message": "go"})

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
@@ -20,9 +20,6 @@ from trunkline_bridge.client.turn_follower import TurnFollower
 _TIMEOUT_GRACE_S: Final = 5.0
 """A mesh ends a task at its deadline. The client waits this much longer for its last status."""
 
-AT_ONCE_S: Final = 10.0
-"""The time for an answer without a stream. Unlike a stream, that has no sign of life."""
-
 
 class ClientTurn(TurnFollower):
     """Follows one turn and folds its events into the answer."""
@@ -35,7 +32,6 @@ class ClientTurn(TurnFollower):
         message: message_pb2.Message,
         cursor: str = "",
         timeout_s: float | None = None,
-        is_at_once: bool = False,
     ) -> None:
         """Prepare a turn; nothing is sent yet.
 
@@ -45,14 +41,11 @@ class ClientTurn(TurnFollower):
             message: The message to send. It is not sent if the fold follows a known task.
             cursor: The event after which a known task is followed; empty: from a snapshot.
             timeout_s: Limit of the turn; None: only a silent agent ends it.
-            is_at_once: The answer is awaited without a stream for a while. That costs less.
         """
         super().__init__(peer, fold, message_id=message.message_id, may_have_arrived=False)
         self._event_id = cursor
         self._fold = fold
         self._message = message
-        # The message can be sent again, by a stream, only where that attaches to its task.
-        self._is_at_once = is_at_once and peer.card.supports_resume and not message.task_id
         self._timeout_s = timeout_s
         self._deadline_s = None if timeout_s is None else self._now() + timeout_s
 
@@ -75,11 +68,9 @@ class ClientTurn(TurnFollower):
 
     @asynccontextmanager
     async def _limit(self) -> AsyncIterator[None]:
-        if self._timeout_s is None:
-            yield
-            return
+        limit_s = None if self._timeout_s is None else self._timeout_s + _TIMEOUT_GRACE_S
         try:
-            async with asyncio.timeout(self._timeout_s + _TIMEOUT_GRACE_S):
+            async with asyncio.timeout(limit_s):
                 yield
         except TimeoutError:
             problem = f"the turn did not end within {self._timeout_s:g} s{self._advice()}"
@@ -101,17 +92,6 @@ class ClientTurn(TurnFollower):
                 raise to_mesh_error(busy, peer=self._peer.name) from busy
             raise
 
-    async def _send(self) -> None:
-        if self._is_at_once:
-            self._is_at_once = False
-            with suppress(PeerTimeoutError):
-                response = await self._peer.send_message(
-                    await self._build_request(), self._call_options(), timeout_s=AT_ONCE_S
-                )
-                await self._apply(RemoteEvent(response), is_first=True)
-                return
-        await super()._send()
-
     async def _build_request(self) -> a2a_pb2.SendMessageRequest:
         return a2a_pb2.SendMessageRequest(message=self._message)
 
@@ -131,7 +111,6 @@ async def open_turn(
     message: message_pb2.Message,
     *,
     timeout_s: float | None,
-    is_at_once: bool = False,
 ) -> ClientTurn:
     """Prepare the turn of a message. For an earlier task, its state is read first.
 
@@ -147,7 +126,7 @@ async def open_turn(
             raise TaskEndedError(message.task_id, state_name(before.status.state))
         message.context_id = message.context_id or before.context_id
     fold = _open_fold(peer, emit, before=before)
-    return ClientTurn(peer, fold, message=message, timeout_s=timeout_s, is_at_once=is_at_once)
+    return ClientTurn(peer, fold, message=message, timeout_s=timeout_s)
 
 
 async def open_resumed_turn(
