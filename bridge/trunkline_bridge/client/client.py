@@ -31,7 +31,12 @@ from trunkline.task_states import INTERRUPTED, TERMINAL, TaskState
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, task_pb2
 from trunkline_bridge.client.a2a_client import A2AClient
 from trunkline_bridge.client.answer_fold import EmitEvent
-from trunkline_bridge.client.answers import ClientAnswer, ClientEvent, read_answer
+from trunkline_bridge.client.answers import (
+    ClientAnswer,
+    ClientEvent,
+    read_answer,
+    reply_answer,
+)
 from trunkline_bridge.client.client_stream import ClientStream
 from trunkline_bridge.client.client_turn import open_resumed_turn, open_turn
 from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError
@@ -411,6 +416,8 @@ class Client(MessageMethods):
             return None
         except (ConnectionLostError, PeerTimeoutError, PeerProtocolError):
             return None  # It takes long or is large, or the stream names the problem.
+        if response.HasField("message"):
+            return reply_answer(response.message, "")
         if response.task.status.state not in TERMINAL | INTERRUPTED:
             return None
         return read_answer(response.task, peer=self._peer.name)
