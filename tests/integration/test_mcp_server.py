@@ -302,6 +302,7 @@ async def test_a_call_canceled_over_http_cancels_its_task(
         await closed_gate.reached.wait()
         call.cancel()
         await closed_gate.canceled.wait()
+    assert not closed_gate.opened.is_set()
 
 
 async def test_an_answer_that_takes_long_comes_by_a_stream_of_the_same_task(
