@@ -193,7 +193,7 @@ async def sign(ctx: Context) -> str | InputRequiredResult:
             name: ask(f"{name}?", {"type": "object", "properties": {name: {"type": "boolean"}}})
             for name in ("news", "terms")
         }
-        return InputRequiredResult(input_requests=requests)
+        return InputRequiredResult(input_requests=dict(requests))
     return " ".join(str(c.content) for c in consents if isinstance(c, ElicitResult))
 
 
