@@ -212,6 +212,35 @@ async def test_without_the_resume_extension_a_cut_adds_what_is_missing(
     assert mesh.http.cuts > before
 
 
+# The card offers no gRPC 0.3 for an agent with direct replies.
+@pytest.mark.parametrize("wire", WIRES[:-1])
+async def test_an_answer_at_once_is_that_of_a_stream(mesh: PublicMesh, wire: str) -> None:
+    async with mesh.client(wire) as client, asyncio.timeout(PATIENCE_S):
+        for text in ("hello", "count 3", "ask Which city?", "message to you"):
+            asked, waited = await client.ask(text), await client.ask_at_once(text)
+            assert (waited.text, waited.state, waited.outcome) == (
+                asked.text,
+                asked.state,
+                asked.outcome,
+            )
+            names = [[each.name for each in answer.artifacts] for answer in (asked, waited)]
+            assert names[0] == names[1]
+
+
+@pytest.mark.parametrize("wire", ["JSONRPC 1.0", "HTTP+JSON 1.0"])
+async def test_an_answer_at_once_outlives_a_cut_connection(mesh: PublicMesh, wire: str) -> None:
+    async with mesh.client(wire, agent="leaf") as client, asyncio.timeout(PATIENCE_S):
+        await client.card()
+        before = mesh.http.cuts
+        mesh.cut(300 + 300 * number for number in itertools.count())
+        answer = await client.ask_at_once("2", message_id=(message_id := f"cut {wire}"))
+        texts = {each.name: "".join(p.text for p in each.parts) for each in answer.artifacts}
+        assert texts == texts_of(2)
+        assert mesh.http.cuts > before
+        again = await client.ask_at_once("2", message_id=message_id)
+        assert again.task_id == answer.task_id
+
+
 async def test_another_client_resumes_after_the_cursor(mesh: PublicMesh) -> None:
     async with mesh.client() as client:
         stream = client.stream("count 200")

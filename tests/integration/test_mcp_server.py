@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,8 +26,11 @@ from harness.agents.shop import Orders, shop
 from harness.mesh.command_line import COMMAND, run_command
 from harness.mesh.processes import MeshProcess, read_line, running_mesh, running_process
 from trunkline import TaskContext, agent
+from trunkline.v1 import part_pb2, tool_service_pb2
 from trunkline_agents.echo.agent import echo
+from trunkline_bridge.client import client as a2a_client
 from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
+from trunkline_bridge.edge.http_server import serve_http
 from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
 from trunkline_bridge.mcp_server.agent_sources import MeshAgents, NamedAgents
 from trunkline_bridge.mcp_server.client_features import TASKS_EXTENSION
@@ -72,13 +76,37 @@ async def forgetful(task: TaskContext) -> str:
     return ""
 
 
+def ask_for(name: str) -> dict[str, Any]:
+    """A form whose only value has a default."""
+    properties = {name: {"type": "boolean", "default": True}}
+    schema = {"type": "object", "properties": properties}
+    params = {"mode": "form", "message": f"{name.title()}?", "requestedSchema": schema}
+    return {"method": "elicitation/create", "params": params}
+
+
+class Letters(Orders):
+    """A tool source that asks for two consents before it orders."""
+
+    async def call_tool(
+        self, request: tool_service_pb2.CallToolRequest, **_options: Any
+    ) -> tool_service_pb2.ToolResult:
+        if not request.continuation.responses:
+            requests = {name: ask_for(name) for name in ("news", "terms")}
+            question = tool_service_pb2.ToolQuestion(requests=json.dumps(requests))
+            return tool_service_pb2.ToolResult(is_error=True, question=question)
+        self.orders.append(json.loads(request.continuation.responses))
+        return tool_service_pb2.ToolResult(content=[part_pb2.Part(text="Signed.")])
+
+
 @dataclass
 class Gate:
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     canceled: asyncio.Event = field(default_factory=asyncio.Event)
+    runs: int = 0
 
     async def wait(self) -> None:
+        self.runs += 1
         self.reached.set()
         await self.opened.wait()
 
@@ -99,6 +127,7 @@ class Served:
     mesh: BridgedMesh
     server: AgentServer
     orders: Orders
+    letters: Letters
 
     def client(self, **options: Any) -> Client:
         return Client(self.server.protocol_server, **options)
@@ -106,15 +135,16 @@ class Served:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    orders = Orders()
+    orders, letters = Orders(), Letters(needs_approval=False)
     async with (
         open_bridged_mesh(tmp_path_factory.mktemp("mesh")) as mesh,
         AgentClients(mesh.url, CallerCredentials()) as clients,
     ):
-        await mesh.mesh.join(echo, gate, forgetful, shop("apples", orders))
+        shops = (shop("apples", orders), shop("letters", letters))
+        await mesh.mesh.join(echo, gate, forgetful, *shops)
         agents = MeshAgents(mesh.mesh.directory)
         async with AgentServer(agents, clients, detach_s=0.05).running() as server:
-            yield Served(mesh, server, orders)
+            yield Served(mesh, server, orders, letters)
 
 
 @pytest.fixture(autouse=True)
@@ -229,6 +259,63 @@ async def test_a_canceled_call_cancels_the_task(served: Served, closed_gate: Gat
     assert not closed_gate.opened.is_set()
 
 
+@asynccontextmanager
+async def over_http(served: Served, **options: Any) -> AsyncIterator[Client]:
+    async with (
+        served.server.http_app("127.0.0.1") as app,
+        serve_http(app, host="127.0.0.1", port=0, grace_s=1) as url,
+        Client(f"{url}/mcp", **options) as client,
+        asyncio.timeout(LIMIT_S),
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_call_over_http_streams_progress_or_waits_for_the_answer(
+    served: Served, mode: Any
+) -> None:
+    texts: list[str] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        assert (progress > 0, total) == (True, None)
+        texts.append(message or "")
+
+    async with over_http(served, mode=mode) as client:
+        count = {"message": "count 3"}
+        streamed = await client.call_tool("echo", count, progress_callback=on_progress)
+        waited = await client.call_tool("echo", count)
+        question = await client.call_tool("echo", {"message": "ask Why?"})
+        failed = await client.call_tool("echo", {"message": "fail no ink"})
+    assert "".join(texts).startswith("1 ")
+    assert text_of(streamed) == text_of(waited) == "1 2 3 "
+    assert question.structured_content is not None
+    assert question.structured_content["state"] == "input-required"
+    assert (text_of(failed), failed.is_error) == ("no ink", True)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_call_canceled_over_http_cancels_its_task(
+    served: Served, closed_gate: Gate, mode: Any
+) -> None:
+    async with over_http(served, mode=mode) as client, asyncio.TaskGroup() as group:
+        call = group.create_task(client.call_tool("gate", {"message": "go"}))
+        await closed_gate.reached.wait()
+        call.cancel()
+        await closed_gate.canceled.wait()
+    assert not closed_gate.opened.is_set()
+
+
+async def test_an_answer_that_takes_long_comes_by_a_stream_of_the_same_task(
+    served: Served, closed_gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(a2a_client, "AT_ONCE_S", 0.0)
+    closed_gate.opened.set()
+    async with over_http(served) as client:
+        result = await client.call_tool("gate", {"message": "go"})
+    assert text_of(result) == "It went on."
+    assert closed_gate.runs == 1
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_declined_question_is_the_result(served: Served, mode: Any) -> None:
     async def decline(_context: Any, _params: Any) -> types.ElicitResult:
@@ -312,10 +399,10 @@ class Wire:
     http: httpx2.AsyncClient
 
     async def send(
-        self, method: str, params: dict[str, Any], capabilities: dict[str, Any]
+        self, method: str, params: dict[str, Any], capabilities: dict[str, Any], name: str = ""
     ) -> dict[str, Any]:
         """Send a request with these capabilities of the client; return the message with its end."""
-        name = params.get("name") or params.get("taskId")
+        name = name or params.get("name") or params.get("taskId") or ""
         headers = {
             "accept": "application/json, text/event-stream",
             "mcp-protocol-version": "2026-07-28",
@@ -344,6 +431,77 @@ async def open_wire(served: Served) -> AsyncIterator[Wire]:
         ) as http,
     ):
         yield Wire(http)
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Opens and uses sessions of MCP 2025-11-25, as they are on the wire."""
+
+    http: httpx2.AsyncClient
+
+    async def open(self, key: str = "") -> httpx2.Response:
+        params = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "wire", "version": "1"},
+        }
+        return await self.send("POST", "", key, "initialize", params)
+
+    async def send(
+        self, verb: str, session: str, key: str = "", method: str = "tools/list", params: Any = None
+    ) -> httpx2.Response:
+        headers = {"accept": "application/json, text/event-stream"}
+        if key:
+            headers["authorization"] = f"Bearer {key}"
+        if session:
+            headers["mcp-session-id"] = session
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
+        return await self.http.request(
+            verb, "/mcp", headers=headers, json=body if verb == "POST" else None
+        )
+
+
+@asynccontextmanager
+async def open_sessions(served: Served, **options: Any) -> AsyncIterator[Sessions]:
+    async with (
+        served.server.http_app("127.0.0.1", **options) as app,
+        httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:1"
+        ) as http,
+    ):
+        yield Sessions(http)
+
+
+@pytest.mark.parametrize("owner", ["ann", ""])
+async def test_a_session_belongs_to_the_caller_who_opened_it(served: Served, owner: str) -> None:
+    async with open_sessions(served) as sessions:
+        session = (await sessions.open(owner)).headers["mcp-session-id"]
+        others = {"ann", "bob", ""} - {owner}
+        for other in others:
+            for verb in ("POST", "GET", "DELETE"):
+                assert (await sessions.send(verb, session, other)).status_code == 404
+        assert (await sessions.send("POST", session, owner)).status_code == 200
+        assert (await sessions.send("DELETE", session, owner)).status_code == 200
+        assert (await sessions.send("POST", session, owner)).status_code == 404
+
+
+async def test_sessions_are_limited(served: Served) -> None:
+    async with open_sessions(served, max_sessions=2) as sessions:
+        first, second, third = [await sessions.open(key) for key in ("ann", "", "bob")]
+        assert [each.status_code for each in (first, second, third)] == [200, 200, 503]
+        await sessions.send("DELETE", first.headers["mcp-session-id"], "ann")
+        assert (await sessions.open("bob")).status_code == 200
+
+
+async def test_an_idle_session_ends(served: Served) -> None:
+    async with (
+        open_sessions(served, max_sessions=1, session_idle_s=0.01) as sessions,
+        asyncio.timeout(LIMIT_S),
+    ):
+        session = (await sessions.open()).headers["mcp-session-id"]
+        while (await sessions.open()).status_code == 503:
+            pass
+        assert (await sessions.send("POST", session)).status_code == 404
 
 
 KNOWS_TASKS: dict[str, Any] = {"extensions": {TASKS_EXTENSION: {}}}
@@ -381,6 +539,8 @@ async def check_tasks_on_the_wire(served: Served, wire: Wire) -> None:
         refused = await wire.send(method, {"taskId": task_id, **more}, FORMS)
         assert refused["error"]["code"] == types.MISSING_REQUIRED_CLIENT_CAPABILITY
         assert refused["error"]["data"] == {"requiredCapabilities": KNOWS_TASKS}
+        differs = await wire.send(method, {"taskId": task_id, **more}, KNOWS_TASKS, name="echo")
+        assert differs["error"]["code"] == types.HEADER_MISMATCH == -32020
     listen = {"notifications": {"taskIds": [task_id]}}
     refused = await wire.send("subscriptions/listen", listen, FORMS)
     assert refused["error"]["code"] == types.MISSING_REQUIRED_CLIENT_CAPABILITY
@@ -417,6 +577,50 @@ async def wait_for_end(client: Client, task_id: str) -> dict[str, Any]:
         state = await read_task(client, task_id)
         if state["status"] != "working":
             return state
+
+
+async def respond_by_task(served: Served, task_id: str, responses: dict[str, Any]) -> None:
+    options: dict[str, Any] = {"extensions": TASKS, "elicitation_callback": no_answer}
+    handle = f"letters:1:{task_id}"
+    async with served.client(**options) as client, asyncio.timeout(LIMIT_S):
+        asked = (await read_task(client, handle))["inputRequests"]
+        full = {key: responses[name] for key in asked if (name := key.split(".")[-1]) in responses}
+        params = UpdateTaskParams(task_id=handle, input_responses=full)
+        await client.session.send_request(UpdateTask(params=params), AnyResult)
+        while (await read_task(client, handle)).get("inputRequests") == asked:
+            pass
+
+
+async def respond_by_data(served: Served, task_id: str, responses: dict[str, Any]) -> None:
+    part = {"data": {"inputResponses": responses}}
+    message = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", "taskId": task_id}
+    await served.mesh.at("/agents/letters").call(
+        "SendMessage", {"message": {**message, "parts": [part]}}
+    )
+
+
+async def respond_by_text(served: Served, task_id: str, responses: dict[str, Any]) -> None:
+    (values,) = (response["content"] for response in responses.values())
+    await served.mesh.at("/agents/letters").send(json.dumps(values), taskId=task_id)
+
+
+@pytest.mark.parametrize("respond", [respond_by_task, respond_by_data, respond_by_text])
+async def test_a_question_without_its_own_answer_stays_open(served: Served, respond: Any) -> None:
+    served.letters.orders.clear()
+    letters = served.mesh.at("/agents/letters")
+    task_id = (await letters.send("order 1 letter"))["id"]
+    yes, no = (
+        {name: {"action": "accept", "content": {name: value}}}
+        for name, value in (("news", True), ("terms", False))
+    )
+    await respond(served, task_id, yes)
+    task = await letters.call("GetTask", {"id": task_id})
+    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    (asked,) = (part["data"] for part in task["status"]["message"]["parts"] if "data" in part)
+    assert list(asked["inputRequests"]) == ["terms"]
+    assert served.letters.orders == []
+    await respond(served, task_id, no)
+    assert served.letters.orders == [yes | no]
 
 
 async def test_a_long_call_becomes_a_task_that_another_server_knows(

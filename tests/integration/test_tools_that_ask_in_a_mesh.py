@@ -144,6 +144,9 @@ async def test_a_task_of_a_tool_asks_and_is_canceled_with_the_task_of_the_mesh(
         typed = b"4 seats\n4 seats, garden\n"
         answered = await call_on_terminal(typed, *call, "--arg", "city=Oslo")
         assert answered == (0, b"A table in Oslo for 4.\n")
+        sign = ("tools", "call", "bakery/sign", "--yes", "--mesh", mesh.mesh_address)
+        signed = await call_on_terminal(b"what?\nyes\nno\n", *sign)
+        assert signed == (0, b"{'news': True} {'terms': False}\n")
 
 
 async def test_a_tool_of_an_older_server_asks_while_its_call_is_open_and_returns_resources(

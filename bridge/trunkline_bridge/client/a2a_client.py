@@ -212,6 +212,17 @@ class A2AClient:
         async with stream.stack, aclosing(stream.events()) as events:
             yield events
 
+    async def send_message(
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
+    ) -> a2a_pb2.StreamResponse:
+        """Send a message and return the task or the message that answers it, without a stream.
+
+        Raises:
+            PeerTimeoutError: nothing came for `timeout_s`. The task continues.
+        """
+        with self._breaker.guard():
+            return await self._transport().send(request, options, timeout_s=timeout_s)
+
     async def stream_turn(
         self, request: a2a_pb2.SendMessageRequest, options: CallOptions
     ) -> AsyncGenerator[RemoteEvent]:

@@ -1,6 +1,7 @@
 """Clients of the mesh's agents, for each caller by the caller's own credentials."""
 
 import asyncio
+import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -25,6 +26,10 @@ class CallerCredentials:
     def from_headers(cls, headers: Mapping[str, str]) -> Self:
         """Take the credentials from the headers of a request."""
         return cls(tuple((name, headers[name]) for name in _CREDENTIAL_HEADERS if name in headers))
+
+    def digest(self) -> str:
+        """Return a text that is the same for the same credentials, and does not show them."""
+        return hashlib.sha256(repr(self.headers).encode()).hexdigest()
 
     def __repr__(self) -> str:
         return f"CallerCredentials({len(self.headers)} headers)"

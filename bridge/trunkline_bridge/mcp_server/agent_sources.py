@@ -13,11 +13,16 @@ class MeshAgents:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
+        self._listed_at = -1
+        self._agents: Sequence[AgentInfo] = ()
 
     def list_agents(self) -> Sequence[AgentInfo]:
-        """Return the agents, sorted by name."""
-        agents = self._directory.list_agents()
-        return [AgentInfo(name, agent.card) for name, agent in agents.items()]
+        """Return the agents, sorted by name. The list is made again when the directory changes."""
+        if self._listed_at != self._directory.revision:
+            self._listed_at = self._directory.revision
+            agents = self._directory.list_agents()
+            self._agents = [AgentInfo(name, agent.card) for name, agent in agents.items()]
+        return self._agents
 
     async def wait_for_change(self) -> None:
         """Wait until agents have come or gone since the last call."""

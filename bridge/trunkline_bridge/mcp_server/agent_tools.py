@@ -57,6 +57,16 @@ class StructuredAnswer(BaseModel):
     context_id: str = ""
 
 
+# The same for all agents. Building a schema takes as long as a call.
+_INPUT_SCHEMA: Final = AgentArguments.model_json_schema()
+_OUTPUT_SCHEMA: Final = StructuredAnswer.model_json_schema()
+
+
+def find_input_schema(_name: str) -> Mapping[str, Any]:
+    """Return the schema of the arguments of a tool."""
+    return _INPUT_SCHEMA
+
+
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
     """An agent that is offered as a tool."""
@@ -74,8 +84,8 @@ class AgentInfo:
             name=self.name,
             title=self.name,
             description="\n".join(lines),
-            input_schema=AgentArguments.model_json_schema(),
-            output_schema=StructuredAnswer.model_json_schema(),
+            input_schema=_INPUT_SCHEMA,
+            output_schema=_OUTPUT_SCHEMA,
         )
 
 

@@ -1,6 +1,7 @@
 """Calls of agents by MCP clients: streams, questions and what outlives the call."""
 
 import asyncio
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -46,7 +47,7 @@ class AgentCall:
             TrunklineError: the agent can't be asked.
         """
         if params.request_state is None:
-            return await self._continue(self._start(params))
+            return await self._start(params)
         # The state is a task's id, and the mesh answers for those of the caller only.
         answer = await self._client.get(params.request_state)
         if not is_waiting(answer):
@@ -57,21 +58,36 @@ class AgentCall:
             return await self._continue(self._client.stream(*content, task_id=answer.task_id))
         return to_tool_result(answer) if is_declined(answer, responses) else self._ask(answer)
 
-    def _start(self, params: types.CallToolRequestParams) -> ClientStream:
+    async def _start(self, params: types.CallToolRequestParams) -> CallResult:
         arguments = AgentArguments.parse(params.arguments)
-        if not arguments.message.strip():
+        text, context_id = arguments.message, arguments.context_id
+        if not text.strip():
             raise InvalidArgumentError("message", "is empty")
-        return self._client.stream(
-            arguments.message, task_id=arguments.task_id, context_id=arguments.context_id
+        message_id = str(uuid.uuid4())
+        stream = self._client.stream(
+            text, task_id=arguments.task_id, context_id=context_id, message_id=message_id
         )
+        if arguments.task_id or self._features.has_tasks or self._progress.is_wanted:
+            return await self._continue(stream)
+        # The stream attaches to the same task. It is needed if the call is canceled.
+        self.running = stream
+        answer = await self._client.ask_at_once(text, context_id=context_id, message_id=message_id)
+        self.running = None
+        return await self._continue(stream, answer)
 
-    async def _continue(self, stream: ClientStream) -> CallResult:
-        """Follow a turn, and the turns that answers of the client's user open."""
+    async def _continue(
+        self, stream: ClientStream, answer: ClientAnswer | None = None
+    ) -> CallResult:
+        """Follow a turn, and the turns that answers of the client's user open.
+
+        `answer` is the turn's, if it is over.
+        """
         questions = 0
         while True:
-            self.running = stream
-            answer = await self._follow(stream)
-            self.running = None
+            if answer is None:
+                self.running = stream
+                answer = await self._follow(stream)
+                self.running = None
             if answer is None:
                 return build_task_result(TaskHandle.create(self._agent, stream.task_id))
             if not is_waiting(answer):
@@ -81,6 +97,7 @@ class AgentCall:
             if not content:
                 return self._ask(answer)
             stream = self._client.stream(*content, task_id=answer.task_id)
+            answer = None
 
     def _ask(self, answer: ClientAnswer) -> CallResult:
         """Return the result that asks the question of a waiting task."""
@@ -134,6 +151,9 @@ class _Progress:
 
     def __init__(self, context: RequestContext) -> None:
         self._context = context
+        # A client in this process has no request, and is called back without a token.
+        self.is_wanted = context.request is None or "progress_token" in (context.meta or {})
+        """The client may have asked for progress."""
         self._pending = ""
         self._count = 0
         self._next_s = 0.0

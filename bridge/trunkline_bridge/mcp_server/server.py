@@ -10,17 +10,22 @@ from typing import Any, Final, Protocol, TypeVar
 
 import mcp_types as types
 from mcp import MCPError
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trunkline.errors import TaskNotFoundError, TrunklineError
 from trunkline_bridge.client.client import Client
 from trunkline_bridge.client.client_stream import ClientStream
 from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
-from trunkline_bridge.mcp_server.agent_tools import AgentInfo
+from trunkline_bridge.mcp_server.agent_tools import AgentInfo, find_input_schema
 from trunkline_bridge.mcp_server.calls import DETACH_S, AgentCall, CallResult
 from trunkline_bridge.mcp_server.client_features import (
     TASKS_EXTENSION,
@@ -44,6 +49,9 @@ _INSTRUCTIONS: Final = (
 _CANCEL_TIMEOUT_S: Final = 5.0
 # A person may answer a question later, but not at any time.
 _STATE_TTL_S: Final = 24 * 3600.0
+# A session takes about 40 KB. A client whose session has ended opens another one.
+_MAX_SESSIONS: Final = 1000
+_SESSION_IDLE_S: Final = 600.0
 _Result = TypeVar("_Result")
 
 
@@ -87,6 +95,8 @@ class AgentServer:
             _NAME,
             version=version("trunkline"),
             instructions=_INSTRUCTIONS,
+            # Without it, the SDK lists all tools before each call.
+            get_tool_input_schema=find_input_schema,
             on_list_tools=self._list_tools,
             # The signature of a call knows no results of extensions.
             on_call_tool=self._call_tool,  # type: ignore[arg-type]
@@ -124,12 +134,24 @@ class AgentServer:
             await self.protocol_server.run(read_stream, write_stream, options)
 
     @asynccontextmanager
-    async def http_app(self, host: str) -> AsyncIterator[Starlette]:
+    async def http_app(
+        self,
+        host: str,
+        *,
+        max_sessions: int = _MAX_SESSIONS,
+        session_idle_s: float = _SESSION_IDLE_S,
+    ) -> AsyncIterator[Starlette]:
         """Yield the application that serves `/mcp` to any number of clients.
 
-        On a loopback address, it serves requests for hosts and from pages of loopback only.
+        On a loopback address, it serves requests for hosts and from pages of loopback only. A
+        session can be used only with the credentials that opened it, and ends after
+        `session_idle_s` without a request or an open stream. While there are `max_sessions`, others
+        are refused with 503. Requests of MCP 2026-07-28 and later have no sessions.
         """
-        app = self.protocol_server.streamable_http_app(host=host)
+        app = self.protocol_server.streamable_http_app(
+            host=host, max_sessions=max_sessions, session_idle_timeout=session_idle_s
+        )
+        app.add_middleware(_IdentifyCaller)
         async with app.router.lifespan_context(app):
             yield app
 
@@ -227,6 +249,7 @@ class AgentServer:
         work: Callable[[Client, TaskHandle], Awaitable[_Result]],
     ) -> _Result:
         ClientFeatures.of(context).require_tasks()
+        _check_name(context, task_id)
         try:
             handle = TaskHandle.parse(task_id)
             # The id is the client's, and may name an agent that is not offered to it.
@@ -237,6 +260,35 @@ class AgentServer:
             raise MCPError(types.INVALID_PARAMS, _explain(error)) from None
         except TrunklineError as error:
             raise MCPError(types.INTERNAL_ERROR, _explain(error)) from None
+
+
+class _IdentifyCaller:
+    """Tells the SDK which caller a request is from, by which it keeps sessions apart.
+
+    The mesh checks the credentials with each call of an agent.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            credentials = CallerCredentials.from_headers(Headers(scope=scope))
+            if credentials.headers:
+                token = AccessToken(token="", client_id=credentials.digest(), scopes=[])
+                scope["user"] = AuthenticatedUser(token)
+        await self._app(scope, receive, send)
+
+
+def _check_name(context: RequestContext, task_id: str) -> None:
+    """Check the header by which proxies route a request for a task, as SEP-2663 has it.
+
+    MCPError: it names another task than the request.
+    """
+    header = getattr(context.request, "headers", {}).get(MCP_NAME_HEADER)
+    if header is not None and decode_header_value(header) != task_id:
+        problem = f"the header {MCP_NAME_HEADER} is not the taskId of the request"
+        raise MCPError(types.HEADER_MISMATCH, problem)
 
 
 def _read_credentials(context: RequestContext) -> CallerCredentials:

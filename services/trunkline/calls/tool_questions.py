@@ -1,8 +1,9 @@
 """Questions of tools to the user: their text, their data, and how an answer is read.
 
 A tool asks by MCP's elicitation: a message with a flat schema of the values that it needs, or a URL
-to visit. The question ends the turn. Programs find it in a data part `{"inputRequests": …}`, and
-may answer by `{"inputResponses": …}`, both as MCP has them. People answer in words. No I/O.
+to visit, or several of these. The question ends the turn. Programs find it in a data part
+`{"inputRequests": …}`, and may answer by `{"inputResponses": …}`, both as MCP has them. People
+answer in words, one request at a time. A request without an answer of its own stays open. No I/O.
 """
 
 import json
@@ -30,8 +31,9 @@ _REFUSALS: Final = {"decline": "decline", "no, thanks": "decline", "cancel": "ca
 _AGREEMENTS: Final = frozenset({"done", "ok", "okay", "yes", "accept"})
 # The journal stores them with the question, in the state of its turn.
 _ACCEPTED_LIMIT_CHARS: Final = 8 * 1024
+_ANSWERED_LIMIT_CHARS: Final = 8 * 1024
 _SHOWN_CHARS: Final = 60
-_VISIT_ANSWERS: Final = '"done" or "decline"'
+_CONSENT: Final = '"done" or "decline"'
 
 
 class PendingQuestion(TypedDict):
@@ -46,6 +48,8 @@ class PendingQuestion(TypedDict):
     """The values that the last answer lacks or has wrong; without it, there was no answer."""
     accepted: NotRequired[dict[str, dict[str, Any]]]
     """The values that answers already had, by request and name."""
+    answered: NotRequired[dict[str, Any]]
+    """MCP's responses to the requests that are answered, while others are open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +57,24 @@ class QuestionAnswer:
     """The values that a message has for a question."""
 
     responses: dict[str, Any]
-    """MCP's `inputResponses`; complete if nothing is missing."""
-    missing: Sequence[str]
+    """MCP's `inputResponses` to the requests that this answer and those before it answer."""
+    is_complete: bool
+    """Each request has its response."""
+    missing: Sequence[str] = ()
     """The values that the answer lacks or has wrong, for people."""
     accepted: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The allowed values of this answer and those before it, by request, without defaults."""
+    """The allowed values of this answer and those before it, by open request, without defaults."""
 
 
 @dataclass(frozen=True, slots=True)
-class _FormContent:
-    """The values that an answer has for a form."""
+class _Reading:
+    """The response of an answer to one request."""
 
-    said: dict[str, Any]
-    """The values of this answer and those before it."""
-    missing: Sequence[str]
-    content: dict[str, Any]
-    """The same values, with the form's defaults."""
+    response: dict[str, Any]
+    """MCP's response, if nothing is missing."""
+    missing: Sequence[str] = ()
+    said: dict[str, Any] = field(default_factory=dict)
+    """The values of this answer and those before it, without the form's defaults."""
 
 
 class ToolQuestions:
@@ -97,7 +103,7 @@ class ToolQuestions:
         answer = read_answer(question, self._message)
         if self._is_for_approvals:
             return False
-        if answer.missing:
+        if not answer.is_complete:
             keep_answer(question, answer)
             return False
         del self.open[key]
@@ -148,12 +154,13 @@ def build_question_message(
 ) -> message_pb2.Message:
     """Return the message that asks the user the first of some questions.
 
-    The data part is left out if `accepted_modes` excludes JSON.
+    Its text has the first open request, its data part all of them. The data part is left out if
+    `accepted_modes` excludes JSON.
     """
     question = next(iter(questions))
     text = part_pb2.Part(text=render_question(question))
     data = part_pb2.Part(media_type="application/json")
-    data.data.CopyFrom(build_value({"inputRequests": question["requests"]}))
+    data.data.CopyFrom(build_value({"inputRequests": _find_open(question)}))
     parts = [text, data] if accepts_json(accepted_modes) else [text]
     for part in parts:
         update_struct(part.metadata, {QUESTION_KEY: True})
@@ -161,16 +168,19 @@ def build_question_message(
 
 
 def render_question(question: PendingQuestion) -> str:
-    """Return a question as text for people."""
+    """Return the first open request of a question as text for people."""
     lines = [render_missing(question["missing"])] if question.get("missing") else []
-    for key, request in question["requests"].items():
+    for key, request in list(_find_open(question).items())[:1]:
         params = request.get("params", {})
         lines.append(f"{question['tool']} asks: {params.get('message', '')}")
         if params.get("mode") == "url":
             url = str(params.get("url", ""))
-            lines.append(f"Visit {url} (on {_find_host(url)}), then answer {_VISIT_ANSWERS}.")
+            lines.append(f"Visit {url} (on {_find_host(url)}), then answer {_CONSENT}.")
             continue
         schema = params.get("requestedSchema", {})
+        if not schema.get("properties"):
+            lines.append(f"Answer {_CONSENT}.")
+            continue
         accepted = question.get("accepted", {}).get(key, {})
         if accepted:
             values = (f"{name}: {_shorten(value)}" for name, value in accepted.items())
@@ -190,51 +200,49 @@ def render_missing(missing: Sequence[str]) -> str:
 
 
 def read_answer(question: PendingQuestion, message: message_pb2.Message) -> QuestionAnswer:
-    """Return what a message answers to a question."""
+    """Return what a message answers to a question.
+
+    The responses of a program answer the requests that they name, and its text answers nothing.
+    Without them, the text answers the first open request.
+    """
     given = _find_responses(message)
     text = "\n".join(part.text for part in message.parts if part.HasField("text")).strip()
-    word = text.casefold().rstrip(".!")
-    responses: dict[str, Any] = {}
+    responses = dict(question.get("answered", {}))
+    accepted = dict(question.get("accepted", {}))
     missing: list[str] = []
-    accepted: dict[str, dict[str, Any]] = {}
-    for key, request in question["requests"].items():
-        params = request.get("params", {})
-        schema = params.get("requestedSchema", {})
-        is_visit = params.get("mode") == "url"
-        response = given.get(key)
-        if isinstance(response, Mapping) and response.get("action") in _ACTIONS:
-            responses[key] = dict(response)
-            if response["action"] == "accept" and not is_visit:
-                content = response.get("content") or {}
-                accepted[key] = _find_accepted(content, schema)
-                if isinstance(content, Mapping):
-                    # SEP-1034: values that an accepted form leaves out have their defaults.
-                    content = responses[key]["content"] = _find_defaults(schema) | dict(content)
-                missing += _find_problems(content, schema)
-        elif action := _REFUSALS.get(word):
-            responses[key] = {"action": action}
-        elif is_visit:
-            # Only a clear yes is consent.
-            responses[key] = {"action": "decline" if word == "no" else "accept"}
-            if word != "no" and word not in _AGREEMENTS:
-                missing.append(_VISIT_ANSWERS)
-        else:
-            form = _read_content(text, schema, question.get("accepted", {}).get(key, {}))
-            responses[key] = {"action": "accept", "content": form.content}
-            missing += form.missing
-            accepted[key] = _find_accepted(form.said, schema)
-    return QuestionAnswer(responses, missing, accepted)
+    if given is None:
+        readings = {
+            key: _read_text(text, request, accepted.get(key, {}))
+            for key, request in list(_find_open(question).items())[:1]
+        }
+    else:
+        readings = {
+            key: reading
+            for key, request in question["requests"].items()
+            if (reading := _read_response(given.get(key), request)) is not None
+        }
+    for key, reading in readings.items():
+        missing += reading.missing
+        schema = question["requests"][key].get("params", {}).get("requestedSchema", {})
+        accepted[key] = _find_accepted(reading.said, schema)
+        if not reading.missing:
+            responses[key] = reading.response
+    is_complete = question["requests"].keys() <= responses.keys()
+    return QuestionAnswer(responses, is_complete, missing, accepted)
 
 
 def keep_answer(question: PendingQuestion, answer: QuestionAnswer) -> None:
-    """Add the accepted values of an incomplete answer to its question, which is asked again."""
+    """Add what an incomplete answer has to its question, which is asked again."""
     question["missing"] = list(answer.missing)
-    question["accepted"] = _limit_accepted(answer.accepted)
+    answered = _limit_values({"": answer.responses}, _ANSWERED_LIMIT_CHARS).get("", {})
+    question["answered"] = answered
+    unanswered = {key: said for key, said in answer.accepted.items() if key not in answered}
+    question["accepted"] = _limit_values(unanswered, _ACCEPTED_LIMIT_CHARS)
 
 
 def read_lines(question: PendingQuestion, lines: Sequence[str]) -> QuestionAnswer:
     """Return what lines of text answer: the last one alone, or else all of them together."""
-    answer = QuestionAnswer({}, ())
+    answer = QuestionAnswer({}, is_complete=False)
     for text in (lines[-1], "\n".join(lines)):
         message = message_pb2.Message(parts=[part_pb2.Part(text=text)])
         answer = read_answer(question, message)
@@ -243,18 +251,55 @@ def read_lines(question: PendingQuestion, lines: Sequence[str]) -> QuestionAnswe
     return answer
 
 
-def _find_responses(message: message_pb2.Message) -> Mapping[str, Any]:
+def _find_open(question: PendingQuestion) -> dict[str, Any]:
+    """Return the requests that have no response yet."""
+    answered = question.get("answered", {})
+    return {key: request for key, request in question["requests"].items() if key not in answered}
+
+
+def _find_responses(message: message_pb2.Message) -> Mapping[str, Any] | None:
+    """Return the responses of a program; None if the message has none."""
     for part in message.parts:
         if is_tool_answer(part):
             responses = value_json(part.data)[INPUT_RESPONSES]
-            if isinstance(responses, Mapping):
-                return responses
-    return {}
+            return responses if isinstance(responses, Mapping) else {}
+    return None
 
 
-def _read_content(
-    text: str, schema: Mapping[str, Any], accepted: Mapping[str, Any]
-) -> _FormContent:
+def _read_response(response: object, request: Mapping[str, Any]) -> _Reading | None:
+    """Return the response of a program to one request; None: it is no response."""
+    if not isinstance(response, Mapping) or response.get("action") not in _ACTIONS:
+        return None
+    params = request.get("params", {})
+    if response["action"] != "accept" or params.get("mode") == "url":
+        return _Reading(dict(response))
+    content, schema = response.get("content") or {}, params.get("requestedSchema", {})
+    if not isinstance(content, Mapping):
+        return _Reading(dict(response), _find_problems(content, schema))
+    # SEP-1034: values that an accepted form leaves out have their defaults.
+    filled = _find_defaults(schema) | dict(content)
+    return _Reading({**response, "content": filled}, _find_problems(filled, schema), dict(content))
+
+
+def _read_text(text: str, request: Mapping[str, Any], accepted: Mapping[str, Any]) -> _Reading:
+    """Return what a text says to one request. Values that were accepted before count with it."""
+    params = request.get("params", {})
+    schema = params.get("requestedSchema", {})
+    word = text.casefold().rstrip(".!")
+    if action := _REFUSALS.get(word):
+        return _Reading({"action": action})
+    if params.get("mode") == "url" or not schema.get("properties"):
+        # Only a clear yes is consent.
+        if word == "no":
+            return _Reading({"action": "decline"})
+        response: dict[str, Any] = {"action": "accept"}
+        if params.get("mode") != "url":
+            response["content"] = {}
+        return _Reading(response, () if word in _AGREEMENTS else (_CONSENT,))
+    return _read_content(text, schema, accepted)
+
+
+def _read_content(text: str, schema: Mapping[str, Any], accepted: Mapping[str, Any]) -> _Reading:
     """Return the values in a text and those accepted before, and the values that both lack."""
     properties = schema.get("properties", {})
     try:
@@ -283,12 +328,14 @@ def _read_content(
             return _fill_form({**said, open_names[0]: value}, schema)
     if taken.arguments or taken.rejected or text.casefold().rstrip(".!") in _AGREEMENTS:
         return _fill_form(said, schema, taken.rejected)
-    return _FormContent(said, taken.missing, said)
+    # A text without any value is no consent to the defaults.
+    missing = taken.missing or [describe_argument(name, schema) for name in open_names]
+    return _Reading({}, missing or (_CONSENT,), said)
 
 
 def _fill_form(
     said: dict[str, Any], schema: Mapping[str, Any], rejected: Iterable[str] = ()
-) -> _FormContent:
+) -> _Reading:
     """Add the form's defaults to values, and find what they lack or have wrong.
 
     `rejected` are the names that the answer had with a value that the form forbids.
@@ -298,7 +345,8 @@ def _fill_form(
     }
     content = defaults | said
     problems = [*_find_problems(content, schema), *(describe_argument(n, schema) for n in rejected)]
-    return _FormContent(said, list(dict.fromkeys(problems)), content)
+    response = {"action": "accept", "content": content}
+    return _Reading(response, list(dict.fromkeys(problems)), said)
 
 
 def _put_open_first(schema: Mapping[str, Any], accepted: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -326,11 +374,13 @@ def _find_accepted(content: object, schema: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-def _limit_accepted(accepted: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _limit_values(
+    groups: Mapping[str, Mapping[str, Any]], limit_chars: int
+) -> dict[str, dict[str, Any]]:
     """Return the values that fit into the limit; the others are asked for again."""
     limited: dict[str, dict[str, Any]] = {}
-    room = _ACCEPTED_LIMIT_CHARS
-    for key, values in accepted.items():
+    room = limit_chars
+    for key, values in groups.items():
         for name, value in values.items():
             size = len(json.dumps([key, name, value]))
             if size <= room:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from trunkline.calls.tool_questions import (
     build_continuation,
     build_pending,
+    keep_answer,
     read_lines,
     render_missing,
     render_question,
@@ -282,9 +283,15 @@ def _ask_question(
         except EOFError:
             break
         answer = read_lines(pending, lines)
-        if not answer.missing:
+        if answer.is_complete:
             return build_continuation(pending, answer.responses)
-        print_stderr(render_missing(answer.missing))
+        if answer.missing:
+            print_stderr(render_missing(answer.missing))
+            continue
+        # The next request of the same question.
+        keep_answer(pending, answer)
+        lines.clear()
+        print_stderr(render_question(pending))
     print_stderr("the tool asks: call it on a terminal to answer")
     return None
 

@@ -183,6 +183,20 @@ async def book_table(city: str, ctx: Context) -> str | InputRequiredResult:
     return f"A table in {city} for {(answer.content or {})['seats']}."
 
 
+@server.tool(meta={"trunkline/match": []})
+async def sign(ctx: Context) -> str | InputRequiredResult:
+    """Ask for two consents at once."""
+    answers = ctx.input_responses or {}
+    consents = [answers.get(name) for name in ("news", "terms")]
+    if not all(isinstance(consent, ElicitResult) for consent in consents):
+        requests = {
+            name: ask(f"{name}?", {"type": "object", "properties": {name: {"type": "boolean"}}})
+            for name in ("news", "terms")
+        }
+        return InputRequiredResult(input_requests=dict(requests))
+    return " ".join(str(c.content) for c in consents if isinstance(c, ElicitResult))
+
+
 @server.tool(annotations=ToolAnnotations(destructive_hint=True), meta={"trunkline/match": _BAKE})
 async def bake(cake: str) -> str:
     """Bake a cake, as a task."""

@@ -165,6 +165,10 @@ async def test_a_question_and_an_approval_are_asked_together(
     first = await m.ask("go", agent="planner")
     assert "A table in Bern?" in first.status_text
     assert "asking/bake with" in first.status_text
+    # It may be meant for the other question.
+    unclear = await m.ask("yes", task=first)
+    assert "asking/bake with" in unclear.status_text
+    assert read_log(folder) == ["asked"]
     second = await m.ask("approve", task=first)
     assert second.state is TaskState.INPUT_REQUIRED
     assert "A table in Bern?" in second.status_text

@@ -125,17 +125,96 @@ def test_a_question_can_be_declined(text: str, action: str) -> None:
     assert (answer.responses, list(answer.missing)) == ({"table": {"action": action}}, [])
 
 
+VISIT: dict[str, Any] = {}
+
+
 @pytest.mark.parametrize(
-    ("text", "action", "missing"),
-    [
-        ("done", "accept", []),
-        ("No.", "decline", []),
-        ("what is this?", "accept", ['"done" or "decline"']),
-    ],
+    ("text", "action"),
+    [("done", "accept"), ("No.", "decline"), ("what is this?", ""), (" ", "")],
 )
-def test_a_visit_needs_clear_consent(text: str, action: str, missing: list[str]) -> None:
-    answer = read_answer(form({}, mode="url", url="https://a.example"), say(text))
-    assert (answer.responses, list(answer.missing)) == ({"table": {"action": action}}, missing)
+@pytest.mark.parametrize("schema", [VISIT, {"type": "object", "properties": {}}])
+def test_a_visit_or_a_form_without_values_needs_clear_consent(
+    schema: dict[str, Any], text: str, action: str
+) -> None:
+    is_visit = schema is VISIT
+    asked = form({}, mode="url", url="https://a.example") if is_visit else form(schema)
+    answer = read_answer(asked, say(text))
+    content: dict[str, Any] = {"content": {}} if action == "accept" and not is_visit else {}
+    assert answer.responses == ({"table": {"action": action, **content}} if action else {})
+    assert list(answer.missing) == ([] if action else ['"done" or "decline"'])
+
+
+OPTIONAL: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "share": {"type": "boolean", "default": True},
+        "seats": {"type": "integer", "default": 2},
+    },
+}
+
+
+@pytest.mark.parametrize("text", ["what is this?", " ", "wait"])
+def test_a_text_without_values_accepts_no_defaults(text: str) -> None:
+    answer = read_answer(form(OPTIONAL), say(text))
+    assert (answer.is_complete, answer.responses) == (False, {})
+    assert answer.missing
+
+
+def several() -> PendingQuestion:
+    """Return a question with four requests, of which no answer but the own one is needed."""
+    (optional,) = form(OPTIONAL)["requests"].values()
+    (empty,) = form({"type": "object"})["requests"].values()
+    (visit,) = form({}, mode="url", url="https://a.example")["requests"].values()
+    question = form(ONE)
+    (needed,) = question["requests"].values()
+    question["requests"] = {"name": needed, "extras": optional, "agree": empty, "pay": visit}
+    return question
+
+
+ANSWERS: dict[str, Any] = {
+    "name": {"action": "accept", "content": {"name": "Ann"}},
+    "extras": {"action": "accept", "content": {"share": False}},
+    "agree": {"action": "decline"},
+    "pay": {"action": "accept"},
+}
+
+
+def respond(responses: dict[str, Any], text: str = "") -> message_pb2.Message:
+    part = part_pb2.Part()
+    update_struct(part.data.struct_value, {"inputResponses": responses})
+    return message_pb2.Message(parts=[*say(text).parts, part] if text else [part])
+
+
+@pytest.mark.parametrize("text", ["", "yes", "Ann"])
+@pytest.mark.parametrize("keys", [["name"], ["pay"], ["extras", "agree"], []], ids=str)
+def test_a_request_without_its_own_response_stays_open(keys: list[str], text: str) -> None:
+    question = several()
+    given = {key: ANSWERS[key] for key in keys}
+    invalid = {key: {"action": "perhaps"} for key in ANSWERS if key not in keys}
+    for message in (respond(given, text), respond(given | invalid), respond(given | {"x": 1})):
+        answer = read_answer(question, message)
+        assert (answer.responses, answer.is_complete, answer.missing) == (given, False, [])
+    keep_answer(question, answer)
+    # The journal stores it as JSON, and only the open requests are asked again.
+    question = json.loads(json.dumps(question))
+    _, data = build_question_message([question]).parts
+    assert value_json(data.data)["inputRequests"].keys() == ANSWERS.keys() - set(keys)
+    rest = read_answer(question, respond({k: v for k, v in ANSWERS.items() if k not in keys}))
+    assert (rest.responses, rest.is_complete) == (ANSWERS, True)
+
+
+def test_words_answer_one_request_at_a_time() -> None:
+    question = several()
+    for text, key in (("Ann", "name"), ("share: no", "extras"), ("no", "agree"), ("ok", "pay")):
+        assert render_question(question).count("asks:") == 1
+        answer = read_answer(question, say(text))
+        assert key in answer.responses
+        assert answer.is_complete == (key == "pay")
+        keep_answer(question, answer)
+    assert answer.responses == {
+        **ANSWERS,
+        "extras": {"action": "accept", "content": {"share": False, "seats": 2}},
+    }
 
 
 CHOICES: dict[str, Any] = {
@@ -188,10 +267,8 @@ def test_choices_have_titles_and_forms_have_defaults(text: str, content: dict[st
     ids=str,
 )
 def test_values_that_the_form_forbids_are_asked_for_again(content: dict[str, Any]) -> None:
-    part = part_pb2.Part()
     response: dict[str, Any] = {"table": {"action": "accept", "content": content}}
-    update_struct(part.data.struct_value, {"inputResponses": response})
-    by_program = read_answer(form(CHOICES), message_pb2.Message(parts=[part]))
+    by_program = read_answer(form(CHOICES), respond(response))
     by_person = read_answer(form(CHOICES), say(json.dumps(content)))
     assert len(by_program.missing) == len(by_person.missing) == 1
 
@@ -213,7 +290,7 @@ TRIP: dict[str, Any] = {
 def answer_in_rounds(*texts: str) -> tuple[QuestionAnswer, PendingQuestion]:
     """Answer a question as a task does, whose journal stores the question in between as JSON."""
     pending = form(TRIP)
-    answer = QuestionAnswer({}, ())
+    answer = QuestionAnswer({}, is_complete=False)
     for text in texts:
         answer = read_answer(pending, say(text))
         keep_answer(pending, answer)
@@ -303,10 +380,7 @@ def test_accepted_values_beyond_the_limit_are_asked_again() -> None:
 def test_programs_answer_as_mcp_does(
     schema: dict[str, Any], given: dict[str, Any], content: dict[str, Any]
 ) -> None:
-    part = part_pb2.Part()
-    response: dict[str, Any] = {"action": "accept", "content": given}
-    update_struct(part.data.struct_value, {"inputResponses": {"table": response}})
-    answer = read_answer(form(schema), message_pb2.Message(parts=[part]))
+    answer = read_answer(form(schema), respond({"table": {"action": "accept", "content": given}}))
     assert answer.responses == {"table": {"action": "accept", "content": content}}
     assert (list(answer.missing), answer.accepted) == ([], {"table": given})
 

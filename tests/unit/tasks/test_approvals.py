@@ -126,6 +126,16 @@ def test_numbers_count_all_requested_approvals() -> None:
         parse(text("reject 1"), task)
 
 
+def test_a_bare_yes_answers_another_question_of_the_task() -> None:
+    task = task_with_approvals(1)
+    parts = approvals.build_question_parts(task.approvals)
+    task.task.status.message.parts.extend(parts)
+    assert parse(text("yes"), task) == [(1, APPROVED, {})]
+    task.task.status.message.parts.add(text="May I keep your address?")
+    assert parse(text("yes"), task) == []
+    assert parse(text("approve"), task) == [(1, APPROVED, {})]
+
+
 def test_a_bare_yes_answers_the_other_question_of_a_child() -> None:
     task = task_with_approvals(1)
     child = task.children.add()

@@ -18,6 +18,7 @@ from trunkline.tasks.approvals.answers import (
     build_answer_message,
     digest_approved_calls,
     is_approval_answer,
+    other_text,
     parse_answers,
 )
 from trunkline.tasks.approvals.approval import (
@@ -39,7 +40,6 @@ from trunkline.tasks.approvals.question import (
     accepts_json,
     build_question_parts,
     is_approval_question,
-    other_text,
 )
 
 __all__ = [

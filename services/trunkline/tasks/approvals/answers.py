@@ -18,6 +18,8 @@ from trunkline.tasks.approvals.approval import (
 from trunkline.tasks.content import data_part
 from trunkline.v1 import event_pb2, json_pb2, message_pb2, part_pb2, snapshot_pb2
 
+QUESTION_KEY: Final = "trunkline/approvals"
+"""The metadata key that marks the parts of a question that request approvals."""
 _DECISIONS: Final = {
     "approve": event_pb2.APPROVAL_DECISION_APPROVED,
     "reject": event_pb2.APPROVAL_DECISION_REJECTED,
@@ -206,8 +208,19 @@ def _apply_details(
     return True
 
 
+def other_text(message: message_pb2.Message) -> str:
+    """Return the text parts of a question that do not request approvals."""
+    return " ".join(
+        part.text
+        for part in message.parts
+        if part.HasField("text") and not json_values.has_member(part.metadata, QUESTION_KEY)
+    )
+
+
 def _has_other_question(task: snapshot_pb2.TaskSnapshot) -> bool:
-    """Return True if a child asks something else, which a plain "yes" may answer."""
+    """Return True if the task or a child asks something else, which a plain "yes" may answer."""
+    if other_text(task.task.status.message):
+        return True
     requesters = {
         approval.requested.child_task_id for approval in pending_approvals(task.approvals)
     }

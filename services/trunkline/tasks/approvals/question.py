@@ -1,15 +1,13 @@
 """Builds the question that requests approvals: text for people, data for programs."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from trunkline.json_values import has_member, struct_json, update_struct
+from trunkline.tasks.approvals.answers import QUESTION_KEY
 from trunkline.tasks.approvals.approval import Approval, render_arguments
 from trunkline.tasks.content import DATA_TYPE, data_part
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
-
-_QUESTION_KEY: Final = "trunkline/approvals"
-"""The metadata key that marks the parts of a question that request approvals."""
 
 
 def build_question_parts(
@@ -27,26 +25,17 @@ def build_question_parts(
     if not numbered:
         return []
     text = part_pb2.Part(text=_text(numbered))
-    update_struct(text.metadata, {_QUESTION_KEY: True})
+    update_struct(text.metadata, {QUESTION_KEY: True})
     if not accepts_json(accepted_modes):
         return [text]
     data = data_part({"approvals": [_fields(number, call) for number, call in numbered]})
-    update_struct(data.metadata, {_QUESTION_KEY: True})
+    update_struct(data.metadata, {QUESTION_KEY: True})
     return [text, data]
-
-
-def other_text(message: message_pb2.Message) -> str:
-    """Return the text parts of a question that do not request approvals."""
-    return " ".join(
-        part.text
-        for part in message.parts
-        if part.HasField("text") and not has_member(part.metadata, _QUESTION_KEY)
-    )
 
 
 def is_approval_question(message: message_pb2.Message) -> bool:
     """Return True if a message requests approvals."""
-    return any(has_member(part.metadata, _QUESTION_KEY) for part in message.parts)
+    return any(has_member(part.metadata, QUESTION_KEY) for part in message.parts)
 
 
 def _text(numbered: Sequence[tuple[int, event_pb2.ApprovalRequested]]) -> str:
