@@ -14,10 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from trunkline.errors import InvalidArgumentError
 from trunkline.json_values import read_text, value_json
 from trunkline.task_states import TaskState
-from trunkline.tools.results import URI_KEY
 from trunkline.v1 import agent_card_pb2, part_pb2
 from trunkline_bridge.client.answers import ClientAnswer
 
+# The metadata key of the URI of an MCP resource, as the tool adapter sets it.
+_URI_KEY: Final = "trunkline/uri"
 _MAX_EXAMPLES: Final = 5
 _WAITING: Final = (TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED)
 _FAILED: Final = (TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED)
@@ -137,7 +138,7 @@ def _embed(part: part_pb2.Part) -> types.ContentBlock:
     """
     media_type = part.media_type
     data = base64.b64encode(part.raw).decode()
-    uri = read_text(part.metadata, URI_KEY)
+    uri = read_text(part.metadata, _URI_KEY)
     if not uri and media_type.startswith("image/"):
         return types.ImageContent(data=data, mime_type=media_type)
     if not uri and media_type.startswith("audio/"):
