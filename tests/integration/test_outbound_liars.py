@@ -31,7 +31,7 @@ from trunkline.client.breaker import BreakerSettings
 from trunkline.errors import PeerProtocolError
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import message_service_pb2, snapshot_pb2
-from trunkline_bridge.client import turn_follower
+from trunkline_bridge.client import transport, turn_follower
 from trunkline_bridge.client.remote_agent import connect_remote_agent
 from trunkline_bridge.client.settings import RemoteSettings
 from trunkline_bridge.protocol import RESUME_EXTENSION
@@ -175,11 +175,58 @@ async def test_silence_from_the_start_ends_the_task(
     assert "nothing came for 0.3 s" in status_texts(ended)
 
 
-async def test_events_after_the_end_are_ignored(mesh: SmallMesh, scripted: ScriptedAgent) -> None:
-    scripted.on(STREAM, stream(task(), chunk("a"), status("COMPLETED"), chunk("b", append=True)))
+LATE_ARTIFACTS: dict[str, tuple[Answer, Answer, list[str]]] = {
+    "in the stream": (
+        stream(task(), status("COMPLETED"), chunk("one")),
+        error(-32601),
+        ["one"],
+    ),
+    "in the stream, after a whole task": (
+        stream(task("COMPLETED", artifacts=[artifact("one ")]), chunk("two", append=True)),
+        error(-32601),
+        ["one two"],
+    ),
+    "in a second task": (
+        stream(task(), status("COMPLETED"), task("COMPLETED", artifacts=[artifact("one")])),
+        error(-32601),
+        ["one"],
+    ),
+    "only in the task": (
+        stream(task(), status("COMPLETED")),
+        result(task("COMPLETED", artifacts=[artifact("one")])["task"]),
+        ["one"],
+    ),
+    "in the task of a stream that stays open": (
+        stream(task(), chunk("o"), status("COMPLETED"), then=asyncio.Event()),
+        result(task("COMPLETED", artifacts=[artifact("one")])["task"]),
+        ["one"],
+    ),
+    "in a task whose state is not yet updated": (
+        stream(task(), status("COMPLETED")),
+        result(task("WORKING", artifacts=[artifact("one")])["task"]),
+        ["one"],
+    ),
+    "before garbage": (
+        stream(task(), status("COMPLETED"), chunk("one"), "data: {"),
+        error(-32601),
+        ["one"],
+    ),
+    "nowhere": (stream(task(), status("COMPLETED")), error(-32601), []),
+}
+
+
+@pytest.mark.parametrize("name", LATE_ARTIFACTS)
+async def test_an_artifact_after_the_end_of_the_task_is_part_of_the_answer(
+    name: str, mesh: SmallMesh, scripted: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "LATE_EVENTS_S", 0.2)
+    answer, task_answer, expected = LATE_ARTIFACTS[name]
+    scripted.on(STREAM, answer)
+    scripted.on("GetTask", task_answer)
     ended = await ask(mesh, scripted)
-    assert ended.task.status.state == State.TASK_STATE_COMPLETED
-    assert texts(ended) == ["a"]
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
+    assert texts(ended) == expected
+    assert len(scripted.find_requests("GetTask")) <= 1
 
 
 async def test_a_cut_stream_continues_from_a_snapshot_without_doubling_or_loss(

@@ -4,7 +4,12 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+)
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
@@ -41,6 +46,7 @@ from trunkline_bridge.client.transport import (
     RemoteEvent,
     RemoteEvents,
     Transport,
+    read_turn,
 )
 from trunkline_bridge.errors import AGENT_NOT_FOUND
 from trunkline_bridge.protocol import V1_0, VERSION_HEADER
@@ -224,19 +230,16 @@ class A2AClient:
         Raises:
             PeerUnavailableError, PeerTimeoutError: The stream broke and can't be resumed.
         """
-        turn = _TurnProgress(is_new=not request.message.task_id)
+        turn = _TurnProgress(self.name, is_new=not request.message.task_id)
         delays = iter(RESUME_DELAYS_S)
         opening = self.stream_message(request, options)
         while True:
             error: Exception
             try:
-                async with opening as events:
-                    async for event in events:
+                async with opening as events, aclosing(turn.read(events)) as turn_events:
+                    async for event in turn_events:
                         delays = iter(RESUME_DELAYS_S)
-                        turn.apply(event)
                         yield event
-                        if turn.is_over:
-                            return
                 turn.end_stream()
                 if turn.is_over:
                     return
@@ -288,8 +291,17 @@ class A2AClient:
         """Call an operation of v1.0 and return the JSON of its response.
 
         See `Transport.call`. The agent is called even while the circuit breaker is open.
+
+        Raises:
+            PeerProtocolError: The response lacks what A2A requires, such as the id of a task.
         """
-        return await self._transport().call(operation, request, options, timeout_s=timeout_s)
+        result = await self._transport().call(operation, request, options, timeout_s=timeout_s)
+        try:
+            operation.check(result)
+        except ValueError as error:
+            problem = f"its answer to {operation.name} can't be used: {error}"
+            raise PeerProtocolError(self.name, problem) from None
+        return result
 
     async def download(self, url: str, *, is_resumed: bool = False) -> AsyncGenerator[bytes]:
         """Yield the bytes of a file at the agent's own address, fetched with its credentials.
@@ -379,7 +391,8 @@ class A2AClient:
 class _TurnProgress:
     """The progress of a turn: its task, its last event id, and its end."""
 
-    def __init__(self, *, is_new: bool) -> None:
+    def __init__(self, peer: str, *, is_new: bool) -> None:
+        self._peer = peer
         self.task_id = ""
         self.event_id = ""
         self.is_over = False
@@ -387,13 +400,29 @@ class _TurnProgress:
         self._expects_previous_state = not is_new
         self._state = task_pb2.TASK_STATE_UNSPECIFIED
 
-    def apply(self, event: RemoteEvent) -> None:
+    async def read(self, events: RemoteEvents) -> AsyncGenerator[RemoteEvent]:
+        """Yield the events of the turn. PeerProtocolError: a task has no id."""
+        reading = read_turn(
+            events,
+            peer=self._peer,
+            is_over=lambda: self.is_over,
+            has_ended=lambda: self._state in TERMINAL,
+        )
+        async with aclosing(reading) as turn_events:
+            async for event in turn_events:
+                if not self.is_over:
+                    self._apply(event)
+                yield event
+
+    def _apply(self, event: RemoteEvent) -> None:
         self.event_id = event.id or self.event_id
         response = event.response
         match response.WhichOneof("payload"):
             case "message":
                 self.is_over = True
             case "task":
+                if not response.task.id:
+                    raise PeerProtocolError(self._peer, "it sent a task without an id")
                 self.task_id = response.task.id
                 self._enter(response.task.status.state, is_new=not self._expects_previous_state)
                 self._expects_previous_state = False
@@ -402,7 +431,7 @@ class _TurnProgress:
 
     def end_stream(self) -> None:
         """Record the end of the stream, after which the last state is the current one."""
-        self.is_over = _ends_turn(self._state)
+        self.is_over = self.is_over or _ends_turn(self._state)
 
     def _enter(self, state: task_pb2.TaskState.ValueType, *, is_new: bool) -> None:
         self._state = state

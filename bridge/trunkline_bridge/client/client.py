@@ -113,7 +113,8 @@ class Client(MessageMethods):
             authority: A file of root certificates in PEM; None: the system's.
             certificate: A file with the client's certificate in PEM.
             certificate_key: A file with its key in PEM; None: it is in the same file.
-            hosts: Hosts, besides that of `url`, that the card may name. They get the credentials.
+            hosts: Addresses besides the card's own that it may name, each as HOST or HOST:PORT.
+                They get the credentials.
             bindings: The only bindings to use: JSONRPC, HTTP+JSON, GRPC; empty: any.
             versions: The only versions to use: 1.0, 0.3; empty: any.
             idle_s: Seconds without an event after which a turn is given up.

@@ -27,6 +27,8 @@ class RemoteOperation(NamedTuple):
     """Converts the response over gRPC to the JSON of the other bindings."""
     is_slow: bool = False
     """The agent may work for as long as it likes before it responds."""
+    check: Callable[[Json], None] = lambda _: None
+    """Checks the JSON of a response. ValueError: it lacks what A2A requires."""
 
     def params(self, request: Message) -> Json:
         """Return the parameters of a request as JSON, without the tenant."""
@@ -47,6 +49,34 @@ class RemoteOperation(NamedTuple):
             return path, rest
         query = {name: _query_text(value) for name, value in rest.items()}
         return (f"{path}?{urlencode(query)}" if query else path), {}
+
+
+def find_task_problem(task: object) -> str:
+    """Return why a value is no task, by its member; empty if it is one."""
+    if not isinstance(task, dict):
+        return "is no object"
+    if not (isinstance(task.get("id"), str) and task["id"]):
+        return "has no id"
+    status = task.get("status")
+    state = status.get("state") if isinstance(status, dict) else None
+    if not (isinstance(state, str) and state):
+        return "has no status.state"
+    return ""
+
+
+def _check_task(value: Json) -> None:
+    if problem := find_task_problem(value):
+        raise ValueError(f"its task {problem}")
+
+
+def _check_send_response(value: Json) -> None:
+    if not isinstance(value.get("message"), dict):
+        _check_task(value.get("task", value))
+
+
+def _check_tasks(value: Json) -> None:
+    if not isinstance(value.get("tasks", []), list):
+        raise ValueError("its tasks are no list")
 
 
 def _query_text(value: object) -> str:
@@ -86,13 +116,26 @@ SEND_MESSAGE: Final = RemoteOperation(
     a2a_pb2.StreamResponse.FromString,
     json_writer.stream_response_json,
     is_slow=True,
+    check=_check_send_response,
 )
-GET_TASK: Final = RemoteOperation("GetTask", "GET", _TASK, _parse_task, json_writer.task_json)
+GET_TASK: Final = RemoteOperation(
+    "GetTask", "GET", _TASK, _parse_task, json_writer.task_json, check=_check_task
+)
 CANCEL_TASK: Final = RemoteOperation(
-    "CancelTask", "POST", f"{_TASK}:cancel", _parse_task, json_writer.task_json
+    "CancelTask",
+    "POST",
+    f"{_TASK}:cancel",
+    _parse_task,
+    json_writer.task_json,
+    check=_check_task,
 )
 LIST_TASKS: Final = RemoteOperation(
-    "ListTasks", "GET", "/tasks", a2a_pb2.ListTasksResponse.FromString, _list_tasks_json
+    "ListTasks",
+    "GET",
+    "/tasks",
+    a2a_pb2.ListTasksResponse.FromString,
+    _list_tasks_json,
+    check=_check_tasks,
 )
 CREATE_PUSH_CONFIG: Final = RemoteOperation(
     "CreateTaskPushNotificationConfig",
