@@ -369,12 +369,86 @@ async def test_a_message_that_may_have_arrived_is_not_sent_twice(
     assert len(scripted.find_requests(STREAM)) == 1
 
 
+FAILED_SERVERS: dict[str, tuple[str, str, str, str]] = {
+    "a page": ("JSONRPC", "502 Bad Gateway", "<html>", "HTTP 502"),
+    "no body": ("JSONRPC", "500 Internal Server Error", "", "HTTP 500"),
+    "an error object": (
+        "JSONRPC",
+        "500 Internal Server Error",
+        '{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"lost it"}}',
+        "lost it (HTTP 500)",
+    ),
+    "a page over HTTP+JSON": ("HTTP+JSON", "502 Bad Gateway", "<html>", "HTTP 502"),
+    "an error over HTTP+JSON": (
+        "HTTP+JSON",
+        "500 Internal Server Error",
+        '{"error":{"code":500,"message":"lost it"}}',
+        "lost it (HTTP 500)",
+    ),
+    "a problem over HTTP+JSON": ("HTTP+JSON", "502 Bad Gateway", '{"title":"away"}', "HTTP 502"),
+}
+
+
+@pytest.mark.parametrize("name", FAILED_SERVERS)
+@pytest.mark.parametrize("streaming", [True, False], ids=["stream", "response"])
+async def test_the_text_of_a_failure_has_its_http_status(
+    name: str, mesh: SmallMesh, *, streaming: bool
+) -> None:
+    binding, answered, body, expected = FAILED_SERVERS[name]
+    async with scripted_agent(streaming=streaming) as agent:
+        agent.card["supportedInterfaces"][0]["protocolBinding"] = binding
+        for method in (STREAM, "SendMessage", "/message:stream", "/message:send"):
+            agent.on(method, http(answered, body, kind="application/json"))
+        ended = await ask(mesh, agent)
+        assert ended.task.status.state == State.TASK_STATE_FAILED
+        assert expected in status_texts(ended)
+
+
 async def test_a_message_that_attaches_when_repeated_is_sent_again(mesh: SmallMesh) -> None:
     async with scripted_agent(resumes=RESUME_EXTENSION) as agent:
         agent.on(STREAM, raw(), stream(task(), chunk("one"), status("COMPLETED")))
         assert texts(await ask(mesh, agent)) == ["one"]
         first, second = agent.find_requests(STREAM)
         assert first.params["message"] == second.params["message"]
+
+
+async def test_a_turn_waits_for_the_probe_of_a_breaker_that_its_tries_opened(
+    mesh: SmallMesh,
+) -> None:
+    async with scripted_agent(resumes=RESUME_EXTENSION) as agent:
+        agent.on(STREAM, raw(), stream(task(), chunk("one"), status("COMPLETED")))
+        ended = await ask(mesh, agent, breaker=BreakerSettings(failures=1))
+        assert texts(ended) == ["one"], status_texts(ended)
+
+
+ANSWERS_OF_A_RUNNING_AGENT: dict[str, Answer] = {
+    "a page": http("200 OK", "<html>", kind="text/html"),
+    "a redirect": http("302 Found", more="location: http://127.0.0.1:1/\r\n"),
+    "an error": error(-32603),
+    "an error with HTTP 500": http(
+        "500 Internal Server Error", '{"error":{"code":-32603,"message":"no"}}'
+    ),
+    "rejected credentials": http("401 Unauthorized"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS_OF_A_RUNNING_AGENT)
+async def test_an_answer_of_a_running_agent_opens_no_breaker(
+    name: str, mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    whole = stream(task(), chunk("one"), status("COMPLETED"))
+    scripted.on(STREAM, ANSWERS_OF_A_RUNNING_AGENT[name], whole)
+    failed = await ask(mesh, scripted, breaker=BreakerSettings(failures=1))
+    assert failed.task.status.state == State.TASK_STATE_FAILED
+    assert texts(await mesh.ask("hello", agent="far")) == ["one"]
+
+
+async def test_an_overloaded_agent_opens_no_breaker(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    overloaded = http("429 Too Many Requests", more="retry-after: 0\r\n")
+    scripted.on(STREAM, overloaded, stream(task(), chunk("one"), status("COMPLETED")))
+    assert texts(await ask(mesh, scripted, breaker=BreakerSettings(failures=1))) == ["one"]
 
 
 async def test_the_task_of_an_unreachable_peer_fails_with_the_reason(

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 from google.protobuf.message import Message
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.client.breaker import Breaker
+from trunkline.client.breaker import EARLY_PROBE_S, Breaker
 from trunkline.errors import (
     PeerProtocolError,
     PeerRefusedError,
     PeerTimeoutError,
     PeerUnavailableError,
+    TrunklineError,
 )
 from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.v1 import task_pb2
@@ -31,6 +32,7 @@ from trunkline_bridge.client.errors import (
     WRONG_VERSION_REASONS,
     ErrorObject,
     RpcError,
+    ServerBusyError,
     refusal_error,
 )
 from trunkline_bridge.client.http import MAX_EVENT_BYTES, HttpClient, WireObserver
@@ -61,6 +63,7 @@ logger = logging.getLogger(__name__)
 _CARD_BYTES: Final = 1024 * 1024
 _STREAMING_UNSUPPORTED: Final = "UNSUPPORTED_OPERATION"
 _NOT_FOUND: Final = "TASK_NOT_FOUND"
+_TOO_MANY_REQUESTS: Final = 429
 # JSON-RPC's code for errors of the server itself. Trunkline's bridge ends a stream with it when it
 # shuts down.
 _SERVER_ERROR: Final = -32000
@@ -124,6 +127,7 @@ class A2AClient:
             self.name,
             failures=settings.breaker.failures,
             open_s=settings.breaker.open_s,
+            first_open_s=EARLY_PROBE_S,
             successes=settings.breaker.successes,
         )
         self._verifier = CardVerifier(settings, self._fetch_document)
@@ -359,7 +363,7 @@ class A2AClient:
 
     async def _start(self, opening: "_OpenStream") -> "_StartedStream":
         """Open a stream and wait for its first event, which counts as success for the breaker."""
-        with self._breaker.guard():
+        with self._breaker.guard(is_answer=_shows_life):
             return await _await_first_event(opening(self._transport()))
 
     def _transport(self) -> Transport:
@@ -440,6 +444,12 @@ class _TurnProgress:
 
 def _ends_turn(state: task_pb2.TaskState.ValueType) -> bool:
     return state in TERMINAL or state in INTERRUPTED
+
+
+def _shows_life(error: TrunklineError) -> bool:
+    """Return whether an error is an answer of a running agent, however wrong or overloaded."""
+    is_overloaded = isinstance(error, ServerBusyError) and error.status == _TOO_MANY_REQUESTS
+    return is_overloaded or isinstance(error, PeerProtocolError)
 
 
 _OpenStream: TypeAlias = Callable[[Transport], AbstractAsyncContextManager[RemoteEvents]]

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
 from trunkline.v1 import task_pb2
-from trunkline_bridge.client.errors import ConnectionLostError, jsonrpc_refusal
+from trunkline_bridge.client.errors import jsonrpc_refusal, status_failure
 from trunkline_bridge.client.http import HttpClient, HttpStream
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
@@ -143,6 +143,8 @@ class JsonRpcTransport:
                 body=self._body(method, params),
                 headers=self._headers(options),
             ) as stream:
+                if stream.is_event_stream and stream.status >= 500:
+                    raise status_failure(self._http.peer, stream.status)
                 if stream.is_event_stream and stream.status >= 300:
                     raise self._protocol_error(f"HTTP {stream.status} with a stream")
                 async with aclosing(self._events(stream)) as events:
@@ -169,14 +171,14 @@ class JsonRpcTransport:
         except (ValueError, RecursionError):
             answer = None
         if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
-            raise jsonrpc_refusal(self._http.peer, answer["error"])
+            raise jsonrpc_refusal(self._http.peer, answer["error"], status)
         is_v0_3 = self._interface.version == V0_3
         if is_v0_3 and isinstance(answer, dict) and answer.keys() == {"jsonrpc", "id"}:
             # The reference SDK of v0.3 leaves out a result that is null.
             return None
         if not isinstance(answer, dict) or "result" not in answer:
             if status >= 500:
-                raise ConnectionLostError(self._http.peer, f"HTTP {status}")
+                raise status_failure(self._http.peer, status)
             raise self._protocol_error(f"HTTP {status} without a JSON-RPC response")
         return answer["result"]
 

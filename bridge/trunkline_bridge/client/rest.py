@@ -15,10 +15,10 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError, PeerRefusedError
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.errors import (
-    ConnectionLostError,
     ErrorObject,
     parse_reason,
     refusal_error,
+    status_failure,
 )
 from trunkline_bridge.client.http import HttpClient, HttpResponse, HttpStream
 from trunkline_bridge.client.interfaces import Interface
@@ -213,7 +213,7 @@ class RestTransport:
             if 400 <= answer.status < 500:
                 raise self._refusal(answer.status, None) from None
             if answer.status >= 500:
-                raise ConnectionLostError(self._http.peer, f"HTTP {answer.status}") from None
+                raise status_failure(self._http.peer, answer.status) from None
             raise self._protocol_error(f"HTTP {answer.status} without JSON") from None
         if answer.status >= 400:
             raise self._refusal(answer.status, value)
@@ -231,10 +231,14 @@ class RestTransport:
             reason = kind.rpartition("/")[2].removesuffix("-error").replace("-", "_").upper()
         text = error.get("message") or error.get("detail") or error.get("title")
         if not reason and status in (502, 504):
-            return ConnectionLostError(self._http.peer, f"HTTP {status}")
+            return status_failure(self._http.peer, status)
         reason = reason or _REASONS.get(status, "")
         return refusal_error(
-            self._http.peer, text or f"HTTP {status}", reason, ErrorObject.from_json(error)
+            self._http.peer,
+            text or f"HTTP {status}",
+            reason,
+            ErrorObject.from_json(error),
+            status=status,
         )
 
     def _send_body(self, request: a2a_pb2.SendMessageRequest) -> bytes:

@@ -11,6 +11,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import Backoff
 from trunkline.client.idle_timeout import IdleTimeout
 from trunkline.errors import (
+    PeerCircuitOpenError,
     PeerError,
     PeerRefusedError,
     PeerTimeoutError,
@@ -80,7 +81,10 @@ class TurnFollower(ABC):
         self._ended_task: task_pb2.Task | None = None
         # The peer can't stream a running task, so its state is polled.
         self._polls_only = False
+        self._has_tried = False
         self._may_have_arrived = may_have_arrived
+        # The reason why it is not known whether the message arrived.
+        self._break = "the connection broke"
         # The time of the last response or event of the peer.
         self._last_heard_s = self._now()
         self._idle_timeout = IdleTimeout(peer.settings.idle_s)
@@ -121,10 +125,11 @@ class TurnFollower(ABC):
                 except (ConnectionLostError, PeerTimeoutError) as broken:
                     error = broken
                     self._may_have_arrived = True
+                    self._break = broken.problem
                 except PeerUnavailableError as away:
                     error = away
-                    if not (self._view.is_known or isinstance(away, NotProcessedError)):
-                        raise  # The breaker is open.
+                    if not self._may_try_again(away):
+                        raise
                 if self._view.is_over:
                     return
                 if self._last_heard_s > heard_s:
@@ -132,8 +137,18 @@ class TurnFollower(ABC):
                 elif self._now() - self._last_heard_s > self._peer.settings.patience_s:
                     raise error
                 logger.info("remote.again", extra={"peer": self._peer.name, "reason": error.reason})
-                pause_s = error.retry_after_s if isinstance(error, NotProcessedError) else 0.0
-                await asyncio.sleep(max(pause_s, backoff.next_s()))
+                self._has_tried = True
+                await asyncio.sleep(max(_retry_after_s(error), backoff.next_s()))
+
+    def _may_try_again(self, error: PeerUnavailableError) -> bool:
+        """Return whether a turn goes on after an error.
+
+        An open breaker refuses a new turn at once, while a turn that has begun waits for the next
+        probe.
+        """
+        if isinstance(error, PeerCircuitOpenError):
+            return self._view.is_known or self._has_tried
+        return self._view.is_known or isinstance(error, NotProcessedError)
 
     async def _attempt(self) -> None:
         """Send the message or resume the stream, and read until the turn or the stream ends."""
@@ -151,8 +166,8 @@ class TurnFollower(ABC):
         if not self._view.task_id:
             if self._peer.card.supports_resume:
                 return False  # Sending the same message id again attaches to its task.
-            problem = "the connection broke while the message was sent; it may have arrived, so it "
-            raise PeerUnavailableError(self._peer.name, problem + "isn't sent again")
+            problem = f"{self._break}; the message may have arrived, so it isn't sent again"
+            raise PeerUnavailableError(self._peer.name, problem)
         self._may_have_gaps = True
         if self._is_first_turn:
             return True
@@ -316,6 +331,13 @@ class TurnFollower(ABC):
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _retry_after_s(error: TrunklineError) -> float:
+    """Return the time in seconds before which trying again is useless."""
+    if isinstance(error, PeerCircuitOpenError):
+        return float(error.retry_after_s)
+    return error.retry_after_s if isinstance(error, NotProcessedError) else 0.0
 
 
 def _snapshot_event(task: task_pb2.Task) -> RemoteEvent:
