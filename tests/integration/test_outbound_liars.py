@@ -27,6 +27,7 @@ from harness.remote.scripted_agent import (
     stream,
     task,
 )
+from trunkline import Client
 from trunkline.client.breaker import BreakerSettings
 from trunkline.errors import PeerProtocolError
 from trunkline.tasks.lifecycle import State
@@ -154,6 +155,27 @@ async def test_too_much_is_refused(mesh: SmallMesh, scripted: ScriptedAgent) -> 
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "more than" in status_texts(ended)
     assert texts(ended) == ["a" * 600]
+
+
+TOO_MANY: dict[str, Answer] = {
+    "artifacts": stream(task(), *(chunk("", artifact_id=f"a-{number}") for number in range(1001))),
+    "artifacts of a task": stream(
+        task(artifacts=[artifact("", artifact_id=f"a-{number}") for number in range(1001)])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MANY)
+async def test_too_many_artifacts_are_refused(
+    name: str, mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, TOO_MANY[name])
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "more than 1000 artifacts in one turn" in status_texts(ended)
+    async with Client(scripted.url) as client:
+        with pytest.raises(PeerProtocolError, match="more than 1000 artifacts in one turn"):
+            await client.ask("hi")
 
 
 async def test_endless_silence_ends_the_task_on_both_sides(

@@ -14,14 +14,13 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
 from trunkline.task_states import INTERRUPTED, OUTCOME_KEY, TERMINAL, TaskOutcome, find_outcome
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, task_pb2
-from trunkline_bridge.client.artifact_content import ArtifactContent, is_plain_text
+from trunkline_bridge.client.artifact_content import ArtifactContent, TurnLimits, is_plain_text
 from trunkline_bridge.projection.roles import artifact_kind
 
 # The key of the task's metadata that holds the remote task's ids, for the next turn and for a
 # takeover.
 REMOTE_TASK_KEY: Final = "trunkline/remote"
 _RESERVED_PREFIX: Final = "trunkline/"
-_MIB: Final = 1024 * 1024
 _MAX_ID_LENGTH: Final = 1024
 _ACTIVE_STATES: Final = frozenset({task_pb2.TASK_STATE_SUBMITTED, task_pb2.TASK_STATE_WORKING})
 
@@ -60,7 +59,7 @@ class TaskMirror:
         """True after the turn of both tasks has ended."""
         self._task = task
         self._peer = peer
-        self._limit = self._remaining_bytes = content_bytes
+        self._limits = TurnLimits(peer, content_bytes)
         self._artifacts: dict[str, _MirroredArtifact] = {}
         self._seen_message_ids: set[str] = {message.message_id for message in task.history}
         self.is_known = False
@@ -169,7 +168,7 @@ class TaskMirror:
         message = status.message if status.message.parts else None
         if message is not None:
             _check_parts(self, message.parts)
-            self._count_bytes(message.parts)
+            self._limits.count_parts(message.parts)
         extra = _foreign_metadata(metadata)
         if metadata is not None and (find_outcome(status.state, metadata) is TaskOutcome.PARTIAL):
             extra[OUTCOME_KEY] = TaskOutcome.PARTIAL.value
@@ -247,6 +246,7 @@ class TaskMirror:
             await self._append_parts(mirrored, missing, last=False)
 
     async def _start_artifact(self, artifact: artifact_pb2.Artifact, *, last: bool) -> None:
+        self._limits.count_artifact(artifact)
         writer = self._task.artifact(
             artifact.name,
             id=artifact.artifact_id,
@@ -264,7 +264,7 @@ class TaskMirror:
         self, mirrored: _MirroredArtifact, parts: Iterable[part_pb2.Part], *, last: bool
     ) -> None:
         added = list(parts)
-        self._count_bytes(added)
+        self._limits.count_parts(added)
         self.change_count += 1
         is_first = mirrored.content.is_empty
         for part in added:
@@ -280,7 +280,7 @@ class TaskMirror:
     async def _replace_artifact(
         self, mirrored: _MirroredArtifact, artifact: artifact_pb2.Artifact, *, last: bool
     ) -> None:
-        self._count_bytes(artifact.parts)
+        self._limits.count_parts(artifact.parts)
         self.change_count += 1
         mirrored.content = ArtifactContent(artifact.parts)
         mirrored.is_closed = last
@@ -289,11 +289,6 @@ class TaskMirror:
         del replacement.parts[:]
         replacement.parts.extend(await self._receive(artifact.parts))
         await mirrored.writer.replace(replacement, last=last)
-
-    def _count_bytes(self, parts: Iterable[part_pb2.Part]) -> None:
-        self._remaining_bytes -= sum(part.ByteSize() for part in parts)
-        if self._remaining_bytes < 0:
-            raise self.protocol_error(f"it sent more than {self._limit / _MIB:.3g} MiB in one turn")
 
     def _load_remote_task(self, metadata: struct_pb2.Struct) -> None:
         """Load the ids that an earlier turn or another host recorded."""
