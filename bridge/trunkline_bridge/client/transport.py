@@ -1,6 +1,7 @@
 """The interface of the client's transports, each in the core's data model."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
 
+_TRACERESPONSE: Final = re.compile("[0-9a-f]{2}-([0-9a-f]{32})-[^-]*-[^-]*")
 CALL_TIMEOUT_S: Final = 30.0
 """Limit of a unary call; sending a message may take longer."""
 _RPC_SYSTEMS: Final[Mapping[ProtocolBinding, str]] = {
@@ -41,9 +43,9 @@ _RPC_SYSTEMS: Final[Mapping[ProtocolBinding, str]] = {
 
 
 def parse_trace_id(traceresponse: str) -> str:
-    """Return the trace id of a W3C `traceresponse` header; empty if it is malformed."""
-    fields = traceresponse.split("-")
-    return fields[1] if len(fields) == 4 and len(fields[1]) == 32 else ""
+    """Return the trace id of a W3C `traceresponse` header; empty if it is malformed or zeros."""
+    match = _TRACERESPONSE.fullmatch(traceresponse)
+    return match[1] if match is not None and match[1].strip("0") else ""
 
 
 class RemoteEvent(NamedTuple):
