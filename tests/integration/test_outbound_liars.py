@@ -76,18 +76,10 @@ BREACHES: dict[str, tuple[Answer, str]] = {
         stream(task(), chunk("a", lastChunk=True), chunk("b", append=True)),
         "after its last chunk",
     ),
-    "an artifact without an id": (stream(task(), chunk("a", artifact_id="")), "usable id"),
     "a message in a task": (stream(task(), message("a")), "in the middle of a task"),
     "a message without parts": (
         stream({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": []}}),
         "without parts",
-    ),
-    "a part without content": (
-        stream(
-            task(),
-            {"artifactUpdate": {"taskId": "t-1", "artifact": {"artifactId": "a", "parts": [{}]}}},
-        ),
-        "without content",
     ),
     "an unknown state": (stream(task("ASLEEP")), "no state"),
     "no state": (stream(task(), {"statusUpdate": {"taskId": "t-1", "status": {}}}), "no state"),
@@ -147,6 +139,98 @@ async def test_a_protocol_violation_fails_the_task_with_the_reason(
         assert (await scripted.until("CancelTask")).params["id"] == "t-1"
     else:
         assert "t-1" not in str(ended.task.metadata)
+
+
+def update(*parts: object, artifact_id: object = "a-1") -> dict[str, object]:
+    return {
+        "artifactUpdate": {
+            "taskId": "t-1",
+            "contextId": "c-1",
+            "artifact": {"artifactId": artifact_id, "parts": parts},
+        }
+    }
+
+
+GOOD: dict[str, object] = {"text": "good"}
+BAD_PARTS: dict[str, object] = {
+    "no content": {},
+    "an unknown kind": {"kind": "hologram", "hologram": 1},
+    "two contents": {"text": "a", "url": "https://example.com"},
+    "a number as text": {"text": 7},
+    "no object": "text",
+    "null": None,
+    "metadata that is no object": {"text": "a", "metadata": [1]},
+    "a file without content": {"kind": "file", "file": "x"},
+}
+
+
+@pytest.mark.parametrize("name", BAD_PARTS)
+async def test_a_part_that_cannot_be_used_costs_only_itself(
+    name: str, mesh: SmallMesh, scripted: ScriptedAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = BAD_PARTS[name]
+    done = status("COMPLETED", "done")
+    done["statusUpdate"]["status"]["message"]["parts"].insert(0, bad)
+    scripted.on(STREAM, stream(task(), update(bad, GOOD), done))
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
+    assert texts(ended) == ["good"]
+    assert status_texts(ended) == "done"
+    assert {member.rpartition(".")[2] for member in left_out(caplog)} == {"parts[0]"}
+
+
+def left_out(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the members that the log says were left out."""
+    records = [each.__dict__ for each in caplog.records if each.message == "remote.left_out"]
+    assert {record["peer"] for record in records} == {"remote agent 'far'"}
+    return [record["member"] for record in records]
+
+
+HISTORY = [{"messageId": "m", "role": "ROLE_USER", "parts": [GOOD]}]
+BAD_ENTRIES: dict[str, tuple[Answer, str]] = {
+    "an artifact without an id": (
+        stream(task(), update(GOOD, artifact_id=""), update(GOOD), status("COMPLETED")),
+        "artifact",
+    ),
+    "an artifact whose id is a number": (
+        result(task("COMPLETED", artifacts=[{"artifactId": 1, "parts": []}, artifact("good")])),
+        "task.artifacts[0]",
+    ),
+    "an artifact that is no object": (
+        result(task("COMPLETED", artifacts=[artifact("good"), "x"])),
+        "task.artifacts[1]",
+    ),
+    "an artifact with parts that are no list": (
+        result(task("COMPLETED", artifacts=[{"artifactId": "b", "parts": 7}, artifact("good")])),
+        "task.artifacts[0]",
+    ),
+    "a message of the history": (
+        result(task("COMPLETED", artifacts=[artifact("good")], history=[*HISTORY, 7])),
+        "task.history[1]",
+    ),
+    "a part of the history": (
+        result(
+            task(
+                "COMPLETED",
+                artifacts=[artifact("good")],
+                history=[{"messageId": "m", "role": "ROLE_USER", "parts": [{"text": 7}]}],
+            )
+        ),
+        "task.history[0].parts[0]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ENTRIES)
+async def test_an_entry_that_cannot_be_used_costs_only_itself(
+    name: str, mesh: SmallMesh, scripted: ScriptedAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer, member = BAD_ENTRIES[name]
+    scripted.on(STREAM, answer)
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
+    assert texts(ended) == ["good"]
+    assert left_out(caplog) == [member]
 
 
 async def test_too_much_is_refused(mesh: SmallMesh, scripted: ScriptedAgent) -> None:

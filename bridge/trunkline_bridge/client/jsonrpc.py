@@ -15,6 +15,7 @@ from trunkline_bridge.client.errors import jsonrpc_refusal, status_failure
 from trunkline_bridge.client.http import HttpClient, HttpStream
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
+from trunkline_bridge.client.lenient_reader import LeftOutLog, LenientReader
 from trunkline_bridge.client.operations import RemoteOperation
 from trunkline_bridge.client.operations_v0_3 import find_v0_3
 from trunkline_bridge.client.transport import (
@@ -59,6 +60,7 @@ class JsonRpcTransport:
         self._interface = interface
         self._methods = _METHODS[interface.version]
         self._ids = itertools.count(1)
+        self._reader = LenientReader(parse_stream_response, LeftOutLog(lambda: http.peer))
 
     async def send(
         self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
@@ -160,7 +162,7 @@ class JsonRpcTransport:
 
     def _parse(self, read: Callable[[object], _Read], result: object) -> _Read:
         try:
-            return read(result)
+            return self._reader.read(read, result)
         except ValueError as error:
             raise self._protocol_error(f"its answer can't be read: {error}") from None
 

@@ -23,6 +23,7 @@ from trunkline_bridge.client.errors import (
 from trunkline_bridge.client.http import HttpClient, HttpResponse, HttpStream
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
+from trunkline_bridge.client.lenient_reader import LeftOutLog, LenientReader
 from trunkline_bridge.client.operations import RemoteOperation
 from trunkline_bridge.client.operations_v0_3 import find_v0_3, without_timestamps
 from trunkline_bridge.client.transport import (
@@ -65,6 +66,7 @@ class RestTransport:
         self._base = interface.url + prefix
         # A2A's proto file and its text name different HTTP methods, and servers support either.
         self._subscribe_method = "POST"
+        self._reader = LenientReader(self._read_response, LeftOutLog(lambda: http.peer))
 
     async def send(
         self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
@@ -185,7 +187,7 @@ class RestTransport:
 
     def _parse(self, read: Callable[[object], _Read], value: object) -> _Read:
         try:
-            return read(value)
+            return self._reader.read(read, value)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             problem = (
                 str(error) if type(error) is ValueError else "it does not match the A2A schema"
