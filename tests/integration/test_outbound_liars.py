@@ -233,6 +233,46 @@ async def test_an_entry_that_cannot_be_used_costs_only_itself(
     assert left_out(caplog) == [member]
 
 
+GOOD_SKILL = {"id": "s", "name": "s", "description": "s", "tags": ["s"]}
+BAD_SKILLS: dict[str, tuple[object, list[str], str]] = {
+    "no object": ("weigh", ["s"], "card.skills[0]"),
+    "null": (None, ["s"], "card.skills[0]"),
+    "an id that is a number": ({"id": 7, "name": "w"}, ["s"], "card.skills[0]"),
+    "a name that is a list": ({"id": "w", "name": []}, ["s"], "card.skills[0]"),
+    "tags that are a number": ({"id": "w", "tags": 7}, ["w", "s"], "card.skills[0].tags"),
+    "an example that is a number": (
+        {"id": "w", "examples": ["a", 7]},
+        ["w", "s"],
+        "card.skills[0].examples",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SKILLS)
+async def test_a_skill_that_cannot_be_used_costs_only_itself(
+    name: str, tmp_path: Path, scripted: ScriptedAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, skills, member = BAD_SKILLS[name]
+    scripted.card["skills"] = [bad, GOOD_SKILL]
+    scripted.card["supportedInterfaces"].append("x")
+    scripted.card["defaultInputModes"] = ["text/plain", 7]
+    settings = replace(SETTINGS, url=scripted.url, data_dir=tmp_path)
+    async with connect_remote_agent(settings) as remote:
+        card = remote.agent.card
+        assert [skill.id for skill in card.skills] == skills
+        assert list(card.default_input_modes) == ["text/plain"]
+    assert sorted(left_out(caplog)) == sorted(
+        [member, "card.supportedInterfaces[1]", "card.defaultInputModes[1]"]
+    )
+
+
+async def test_a_capability_that_cannot_be_read_may_be_required(scripted: ScriptedAgent) -> None:
+    scripted.card["capabilities"]["extensions"] = [{"uri": 7, "required": True}]
+    with pytest.raises(PeerProtocolError, match="no agent card"):
+        async with connect_remote_agent(replace(SETTINGS, url=scripted.url)):
+            pass
+
+
 async def test_too_much_is_refused(mesh: SmallMesh, scripted: ScriptedAgent) -> None:
     scripted.on(STREAM, stream(task(), chunk("a" * 600), chunk("b" * 600, append=True)))
     ended = await ask(mesh, scripted, content_bytes=1000)

@@ -38,6 +38,7 @@ from trunkline_bridge.client.errors import (
 from trunkline_bridge.client.http import MAX_EVENT_BYTES, HttpClient, WireObserver
 from trunkline_bridge.client.interfaces import Interface, InterfaceSelector, ProtocolBinding
 from trunkline_bridge.client.jsonrpc import JsonRpcTransport
+from trunkline_bridge.client.lenient_reader import LeftOutLog
 from trunkline_bridge.client.operations import RemoteOperation
 from trunkline_bridge.client.rest import RestTransport
 from trunkline_bridge.client.settings import RemoteSettings
@@ -130,7 +131,8 @@ class A2AClient:
             first_open_s=EARLY_PROBE_S,
             successes=settings.breaker.successes,
         )
-        self._verifier = CardVerifier(settings, self._fetch_document)
+        left_out = LeftOutLog(lambda: self.name)
+        self._verifier = CardVerifier(settings, self._fetch_document, left_out)
         self._is_version_fixed = interface is not None
         self._card = None if interface is None else RemoteCard.for_interface(interface)
         self._transports: dict[Interface, Transport] = {}
