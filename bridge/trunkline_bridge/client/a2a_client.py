@@ -131,8 +131,9 @@ class A2AClient:
             first_open_s=EARLY_PROBE_S,
             successes=settings.breaker.successes,
         )
-        left_out = LeftOutLog(lambda: self.name)
-        self._verifier = CardVerifier(settings, self._fetch_document, left_out)
+        self.left_out = LeftOutLog(lambda: self.name)
+        """Logs what can't be used of the agent's answers."""
+        self._verifier = CardVerifier(settings, self._fetch_document, self.left_out)
         self._is_version_fixed = interface is not None
         self._card = None if interface is None else RemoteCard.for_interface(interface)
         self._transports: dict[Interface, Transport] = {}

@@ -22,7 +22,6 @@ from trunkline.client import Backoff
 from trunkline.errors import (
     ConfigurationError,
     InvalidArgumentError,
-    PeerProtocolError,
     PeerRefusedError,
     UnsupportedOperationError,
 )
@@ -35,9 +34,10 @@ from trunkline_bridge.client.client_stream import ClientStream
 from trunkline_bridge.client.client_turn import open_resumed_turn, open_turn
 from trunkline_bridge.client.errors import ConnectionLostError
 from trunkline_bridge.client.interfaces import ProtocolBinding
-from trunkline_bridge.client.json_reader import parse_task
+from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
+from trunkline_bridge.client.lenient_reader import LenientReader
 from trunkline_bridge.client.messages import MessageMethods
-from trunkline_bridge.client.operations import LIST_TASKS
+from trunkline_bridge.client.operations import LIST_TASKS, find_task_problem
 from trunkline_bridge.client.refusals import CREDENTIALS_REFUSALS, mesh_errors
 from trunkline_bridge.client.settings import (
     MAX_STREAMED_BYTES,
@@ -383,12 +383,20 @@ class Client(MessageMethods):
                 await _retry_read(self._peer.read_card)
                 self._has_card = True
 
-    def _read_page(self, page: Mapping[str, Any]) -> Sequence[task_pb2.Task]:
-        try:
-            return [parse_task(task) for task in page.get("tasks") or ()]
-        except (TypeError, ValueError) as error:
-            problem = f"its list of tasks can't be read: {error}"
-            raise PeerProtocolError(self._peer.name, problem) from None
+    def _read_page(self, page: Mapping[str, Any]) -> Iterator[task_pb2.Task]:
+        """Yield the tasks of a page, without those that can't be read."""
+        log = self._peer.left_out
+        reader = LenientReader(parse_stream_response, log)
+        for index, entry in enumerate(page.get("tasks") or ()):
+            if problem := find_task_problem(entry):
+                log.report(f"tasks[{index}]", f"it {problem}")
+                continue
+            try:
+                task = reader.read(parse_task, entry)
+            except ValueError as error:
+                log.report(f"tasks[{index}]", str(error))
+            else:
+                yield task
 
     def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run a coroutine until it ends or the client is closed."""

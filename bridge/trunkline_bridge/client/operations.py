@@ -64,6 +64,13 @@ def find_task_problem(task: object) -> str:
     return ""
 
 
+def find_webhook_problem(config: object) -> str:
+    """Return why a value is no webhook of a task; empty if it is one."""
+    if not isinstance(config, dict):
+        return "is no object"
+    return "" if isinstance(config.get("url"), str) and config["url"] else "has no url"
+
+
 def _check_task(value: Json) -> None:
     if problem := find_task_problem(value):
         raise ValueError(f"its task {problem}")
@@ -74,9 +81,12 @@ def _check_send_response(value: Json) -> None:
         _check_task(value.get("task", value))
 
 
-def _check_tasks(value: Json) -> None:
-    if not isinstance(value.get("tasks", []), list):
-        raise ValueError("its tasks are no list")
+def _check_list(name: str) -> Callable[[Json], None]:
+    def check(value: Json) -> None:
+        if not isinstance(value.get(name) or [], list):
+            raise ValueError(f"its {name} are no list")
+
+    return check
 
 
 def _query_text(value: object) -> str:
@@ -135,7 +145,7 @@ LIST_TASKS: Final = RemoteOperation(
     "/tasks",
     a2a_pb2.ListTasksResponse.FromString,
     _list_tasks_json,
-    check=_check_tasks,
+    check=_check_list("tasks"),
 )
 CREATE_PUSH_CONFIG: Final = RemoteOperation(
     "CreateTaskPushNotificationConfig",
@@ -157,6 +167,7 @@ LIST_PUSH_CONFIGS: Final = RemoteOperation(
     _CONFIGS,
     a2a_pb2.ListTaskPushNotificationConfigsResponse.FromString,
     _list_push_configs_json,
+    check=_check_list("configs"),
 )
 DELETE_PUSH_CONFIG: Final = RemoteOperation(
     "DeleteTaskPushNotificationConfig",

@@ -563,3 +563,30 @@ async def test_events_after_the_end_of_the_task_are_shown(cli: StandardCli) -> N
         for words in (("send", "hi"), ("task", "subscribe", "t-1")):
             shown = await line.run(*words, "-o", "json", "--stream")
             assert shown.lines[-1] == chunk("late"), words
+
+
+async def test_an_entry_of_a_list_that_cannot_be_used_costs_only_itself(cli: StandardCli) -> None:
+    webhook = {"taskId": "t-1", "id": "w", "url": "https://example.com"}
+    lists: dict[tuple[str, ...], tuple[str, str, object, object]] = {
+        ("task", "list"): ("ListTasks", "tasks", {"id": "x"}, task("COMPLETED")["task"]),
+        ("task", "push-config", "list", "t-1"): (
+            "ListTaskPushNotificationConfigs",
+            "configs",
+            {"id": "x"},
+            webhook,
+        ),
+    }
+    async with scripted_agent() as scripted:
+        scripted.card["capabilities"]["pushNotifications"] = True
+        line = cli.at(scripted.url)
+        for words, (method, name, bad, good) in lists.items():
+            scripted.on(method, result({name: [bad, 7, good]}))
+            for flags in ((), ("-o", "json")):
+                shown = await line.run(*words, *flags)
+                assert shown.exit == 0, shown
+                assert f"{name}[0] is left out: it has no" in shown.err
+                assert f"{name}[1] is left out: it is no object" in shown.err
+            assert shown.json[name] == [good]
+            scripted.on(method, result({name: 7}))
+            failed = await line.run(*words, "-o", "json")
+            assert f"its {name} are no list" in failed.error["message"]
