@@ -168,7 +168,9 @@ async def test_a_page_of_large_tasks_ends_by_bytes(caller: Caller) -> None:
     # The text is in the history and in the artifact.
     text = "echo " + "x" * 1_200_000
     ids = [(await caller.send(text))["id"] for _ in range(3)]
-    seen, sizes, token = [], [], ""
+    seen: list[str] = []
+    sizes: list[int] = []
+    token = ""
     while not sizes or token:
         page = await caller.call("ListTasks", {"includeArtifacts": True, "pageToken": token})
         seen += [task["id"] for task in page["tasks"]]
