@@ -164,6 +164,22 @@ async def test_tasks_are_listed_newest_first_in_pages(caller: Caller) -> None:
     assert third["nextPageToken"] == ""
 
 
+async def test_a_page_of_large_tasks_ends_by_bytes(caller: Caller) -> None:
+    # The text is in the history and in the artifact.
+    text = "echo " + "x" * 1_200_000
+    ids = [(await caller.send(text))["id"] for _ in range(3)]
+    seen: list[str] = []
+    sizes: list[int] = []
+    token = ""
+    while not sizes or token:
+        page = await caller.call("ListTasks", {"includeArtifacts": True, "pageToken": token})
+        seen += [task["id"] for task in page["tasks"]]
+        sizes.append(len(page["tasks"]))
+        token = page["nextPageToken"]
+    assert seen == ids[::-1]
+    assert sizes == [2, 1]
+
+
 async def test_lists_include_only_the_requested_fields(caller: Caller) -> None:
     await caller.send("echo hi")
     await caller.send("fail it")

@@ -77,6 +77,22 @@ async def test_a_turn_is_streamed_and_subscribed_to(rest: RestCaller) -> None:
     await rest.post(f"/tasks/{waiting['id']}:cancel", {"metadata": {"why": "enough"}})
 
 
+@pytest.mark.parametrize("body", [b"null", b" null\n", b"{}", b""])
+async def test_a_request_without_members_may_be_null(at_echo: RestCaller, body: bytes) -> None:
+    task = await at_echo.send("ask what?")
+    headers = {"content-type": "application/json"}
+    url = f"{at_echo.url}/tasks/{task['id']}"
+    stream = at_echo.client.stream("POST", f"{url}:subscribe", content=body, headers=headers)
+    async with stream as subscribed:
+        assert subscribed.status_code == 200
+    canceled = await at_echo.client.post(f"{url}:cancel", content=body, headers=headers)
+    assert content(canceled)["status"]["state"] == "TASK_STATE_CANCELED"
+    missing = await at_echo.client.post(
+        f"{at_echo.url}/message:send", content=body, headers=headers
+    )
+    assert reason(missing) == "INVALID_PARAMS"
+
+
 async def test_webhooks_are_stored_shown_and_deleted(rest: RestCaller) -> None:
     task = await rest.send("ask what?")
     path = f"/tasks/{task['id']}/pushNotificationConfigs"

@@ -3,11 +3,14 @@
 import asyncio
 import gzip
 import json
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 
 import pytest
 import pytest_asyncio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.hostile.http_probe import Answer, HttpProbe, read_answer
@@ -166,6 +169,33 @@ async def test_idle_connections_are_closed_to_make_room(probe: HttpProbe) -> Non
             writer = await hold_connection(probe, open_ones)
             writer.write(post(valid())[: number * 5])
         await expect_service(probe)
+
+
+async def large_or_small(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer GET with more than the system's buffers take."""
+    body = b"x" * 16_000_000 if scope["method"] == "GET" else b"{}"
+    await Response(body)(scope, receive, send)
+
+
+@pytest.mark.parametrize("requests", [1, 3], ids=["one", "pipelined"])
+@pytest.mark.parametrize("parser", ["h11", "httptools"])
+async def test_a_response_that_is_not_read_ends(parser: str, requests: int) -> None:
+    bounds = ConnectionLimits(max_connections=2, response_timeout_s=TIMEOUT_S)
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(serving, "_PARSER", parser)
+        server = serve_http(large_or_small, host="127.0.0.1", port=0, grace_s=0, limits=bounds)
+        async with server as url, asyncio.timeout(PATIENCE_S):
+            probe = HttpProbe(url)
+            for _ in range(2):
+                stalled = stack.enter_context(socket.socket())
+                stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                stalled.setblocking(False)
+                loop = asyncio.get_running_loop()
+                await loop.sock_connect(stalled, probe.place)
+                get = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                await loop.sock_sendall(stalled, get * requests)
+            await expect_service(probe)
 
 
 async def hold_connection(probe: HttpProbe, stack: ExitStack) -> asyncio.StreamWriter:

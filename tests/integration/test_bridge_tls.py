@@ -368,7 +368,9 @@ async def test_the_client_library_has_a_certificate_or_a_key(tmp_path: Path) -> 
     async with open_edge(tmp_path, roots=True, is_required=True, api_keys_file=keys) as edge:
         task_ids: dict[str, str] = {}
         for binding in ("JSONRPC", "GRPC"):
-            async with Client(edge.url, bindings=[binding], **trusted) as client:
+            async with Client(
+                edge.url, bindings=[binding], hosts=["127.0.0.1"], **trusted
+            ) as client:
                 answer = await client.ask("hi")
                 assert answer.state is TaskState.INPUT_REQUIRED
                 task_ids[binding] = answer.task_id

@@ -100,6 +100,7 @@ class PublicMesh:
             f"http://{self.http.address}",
             agent=agent,
             bindings=[binding],
+            hosts=["127.0.0.1"],
             versions=[version],
             **more,
         )
@@ -428,7 +429,7 @@ async def test_an_interface_that_the_caller_excluded_is_no_fault_of_the_agent(
     mesh: PublicMesh,
 ) -> None:
     url = f"http://{mesh.http.address}/agents/partner"
-    async with Client(url, bindings=["GRPC"], versions=["0.3"]) as client:
+    async with Client(url, bindings=["GRPC"], versions=["0.3"], hosts=["127.0.0.1"]) as client:
         with pytest.raises(
             ConfigurationError, match=r"JSONRPC 1\.0.*allowed are bindings GRPC; versions 0\.3"
         ):

@@ -180,3 +180,21 @@ async def test_a_read_is_tried_again_when_its_connection_breaks(scripted: Script
     async with Client(scripted.url) as client:
         assert (await client.get("t-1")).state is TaskState.COMPLETED
     assert len(scripted.find_requests("GetTask")) == 2
+
+
+async def test_a_task_of_a_list_that_cannot_be_used_costs_only_itself(
+    scripted: ScriptedAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = task("COMPLETED")["task"]
+    bad = [None, 7, {}, {"id": "x"}, {"id": "x", "status": {"state": "ASLEEP"}}]
+    scripted.on("ListTasks", result({"tasks": [*bad, good], "totalSize": 6}))
+    async with Client(scripted.url) as client:
+        assert [found.task_id async for found in client.list()] == ["t-1"]
+    left_out = [each.__dict__ for each in caplog.records if each.message == "remote.left_out"]
+    assert {record["member"] for record in left_out} <= {f"tasks[{n}]" for n in range(5)}
+    assert {record["problem"] for record in left_out} == {
+        "it is no object",
+        "it has no id",
+        "it has no status.state",
+        "A2A has no state 'ASLEEP'",
+    }

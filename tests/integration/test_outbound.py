@@ -34,7 +34,11 @@ async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
 async def far(request: pytest.FixtureRequest, bridged: BridgedMesh) -> AsyncIterator[BridgedMesh]:
     binding, version = request.param.split()
     settings = RemoteSettings(
-        url=f"{bridged.url}/agents/echo", name="far", bindings=(binding,), versions=(version,)
+        url=f"{bridged.url}/agents/echo",
+        name="far",
+        hosts=("127.0.0.1",),
+        bindings=(binding,),
+        versions=(version,),
     )
     async with open_bridge_grpc(bridged), connect_remote_agent(settings) as remote:
         await bridged.mesh.join(remote.agent)
@@ -144,7 +148,9 @@ async def test_a_message_too_large_for_the_peer_is_not_retried(
         open_bridge_grpc(bridged),
     ):
         await bridged.mesh.join(echo)
-        settings = RemoteSettings(url=bridged.url, name="far", bindings=(binding,))
+        settings = RemoteSettings(
+            url=bridged.url, name="far", bindings=(binding,), hosts=("127.0.0.1",)
+        )
         async with connect_remote_agent(settings) as remote:
             await bridged.mesh.join(remote.agent)
             task = await bridged.mesh.ask("echo " + "x" * 5000, agent="far")

@@ -74,7 +74,9 @@ async def test_over_grpc_the_stream_resumes_after_the_last_event(tmp_path: Path)
             relay.target = grpc.address
             bridged.bridge.addresses.grpc = relay.address
             await bridged.mesh.join(leaf)
-            remote = RemoteSettings(url=bridged.url, name="far", bindings=("GRPC",))
+            remote = RemoteSettings(
+                url=bridged.url, name="far", bindings=("GRPC",), hosts=("127.0.0.1",)
+            )
             async with connect_remote_agent(remote) as found:
                 await bridged.mesh.join(found.agent)
                 relay.budgets = growing(3, least=300)

@@ -27,12 +27,13 @@ from harness.remote.scripted_agent import (
     stream,
     task,
 )
+from trunkline import Client
 from trunkline.client.breaker import BreakerSettings
 from trunkline.errors import PeerProtocolError
 from trunkline.json_values import has_member, read_member, value_json
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import message_service_pb2, snapshot_pb2
-from trunkline_bridge.client import turn_follower
+from trunkline_bridge.client import transport, turn_follower
 from trunkline_bridge.client.remote_agent import connect_remote_agent
 from trunkline_bridge.client.settings import RemoteSettings
 from trunkline_bridge.protocol import RESUME_EXTENSION
@@ -76,18 +77,10 @@ BREACHES: dict[str, tuple[Answer, str]] = {
         stream(task(), chunk("a", lastChunk=True), chunk("b", append=True)),
         "after its last chunk",
     ),
-    "an artifact without an id": (stream(task(), chunk("a", artifact_id="")), "usable id"),
     "a message in a task": (stream(task(), message("a")), "in the middle of a task"),
     "a message without parts": (
         stream({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": []}}),
         "without parts",
-    ),
-    "a part without content": (
-        stream(
-            task(),
-            {"artifactUpdate": {"taskId": "t-1", "artifact": {"artifactId": "a", "parts": [{}]}}},
-        ),
-        "without content",
     ),
     "an unknown state": (stream(task("ASLEEP")), "no state"),
     "no state": (stream(task(), {"statusUpdate": {"taskId": "t-1", "status": {}}}), "no state"),
@@ -149,12 +142,165 @@ async def test_a_protocol_violation_fails_the_task_with_the_reason(
         assert "t-1" not in str(ended.task.metadata)
 
 
+def update(*parts: object, artifact_id: object = "a-1") -> dict[str, object]:
+    return {
+        "artifactUpdate": {
+            "taskId": "t-1",
+            "contextId": "c-1",
+            "artifact": {"artifactId": artifact_id, "parts": parts},
+        }
+    }
+
+
+GOOD: dict[str, object] = {"text": "good"}
+BAD_PARTS: dict[str, object] = {
+    "no content": {},
+    "an unknown kind": {"kind": "hologram", "hologram": 1},
+    "two contents": {"text": "a", "url": "https://example.com"},
+    "a number as text": {"text": 7},
+    "no object": "text",
+    "null": None,
+    "metadata that is no object": {"text": "a", "metadata": [1]},
+    "a file without content": {"kind": "file", "file": "x"},
+}
+
+
+@pytest.mark.parametrize("name", BAD_PARTS)
+async def test_a_part_that_cannot_be_used_costs_only_itself(
+    name: str, mesh: SmallMesh, scripted: ScriptedAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = BAD_PARTS[name]
+    done = status("COMPLETED", "done")
+    done["statusUpdate"]["status"]["message"]["parts"].insert(0, bad)
+    scripted.on(STREAM, stream(task(), update(bad, GOOD), done))
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
+    assert texts(ended) == ["good"]
+    assert status_texts(ended) == "done"
+    assert {member.rpartition(".")[2] for member in left_out(caplog)} == {"parts[0]"}
+
+
+def left_out(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the members that the log says were left out."""
+    records = [each.__dict__ for each in caplog.records if each.message == "remote.left_out"]
+    assert {record["peer"] for record in records} == {"remote agent 'far'"}
+    return [record["member"] for record in records]
+
+
+HISTORY = [{"messageId": "m", "role": "ROLE_USER", "parts": [GOOD]}]
+BAD_ENTRIES: dict[str, tuple[Answer, str]] = {
+    "an artifact without an id": (
+        stream(task(), update(GOOD, artifact_id=""), update(GOOD), status("COMPLETED")),
+        "artifact",
+    ),
+    "an artifact whose id is a number": (
+        result(task("COMPLETED", artifacts=[{"artifactId": 1, "parts": []}, artifact("good")])),
+        "task.artifacts[0]",
+    ),
+    "an artifact that is no object": (
+        result(task("COMPLETED", artifacts=[artifact("good"), "x"])),
+        "task.artifacts[1]",
+    ),
+    "an artifact with parts that are no list": (
+        result(task("COMPLETED", artifacts=[{"artifactId": "b", "parts": 7}, artifact("good")])),
+        "task.artifacts[0]",
+    ),
+    "a message of the history": (
+        result(task("COMPLETED", artifacts=[artifact("good")], history=[*HISTORY, 7])),
+        "task.history[1]",
+    ),
+    "a part of the history": (
+        result(
+            task(
+                "COMPLETED",
+                artifacts=[artifact("good")],
+                history=[{"messageId": "m", "role": "ROLE_USER", "parts": [{"text": 7}]}],
+            )
+        ),
+        "task.history[0].parts[0]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ENTRIES)
+async def test_an_entry_that_cannot_be_used_costs_only_itself(
+    name: str, mesh: SmallMesh, scripted: ScriptedAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer, member = BAD_ENTRIES[name]
+    scripted.on(STREAM, answer)
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
+    assert texts(ended) == ["good"]
+    assert left_out(caplog) == [member]
+
+
+GOOD_SKILL = {"id": "s", "name": "s", "description": "s", "tags": ["s"]}
+BAD_SKILLS: dict[str, tuple[object, list[str], str]] = {
+    "no object": ("weigh", ["s"], "card.skills[0]"),
+    "null": (None, ["s"], "card.skills[0]"),
+    "an id that is a number": ({"id": 7, "name": "w"}, ["s"], "card.skills[0]"),
+    "a name that is a list": ({"id": "w", "name": []}, ["s"], "card.skills[0]"),
+    "tags that are a number": ({"id": "w", "tags": 7}, ["w", "s"], "card.skills[0].tags"),
+    "an example that is a number": (
+        {"id": "w", "examples": ["a", 7]},
+        ["w", "s"],
+        "card.skills[0].examples",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SKILLS)
+async def test_a_skill_that_cannot_be_used_costs_only_itself(
+    name: str, tmp_path: Path, scripted: ScriptedAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, skills, member = BAD_SKILLS[name]
+    scripted.card["skills"] = [bad, GOOD_SKILL]
+    scripted.card["supportedInterfaces"].append("x")
+    scripted.card["defaultInputModes"] = ["text/plain", 7]
+    settings = replace(SETTINGS, url=scripted.url, data_dir=tmp_path)
+    async with connect_remote_agent(settings) as remote:
+        card = remote.agent.card
+        assert [skill.id for skill in card.skills] == skills
+        assert list(card.default_input_modes) == ["text/plain"]
+    assert sorted(left_out(caplog)) == sorted(
+        [member, "card.supportedInterfaces[1]", "card.defaultInputModes[1]"]
+    )
+
+
+async def test_a_capability_that_cannot_be_read_may_be_required(scripted: ScriptedAgent) -> None:
+    scripted.card["capabilities"]["extensions"] = [{"uri": 7, "required": True}]
+    with pytest.raises(PeerProtocolError, match="no agent card"):
+        async with connect_remote_agent(replace(SETTINGS, url=scripted.url)):
+            pass
+
+
 async def test_too_much_is_refused(mesh: SmallMesh, scripted: ScriptedAgent) -> None:
     scripted.on(STREAM, stream(task(), chunk("a" * 600), chunk("b" * 600, append=True)))
     ended = await ask(mesh, scripted, content_bytes=1000)
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "more than" in status_texts(ended)
     assert texts(ended) == ["a" * 600]
+
+
+TOO_MANY: dict[str, Answer] = {
+    "artifacts": stream(task(), *(chunk("", artifact_id=f"a-{number}") for number in range(1001))),
+    "artifacts of a task": stream(
+        task(artifacts=[artifact("", artifact_id=f"a-{number}") for number in range(1001)])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MANY)
+async def test_too_many_artifacts_are_refused(
+    name: str, mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, TOO_MANY[name])
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "more than 1000 artifacts in one turn" in status_texts(ended)
+    async with Client(scripted.url) as client:
+        with pytest.raises(PeerProtocolError, match="more than 1000 artifacts in one turn"):
+            await client.ask("hi")
 
 
 async def test_endless_silence_ends_the_task_on_both_sides(
@@ -176,11 +322,58 @@ async def test_silence_from_the_start_ends_the_task(
     assert "nothing came for 0.3 s" in status_texts(ended)
 
 
-async def test_events_after_the_end_are_ignored(mesh: SmallMesh, scripted: ScriptedAgent) -> None:
-    scripted.on(STREAM, stream(task(), chunk("a"), status("COMPLETED"), chunk("b", append=True)))
+LATE_ARTIFACTS: dict[str, tuple[Answer, Answer, list[str]]] = {
+    "in the stream": (
+        stream(task(), status("COMPLETED"), chunk("one")),
+        error(-32601),
+        ["one"],
+    ),
+    "in the stream, after a whole task": (
+        stream(task("COMPLETED", artifacts=[artifact("one ")]), chunk("two", append=True)),
+        error(-32601),
+        ["one two"],
+    ),
+    "in a second task": (
+        stream(task(), status("COMPLETED"), task("COMPLETED", artifacts=[artifact("one")])),
+        error(-32601),
+        ["one"],
+    ),
+    "only in the task": (
+        stream(task(), status("COMPLETED")),
+        result(task("COMPLETED", artifacts=[artifact("one")])["task"]),
+        ["one"],
+    ),
+    "in the task of a stream that stays open": (
+        stream(task(), chunk("o"), status("COMPLETED"), then=asyncio.Event()),
+        result(task("COMPLETED", artifacts=[artifact("one")])["task"]),
+        ["one"],
+    ),
+    "in a task whose state is not yet updated": (
+        stream(task(), status("COMPLETED")),
+        result(task("WORKING", artifacts=[artifact("one")])["task"]),
+        ["one"],
+    ),
+    "before garbage": (
+        stream(task(), status("COMPLETED"), chunk("one"), "data: {"),
+        error(-32601),
+        ["one"],
+    ),
+    "nowhere": (stream(task(), status("COMPLETED")), error(-32601), []),
+}
+
+
+@pytest.mark.parametrize("name", LATE_ARTIFACTS)
+async def test_an_artifact_after_the_end_of_the_task_is_part_of_the_answer(
+    name: str, mesh: SmallMesh, scripted: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "LATE_EVENTS_S", 0.2)
+    answer, task_answer, expected = LATE_ARTIFACTS[name]
+    scripted.on(STREAM, answer)
+    scripted.on("GetTask", task_answer)
     ended = await ask(mesh, scripted)
-    assert ended.task.status.state == State.TASK_STATE_COMPLETED
-    assert texts(ended) == ["a"]
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
+    assert texts(ended) == expected
+    assert len(scripted.find_requests("GetTask")) <= 1
 
 
 async def test_a_cut_stream_continues_from_a_snapshot_without_doubling_or_loss(
@@ -323,12 +516,86 @@ async def test_a_message_that_may_have_arrived_is_not_sent_twice(
     assert len(scripted.find_requests(STREAM)) == 1
 
 
+FAILED_SERVERS: dict[str, tuple[str, str, str, str]] = {
+    "a page": ("JSONRPC", "502 Bad Gateway", "<html>", "HTTP 502"),
+    "no body": ("JSONRPC", "500 Internal Server Error", "", "HTTP 500"),
+    "an error object": (
+        "JSONRPC",
+        "500 Internal Server Error",
+        '{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"lost it"}}',
+        "lost it (HTTP 500)",
+    ),
+    "a page over HTTP+JSON": ("HTTP+JSON", "502 Bad Gateway", "<html>", "HTTP 502"),
+    "an error over HTTP+JSON": (
+        "HTTP+JSON",
+        "500 Internal Server Error",
+        '{"error":{"code":500,"message":"lost it"}}',
+        "lost it (HTTP 500)",
+    ),
+    "a problem over HTTP+JSON": ("HTTP+JSON", "502 Bad Gateway", '{"title":"away"}', "HTTP 502"),
+}
+
+
+@pytest.mark.parametrize("name", FAILED_SERVERS)
+@pytest.mark.parametrize("streaming", [True, False], ids=["stream", "response"])
+async def test_the_text_of_a_failure_has_its_http_status(
+    name: str, mesh: SmallMesh, *, streaming: bool
+) -> None:
+    binding, answered, body, expected = FAILED_SERVERS[name]
+    async with scripted_agent(streaming=streaming) as agent:
+        agent.card["supportedInterfaces"][0]["protocolBinding"] = binding
+        for method in (STREAM, "SendMessage", "/message:stream", "/message:send"):
+            agent.on(method, http(answered, body, kind="application/json"))
+        ended = await ask(mesh, agent)
+        assert ended.task.status.state == State.TASK_STATE_FAILED
+        assert expected in status_texts(ended)
+
+
 async def test_a_message_that_attaches_when_repeated_is_sent_again(mesh: SmallMesh) -> None:
     async with scripted_agent(resumes=RESUME_EXTENSION) as agent:
         agent.on(STREAM, raw(), stream(task(), chunk("one"), status("COMPLETED")))
         assert texts(await ask(mesh, agent)) == ["one"]
         first, second = agent.find_requests(STREAM)
         assert first.params["message"] == second.params["message"]
+
+
+async def test_a_turn_waits_for_the_probe_of_a_breaker_that_its_tries_opened(
+    mesh: SmallMesh,
+) -> None:
+    async with scripted_agent(resumes=RESUME_EXTENSION) as agent:
+        agent.on(STREAM, raw(), stream(task(), chunk("one"), status("COMPLETED")))
+        ended = await ask(mesh, agent, breaker=BreakerSettings(failures=1))
+        assert texts(ended) == ["one"], status_texts(ended)
+
+
+ANSWERS_OF_A_RUNNING_AGENT: dict[str, Answer] = {
+    "a page": http("200 OK", "<html>", kind="text/html"),
+    "a redirect": http("302 Found", more="location: http://127.0.0.1:1/\r\n"),
+    "an error": error(-32603),
+    "an error with HTTP 500": http(
+        "500 Internal Server Error", '{"error":{"code":-32603,"message":"no"}}'
+    ),
+    "rejected credentials": http("401 Unauthorized"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS_OF_A_RUNNING_AGENT)
+async def test_an_answer_of_a_running_agent_opens_no_breaker(
+    name: str, mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    whole = stream(task(), chunk("one"), status("COMPLETED"))
+    scripted.on(STREAM, ANSWERS_OF_A_RUNNING_AGENT[name], whole)
+    failed = await ask(mesh, scripted, breaker=BreakerSettings(failures=1))
+    assert failed.task.status.state == State.TASK_STATE_FAILED
+    assert texts(await mesh.ask("hello", agent="far")) == ["one"]
+
+
+async def test_an_overloaded_agent_opens_no_breaker(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    overloaded = http("429 Too Many Requests", more="retry-after: 0\r\n")
+    scripted.on(STREAM, overloaded, stream(task(), chunk("one"), status("COMPLETED")))
+    assert texts(await ask(mesh, scripted, breaker=BreakerSettings(failures=1))) == ["one"]
 
 
 async def test_the_task_of_an_unreachable_peer_fails_with_the_reason(

@@ -40,7 +40,9 @@ async def mesh(
     partner: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[SmallMesh]:
     """A mesh with the partner on it, under the name `far`."""
-    settings = RemoteSettings(url=partner, name="far", bindings=(request.param,))
+    settings = RemoteSettings(
+        url=partner, name="far", bindings=(request.param,), hosts=("127.0.0.1",)
+    )
     async with open_small_mesh(tmp_path) as mesh, connect_remote_agent(settings) as remote:
         await mesh.join(remote.agent)
         yield mesh
@@ -86,7 +88,7 @@ async def test_our_cancel_cancels_its_task(mesh: SmallMesh) -> None:
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_a_client_asks_streams_continues_and_cancels(partner: str, binding: str) -> None:
     expected = "".join(f"{number} " for number in range(1, 101))
-    async with Client(partner, bindings=[binding]) as client:
+    async with Client(partner, bindings=[binding], hosts=["127.0.0.1"]) as client:
         events = [event async for event in client.stream("count 100")]
         chunks = [event for event in events if isinstance(event, TextChunk)]
         assert "".join(chunk.text for chunk in chunks) == expected

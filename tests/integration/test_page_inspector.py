@@ -213,8 +213,8 @@ async def test_a_card_leads_to_no_other_address(
         {"url": url, "protocolBinding": binding, "protocolVersion": "1.0"}
     ]
     events = await inspect(page, other.url, "send", text="hi")
-    assert not steps(events)["connect"]["ok"]
-    assert "inspect_allow" in steps(events)["connect"]["detail"]
+    assert not steps(events)["interface"]["ok"]
+    assert "leads to localhost:1" in steps(events)["interface"]["detail"]
 
 
 async def test_inspections_are_in_the_audit_log(page: PageMesh, other: ScriptedAgent) -> None:

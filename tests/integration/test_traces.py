@@ -406,8 +406,41 @@ def export(count: int) -> otlp.ExportTraceServiceRequest:
     request = otlp.ExportTraceServiceRequest()
     spans = request.resource_spans.add().scope_spans.add().spans
     for number in range(count):
-        spans.add(trace_id=b"t" * 16, span_id=number.to_bytes(8, "big"))
+        spans.add(
+            trace_id=b"t" * 16,
+            span_id=(number + 1).to_bytes(8, "big"),
+            start_time_unix_nano=4_000_000_000 * 10**9,
+        )
     return request
+
+
+@pytest.mark.parametrize(
+    ("trace_id", "span_id"),
+    [(bytes(16), b"s" * 8), (b"t" * 16, bytes(8)), (b"", b"s" * 8), (b"t" * 16, b"s" * 7)],
+    ids=["trace of zeros", "span of zeros", "no trace", "short span"],
+)
+async def test_a_span_with_an_invalid_id_is_refused(
+    store: SpanStore, trace_id: bytes, span_id: bytes
+) -> None:
+    request = export(1)
+    request.resource_spans[0].scope_spans[0].spans.add(trace_id=trace_id, span_id=span_id)
+    async with serving(store) as served:
+        stub = otlp_grpc.TraceServiceStub(served.channel)  # type: ignore[no-untyped-call]
+        response = await stub.Export(request, timeout=LIMIT_S)
+        assert response.partial_success.rejected_spans == 1
+        assert "not zeros" in response.partial_success.error_message
+        assert len(await served.client.get_trace(trace_id=(b"t" * 16).hex())) == 1
+
+
+async def test_a_span_whose_parent_is_zeros_is_a_root(store: SpanStore) -> None:
+    request = export(1)
+    (span,) = request.resource_spans[0].scope_spans[0].spans
+    span.parent_span_id = bytes(8)
+    async with serving(store) as served:
+        stub = otlp_grpc.TraceServiceStub(served.channel)  # type: ignore[no-untyped-call]
+        await stub.Export(request, timeout=LIMIT_S)
+        (stored,) = await served.client.get_trace(trace_id=(b"t" * 16).hex())
+        assert stored.parent_span_id == ""
 
 
 async def test_an_export_that_is_too_large_is_accepted_in_part(store: SpanStore) -> None:

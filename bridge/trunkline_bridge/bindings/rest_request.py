@@ -105,7 +105,7 @@ def _encode_segment(raw: bytes) -> str:
 
 
 async def read_body(request: HttpRequest) -> Json:
-    """Return the JSON object in a body; an empty body is an empty object.
+    """Return the JSON object in a body; an empty body and `null` are an empty object.
 
     Raises:
         WireError: the body is no JSON object, or is not declared as JSON.
@@ -116,6 +116,8 @@ async def read_body(request: HttpRequest) -> Json:
     if not request.body.strip():
         return {}
     value = await parse_json_body(request.body)
+    if value is None:
+        return {}
     if not isinstance(value, dict):
         raise invalid_params(("body", "must be a JSON object"))
     return value

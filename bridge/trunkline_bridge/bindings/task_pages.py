@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.client import HostClient
+from trunkline.client.mesh_tasks import make_page_token
 from trunkline.errors import TaskNotFoundError, TrunklineError
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.edge.caller import Caller
@@ -20,6 +21,8 @@ from trunkline_bridge.projection import (
 
 # Limit on the tasks of a page that are read in parallel.
 _MAX_PARALLEL_READS = 8
+# A page ends with the task that exceeds this size. One task may be as large as a turn's content.
+_PAGE_BYTES = 4 * 1024 * 1024
 
 
 async def fetch_task_page(
@@ -30,6 +33,8 @@ async def fetch_task_page(
     view: View = View.DETAILED,
 ) -> a2a_pb2.ListTasksResponse | v1_1_pb2.ListTasksResponse:
     """Return a page of the agent's tasks on a host. Whole tasks are read only if requested.
+
+    The page ends after `page_size` tasks or 4 MiB, whichever comes first.
 
     In A2A 1.1 they are always read, because rows of the journal have no generation; they have no
     history unless it is requested.
@@ -45,54 +50,58 @@ async def fetch_task_page(
     if request.HasField("status_timestamp_after"):
         query.status_after.CopyFrom(request.status_timestamp_after)
     page = await client.list_tasks(query)
+    tasks: list[AnyTask] = []
+    is_whole = request.include_artifacts or request.history_length > 0
+    if caller.generations is not None or is_whole:
+        count = await _read_tasks(client, caller, request, page.tasks, links, view, into=tasks)
+    else:
+        tasks.extend(links.task_to_urls(_task_from_summary(row)) for row in page.tasks)
+        count = _count_page(tasks)
+        del tasks[count:]
+    is_cut = count < len(page.tasks)
     response = a2a_pb2.ListTasksResponse(
-        next_page_token=page.next_page_token,
+        next_page_token=make_page_token(page.tasks[count - 1]) if is_cut else page.next_page_token,
         page_size=request.page_size,
         total_size=page.total_size,
     )
     if caller.generations is not None:
-        tasks = await _read_tasks(client, caller, request, page.tasks, links, view)
         versioned = v1_1_pb2.ListTasksResponse.FromString(response.SerializeToString())
         versioned.tasks.extend(task for task in tasks if isinstance(task, v1_1_pb2.Task))
         return versioned
-    if request.include_artifacts or request.history_length > 0:
-        tasks = await _read_tasks(client, caller, request, page.tasks, links, view)
-        response.tasks.extend(core_task(task) for task in tasks)
-    else:
-        response.tasks.extend(
-            links.task_to_urls(_task_from_summary(summary)) for summary in page.tasks
-        )
+    response.tasks.extend(core_task(task) for task in tasks)
     return response
 
 
-async def _read_tasks(
+async def _read_tasks(  # noqa: PLR0913  the parts of one request
     client: HostClient,
     caller: Caller,
     request: a2a_pb2.ListTasksRequest,
     rows: Sequence[snapshot_pb2.TaskSummary],
     links: FileLinks,
     view: View,
-) -> Sequence[AnyTask]:
-    """Read the tasks of a page, in its order. Tasks that were purged meanwhile are omitted."""
-    tasks: dict[str, AnyTask] = {}
+    *,
+    into: list[AnyTask],
+) -> int:
+    """Read the tasks of a page, in its order, and return the number of its rows.
+
+    Tasks that were purged meanwhile are omitted.
+    """
     failures: list[TrunklineError] = []
-    slots = asyncio.Semaphore(_MAX_PARALLEL_READS)
     is_older = caller.generations is None
     history_length = requested_history_length(request) if is_older else request.history_length
 
-    async def read(task_id: str) -> None:
-        async with slots:
-            try:
-                snapshot = await client.get_task(
-                    task_id, account=caller.account, with_timeline=caller.wants_timeline
-                )
-            except TaskNotFoundError:
-                return
-            except TrunklineError as error:
-                # If raised here, it would leave the TaskGroup as an ExceptionGroup.
-                failures.append(error)
-                return
-        tasks[task_id] = project_versioned_task(
+    async def read(task_id: str) -> AnyTask | None:
+        try:
+            snapshot = await client.get_task(
+                task_id, account=caller.account, with_timeline=caller.wants_timeline
+            )
+        except TaskNotFoundError:
+            return None
+        except TrunklineError as error:
+            # If raised here, it would leave the TaskGroup as an ExceptionGroup.
+            failures.append(error)
+            return None
+        return project_versioned_task(
             snapshot,
             caller.generations,
             history_length=history_length,
@@ -101,12 +110,35 @@ async def _read_tasks(
             view=view,
         )
 
-    async with asyncio.TaskGroup() as group:
-        for row in rows:
-            group.create_task(read(row.task_id))
-    if failures:
-        raise failures[0]
-    return [tasks[row.task_id] for row in rows if row.task_id in tasks]
+    count, remaining_bytes = 0, _PAGE_BYTES
+    # The first task is read alone, so that of large tasks few are in memory at once.
+    parallel = 1
+    while count < len(rows):
+        batch = rows[count : count + parallel]
+        async with asyncio.TaskGroup() as group:
+            reads = [group.create_task(read(row.task_id)) for row in batch]
+        if failures:
+            raise failures[0]
+        for task in (each.result() for each in reads):
+            count += 1
+            if task is None:
+                continue
+            into.append(task)
+            remaining_bytes -= task.ByteSize()
+            if remaining_bytes <= 0:
+                return count
+        parallel = min(2 * parallel, _MAX_PARALLEL_READS)
+    return count
+
+
+def _count_page(tasks: Sequence[AnyTask]) -> int:
+    """Return how many of the tasks a page has room for; at least one, if there are any."""
+    remaining_bytes = _PAGE_BYTES
+    for number, task in enumerate(tasks, 1):
+        remaining_bytes -= task.ByteSize()
+        if remaining_bytes <= 0:
+            return number
+    return len(tasks)
 
 
 def _task_from_summary(summary: snapshot_pb2.TaskSummary) -> task_pb2.Task:

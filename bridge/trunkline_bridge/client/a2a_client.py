@@ -4,19 +4,25 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+)
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 from google.protobuf.message import Message
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.client.breaker import Breaker
+from trunkline.client.breaker import EARLY_PROBE_S, Breaker
 from trunkline.errors import (
     PeerProtocolError,
     PeerRefusedError,
     PeerTimeoutError,
     PeerUnavailableError,
+    TrunklineError,
 )
 from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.v1 import task_pb2
@@ -26,11 +32,13 @@ from trunkline_bridge.client.errors import (
     WRONG_VERSION_REASONS,
     ErrorObject,
     RpcError,
+    ServerBusyError,
     refusal_error,
 )
 from trunkline_bridge.client.http import MAX_EVENT_BYTES, HttpClient, WireObserver
 from trunkline_bridge.client.interfaces import Interface, InterfaceSelector, ProtocolBinding
 from trunkline_bridge.client.jsonrpc import JsonRpcTransport
+from trunkline_bridge.client.lenient_reader import LeftOutLog
 from trunkline_bridge.client.operations import RemoteOperation
 from trunkline_bridge.client.rest import RestTransport
 from trunkline_bridge.client.settings import RemoteSettings
@@ -41,6 +49,7 @@ from trunkline_bridge.client.transport import (
     RemoteEvent,
     RemoteEvents,
     Transport,
+    read_turn,
 )
 from trunkline_bridge.errors import AGENT_NOT_FOUND
 from trunkline_bridge.protocol import V1_0, VERSION_HEADER
@@ -55,6 +64,7 @@ logger = logging.getLogger(__name__)
 _CARD_BYTES: Final = 1024 * 1024
 _STREAMING_UNSUPPORTED: Final = "UNSUPPORTED_OPERATION"
 _NOT_FOUND: Final = "TASK_NOT_FOUND"
+_TOO_MANY_REQUESTS: Final = 429
 # JSON-RPC's code for errors of the server itself. Trunkline's bridge ends a stream with it when it
 # shuts down.
 _SERVER_ERROR: Final = -32000
@@ -118,9 +128,12 @@ class A2AClient:
             self.name,
             failures=settings.breaker.failures,
             open_s=settings.breaker.open_s,
+            first_open_s=EARLY_PROBE_S,
             successes=settings.breaker.successes,
         )
-        self._verifier = CardVerifier(settings, self._fetch_document)
+        self.left_out = LeftOutLog(lambda: self.name)
+        """Logs what can't be used of the agent's answers."""
+        self._verifier = CardVerifier(settings, self._fetch_document, self.left_out)
         self._is_version_fixed = interface is not None
         self._card = None if interface is None else RemoteCard.for_interface(interface)
         self._transports: dict[Interface, Transport] = {}
@@ -235,19 +248,16 @@ class A2AClient:
         Raises:
             PeerUnavailableError, PeerTimeoutError: The stream broke and can't be resumed.
         """
-        turn = _TurnProgress(is_new=not request.message.task_id)
+        turn = _TurnProgress(self.name, is_new=not request.message.task_id)
         delays = iter(RESUME_DELAYS_S)
         opening = self.stream_message(request, options)
         while True:
             error: Exception
             try:
-                async with opening as events:
-                    async for event in events:
+                async with opening as events, aclosing(turn.read(events)) as turn_events:
+                    async for event in turn_events:
                         delays = iter(RESUME_DELAYS_S)
-                        turn.apply(event)
                         yield event
-                        if turn.is_over:
-                            return
                 turn.end_stream()
                 if turn.is_over:
                     return
@@ -299,8 +309,17 @@ class A2AClient:
         """Call an operation of v1.0 and return the JSON of its response.
 
         See `Transport.call`. The agent is called even while the circuit breaker is open.
+
+        Raises:
+            PeerProtocolError: The response lacks what A2A requires, such as the id of a task.
         """
-        return await self._transport().call(operation, request, options, timeout_s=timeout_s)
+        result = await self._transport().call(operation, request, options, timeout_s=timeout_s)
+        try:
+            operation.check(result)
+        except ValueError as error:
+            problem = f"its answer to {operation.name} can't be used: {error}"
+            raise PeerProtocolError(self.name, problem) from None
+        return result
 
     async def download(self, url: str, *, is_resumed: bool = False) -> AsyncGenerator[bytes]:
         """Yield the bytes of a file at the agent's own address, fetched with its credentials.
@@ -358,7 +377,7 @@ class A2AClient:
 
     async def _start(self, opening: "_OpenStream") -> "_StartedStream":
         """Open a stream and wait for its first event, which counts as success for the breaker."""
-        with self._breaker.guard():
+        with self._breaker.guard(is_answer=_shows_life):
             return await _await_first_event(opening(self._transport()))
 
     def _transport(self) -> Transport:
@@ -390,7 +409,8 @@ class A2AClient:
 class _TurnProgress:
     """The progress of a turn: its task, its last event id, and its end."""
 
-    def __init__(self, *, is_new: bool) -> None:
+    def __init__(self, peer: str, *, is_new: bool) -> None:
+        self._peer = peer
         self.task_id = ""
         self.event_id = ""
         self.is_over = False
@@ -398,13 +418,29 @@ class _TurnProgress:
         self._expects_previous_state = not is_new
         self._state = task_pb2.TASK_STATE_UNSPECIFIED
 
-    def apply(self, event: RemoteEvent) -> None:
+    async def read(self, events: RemoteEvents) -> AsyncGenerator[RemoteEvent]:
+        """Yield the events of the turn. PeerProtocolError: a task has no id."""
+        reading = read_turn(
+            events,
+            peer=self._peer,
+            is_over=lambda: self.is_over,
+            has_ended=lambda: self._state in TERMINAL,
+        )
+        async with aclosing(reading) as turn_events:
+            async for event in turn_events:
+                if not self.is_over:
+                    self._apply(event)
+                yield event
+
+    def _apply(self, event: RemoteEvent) -> None:
         self.event_id = event.id or self.event_id
         response = event.response
         match response.WhichOneof("payload"):
             case "message":
                 self.is_over = True
             case "task":
+                if not response.task.id:
+                    raise PeerProtocolError(self._peer, "it sent a task without an id")
                 self.task_id = response.task.id
                 self._enter(response.task.status.state, is_new=not self._expects_previous_state)
                 self._expects_previous_state = False
@@ -413,7 +449,7 @@ class _TurnProgress:
 
     def end_stream(self) -> None:
         """Record the end of the stream, after which the last state is the current one."""
-        self.is_over = _ends_turn(self._state)
+        self.is_over = self.is_over or _ends_turn(self._state)
 
     def _enter(self, state: task_pb2.TaskState.ValueType, *, is_new: bool) -> None:
         self._state = state
@@ -422,6 +458,12 @@ class _TurnProgress:
 
 def _ends_turn(state: task_pb2.TaskState.ValueType) -> bool:
     return state in TERMINAL or state in INTERRUPTED
+
+
+def _shows_life(error: TrunklineError) -> bool:
+    """Return whether an error is an answer of a running agent, however wrong or overloaded."""
+    is_overloaded = isinstance(error, ServerBusyError) and error.status == _TOO_MANY_REQUESTS
+    return is_overloaded or isinstance(error, PeerProtocolError)
 
 
 _OpenStream: TypeAlias = Callable[[Transport], AbstractAsyncContextManager[RemoteEvents]]

@@ -13,6 +13,7 @@ from trunkline.json_values import parse_dict
 from trunkline.printable import to_plain_line
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.client.interfaces import Interface, InterfaceSelector
+from trunkline_bridge.client.lenient_reader import LeftOutLog
 from trunkline_bridge.protocol import CARD_PATH, LEGACY_CARD_PATH, RESUME_EXTENSION, V0_3
 from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.versions.v0_1.json_reader import MEDIA_TYPES
@@ -24,6 +25,8 @@ _EXAMPLE_CHARS: Final = 500
 _DESCRIPTION_CHARS: Final = 2000
 _MAX_SKILLS: Final = 100
 _MAX_TEXTS: Final = 100
+# Lists of a card whose entries are independent of each other.
+_OFFERS: Final = ("skills", "supportedInterfaces", "defaultInputModes", "defaultOutputModes")
 _INVALID_NAME_CHARS: Final = re.compile(r"[^a-z0-9]+")
 
 
@@ -71,15 +74,21 @@ def card_url_candidates(url: str) -> tuple[str, ...]:
     return tuple(base_url + path for base_url in bases for path in (CARD_PATH, LEGACY_CARD_PATH))
 
 
-def parse_remote_card(body: bytes, selector: InterfaceSelector) -> RemoteCard:
-    """Parse a card and select an interface. ValueError: no card, or no supported interface."""
+def parse_remote_card(
+    body: bytes, selector: InterfaceSelector, left_out: LeftOutLog | None = None
+) -> RemoteCard:
+    """Parse a card and select an interface. ValueError: no card, or no supported interface.
+
+    Skills, interfaces and media types that can't be read are left out, as are unreadable members of
+    a skill. They only offer something. Capabilities may require something, so they are not.
+    """
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
         raise ValueError("the response is not JSON, so it is no agent card") from None
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ValueError("the response is no agent card")
-    card = _parse_card(value)
+    card = _parse_card(_without_unreadable(value, left_out))
     if not card.supported_interfaces:
         card.supported_interfaces.extend(v0_3_interfaces(value, selector.card_url))
     required = [extension.uri for extension in card.capabilities.extensions if extension.required]
@@ -150,6 +159,49 @@ def _parse_card(value: Json) -> agent_card_pb2.AgentCard:
         return parse_dict(known, agent_card_pb2.AgentCard(), ignore_unknown_fields=True)
     except (ParseError, TypeError, RecursionError, ValueError):
         raise ValueError("the response is no agent card of any A2A version") from None
+
+
+def _without_unreadable(card: Json, left_out: LeftOutLog | None) -> Json:
+    """Return a card without the entries of its lists that can't be read."""
+
+    def keep(member: Json, path: str) -> bool:
+        if _is_readable(member):
+            return True
+        if left_out is not None:
+            left_out.report(f"card.{path}", "it does not match the A2A schema")
+        return False
+
+    result = dict(card)
+    for name in _OFFERS:
+        if not isinstance(entries := card.get(name), list) or _is_readable({name: entries}):
+            continue
+        result[name] = readable = []
+        for index, entry in enumerate(entries):
+            path = f"{name}[{index}]"
+            if name == "skills" and isinstance(entry, dict):
+                # A skill is used by its id and its name.
+                readable_members = {
+                    member: value
+                    for member, value in entry.items()
+                    if member in ("id", "name")
+                    or keep({"skills": [{member: value}]}, f"{path}.{member}")
+                }
+                entry = readable_members
+            if keep({name: [entry]}, path):
+                readable.append(entry)
+    return result
+
+
+def _is_readable(members: Json) -> bool:
+    # Protobuf's parser takes a text for an object without members.
+    for name in ("skills", "supportedInterfaces"):
+        if not all(isinstance(entry, dict) for entry in members.get(name, ())):
+            return False
+    try:
+        _parse_card(members)
+    except ValueError:
+        return False
+    return True
 
 
 def v0_3_interfaces(value: Json, card_url: str) -> Iterable[agent_card_pb2.AgentInterface]:

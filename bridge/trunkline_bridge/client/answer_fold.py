@@ -12,7 +12,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
 from trunkline.json_values import merge_struct
 from trunkline.task_states import INTERRUPTED, TERMINAL, TaskState
-from trunkline.v1 import artifact_pb2, json_pb2, message_pb2, part_pb2, task_pb2
+from trunkline.v1 import artifact_pb2, json_pb2, message_pb2, task_pb2
 from trunkline_bridge.client.answers import (
     ArtifactChange,
     ClientAnswer,
@@ -27,7 +27,7 @@ from trunkline_bridge.client.answers import (
     read_answer,
     reply_answer,
 )
-from trunkline_bridge.client.artifact_content import ArtifactContent, is_plain_text
+from trunkline_bridge.client.artifact_content import ArtifactContent, TurnLimits, is_plain_text
 from trunkline_bridge.client.streamed_text import ShownChunk, StreamedText
 from trunkline_bridge.projection.roles import ArtifactRole
 
@@ -35,7 +35,6 @@ EmitEvent: TypeAlias = Callable[[ClientEvent], Awaitable[None]]
 
 SNAPSHOT_CURSOR: Final = "snapshot"
 """The cursor while text waits for its place: resuming there begins with a snapshot."""
-_MIB: Final = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -94,7 +93,7 @@ class AnswerFold:
         """The beginning of the turn is not in this fold."""
         self._emit = emit
         self._peer = peer
-        self._content_bytes = self._remaining_bytes = content_bytes
+        self._limits = TurnLimits(peer, content_bytes)
         self._pending: list[TextChunk | StatusChange | ArtifactChange] = []
         self._task = task_pb2.Task(id=self.task_id)
         self._reply: message_pb2.Message | None = None
@@ -236,7 +235,7 @@ class AnswerFold:
         if folded is None:
             folded = self._start_artifact(artifact)
             folded.is_partial = self.is_resumed
-        self._count_bytes(artifact.parts)
+        self._limits.count_parts(artifact.parts)
         self.change_count += 1
         for part in artifact.parts:
             folded.content.add(part)
@@ -252,7 +251,7 @@ class AnswerFold:
     def _replace_artifact(
         self, artifact: artifact_pb2.Artifact, content: ArtifactContent, *, is_complete: bool
     ) -> None:
-        self._count_bytes(artifact.parts)
+        self._limits.count_parts(artifact.parts)
         self.change_count += 1
         folded = self._start_artifact(artifact)
         folded.content, folded.is_partial = content, False
@@ -291,6 +290,7 @@ class AnswerFold:
         if known is not None:
             known.header, known.role = header, role
         else:
+            self._limits.count_artifact(artifact)
             known = self._artifacts[artifact.artifact_id] = _FoldedArtifact(header, role)
             if earlier is not None:
                 known.content = ArtifactContent(earlier.parts)
@@ -315,12 +315,6 @@ class AnswerFold:
             pending[-1] = replace(pending[-1], cursor=cursor)
         for event in pending:
             await self._emit(event)
-
-    def _count_bytes(self, parts: Iterable[part_pb2.Part]) -> None:
-        self._remaining_bytes -= sum(part.ByteSize() for part in parts)
-        if self._remaining_bytes < 0:
-            limit = self._content_bytes / _MIB
-            raise PeerProtocolError(self._peer, f"it sent more than {limit:.3g} MiB in one turn")
 
 
 def _copy_header(artifact: artifact_pb2.Artifact) -> artifact_pb2.Artifact:

@@ -1,8 +1,42 @@
-"""The content of an artifact that a client builds from events, to compare with a snapshot."""
+"""The content of artifacts that a client builds from events, and the limits of a turn."""
 
 from collections.abc import Iterable
+from typing import Final
 
-from trunkline.v1 import part_pb2
+from trunkline.errors import PeerProtocolError
+from trunkline.v1 import artifact_pb2, part_pb2
+
+_MIB: Final = 1024 * 1024
+MAX_ARTIFACTS: Final = 1000
+"""Limit of the artifacts that an agent may begin in one turn."""
+
+
+class TurnLimits:
+    """Counts what an agent sends in one turn: artifacts and bytes."""
+
+    def __init__(self, peer: str, content_bytes: int) -> None:
+        """`peer` is the agent's name in errors, and `content_bytes` the limit of its content."""
+        self._peer = peer
+        self._content_bytes = self._remaining_bytes = content_bytes
+        self._remaining_artifacts = MAX_ARTIFACTS
+
+    def count_artifact(self, header: artifact_pb2.Artifact) -> None:
+        """Count an artifact that begins. PeerProtocolError: it is one too many."""
+        self._remaining_artifacts -= 1
+        if self._remaining_artifacts < 0:
+            problem = f"it sent more than {MAX_ARTIFACTS} artifacts in one turn"
+            raise PeerProtocolError(self._peer, problem)
+        self._count(len(header.name) + len(header.description))
+
+    def count_parts(self, parts: Iterable[part_pb2.Part]) -> None:
+        """Count content. PeerProtocolError: it is too much."""
+        self._count(sum(part.ByteSize() for part in parts))
+
+    def _count(self, size_bytes: int) -> None:
+        self._remaining_bytes -= size_bytes
+        if self._remaining_bytes < 0:
+            problem = f"it sent more than {self._content_bytes / _MIB:.3g} MiB in one turn"
+            raise PeerProtocolError(self._peer, problem)
 
 
 class ArtifactContent:

@@ -55,7 +55,11 @@ class CardPin:
             url,
             sorted({_describe_interface(interface) for interface in card.supported_interfaces}),
             _digest({name: value.get(name) for name in _SECURITY_MEMBERS}),
-            {str(skill["id"]): _digest(skill) for skill in skills or () if "id" in skill},
+            {
+                str(skill["id"]): _digest(skill)
+                for skill in skills or ()
+                if isinstance(skill, dict) and "id" in skill
+            },
             signed_by,
             list(keys),
         )

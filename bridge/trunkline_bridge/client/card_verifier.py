@@ -13,6 +13,7 @@ from trunkline.private_files import read_private_file
 from trunkline_bridge.client.agent_card import RemoteCard, parse_remote_card
 from trunkline_bridge.client.card_pins import CardPin, CardPinFile
 from trunkline_bridge.client.interfaces import InterfaceSelector
+from trunkline_bridge.client.lenient_reader import LeftOutLog
 from trunkline_bridge.client.settings import RemoteSettings
 from trunkline_bridge.protocol import KEYS_PATH
 from trunkline_bridge.versions.json_values import Json
@@ -32,7 +33,10 @@ Fetch = Callable[[str], Awaitable[bytes]]
 class CardVerifier:
     """Verifies the cards of one remote agent."""
 
-    def __init__(self, settings: RemoteSettings, fetch: Fetch) -> None:
+    def __init__(
+        self, settings: RemoteSettings, fetch: Fetch, left_out: LeftOutLog | None = None
+    ) -> None:
+        self._left_out = left_out
         self._settings = settings
         self._fetch = fetch
         self._pins = (
@@ -49,7 +53,7 @@ class CardVerifier:
                 exclude all interfaces.
         """
         try:
-            remote = parse_remote_card(body, selector)
+            remote = parse_remote_card(body, selector, self._left_out)
             value = _check_form(body, remote)
             pin = None if self._pins is None else await asyncio.to_thread(self._pins.read)
             signed_by, keys = await self._check_signature(body, value, selector.card_url, pin)

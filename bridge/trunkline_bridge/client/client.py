@@ -42,9 +42,10 @@ from trunkline_bridge.client.client_stream import ClientStream
 from trunkline_bridge.client.client_turn import open_resumed_turn, open_turn
 from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError
 from trunkline_bridge.client.interfaces import ProtocolBinding
-from trunkline_bridge.client.json_reader import parse_task
+from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
+from trunkline_bridge.client.lenient_reader import LenientReader
 from trunkline_bridge.client.messages import MessageMethods
-from trunkline_bridge.client.operations import LIST_TASKS
+from trunkline_bridge.client.operations import LIST_TASKS, find_task_problem
 from trunkline_bridge.client.refusals import CREDENTIALS_REFUSALS, mesh_errors
 from trunkline_bridge.client.settings import (
     MAX_STREAMED_BYTES,
@@ -122,7 +123,8 @@ class Client(MessageMethods):
             authority: A file of root certificates in PEM; None: the system's.
             certificate: A file with the client's certificate in PEM.
             certificate_key: A file with its key in PEM; None: it is in the same file.
-            hosts: Hosts, besides that of `url`, that the card may name. They get the credentials.
+            hosts: Addresses besides the card's own that it may name, each as HOST or HOST:PORT.
+                They get the credentials.
             bindings: The only bindings to use: JSONRPC, HTTP+JSON, GRPC; empty: any.
             versions: The only versions to use: 1.0, 0.3; empty: any.
             idle_s: Seconds without an event after which a turn is given up.
@@ -433,12 +435,20 @@ class Client(MessageMethods):
                 await _retry_read(self._peer.read_card)
                 self._has_card = True
 
-    def _read_page(self, page: Mapping[str, Any]) -> Sequence[task_pb2.Task]:
-        try:
-            return [parse_task(task) for task in page.get("tasks") or ()]
-        except (TypeError, ValueError) as error:
-            problem = f"its list of tasks can't be read: {error}"
-            raise PeerProtocolError(self._peer.name, problem) from None
+    def _read_page(self, page: Mapping[str, Any]) -> Iterator[task_pb2.Task]:
+        """Yield the tasks of a page, without those that can't be read."""
+        log = self._peer.left_out
+        reader = LenientReader(parse_stream_response, log)
+        for index, entry in enumerate(page.get("tasks") or ()):
+            if problem := find_task_problem(entry):
+                log.report(f"tasks[{index}]", f"it {problem}")
+                continue
+            try:
+                task = reader.read(parse_task, entry)
+            except ValueError as error:
+                log.report(f"tasks[{index}]", str(error))
+            else:
+                yield task
 
     def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run a coroutine until it ends or the client is closed."""

@@ -113,19 +113,35 @@ def parse_reason(code: object, details: object) -> str:
 
 
 def refusal_error(
-    peer: str, text: object, refusal: str, error: ErrorObject | None = None
+    peer: str,
+    text: object,
+    refusal: str,
+    error: ErrorObject | None = None,
+    *,
+    status: int | None = None,
 ) -> RpcError:
-    """Build the error for a refusal; its text is one line of at most 300 characters."""
+    """Build the error for a refusal; its text is one line of about 300 characters at most.
+
+    The text names an HTTP `status` of a failed server (500 to 599).
+    """
     problem = " ".join(str(text or "").split())
     if len(problem) > _TEXT_LIMIT:
         problem = problem[:_TEXT_LIMIT] + "…"
-    return RpcError(peer, problem or refusal or "it didn't say why", refusal, error=error)
+    problem = problem or refusal or "it didn't say why"
+    if status is not None and status >= 500 and f"HTTP {status}" not in problem:
+        problem = f"{problem} (HTTP {status})"
+    return RpcError(peer, problem, refusal, error=error)
 
 
-def jsonrpc_refusal(peer: str, error: Mapping[str, Any]) -> RpcError:
-    """Convert a JSON-RPC error object to an error."""
+def status_failure(peer: str, status: int) -> ConnectionLostError:
+    """Build the error for an HTTP status of 500 to 599 whose body does not say why."""
+    return ConnectionLostError(peer, f"it answers with HTTP {status}")
+
+
+def jsonrpc_refusal(peer: str, error: Mapping[str, Any], status: int) -> RpcError:
+    """Convert a JSON-RPC error object, in a response with an HTTP status, to an error."""
     parsed = ErrorObject.from_json(error)
-    return refusal_error(peer, parsed.text, parsed.reason, parsed)
+    return refusal_error(peer, parsed.text, parsed.reason, parsed, status=status)
 
 
 def http_status_error(

@@ -1,13 +1,14 @@
 """Interfaces of a remote agent: address, binding and version; and the selection of one."""
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, TypeAlias
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 from trunkline.errors import ConfigurationError
-from trunkline.network import is_this_machine
+from trunkline.network import Authority, is_this_machine, parse_authority
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.protocol import V0_3, V1_0
 
@@ -45,8 +46,9 @@ class InterfaceSelector:
     """Selects an interface of a card by the operator's settings."""
 
     card_url: str
-    """The card's URL. Interfaces must be on its host or on one of `allowed_hosts`."""
+    """The card's URL. Interfaces must be on its host and port or on one of `allowed_hosts`."""
     allowed_hosts: Collection[str] = ()
+    """Each as HOST, for any port, or as HOST:PORT."""
     bindings: Collection[str] = ()
     """If not empty, only these are selected."""
     versions: Collection[str] = ()
@@ -59,7 +61,7 @@ class InterfaceSelector:
         ConfigurationError: There are, but the settings exclude them.
         """
         offered = list(offered)
-        other_hosts: list[str] = []
+        other_addresses: list[str] = []
         has_downgrade = has_excluded = False
         for candidate in offered:
             interface = _parse_supported(candidate, self.card_url)
@@ -68,16 +70,18 @@ class InterfaceSelector:
             if self._is_excluded(interface):
                 has_excluded = True
                 continue
-            host = parse_host(interface.url)
-            if not self._is_allowed_host(host):
-                other_hosts.append(host)
+            address = _parse_address(interface.url, is_secure=interface.is_secure)
+            if not self._is_allowed_address(address):
+                other_addresses.append(str(address))
             elif self._is_downgrade(interface):
                 has_downgrade = True
             else:
                 return interface
-        if other_hosts:
-            problem = f"its card leads to {', '.join(sorted(set(other_hosts)))}"
-            raise ValueError(f"{problem}, which is not the card's host; allow it by `hosts`")
+        if other_addresses:
+            problem = f"its card leads to {', '.join(sorted(set(other_addresses)))}"
+            raise ValueError(
+                f"{problem}, which is not the card's host and port; list it in `hosts`"
+            )
         if has_downgrade:
             raise ValueError("its card was read over HTTPS but has only interfaces without TLS")
         names = ", ".join(
@@ -102,14 +106,19 @@ class InterfaceSelector:
             or (self.versions and interface.version not in self.versions)
         )
 
-    def _is_allowed_host(self, host: str) -> bool:
-        """Return whether a host may receive our messages and credentials."""
-        card_host = parse_host(self.card_url)
-        return (
-            host == card_host
-            or host in self.allowed_hosts
-            or (is_this_machine(host) and is_this_machine(card_host))
-        )
+    def _is_allowed_address(self, address: Authority) -> bool:
+        """Return whether an address may receive our messages and credentials."""
+        host, port = address
+        for entry in self.allowed_hosts:
+            if entry == host:
+                return True
+            with suppress(ValueError):
+                allowed = parse_authority(entry)
+                if allowed.host == host and allowed.port in (None, port):
+                    return True
+        card = _parse_address(self.card_url, is_secure=self.card_url.startswith("https:"))
+        is_card_host = host == card.host or (is_this_machine(host) and is_this_machine(card.host))
+        return is_card_host and port == card.port
 
     def _is_downgrade(self, interface: Interface) -> bool:
         """Return whether the interface is unencrypted although the card was read over HTTPS."""
@@ -134,6 +143,12 @@ def parse_host(url: str) -> str:
     return (parts.hostname or "").rstrip(".")
 
 
+def _parse_address(url: str, *, is_secure: bool) -> Authority:
+    """Return the host and the port of a URL or of `host:port`."""
+    port = _split_address(url).port
+    return Authority(parse_host(url), port or (443 if is_secure else 80))
+
+
 def _split_address(url: str) -> SplitResult:
     return urlsplit(url if "://" in url else f"//{url}")
 
@@ -148,19 +163,26 @@ def _parse_supported(offered: agent_card_pb2.AgentInterface, card_url: str) -> I
         return (
             _grpc_interface(offered, version, card_url)
             if binding is ProtocolBinding.GRPC
-            else _http_interface(offered, binding, version)
+            else _http_interface(offered, binding, version, card_url)
         )
     except ValueError:
         return None
 
 
 def _http_interface(
-    offered: agent_card_pb2.AgentInterface, binding: ProtocolBinding, version: ClientVersion
+    offered: agent_card_pb2.AgentInterface,
+    binding: ProtocolBinding,
+    version: ClientVersion,
+    card_url: str,
 ) -> Interface | None:
+    """Parse a URL. A relative one is resolved against the card's (RFC 3986, section 5)."""
     parts = urlsplit(offered.url)
+    if offered.url and not parts.scheme:
+        parts = urlsplit(urljoin(card_url, offered.url))
+    _ = parts.port  # Raises ValueError if it is none.
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         return None
-    url = offered.url.rstrip("/")
+    url = parts.geturl().rstrip("/")
     return Interface(binding, version, url, offered.tenant, is_secure=parts.scheme == "https")
 
 

@@ -11,10 +11,11 @@ from google.protobuf.message import Message
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
 from trunkline.v1 import task_pb2
-from trunkline_bridge.client.errors import ConnectionLostError, jsonrpc_refusal
+from trunkline_bridge.client.errors import jsonrpc_refusal, status_failure
 from trunkline_bridge.client.http import HttpClient, HttpStream
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
+from trunkline_bridge.client.lenient_reader import LeftOutLog, LenientReader
 from trunkline_bridge.client.operations import RemoteOperation
 from trunkline_bridge.client.operations_v0_3 import find_v0_3
 from trunkline_bridge.client.transport import (
@@ -59,6 +60,7 @@ class JsonRpcTransport:
         self._interface = interface
         self._methods = _METHODS[interface.version]
         self._ids = itertools.count(1)
+        self._reader = LenientReader(parse_stream_response, LeftOutLog(lambda: http.peer))
 
     async def send(
         self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
@@ -143,6 +145,8 @@ class JsonRpcTransport:
                 body=self._body(method, params),
                 headers=self._headers(options),
             ) as stream:
+                if stream.is_event_stream and stream.status >= 500:
+                    raise status_failure(self._http.peer, stream.status)
                 if stream.is_event_stream and stream.status >= 300:
                     raise self._protocol_error(f"HTTP {stream.status} with a stream")
                 async with aclosing(self._events(stream)) as events:
@@ -158,7 +162,7 @@ class JsonRpcTransport:
 
     def _parse(self, read: Callable[[object], _Read], result: object) -> _Read:
         try:
-            return read(result)
+            return self._reader.read(read, result)
         except ValueError as error:
             raise self._protocol_error(f"its answer can't be read: {error}") from None
 
@@ -169,14 +173,14 @@ class JsonRpcTransport:
         except (ValueError, RecursionError):
             answer = None
         if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
-            raise jsonrpc_refusal(self._http.peer, answer["error"])
+            raise jsonrpc_refusal(self._http.peer, answer["error"], status)
         is_v0_3 = self._interface.version == V0_3
         if is_v0_3 and isinstance(answer, dict) and answer.keys() == {"jsonrpc", "id"}:
             # The reference SDK of v0.3 leaves out a result that is null.
             return None
         if not isinstance(answer, dict) or "result" not in answer:
             if status >= 500:
-                raise ConnectionLostError(self._http.peer, f"HTTP {status}")
+                raise status_failure(self._http.peer, status)
             raise self._protocol_error(f"HTTP {status} without a JSON-RPC response")
         return answer["result"]
 

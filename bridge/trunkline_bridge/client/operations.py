@@ -27,6 +27,8 @@ class RemoteOperation(NamedTuple):
     """Converts the response over gRPC to the JSON of the other bindings."""
     is_slow: bool = False
     """The agent may work for as long as it likes before it responds."""
+    check: Callable[[Json], None] = lambda _: None
+    """Checks the JSON of a response. ValueError: it lacks what A2A requires."""
 
     def params(self, request: Message) -> Json:
         """Return the parameters of a request as JSON, without the tenant."""
@@ -47,6 +49,44 @@ class RemoteOperation(NamedTuple):
             return path, rest
         query = {name: _query_text(value) for name, value in rest.items()}
         return (f"{path}?{urlencode(query)}" if query else path), {}
+
+
+def find_task_problem(task: object) -> str:
+    """Return why a value is no task, by its member; empty if it is one."""
+    if not isinstance(task, dict):
+        return "is no object"
+    if not (isinstance(task.get("id"), str) and task["id"]):
+        return "has no id"
+    status = task.get("status")
+    state = status.get("state") if isinstance(status, dict) else None
+    if not (isinstance(state, str) and state):
+        return "has no status.state"
+    return ""
+
+
+def find_webhook_problem(config: object) -> str:
+    """Return why a value is no webhook of a task; empty if it is one."""
+    if not isinstance(config, dict):
+        return "is no object"
+    return "" if isinstance(config.get("url"), str) and config["url"] else "has no url"
+
+
+def _check_task(value: Json) -> None:
+    if problem := find_task_problem(value):
+        raise ValueError(f"its task {problem}")
+
+
+def _check_send_response(value: Json) -> None:
+    if not isinstance(value.get("message"), dict):
+        _check_task(value.get("task", value))
+
+
+def _check_list(name: str) -> Callable[[Json], None]:
+    def check(value: Json) -> None:
+        if not isinstance(value.get(name) or [], list):
+            raise ValueError(f"its {name} are no list")
+
+    return check
 
 
 def _query_text(value: object) -> str:
@@ -86,13 +126,26 @@ SEND_MESSAGE: Final = RemoteOperation(
     a2a_pb2.StreamResponse.FromString,
     json_writer.stream_response_json,
     is_slow=True,
+    check=_check_send_response,
 )
-GET_TASK: Final = RemoteOperation("GetTask", "GET", _TASK, _parse_task, json_writer.task_json)
+GET_TASK: Final = RemoteOperation(
+    "GetTask", "GET", _TASK, _parse_task, json_writer.task_json, check=_check_task
+)
 CANCEL_TASK: Final = RemoteOperation(
-    "CancelTask", "POST", f"{_TASK}:cancel", _parse_task, json_writer.task_json
+    "CancelTask",
+    "POST",
+    f"{_TASK}:cancel",
+    _parse_task,
+    json_writer.task_json,
+    check=_check_task,
 )
 LIST_TASKS: Final = RemoteOperation(
-    "ListTasks", "GET", "/tasks", a2a_pb2.ListTasksResponse.FromString, _list_tasks_json
+    "ListTasks",
+    "GET",
+    "/tasks",
+    a2a_pb2.ListTasksResponse.FromString,
+    _list_tasks_json,
+    check=_check_list("tasks"),
 )
 CREATE_PUSH_CONFIG: Final = RemoteOperation(
     "CreateTaskPushNotificationConfig",
@@ -114,6 +167,7 @@ LIST_PUSH_CONFIGS: Final = RemoteOperation(
     _CONFIGS,
     a2a_pb2.ListTaskPushNotificationConfigsResponse.FromString,
     _list_push_configs_json,
+    check=_check_list("configs"),
 )
 DELETE_PUSH_CONFIG: Final = RemoteOperation(
     "DeleteTaskPushNotificationConfig",

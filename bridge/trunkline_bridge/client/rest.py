@@ -15,14 +15,15 @@ from trunkline.errors import PeerProtocolError, PeerRefusedError
 from trunkline.json_values import parse_dict
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.errors import (
-    ConnectionLostError,
     ErrorObject,
     parse_reason,
     refusal_error,
+    status_failure,
 )
 from trunkline_bridge.client.http import HttpClient, HttpResponse, HttpStream
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
+from trunkline_bridge.client.lenient_reader import LeftOutLog, LenientReader
 from trunkline_bridge.client.operations import RemoteOperation
 from trunkline_bridge.client.operations_v0_3 import find_v0_3, without_timestamps
 from trunkline_bridge.client.transport import (
@@ -65,6 +66,7 @@ class RestTransport:
         self._base = interface.url + prefix
         # A2A's proto file and its text name different HTTP methods, and servers support either.
         self._subscribe_method = "POST"
+        self._reader = LenientReader(self._read_response, LeftOutLog(lambda: http.peer))
 
     async def send(
         self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
@@ -185,7 +187,7 @@ class RestTransport:
 
     def _parse(self, read: Callable[[object], _Read], value: object) -> _Read:
         try:
-            return read(value)
+            return self._reader.read(read, value)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             problem = (
                 str(error) if type(error) is ValueError else "it does not match the A2A schema"
@@ -213,7 +215,7 @@ class RestTransport:
             if 400 <= answer.status < 500:
                 raise self._refusal(answer.status, None) from None
             if answer.status >= 500:
-                raise ConnectionLostError(self._http.peer, f"HTTP {answer.status}") from None
+                raise status_failure(self._http.peer, answer.status) from None
             raise self._protocol_error(f"HTTP {answer.status} without JSON") from None
         if answer.status >= 400:
             raise self._refusal(answer.status, value)
@@ -231,10 +233,14 @@ class RestTransport:
             reason = kind.rpartition("/")[2].removesuffix("-error").replace("-", "_").upper()
         text = error.get("message") or error.get("detail") or error.get("title")
         if not reason and status in (502, 504):
-            return ConnectionLostError(self._http.peer, f"HTTP {status}")
+            return status_failure(self._http.peer, status)
         reason = reason or _REASONS.get(status, "")
         return refusal_error(
-            self._http.peer, text or f"HTTP {status}", reason, ErrorObject.from_json(error)
+            self._http.peer,
+            text or f"HTTP {status}",
+            reason,
+            ErrorObject.from_json(error),
+            status=status,
         )
 
     def _send_body(self, request: a2a_pb2.SendMessageRequest) -> bytes:

@@ -3,7 +3,7 @@
 An event that breaks A2A's rules raises PeerProtocolError before any of it is written.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -13,14 +13,14 @@ from trunkline.errors import PeerProtocolError
 from trunkline.json_values import find_member, read_text, struct_json
 from trunkline.task_states import INTERRUPTED, OUTCOME_KEY, TERMINAL, TaskOutcome, find_outcome
 from trunkline.v1 import artifact_pb2, event_pb2, json_pb2, message_pb2, part_pb2, task_pb2
-from trunkline_bridge.client.artifact_content import ArtifactContent, is_plain_text
+from trunkline_bridge.client.artifact_content import ArtifactContent, TurnLimits, is_plain_text
+from trunkline_bridge.client.lenient_reader import LeftOutLog
 from trunkline_bridge.projection.roles import artifact_kind
 
 # The key of the task's metadata that holds the remote task's ids, for the next turn and for a
 # takeover.
 REMOTE_TASK_KEY: Final = "trunkline/remote"
 _RESERVED_PREFIX: Final = "trunkline/"
-_MIB: Final = 1024 * 1024
 _MAX_ID_LENGTH: Final = 1024
 _ACTIVE_STATES: Final = frozenset({task_pb2.TASK_STATE_SUBMITTED, task_pb2.TASK_STATE_WORKING})
 
@@ -53,13 +53,14 @@ class TaskMirror:
             receive: Stores the peer's files.
         """
         self._receive = receive
+        self._log = LeftOutLog(lambda: peer)
         self.task_id = self.context_id = ""
         """Ids of the remote task; empty until known."""
         self.is_over = False
         """True after the turn of both tasks has ended."""
         self._task = task
         self._peer = peer
-        self._limit = self._remaining_bytes = content_bytes
+        self._limits = TurnLimits(peer, content_bytes)
         self._artifacts: dict[str, _MirroredArtifact] = {}
         self._seen_message_ids: set[str] = {message.message_id for message in task.history}
         self.is_known = False
@@ -83,6 +84,7 @@ class TaskMirror:
             case "task":
                 await self.apply_snapshot(response.task, is_first=is_first)
             case "message":
+                _remove_empty_parts(response.message.parts, "message", self._log)
                 await self._reply(response.message)
             case "status_update":
                 update = response.status_update
@@ -103,7 +105,9 @@ class TaskMirror:
         """
         if not task.id:
             raise self.protocol_error("it sent a task without an id")
-        _check_artifacts(self, task.artifacts)
+        for index in reversed(range(len(task.artifacts))):
+            if not self._is_usable(task.artifacts[index], f"task.artifacts[{index}]"):
+                del task.artifacts[index]
         await self._remember_task(task.id, task.context_id, task.metadata)
         for artifact in task.artifacts:
             await self._reconcile_artifact(artifact)
@@ -165,10 +169,10 @@ class TaskMirror:
     ) -> None:
         if status.state == task_pb2.TASK_STATE_UNSPECIFIED:
             raise self.protocol_error("its task is in a state that A2A doesn't have")
+        _remove_empty_parts(status.message.parts, "status.message", self._log)
         message = status.message if status.message.parts else None
         if message is not None:
-            _check_parts(self, message.parts)
-            self._count_bytes(message.parts)
+            self._limits.count_parts(message.parts)
         extra = _foreign_metadata(metadata)
         if metadata is not None and (find_outcome(status.state, metadata) is TaskOutcome.PARTIAL):
             extra[OUTCOME_KEY] = TaskOutcome.PARTIAL.value
@@ -206,7 +210,6 @@ class TaskMirror:
             raise self.protocol_error("it sent a message in the middle of a task")
         if not message.parts:
             raise self.protocol_error("it sent a message without parts")
-        _check_parts(self, message.parts)
         self.is_over = True
         if not self._task.exists:
             await self._task.reply(message)
@@ -219,7 +222,8 @@ class TaskMirror:
 
     async def _update_artifact(self, update: a2a_pb2.TaskArtifactUpdateEvent) -> None:
         artifact = update.artifact
-        _check_artifacts(self, [artifact])
+        if not self._is_usable(artifact, "artifact"):
+            return
         mirrored = self._artifacts.get(artifact.artifact_id)
         if update.append and (mirrored is None or mirrored.is_closed):
             when = "before it began" if mirrored is None else "after its last chunk"
@@ -234,6 +238,14 @@ class TaskMirror:
         else:
             await self._replace_artifact(mirrored, artifact, last=update.last_chunk)
 
+    def _is_usable(self, artifact: artifact_pb2.Artifact, path: str) -> bool:
+        """Remove the parts of an artifact that can't be used; return whether the rest can be."""
+        if not 0 < len(artifact.artifact_id) <= _MAX_ID_LENGTH:
+            self._log.report(path, "it has no usable artifactId")
+            return False
+        _remove_empty_parts(artifact.parts, path, self._log)
+        return True
+
     async def _reconcile_artifact(self, artifact: artifact_pb2.Artifact) -> None:
         mirrored = self._artifacts.get(artifact.artifact_id)
         if mirrored is None:
@@ -246,6 +258,7 @@ class TaskMirror:
             await self._append_parts(mirrored, missing, last=False)
 
     async def _start_artifact(self, artifact: artifact_pb2.Artifact, *, last: bool) -> None:
+        self._limits.count_artifact(artifact)
         writer = self._task.artifact(
             artifact.name,
             id=artifact.artifact_id,
@@ -263,7 +276,7 @@ class TaskMirror:
         self, mirrored: _MirroredArtifact, parts: Iterable[part_pb2.Part], *, last: bool
     ) -> None:
         added = list(parts)
-        self._count_bytes(added)
+        self._limits.count_parts(added)
         self.change_count += 1
         is_first = mirrored.content.is_empty
         for part in added:
@@ -279,7 +292,7 @@ class TaskMirror:
     async def _replace_artifact(
         self, mirrored: _MirroredArtifact, artifact: artifact_pb2.Artifact, *, last: bool
     ) -> None:
-        self._count_bytes(artifact.parts)
+        self._limits.count_parts(artifact.parts)
         self.change_count += 1
         mirrored.content = ArtifactContent(artifact.parts)
         mirrored.is_closed = last
@@ -289,11 +302,6 @@ class TaskMirror:
         replacement.parts.extend(await self._receive(artifact.parts))
         await mirrored.writer.replace(replacement, last=last)
 
-    def _count_bytes(self, parts: Iterable[part_pb2.Part]) -> None:
-        self._remaining_bytes -= sum(part.ByteSize() for part in parts)
-        if self._remaining_bytes < 0:
-            raise self.protocol_error(f"it sent more than {self._limit / _MIB:.3g} MiB in one turn")
-
     def _load_remote_task(self, metadata: json_pb2.Struct) -> None:
         """Load the ids that an earlier turn or another host recorded."""
         ids = find_member(metadata, REMOTE_TASK_KEY)
@@ -302,16 +310,12 @@ class TaskMirror:
             self.context_id = read_text(ids.struct_value, "contextId")
 
 
-def _check_artifacts(mirror: TaskMirror, artifacts: Iterable[artifact_pb2.Artifact]) -> None:
-    for artifact in artifacts:
-        if not artifact.artifact_id or len(artifact.artifact_id) > _MAX_ID_LENGTH:
-            raise mirror.protocol_error("it sent an artifact without a usable id")
-        _check_parts(mirror, artifact.parts)
-
-
-def _check_parts(mirror: TaskMirror, parts: Iterable[part_pb2.Part]) -> None:
-    if any(part.WhichOneof("content") is None for part in parts):
-        raise mirror.protocol_error("it sent a part without content")
+def _remove_empty_parts(parts: MutableSequence[part_pb2.Part], path: str, log: LeftOutLog) -> None:
+    """Remove the parts without content, each with a line in the log."""
+    for index in reversed(range(len(parts))):
+        if parts[index].WhichOneof("content") is None:
+            log.report(f"{path}.parts[{index}]", "it has no content")
+            del parts[index]
 
 
 def _as_append_content(part: part_pb2.Part) -> str | part_pb2.Part:

@@ -1,7 +1,9 @@
 """The interface of the client's transports, each in the core's data model."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
@@ -10,6 +12,7 @@ from opentelemetry.trace import SpanKind
 
 from trunkline import telemetry
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.errors import PeerError, PeerTimeoutError
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.interfaces import Interface, ProtocolBinding
 from trunkline_bridge.client.operations import RemoteOperation
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
 
+_TRACERESPONSE: Final = re.compile("[0-9a-f]{2}-([0-9a-f]{32})-[^-]*-[^-]*")
 CALL_TIMEOUT_S: Final = 30.0
 """Limit of a unary call; sending a message may take longer."""
 _RPC_SYSTEMS: Final[Mapping[ProtocolBinding, str]] = {
@@ -39,9 +43,9 @@ _RPC_SYSTEMS: Final[Mapping[ProtocolBinding, str]] = {
 
 
 def parse_trace_id(traceresponse: str) -> str:
-    """Return the trace id of a W3C `traceresponse` header; empty if it is malformed."""
-    fields = traceresponse.split("-")
-    return fields[1] if len(fields) == 4 and len(fields[1]) == 32 else ""
+    """Return the trace id of a W3C `traceresponse` header; empty if it is malformed or zeros."""
+    match = _TRACERESPONSE.fullmatch(traceresponse)
+    return match[1] if match is not None and match[1].strip("0") else ""
 
 
 class RemoteEvent(NamedTuple):
@@ -57,6 +61,48 @@ class RemoteEvent(NamedTuple):
 
 
 RemoteEvents: TypeAlias = AsyncIterator[RemoteEvent]
+LATE_EVENTS_S: Final = 1.0
+"""A stream is read for so long after the end of its task."""
+
+
+async def read_turn(
+    events: RemoteEvents, *, peer: str, is_over: Callable[[], bool], has_ended: Callable[[], bool]
+) -> AsyncGenerator[RemoteEvent]:
+    """Yield events until the turn `is_over`; if its task `has_ended`, also the late events.
+
+    Both are asked after each event. Errors of late events are ignored.
+    """
+    async for event in events:
+        yield event
+        if is_over():
+            break
+    if has_ended():
+        async with aclosing(read_late_events(events, peer=peer)) as late_events:
+            with suppress(PeerError):
+                async for event in late_events:
+                    yield event
+
+
+async def read_late_events(events: RemoteEvents, *, peer: str) -> AsyncGenerator[RemoteEvent]:
+    """Yield the events that follow the end of a task, until the stream ends.
+
+    Agents close the stream at the end of the task (A2A 1.0, section 3.1.2), but some report the end
+    before their last artifact.
+
+    Raises:
+        PeerTimeoutError: The stream did not end within `LATE_EVENTS_S`.
+        PeerError: The stream broke.
+    """
+    ends_at_s = asyncio.get_running_loop().time() + LATE_EVENTS_S
+    while True:
+        try:
+            async with asyncio.timeout_at(ends_at_s):
+                event = await anext(events, None)
+        except TimeoutError:
+            raise PeerTimeoutError(peer, "its stream did not end with its task") from None
+        if event is None:
+            return
+        yield event
 
 
 class CallOptions(NamedTuple):

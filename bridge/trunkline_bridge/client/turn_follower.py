@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
+from contextlib import aclosing
 from typing import Final, Protocol
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import Backoff
 from trunkline.client.idle_timeout import IdleTimeout
 from trunkline.errors import (
+    PeerCircuitOpenError,
+    PeerError,
     PeerRefusedError,
     PeerTimeoutError,
     PeerUnavailableError,
@@ -19,7 +22,12 @@ from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.a2a_client import A2AClient
 from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError
-from trunkline_bridge.client.transport import CallOptions, RemoteEvent, RemoteEvents
+from trunkline_bridge.client.transport import (
+    CallOptions,
+    RemoteEvent,
+    RemoteEvents,
+    read_late_events,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +76,15 @@ class TurnFollower(ABC):
         self._event_id = ""
         # Events may have been missed or seen twice, so the task is read again at the end.
         self._may_have_gaps = False
+        self._has_artifacts = False
         # The task as it was read after it had ended, while its last events may be missing.
         self._ended_task: task_pb2.Task | None = None
         # The peer can't stream a running task, so its state is polled.
         self._polls_only = False
+        self._has_tried = False
         self._may_have_arrived = may_have_arrived
+        # The reason why it is not known whether the message arrived.
+        self._break = "the connection broke"
         # The time of the last response or event of the peer.
         self._last_heard_s = self._now()
         self._idle_timeout = IdleTimeout(peer.settings.idle_s)
@@ -113,10 +125,11 @@ class TurnFollower(ABC):
                 except (ConnectionLostError, PeerTimeoutError) as broken:
                     error = broken
                     self._may_have_arrived = True
+                    self._break = broken.problem
                 except PeerUnavailableError as away:
                     error = away
-                    if not (self._view.is_known or isinstance(away, NotProcessedError)):
-                        raise  # The breaker is open.
+                    if not self._may_try_again(away):
+                        raise
                 if self._view.is_over:
                     return
                 if self._last_heard_s > heard_s:
@@ -124,8 +137,18 @@ class TurnFollower(ABC):
                 elif self._now() - self._last_heard_s > self._peer.settings.patience_s:
                     raise error
                 logger.info("remote.again", extra={"peer": self._peer.name, "reason": error.reason})
-                pause_s = error.retry_after_s if isinstance(error, NotProcessedError) else 0.0
-                await asyncio.sleep(max(pause_s, backoff.next_s()))
+                self._has_tried = True
+                await asyncio.sleep(max(_retry_after_s(error), backoff.next_s()))
+
+    def _may_try_again(self, error: PeerUnavailableError) -> bool:
+        """Return whether a turn goes on after an error.
+
+        An open breaker refuses a new turn at once, while a turn that has begun waits for the next
+        probe.
+        """
+        if isinstance(error, PeerCircuitOpenError):
+            return self._view.is_known or self._has_tried
+        return self._view.is_known or isinstance(error, NotProcessedError)
 
     async def _attempt(self) -> None:
         """Send the message or resume the stream, and read until the turn or the stream ends."""
@@ -143,8 +166,8 @@ class TurnFollower(ABC):
         if not self._view.task_id:
             if self._peer.card.supports_resume:
                 return False  # Sending the same message id again attaches to its task.
-            problem = "the connection broke while the message was sent; it may have arrived, so it "
-            raise PeerUnavailableError(self._peer.name, problem + "isn't sent again")
+            problem = f"{self._break}; the message may have arrived, so it isn't sent again"
+            raise PeerUnavailableError(self._peer.name, problem)
         self._may_have_gaps = True
         if self._is_first_turn:
             return True
@@ -234,30 +257,87 @@ class TurnFollower(ABC):
                 raise PeerTimeoutError(self._peer.name, problem) from None
             if event is None:
                 break
+            if _is_end(event.response):
+                event = await self._apply_late_events(event, events, is_first=is_first)
             await self._apply(event, is_first=is_first)
             is_first, has_events = False, True
         return has_events
+
+    async def _apply_late_events(
+        self, end: RemoteEvent, events: RemoteEvents, *, is_first: bool
+    ) -> RemoteEvent:
+        """Apply the artifacts that follow the end of the task; return the event that is the end.
+
+        A stream that does not end soon may lack artifacts.
+        """
+        late_events = read_late_events(events, peer=self._peer.name)
+        async with aclosing(late_events):
+            while True:
+                try:
+                    event = await anext(late_events, None)
+                except PeerError:
+                    self._may_have_gaps = True
+                    return end
+                if event is None:
+                    return end
+                if event.response.HasField("task") and _is_end(event.response):
+                    end = event
+                elif event.response.HasField("artifact_update"):
+                    if end.response.HasField("task"):
+                        task = end.response.task
+                        await self._apply(_snapshot_event(_as_working(task)), is_first=is_first)
+                        end = _end_event(task)
+                    await self._apply(event)
 
     async def _apply(self, event: RemoteEvent, *, is_first: bool = False) -> None:
         # A slow reader of ours must not count as idle time of the peer.
         self._last_heard_s = self._now()
         self._idle_timeout.pause()
-        if self._may_have_gaps and _is_terminal(event.response):
-            await self._verify_end()
+        response = event.response
+        is_end = _is_end(response)
+        self._has_artifacts |= response.HasField("artifact_update") or (
+            is_end and bool(response.task.artifacts)
+        )
+        if is_end and self._may_lack_artifacts(response):
+            await self._verify_end(response)
         if not self._view.is_over:
             await self._apply_event(event, is_first=is_first)
         if self._peer.card.supports_resume:
             self._event_id = event.id or self._event_id
         self._idle_timeout.resume()
 
-    async def _verify_end(self) -> None:
-        """Read the remote task to fill gaps before its end is applied."""
-        with contextlib.suppress(PeerUnavailableError, PeerTimeoutError, PeerRefusedError):
-            task = await self._peer.get_task(self._view.task_id)
-            await self._apply_event(_snapshot_event(task), is_first=False)
+    def _may_lack_artifacts(self, end: a2a_pb2.StreamResponse) -> bool:
+        """Return whether the task is read once more before its end is applied.
+
+        An agent may store an artifact after it has reported the end. The resume extension promises
+        the order of events.
+        """
+        if self._may_have_gaps and end.HasField("status_update"):
+            return True
+        return not (self._has_artifacts or self._peer.card.supports_resume)
+
+    async def _verify_end(self, end: a2a_pb2.StreamResponse) -> None:
+        """Read the remote task to add what is missing; its end is the one that was reported."""
+        reported = end.task if end.HasField("task") else end.status_update
+        task_id = self._view.task_id or end.task.id or end.status_update.task_id
+        try:
+            task = await self._peer.get_task(task_id)
+        except PeerError:
+            return
+        task.status.CopyFrom(reported.status)
+        if reported.HasField("metadata"):
+            task.metadata.MergeFrom(reported.metadata)
+        await self._apply_event(_snapshot_event(task), is_first=False)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _retry_after_s(error: TrunklineError) -> float:
+    """Return the time in seconds before which trying again is useless."""
+    if isinstance(error, PeerCircuitOpenError):
+        return float(error.retry_after_s)
+    return error.retry_after_s if isinstance(error, NotProcessedError) else 0.0
 
 
 def _snapshot_event(task: task_pb2.Task) -> RemoteEvent:
@@ -271,6 +351,17 @@ def _end_event(task: task_pb2.Task) -> RemoteEvent:
     return RemoteEvent(a2a_pb2.StreamResponse(status_update=update))
 
 
-def _is_terminal(response: a2a_pb2.StreamResponse) -> bool:
-    """Return whether an event is the remote task's terminal status."""
+def _as_working(task: task_pb2.Task) -> task_pb2.Task:
+    """Return a task that has ended as it was before its end."""
+    working = task_pb2.Task()
+    working.CopyFrom(task)
+    working.status.Clear()
+    working.status.state = task_pb2.TASK_STATE_WORKING
+    return working
+
+
+def _is_end(response: a2a_pb2.StreamResponse) -> bool:
+    """Return whether an event is the end of the remote task: its status, or the whole task."""
+    if response.HasField("task"):
+        return response.task.status.state in TERMINAL
     return response.HasField("status_update") and response.status_update.status.state in TERMINAL

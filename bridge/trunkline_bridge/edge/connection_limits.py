@@ -1,7 +1,8 @@
-"""Limits on uvicorn's connections: their number, and the time and size of request heads.
+"""Limits on uvicorn's connections: their number, request heads, and responses that nobody reads.
 
 A request head is the request line and the headers. uvicorn has none of these limits: a client that
-sends a byte a second or an endless head could occupy a connection and its memory without end.
+sends a byte a second or an endless head, or that does not read, could occupy a connection and its
+memory without end.
 """
 
 import asyncio
@@ -48,6 +49,8 @@ _TOO_LARGE = f"the request line and headers are longer than {MAX_HEAD_BYTES} byt
 # Time to discard data after an error response. A reset at once often hides the response.
 _LINGER_S = 2.0
 _UPGRADE = re.compile(rb"\r\nupgrade:(?![ \t]*websocket[ \t]*\r\n)", re.IGNORECASE)
+# A client has to read so much of a whole response in `ConnectionLimits.response_timeout_s`.
+_MIN_READ_BYTES = 32 * 1024
 # Limit on pipelined requests. Browsers and SDKs do not pipeline.
 _MAX_PIPELINED = 100
 
@@ -60,6 +63,9 @@ class ConnectionLimits:
     """Limit of open connections. Further ones get a 503 response and are closed."""
     request_timeout_s: float = 30.0
     """Limit of the time for a request head, and of the idle time before the first, in seconds."""
+    response_timeout_s: float = 30.0
+    """The seconds in which a client reads 32 KiB of a whole response, or is disconnected. Streams
+    wait for their readers: they hold no more than a small buffer."""
 
 
 def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: ANN401, C901  uvicorn has several, and no type for them
@@ -71,7 +77,15 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
     class LimitedProtocol(protocol):  # type: ignore[misc]
         # With slots instead of five more attributes, Python can share the keys of the connections'
         # dictionaries, which saves 1.5 KB a connection.
-        __slots__ = ("_head_bytes", "_is_rejected", "_served", "_waits_since", "connection")
+        __slots__ = (
+            "_head_bytes",
+            "_is_rejected",
+            "_served",
+            "_unread_bytes",
+            "_unread_since",
+            "_waits_since",
+            "connection",
+        )
 
         # uvicorn's attributes, which mypy does not see and takes for missing slots.
         app_state: dict[str, Any]
@@ -92,7 +106,8 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
             self._served: Any = None
             self._head_bytes = 0
             self._is_rejected = False
-            self._waits_since = self.loop.time()
+            self._waits_since = self._unread_since = self.loop.time()
+            self._unread_bytes = 0
             if len(self.connections) > limits.max_connections:
                 text = "there are too many connections; try again in a second"
                 self._send_error(WireError(TOO_MANY_CONNECTIONS, text, retry_after_s="1"))
@@ -153,7 +168,10 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
             self._reject(WireError(INVALID_REQUEST, _NOT_HTTP))
 
         def check_timeout(self, now: float) -> None:
-            """Close the connection if it has waited too long for a request."""
+            """Close the connection if it has waited too long for a request or for its reader."""
+            if self._is_unread(now):
+                self.transport.abort()
+                return
             waited_s = now - self._waits_since
             if self._is_rejected:
                 if waited_s > _LINGER_S:
@@ -165,6 +183,15 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
                 elif self.cycle is None:
                     # After a first request, uvicorn closes idle connections: see KEEP_ALIVE_S.
                     self.transport.close()
+
+        def _is_unread(self, now: float) -> bool:
+            """Return whether the client does not read the rest of a whole response."""
+            is_writing = not self._is_between_requests() and self.cycle.response_started
+            unread_bytes = 0 if is_writing else self.transport.get_write_buffer_size()
+            has_read = self._unread_bytes - unread_bytes >= _MIN_READ_BYTES
+            if has_read or not unread_bytes or not self._unread_bytes:
+                self._unread_since, self._unread_bytes = now, unread_bytes
+            return unread_bytes > 0 and now - self._unread_since > limits.response_timeout_s
 
         def _is_between_requests(self) -> bool:
             """Return whether the connection waits for a head; part of it may have arrived."""

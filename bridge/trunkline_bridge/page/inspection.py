@@ -17,7 +17,12 @@ from trunkline_bridge.client.a2a_client import A2AClient
 from trunkline_bridge.client.agent_card import card_url_candidates, parse_remote_card
 from trunkline_bridge.client.card_check import find_card_problems
 from trunkline_bridge.client.http import HttpClient
-from trunkline_bridge.client.interfaces import Interface, InterfaceSelector, ProtocolBinding
+from trunkline_bridge.client.interfaces import (
+    Interface,
+    InterfaceSelector,
+    ProtocolBinding,
+    parse_host,
+)
 from trunkline_bridge.client.operations import SEND_MESSAGE
 from trunkline_bridge.client.settings import NO_BREAKER, RemoteSettings
 from trunkline_bridge.client.tls import ChannelSecurity
@@ -247,6 +252,8 @@ class Inspection:
         request = self._request
         selector = InterfaceSelector(
             card_url,
+            # The guard checks each port.
+            allowed_hosts=(parse_host(card_url),),
             bindings=(request.binding,) if request.binding else (),
             versions=(request.version,) if request.version else (),
         )

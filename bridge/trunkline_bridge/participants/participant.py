@@ -9,7 +9,7 @@ from opentelemetry.trace import SpanKind
 
 from trunkline import telemetry
 from trunkline.client import Backoff
-from trunkline.client.breaker import Breaker, BreakerSettings, BreakerState
+from trunkline.client.breaker import EARLY_PROBE_S, Breaker, BreakerSettings, BreakerState
 from trunkline.errors import PeerCircuitOpenError, PeerTimeoutError, PeerUnavailableError
 from trunkline.messaging.store import Envelope
 from trunkline.settings import ParticipantSettings
@@ -122,6 +122,7 @@ async def open_participant(
         peer,
         failures=settings.breaker_failures or breaker.failures,
         open_s=settings.breaker_open_s or breaker.open_s,
+        first_open_s=EARLY_PROBE_S,
         successes=settings.breaker_successes or breaker.successes,
     )
     is_socket = settings.url.startswith("ws")

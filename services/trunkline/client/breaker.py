@@ -42,15 +42,18 @@ class BreakerSettings:
 
 
 DEFAULT_SETTINGS: Final = BreakerSettings()
+EARLY_PROBE_S: Final = 1.0
+"""The first pause, in seconds, of a breaker around a peer that we learn of only by calling it."""
 
 
 class Breaker:
     """The circuit breaker of one peer: closed at first, open after `failures` in a row.
 
-    An open breaker refuses every call at once. After `open_s` it is half-open: it lets one call at
-    a time through as a probe. `successes` of these close it, and a failure opens it again. Report a
-    call by `check` and then one of `on_success`, `on_failure` and `on_abandon`; `guard` does both.
-    Not thread-safe.
+    An open breaker refuses every call at once. After a pause it is half-open: it lets one call at
+    a time through as a probe. `successes` of these close it, and a failure opens it again. Pauses
+    double from `first_open_s` up to `open_s`, until the breaker is closed. Report a call by
+    `check` and then one of `on_success`, `on_failure` and `on_abandon`; `guard` does both. Not
+    thread-safe.
     """
 
     def __init__(
@@ -59,14 +62,20 @@ class Breaker:
         *,
         failures: int = DEFAULT_SETTINGS.failures,
         open_s: float = DEFAULT_SETTINGS.open_s,
+        first_open_s: float | None = None,
         successes: int = DEFAULT_SETTINGS.successes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`name` is the peer in errors and log lines. `clock` returns seconds."""
+        """`name` is the peer in errors and log lines. `clock` returns seconds.
+
+        `first_open_s` None: every pause is `open_s`.
+        """
         self.name = name
         self._failures_to_open = failures
         self._successes_to_close = successes
         self._open_s = open_s
+        self._first_pause_s = open_s if first_open_s is None else min(first_open_s, open_s)
+        self._pause_s = self._first_pause_s
         self._clock = clock
         self._state: BreakerState = "closed"
         # The current streak: failures while closed, successes while half-open.
@@ -131,6 +140,7 @@ class Breaker:
             self._count += 1
             if self._count >= self._successes_to_close:
                 self._state, self._count, self._problem = "closed", 0, ""
+                self._pause_s = self._first_pause_s
                 logger.info("breaker.closed", extra={"peer": self.name})
 
     def on_failure(self, problem: str = "") -> None:
@@ -146,10 +156,12 @@ class Breaker:
         # Only the first opening is a warning.
         level = logging.WARNING if self._state == "closed" else logging.INFO
         self._state, self._count = "open", 0
-        self._retry_at = self._clock() + self._open_s
+        pause_s = self._pause_s
+        self._pause_s = min(self._open_s, 2 * pause_s)
+        self._retry_at = self._clock() + pause_s
         self._probe_until = -math.inf
         instruments.BREAKERS_OPENED.add(1, self.name)
-        extra = {"peer": self.name, "open_s": self._open_s}
+        extra = {"peer": self.name, "open_s": pause_s}
         logger.log(level, "breaker.opened", extra=extra)
 
     def on_abandon(self) -> None:
@@ -170,13 +182,18 @@ class Breaker:
         instruments.BREAKERS.forget(self)
 
     @contextmanager
-    def guard(self, *, has_deadline: bool = False) -> Iterator[None]:
+    def guard(
+        self,
+        *,
+        has_deadline: bool = False,
+        is_answer: Callable[[TrunklineError], bool] = lambda _: False,
+    ) -> Iterator[None]:
         """Report the block as one call, whose result is what it raises.
 
         PeerUnavailableError, PeerTimeoutError and PeerProtocolError that name this peer are
-        failures. Errors that name another peer, and refused requests, are successes: this peer
-        answered. Cancellation and other exceptions say nothing about the peer. Nor do timeouts if
-        the call `has_deadline` from its caller.
+        failures, except those for which `is_answer` is true. Errors that name another peer, and
+        refused requests, are successes: this peer answered. Cancellation and other exceptions say
+        nothing about the peer. Nor do timeouts if the call `has_deadline` from its caller.
 
         Raises:
             PeerCircuitOpenError: see `check`.
@@ -187,7 +204,7 @@ class Breaker:
         except TrunklineError as error:
             if has_deadline and isinstance(error, PeerTimeoutError):
                 self.on_abandon()
-            elif is_peer_failure(error, peer=self.name):
+            elif is_peer_failure(error, peer=self.name) and not is_answer(error):
                 self.on_failure(error.metadata()["problem"])
             else:
                 self.on_success()

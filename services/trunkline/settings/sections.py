@@ -109,7 +109,8 @@ class RemoteEndpointSettings:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of each request."""
     hosts: Texts = ()
-    """Hosts, besides the card's own, that the card may name. They get messages and credentials."""
+    """Addresses, besides the card's own host and port, that the card may name: each as HOST, for
+    any port, or HOST:PORT. They get messages and credentials."""
     bindings: Texts = ()
     """The only bindings to use: JSONRPC, HTTP+JSON, GRPC. Empty: the card's first."""
     versions: Texts = ()

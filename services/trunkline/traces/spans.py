@@ -57,8 +57,16 @@ def read_records(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[SpanR
         process = find_text(resource.resource.attributes, telemetry.SERVICE_NAME)
         for scope in resource.scope_spans:
             for span in scope.spans:
-                if len(span.trace_id) == _TRACE_ID_BYTES and len(span.span_id) == _SPAN_ID_BYTES:
+                if _is_id(span.trace_id, _TRACE_ID_BYTES) and _is_id(span.span_id, _SPAN_ID_BYTES):
+                    if not any(span.parent_span_id):
+                        # Some exporters send zeros for a root.
+                        span.ClearField("parent_span_id")
                     yield _to_record(span, process)
+
+
+def _is_id(value: bytes, size: int) -> bool:
+    """Return whether bytes are an id: an id of zeros is invalid (W3C Trace Context, 3.2.2)."""
+    return len(value) == size and any(value)
 
 
 def read_spans(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[trace_service_pb2.Span]:

@@ -155,8 +155,8 @@ class OtlpServicer(otlp_grpc.TraceServiceServicer):
             )
         elif sent_count > len(spans):
             response.partial_success.error_message = (
-                f"a span needs a trace id and a span id of the right length, and an export may "
-                f"hold {MAX_SPANS_PER_EXPORT} spans"
+                f"a span needs a trace id and a span id of the right length that are not zeros, "
+                f"and an export may hold {MAX_SPANS_PER_EXPORT} spans"
             )
         if sent_count > len(spans):
             response.partial_success.rejected_spans = sent_count - len(spans)

@@ -525,3 +525,68 @@ async def test_a_reader_that_leaves_is_no_failure(agent: StandardCli) -> None:
     with pytest.raises(BrokenPipeError):
         await run(["send", "hi", "--stream", *agent.arguments], console)
     assert "Error" not in err.getvalue()
+
+
+NO_TASKS: dict[str, tuple[object, str]] = {
+    "a wrapped task": (task("COMPLETED"), "its task has no id"),
+    "an empty object": ({}, "its task has no id"),
+    "no object": (["t-1"], "its task has no id"),
+    "no state": ({"id": "t-1", "status": {}}, "its task has no status.state"),
+    "no status": ({"id": "t-1"}, "its task has no status.state"),
+}
+
+
+@pytest.mark.parametrize("name", NO_TASKS)
+async def test_an_answer_without_a_task_is_a_protocol_error(name: str, cli: StandardCli) -> None:
+    answer, problem = NO_TASKS[name]
+    async with scripted_agent() as scripted:
+        scripted.on("SendStreamingMessage", stream(task(), status("COMPLETED")))
+        scripted.on("GetTask", result(answer))
+        scripted.on("CancelTask", result(answer))
+        line = cli.at(scripted.url)
+        for words in (("send", "hi"), ("task", "get", "t-1"), ("task", "cancel", "t-1")):
+            failed = await line.run(*words, "-o", "json")
+            assert failed.exit == 1, words
+            assert problem in failed.error["message"]
+    async with scripted_agent(streaming=False) as scripted:
+        scripted.on("SendMessage", result({"task": answer}))
+        failed = await cli.at(scripted.url).run("send", "hi", "-o", "json")
+        assert failed.exit == 1
+        assert "its task" in failed.error["message"]
+
+
+async def test_events_after_the_end_of_the_task_are_shown(cli: StandardCli) -> None:
+    async with scripted_agent() as scripted:
+        scripted.on("SendStreamingMessage", stream(task(), status("COMPLETED"), chunk("late")))
+        scripted.on("SubscribeToTask", stream(task(), status("COMPLETED"), chunk("late")))
+        line = cli.at(scripted.url)
+        for words in (("send", "hi"), ("task", "subscribe", "t-1")):
+            shown = await line.run(*words, "-o", "json", "--stream")
+            assert shown.lines[-1] == chunk("late"), words
+
+
+async def test_an_entry_of_a_list_that_cannot_be_used_costs_only_itself(cli: StandardCli) -> None:
+    webhook = {"taskId": "t-1", "id": "w", "url": "https://example.com"}
+    lists: dict[tuple[str, ...], tuple[str, str, object, object]] = {
+        ("task", "list"): ("ListTasks", "tasks", {"id": "x"}, task("COMPLETED")["task"]),
+        ("task", "push-config", "list", "t-1"): (
+            "ListTaskPushNotificationConfigs",
+            "configs",
+            {"id": "x"},
+            webhook,
+        ),
+    }
+    async with scripted_agent() as scripted:
+        scripted.card["capabilities"]["pushNotifications"] = True
+        line = cli.at(scripted.url)
+        for words, (method, name, bad, good) in lists.items():
+            scripted.on(method, result({name: [bad, 7, good]}))
+            for flags in ((), ("-o", "json")):
+                shown = await line.run(*words, *flags)
+                assert shown.exit == 0, shown
+                assert f"{name}[0] is left out: it has no" in shown.err
+                assert f"{name}[1] is left out: it is no object" in shown.err
+            assert shown.json[name] == [good]
+            scripted.on(method, result({name: 7}))
+            failed = await line.run(*words, "-o", "json")
+            assert f"its {name} are no list" in failed.error["message"]

@@ -1,4 +1,4 @@
-"""A scripted remote A2A agent, over JSON-RPC on a real socket."""
+"""A scripted remote A2A agent on a real socket, over JSON-RPC and the POSTs of HTTP+JSON."""
 
 import asyncio
 import json
@@ -22,6 +22,7 @@ class Call:
     """A received request."""
 
     method: str
+    """The method of JSON-RPC, or the path of HTTP+JSON."""
     params: Json
     headers: Mapping[str, str]
     id: Any = None
@@ -84,6 +85,8 @@ async def _read(reader: asyncio.StreamReader) -> Call:
     if first.startswith("GET"):
         return Call("card", {}, headers)
     body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))))
+    if "method" not in body:
+        return Call(first.split()[1], body, headers)
     return Call(body["method"], body["params"], headers, body["id"])
 
 

@@ -136,6 +136,21 @@ def test_a_failed_probe_opens_the_breaker_for_a_full_period(
     assert breaker.retry_in_s == 60
 
 
+def test_pauses_double_from_an_early_probe_until_the_breaker_is_closed(clock: ManualClock) -> None:
+    breaker = Breaker("far", failures=1, open_s=5, first_open_s=1, successes=1, clock=clock)
+    refused = PeerUnavailableError("far", "connection refused")
+    for _ in range(2):
+        pauses = []
+        for _ in range(5):
+            fail(breaker, refused)
+            pauses.append(breaker.retry_in_s)
+            clock.now += breaker.retry_in_s
+        assert pauses == [1, 2, 4, 5, 5]
+        with breaker.guard():
+            pass
+        assert get_state(breaker) == "closed"
+
+
 def test_a_cancelled_probe_allows_the_next_one(breaker: Breaker, clock: ManualClock) -> None:
     open_breaker(breaker)
     clock.now += 60

@@ -156,7 +156,7 @@ def test_an_unknown_trace_or_task_is_an_error(store: SpanStore) -> None:
 
 
 def test_pages_go_through_all_traces_newest_first(store: SpanStore) -> None:
-    store.add([span(trace, 1, at_s=trace // 2) for trace in range(25)])
+    store.add([span(trace, 1, at_s=trace // 2) for trace in range(1, 26)])
     listed, token = [], ""
     while True:
         page = store.list_traces(page_size=10, page_token=token)
@@ -164,7 +164,7 @@ def test_pages_go_through_all_traces_newest_first(store: SpanStore) -> None:
         token = page.next_page_token
         if not token:
             break
-    assert listed == list(reversed(range(25)))
+    assert listed == list(reversed(range(1, 26)))
 
 
 @pytest.mark.parametrize(("size", "token"), [(-1, ""), (101, ""), (0, "nonsense"), (0, "YQ")])
@@ -174,16 +174,16 @@ def test_a_bad_page_is_refused(store: SpanStore, size: int, token: str) -> None:
 
 
 def test_the_oldest_traces_are_deleted_beyond_the_limit(store: SpanStore) -> None:
-    for trace in range(130):
+    for trace in range(1, 131):
         store.add([span(trace, 1, at_s=trace, trunkline_task_id=f"t-{trace}")])
     listed, token = [], ""
     for _ in range(2):
         page = store.list_traces(page_size=100, page_token=token)
         listed += [int(summary.trace_id, 16) for summary in page.traces]
-    assert min(listed) == 30
+    assert min(listed) == 31
     with pytest.raises(TraceNotFoundError):
-        store.get_trace(task_id="t-29")
-    assert ids(store.get_trace(task_id="t-30")) == ["1"]
+        store.get_trace(task_id="t-30")
+    assert ids(store.get_trace(task_id="t-31")) == ["1"]
 
 
 def test_traces_that_do_not_fit_on_the_disk_evict_none(store: SpanStore) -> None:

@@ -1,9 +1,10 @@
 """Prints results and events in the chosen format: one document, JSON Lines, or text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from trunkline.cli.a2a_cli.card import ResolvedCard
+from trunkline.cli.a2a_cli.console import Console
 from trunkline.cli.a2a_cli.session import CommandContext
 from trunkline.cli.a2a_cli.text_format import (
     TERMINAL_STATES,
@@ -18,6 +19,19 @@ from trunkline_bridge.versions.json_values import Json
 
 _COMPLETED: Final = "TASK_STATE_COMPLETED"
 CANCELED: Final = "TASK_STATE_CANCELED"
+
+
+def leave_out(
+    console: Console, response: Json, name: str, find_problem: Callable[[object], str]
+) -> list[Json]:
+    """Return the entries of a list in a response. Warn of those with a problem, and omit them."""
+    entries: list[Json] = []
+    for index, entry in enumerate(response.get(name) or ()):
+        if problem := find_problem(entry):
+            console.warn(f"warning: {name}[{index}] is left out: it {problem}")
+        else:
+            entries.append(entry)
+    return entries
 
 
 class ResultPrinter:

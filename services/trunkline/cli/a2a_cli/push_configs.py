@@ -10,7 +10,7 @@ from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.cli.a2a_cli.failures import usage
-from trunkline.cli.a2a_cli.output import ResultPrinter
+from trunkline.cli.a2a_cli.output import ResultPrinter, leave_out
 from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
 from trunkline.cli.a2a_cli.waiting import TaskProgress
 from trunkline.v1 import push_notification_pb2
@@ -20,6 +20,7 @@ from trunkline_bridge.client.operations import (
     DELETE_PUSH_CONFIG,
     GET_PUSH_CONFIG,
     LIST_PUSH_CONFIGS,
+    find_webhook_problem,
 )
 from trunkline_bridge.protocol import NOTIFICATION_TOKEN_HEADER
 from trunkline_bridge.versions.json_values import Json
@@ -64,8 +65,10 @@ async def list_configs(context: CommandContext, task_id: str) -> None:
     async with open_session(context) as session:
         _require_push(session)
         response = await session.call(LIST_PUSH_CONFIGS, request)
+    configs = leave_out(context.console, response, "configs", find_webhook_problem)
+    response = {**response, "configs": configs}
     fields: list[tuple[str, object]] = [("Task", task_id)]
-    for config in response.get("configs", ()):
+    for config in configs:
         fields += [("Config", config.get("id", "")), ("URL", config.get("url", ""))]
     ResultPrinter(context).fields(response, fields)
 

@@ -11,7 +11,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.artifacts.references import sanitize_filename
 from trunkline.cli.a2a_cli.console import pretty
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
-from trunkline.cli.a2a_cli.output import CANCELED, ResultPrinter
+from trunkline.cli.a2a_cli.output import CANCELED, ResultPrinter, leave_out
 from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
 from trunkline.cli.a2a_cli.text_format import artifact_parts, decode_raw
 from trunkline.cli.a2a_cli.waiting import (
@@ -29,7 +29,7 @@ from trunkline.errors import (
 )
 from trunkline.json_values import build_struct
 from trunkline.v1 import task_pb2
-from trunkline_bridge.client.operations import CANCEL_TASK, LIST_TASKS
+from trunkline_bridge.client.operations import CANCEL_TASK, LIST_TASKS, find_task_problem
 from trunkline_bridge.versions.json_values import Json
 
 _PEER_ERRORS: Final = (
@@ -83,6 +83,8 @@ async def list_tasks(
             page = await session.call(LIST_TASKS, request)
             tasks = [*response.get("tasks", ()), *page.get("tasks", ())]
             response = {**page, "tasks": tasks}
+        tasks = leave_out(context.console, response, "tasks", find_task_problem)
+        response = {**response, "tasks": tasks}
         ResultPrinter(context).tasks(response, is_stream=is_stream)
 
 

@@ -15,7 +15,7 @@ from trunkline.errors import PeerProtocolError, PeerTimeoutError, PeerUnavailabl
 from trunkline_bridge.client.a2a_client import RESUME_DELAYS_S
 from trunkline_bridge.client.errors import RpcError
 from trunkline_bridge.client.operations import GET_TASK
-from trunkline_bridge.client.transport import RemoteEvent
+from trunkline_bridge.client.transport import RemoteEvent, RemoteEvents, read_turn
 from trunkline_bridge.protocol import V1_0
 from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.versions.v1_0.json_writer import stream_response_json
@@ -168,14 +168,13 @@ async def follow_task(
     delays = iter(RESUME_DELAYS_S)
     while True:
         try:
-            async with session.client.subscribe_to_task(task_id, session.options) as events:
-                async for event in events:
+            opening = session.client.subscribe_to_task(task_id, session.options)
+            async with opening as events, aclosing(_read(session, events, progress)) as values:
+                async for value in values:
                     delays = iter(RESUME_DELAYS_S)
-                    value = event_json(session, event)
-                    progress.apply(value)
                     yield value
-                    if progress.is_over:
-                        return
+            if progress.is_over:
+                return
         except _BROKEN as error:
             session.context.note(f"the stream broke: {error}")
         except RpcError as error:
@@ -190,3 +189,20 @@ async def follow_task(
         await asyncio.sleep(delay_s)
     task = await poll_task(session, task_id, progress)
     yield {"task": task}
+
+
+async def _read(
+    session: AgentSession, events: RemoteEvents, progress: TaskProgress
+) -> AsyncGenerator[Json]:
+    reading = read_turn(
+        events,
+        peer=session.client.name,
+        is_over=lambda: progress.is_over,
+        has_ended=lambda: progress.state in TERMINAL_STATES,
+    )
+    async with aclosing(reading) as turn_events:
+        async for event in turn_events:
+            value = event_json(session, event)
+            if not progress.is_over:
+                progress.apply(value)
+            yield value

@@ -35,9 +35,9 @@ def test_the_first_supported_interface_is_selected_with_its_tenant() -> None:
 @pytest.mark.parametrize(
     ("url", "address", "is_secure"),
     [
-        ("agents.example:50052", "agents.example:50052", True),
+        ("agents.example:443", "agents.example:443", True),
         ("https://agents.example", "agents.example:443", True),
-        ("grpcs://agents.example:9/x", "agents.example:9", True),
+        ("grpcs://agents.example:443/x", "agents.example:443", True),
     ],
 )
 def test_a_grpc_interface_has_a_host_and_a_port(url: str, address: str, *, is_secure: bool) -> None:
@@ -52,23 +52,51 @@ def test_a_grpc_interface_has_a_host_and_a_port(url: str, address: str, *, is_se
         "https://169.254.169.254/",
         "https://localhost/",
         "https://agents.example.evil.example/",
+        "https://agents.example:8443/",
+        "http://agents.example/",
+        "//x",
     ],
 )
-def test_an_interface_on_another_host_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="not the card's host"):
-        InterfaceSelector(CARD).select([make_interface(url)])
+def test_an_interface_on_another_host_or_port_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="not the card's host and port; list it in `hosts`"):
+        InterfaceSelector(CARD, ("other.example:8443", "agents.example:9")).select(
+            [make_interface(url)]
+        )
 
 
-def test_an_interface_on_an_allowed_host_is_selected() -> None:
-    selected = InterfaceSelector(CARD, allowed_hosts=("elsewhere.example",)).select(
-        [make_interface("https://elsewhere.example/")]
-    )
-    assert selected.url == "https://elsewhere.example"
+@pytest.mark.parametrize(
+    ("allowed", "url"),
+    [
+        ("elsewhere.example", "https://elsewhere.example"),
+        ("elsewhere.example", "https://elsewhere.example:8443/a2a"),
+        ("elsewhere.example:443", "https://elsewhere.example"),
+        ("agents.example", "https://agents.example:8443"),
+        ("agents.example:8443", "https://agents.example:8443"),
+        ("::1", "https://[::1]:8443"),
+        ("[::1]:8443", "https://[::1]:8443"),
+    ],
+)
+def test_an_interface_on_an_allowed_host_is_selected(allowed: str, url: str) -> None:
+    selector = InterfaceSelector(CARD, allowed_hosts=(allowed,))
+    assert selector.select([make_interface(url)]).url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "resolved"),
+    [
+        ("/a2a", "https://agents.example/a2a"),
+        ("../rpc/", "https://agents.example/rpc"),
+        ("v1", "https://agents.example/.well-known/v1"),
+        ("//agents.example/a2a", "https://agents.example/a2a"),
+    ],
+)
+def test_a_relative_url_is_resolved_against_the_card(url: str, resolved: str) -> None:
+    assert InterfaceSelector(CARD).select([make_interface(url)]).url == resolved
 
 
 @pytest.mark.parametrize(
     ("url", "binding"),
-    [("http://agents.example/", "JSONRPC"), ("http://agents.example:80", "GRPC")],
+    [("http://agents.example:443/", "JSONRPC"), ("http://agents.example:443", "GRPC")],
 )
 def test_an_unencrypted_interface_of_an_https_card_is_refused(url: str, binding: str) -> None:
     with pytest.raises(ValueError, match="interfaces without TLS"):
@@ -77,7 +105,7 @@ def test_an_unencrypted_interface_of_an_https_card_is_refused(url: str, binding:
 
 def test_all_names_of_this_machine_are_one_host() -> None:
     selector = InterfaceSelector("http://127.0.0.1:8000/.well-known/agent-card.json")
-    for url in ("http://localhost:9/", "http://0.0.0.0:9/", "http://[::1]:9/"):
+    for url in ("http://localhost:8000/", "http://0.0.0.0:8000/", "http://[::1]:8000/"):
         assert selector.select([make_interface(url)]).is_secure is False
 
 
@@ -86,10 +114,10 @@ def test_all_names_of_this_machine_are_one_host() -> None:
     [
         "",
         "https://agents.example@evil.example/",
+        "https://agents.example:443.evil.example/",
         "ftp://agents.example/",
         "https://",
         "https://[::1",
-        "//x",
     ],
 )
 def test_an_interface_with_an_invalid_url_is_refused(url: str) -> None:
