@@ -1,6 +1,7 @@
 """A2A's gRPC binding, in v1.0 and v0.3: handlers for the calls of a gRPC server."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -79,11 +80,11 @@ class CallMetadata:
 
     def __init__(self, context: GrpcContext) -> None:
         self._context = context
-        values: dict[str, str] = {}
+        values: defaultdict[str, list[str]] = defaultdict(list)
         for key, value in context.invocation_metadata() or ():
             if isinstance(value, str):
-                values[key] = value if key not in values else f"{values[key]}, {value}"
-        self._values = values
+                values[key].append(value)
+        self._values = {key: ", ".join(repeated) for key, repeated in values.items()}
 
     def get(self, name: bytes) -> str | None:
         """Return a value by its key in lower case."""
