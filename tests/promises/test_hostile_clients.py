@@ -19,7 +19,7 @@ from a2a.types import a2a_pb2
 
 from harness.a2a.sse_client import request_bytes, send, sse, user_message
 from harness.hostile.grpc_probe import GrpcProbe
-from harness.hostile.http2_frames import OPENING, call_headers, endless_call, header, reset_calls
+from harness.hostile.http2_frames import OPENING, call_headers, header, long_call, reset_calls
 from harness.hostile.http_probe import PATIENCE_S, HttpProbe, read_answer
 from harness.hostile.http_requests import Hostile
 from harness.hostile.valid_grpc_calls import V1
@@ -353,7 +353,7 @@ async def test_headers_without_end_stop_nobody(tmp_path: Path, scale: PromiseSca
     connections = scale.pick(ci=1, prove=20)
     values = range(4_000_000 // 26)
     headers = call_headers(LIST_TASKS) + b"".join(header("x-a", f"{n:020}") for n in values)
-    call = OPENING + endless_call(headers)
+    call = OPENING + long_call(headers, has_end=False)
     async with running_mesh(tmp_path) as mesh:
         probe = HttpProbe(mesh.http_url)
         async with other_client(mesh) as waits_s:

@@ -33,14 +33,17 @@ def call_headers(method: str) -> bytes:
     return _POST_HTTP + b"".join(header(name, value) for name, value in fields.items())
 
 
-def endless_call(headers: bytes) -> bytes:
-    """Return a call whose headers have no end."""
+def long_call(headers: bytes, *, has_end: bool) -> bytes:
+    """Return a call with headers of any length, which may have no end."""
     pieces = [
         headers[start : start + _MAX_FRAME_BYTES]
         for start in range(0, len(headers), _MAX_FRAME_BYTES)
     ]
+    last = len(pieces) - 1 if has_end else len(pieces)
     return b"".join(
-        _frame(_CONTINUATION if number else _HEADERS, 0, 1, piece)
+        _frame(
+            _CONTINUATION if number else _HEADERS, _END_HEADERS if number == last else 0, 1, piece
+        )
         for number, piece in enumerate(pieces)
     )
 
