@@ -338,6 +338,8 @@ async def send_until_closed(address: str, pieces: Iterable[bytes]) -> None:
             for piece in pieces:
                 writer.write(piece)
                 await writer.drain()
+                # Otherwise the other client would wait for this one.
+                await asyncio.sleep(0)
             writer.write_eof()
     writer.transport.abort()
 
