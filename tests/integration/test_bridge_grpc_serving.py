@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -157,16 +158,29 @@ def rss_bytes(mesh: MeshProcess) -> int:
     return pages * 4096
 
 
+@asynccontextmanager
+async def connected(
+    address: str,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Open a raw connection for the length of a block."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            yield reader, writer
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
 async def test_metadata_beyond_the_limit_is_refused(mesh: GrpcMesh) -> None:
     fields = header("x-a", "b" * 100) * 1000
     call = long_call(call_headers("/lf.a2a.v1.A2AService/ListTasks") + fields, has_end=True)
-    host, _, port = mesh.address.rpartition(":")
-    async with asyncio.timeout(PATIENCE_S):
-        reader, writer = await asyncio.open_connection(host, int(port))
+    async with connected(mesh.address) as (reader, writer):
         writer.write(OPENING + call)
         received = await reader.readuntil(b"shorten it")
-        assert b"the metadata is larger than 65536 bytes; shorten it" in received
-        writer.transport.abort()
+    assert b"the metadata is larger than 65536 bytes; shorten it" in received
 
 
 async def test_a_connection_that_does_not_confirm_the_settings_ends(
@@ -174,14 +188,11 @@ async def test_a_connection_that_does_not_confirm_the_settings_ends(
 ) -> None:
     monkeypatch.setattr(grpc_server, "_SETTINGS_TIMEOUT_MS", 100)
     async with (
-        asyncio.timeout(PATIENCE_S),
         serve_grpc(mesh.bridged.bridge.grpc, {"": ANY_PORT}, grace_s=0) as addresses,
+        connected(addresses[""]) as (reader, writer),
     ):
-        host, _, port = addresses[""].rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(OPENING)
         assert b"settings_timeout" in await reader.read()
-        writer.close()
 
 
 async def test_calls_of_a_stopping_process_get_an_error_with_advice(mesh: GrpcMesh) -> None:
