@@ -1,9 +1,11 @@
 """Composes the bridge: its HTTP routes, its gRPC handlers and its webhook delivery."""
 
+from collections.abc import Collection
 from importlib.util import find_spec
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trunkline.audit import AuditLog
 from trunkline.client import Directory
@@ -97,10 +99,13 @@ class Bridge:
             lease_s=settings.lease_s,
             agent_view=settings.agent_view,
         )
-        limits = MessageLimits(settings.body_limit_bytes, settings.request_timeout_s)
         with_draft = settings.a2a_1_1
         self.grpc = GrpcBinding(
-            operations, callers, limits, is_strict=is_strict, with_draft=with_draft
+            operations,
+            callers,
+            MessageLimits(settings.body_limit_bytes, settings.request_timeout_s),
+            is_strict=is_strict,
+            with_draft=with_draft,
         )
         in_flight = self._in_flight = InFlightRequests()
         heartbeats = Heartbeats(settings.heartbeat_s)
@@ -181,6 +186,8 @@ class Bridge:
             default=not_found,
         )
 
+        self._app = _allow_origins(self._serve, settings.allowed_origins)
+
         def build_refusal(binding: Binding) -> RefusingHandler:
             return RefusingHandler(binding, settings, heartbeats)
 
@@ -201,7 +208,10 @@ class Bridge:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request, within a span."""
+        """Serve one HTTP request, within a span. Browsers' preflight requests have none."""
+        await self._app(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         with http_request_span(scope, send) as request:
             router = self._router
             scope = with_origin_form(scope)
@@ -225,6 +235,20 @@ class Bridge:
     def abort_requests(self) -> None:
         """End all HTTP requests in flight with an error that tells the client how to continue."""
         self._in_flight.abort_all()
+
+
+def _allow_origins(app: ASGIApp, origins: Collection[str]) -> ASGIApp:
+    """Return an application that lets pages of these origins call it (CORS); `*` is all."""
+    if not origins:
+        return app
+    # Credentials are those that a page has. Without `allow_credentials`, browsers add none.
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("*",),
+        allow_headers=("*",),
+        expose_headers=("*",),
+    )
 
 
 def _metrics_routes(

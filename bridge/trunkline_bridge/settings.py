@@ -47,6 +47,8 @@ class BridgeSettings:
     """Base URL in cards, without a trailing slash. Empty: the URL of the request."""
     allowed_hosts: tuple[str, ...] = ()
     """Further hosts that requests may have as Host, each as HOST or HOST:PORT."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of pages of other sites that browsers let read responses (CORS); `*`: all."""
     body_limit_bytes: int = 4 * 1024 * 1024
     """Limit on request bodies; larger ones get HTTP 413. Large content belongs behind a URL."""
     request_timeout_s: float = 30.0

@@ -20,13 +20,14 @@ from typing import Final
 from trunkline.errors import ConfigurationError
 
 PRIVATE_FOLDER: Final = "private"
-"""A folder of a data directory which only its owner may enter. All users may write to the data
-directory itself if it is a volume, for example an `emptyDir` of Kubernetes."""
+"""A folder of a data directory which only its owner may enter."""
 
 _ROOT: Final = 0
 _LOCK_RETRY_S: Final = 0.01
 # The files that SQLite makes beside a database.
 _DATABASE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
+# As many as Linux follows.
+_MAX_LINKS: Final = 40
 _LINK: Final = "it is a symbolic link; use the file itself"
 
 
@@ -190,6 +191,23 @@ def check_private_folder(folder: Path) -> None:
         raise ConfigurationError(str(folder), problem)
 
 
+def check_data_folder(folder: Path) -> None:
+    """Check that no other user may replace a data directory or what is in it. It may be missing.
+
+    A mounted volume may belong to another user, and all users may write to it: an `emptyDir` of
+    Kubernetes has mode 0777 and belongs to root. Its process can't change that.
+
+    Raises:
+        ConfigurationError: another user may replace its content, or a link on its path; the text
+            says what to do.
+    """
+    problem = _find_link_problem(folder.absolute(), links=_MAX_LINKS)
+    if not problem and not folder.resolve().is_mount():
+        problem = _find_content_problem(folder)
+    if problem:
+        raise ConfigurationError(f"data directory {folder}", problem)
+
+
 def find_database_problem(path: Path) -> str:
     """Return the reason why a SQLite file must not be opened, with what to do, or "".
 
@@ -229,17 +247,43 @@ def _find_problem(path: Path, status: os.stat_result) -> str:
 
 
 def _find_folder_problem(folder: Path) -> str:
+    problem = _find_content_problem(folder)
+    return f"its folder {folder}: {problem}" if problem else ""
+
+
+def _find_content_problem(folder: Path) -> str:
+    """Return the reason why another user may replace what is in a folder, or ""."""
     try:
         status = folder.stat()
     except OSError:
         return ""
     if problem := _find_owner_problem(folder, status):
-        return f"its folder {folder}: {problem}"
+        return problem
     # In a sticky folder, only the owner of a file may replace it.
     if status.st_mode & stat.S_ISVTX:
         return ""
     if _is_open_to_others(status, group=stat.S_IWGRP, all_users=stat.S_IWOTH):
-        return f"other users may replace it in its folder; run `chmod go-w {folder}`"
+        return f"other users may replace what is in it; run `chmod go-w {folder}`"
+    return ""
+
+
+def _find_link_problem(path: Path, *, links: int) -> str:
+    """Return the reason why another user may replace a link on an absolute path, or "".
+
+    After `links` links it stops: opening a path of more fails.
+    """
+    for part in reversed((path, *path.parents)):
+        if not part.is_symlink():
+            continue
+        is_foreign = bool(_find_owner_problem(part, part.lstat()))
+        if is_foreign or _find_content_problem(part.parent):
+            return (
+                f"another user may replace the link {part} on its path; "
+                f"use the folder that is meant, for example {path.resolve()}"
+            )
+        # The target may contain links, too.
+        target = part.parent / part.readlink() / path.relative_to(part)
+        return _find_link_problem(target, links=links - 1) if links else ""
     return ""
 
 

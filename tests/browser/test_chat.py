@@ -1,5 +1,6 @@
 """Chat in Chromium: answers continue after reloads, and callers see what they may not do."""
 
+import asyncio
 import re
 
 import pytest
@@ -17,6 +18,31 @@ HOSTILE = """# Result
 - <img src=x onerror="document.title='broken'">
 
 [bad](javascript:alert(1)) https://example.com/a."""
+
+
+# Renders long texts, and returns what some short ones show.
+RENDER_LONG_TEXTS = """
+async () => {
+  const { Markdown } = await import("./assets/components/markdown.js");
+  const { html, render } = await import("./assets/vendor/preact.js");
+  const show = (text) => {
+    const element = document.createElement("div");
+    render(html`<${Markdown} text=${text} />`, element);
+    return element.innerText.trim().replace(/\\s+/g, " ");
+  };
+  const blanks = " ".repeat(400_000);
+  const ends = { "```": "`", "```a": "`", "# ": "x", "# a": "x", "- ": "x\\r" };
+  Object.assign(ends, { "a|b\\n": "x", "a|b\\n---": "x" });
+  for (const [begin, end] of Object.entries(ends)) show(begin + blanks + end);
+  for (const mark of ["~", "`", "#", "*", "_", "[", "|", "- ", "> ", "\\n"]) {
+    show(mark.repeat(20_000));
+    show(mark.repeat(20_000) + "`x");
+    show("# " + mark.repeat(20_000) + "x");
+  }
+  const table = "|a|b|\\n|:-|-:|\\n|1|2|";
+  return ["# Title x # x ##", "## C##", "```py x\\ncode\\n```", "# ##", table].map(show);
+}
+"""
 
 
 async def ask(tab: Tab, agent: str, text: str) -> None:
@@ -152,6 +178,16 @@ async def test_files_go_both_ways_and_texts_are_never_html(
         path = await (await download.value).path()
         assert path.read_bytes() == content
         assert await page.title() == "Chat · Trunkline"
+
+
+async def test_markdown_of_any_text_is_shown_in_linear_time(
+    browser: Browser, open_page: OpenPage
+) -> None:
+    # In quadratic time, each of these would stop the tab for minutes.
+    async with open_tab(browser, open_page.bridged.url) as tab:
+        await tab.go("chat?agent=echo")
+        texts: list[str] = await asyncio.wait_for(tab.page.evaluate(RENDER_LONG_TEXTS), 60)
+    assert texts == ["Title x # x", "C", "code", "", "ab12"]
 
 
 async def test_callers_see_why_they_may_not_send(browser: Browser, mesh: PageMesh) -> None:

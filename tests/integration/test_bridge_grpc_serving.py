@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,14 @@ from harness.a2a.grpc_client import (
     v0_3_send_request,
     wait_until_open,
 )
+from harness.hostile.http2_frames import OPENING, call_headers, header, long_call
 from harness.mesh.processes import MeshProcess, free_address, running_mesh
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.polling import poll
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort
 from trunkline_agents.echo.agent import echo
+from trunkline_bridge.bindings import grpc_server
 from trunkline_bridge.bindings.grpc_server import serve_grpc
 from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
@@ -153,6 +156,43 @@ def rss_bytes(mesh: MeshProcess) -> int:
     """Return the resident memory of the mesh's process, in bytes."""
     pages = int(Path(f"/proc/{mesh.process.pid}/statm").read_text().split()[1])
     return pages * 4096
+
+
+@asynccontextmanager
+async def connected(
+    address: str,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Open a raw connection for the length of a block."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            yield reader, writer
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_metadata_beyond_the_limit_is_refused(mesh: GrpcMesh) -> None:
+    fields = header("x-a", "b" * 100) * 1000
+    call = long_call(call_headers("/lf.a2a.v1.A2AService/ListTasks") + fields, has_end=True)
+    async with connected(mesh.address) as (reader, writer):
+        writer.write(OPENING + call)
+        received = await reader.readuntil(b"shorten it")
+    assert b"the metadata is larger than 65536 bytes; shorten it" in received
+
+
+async def test_a_connection_that_does_not_confirm_the_settings_ends(
+    mesh: GrpcMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "_SETTINGS_TIMEOUT_MS", 100)
+    async with (
+        serve_grpc(mesh.bridged.bridge.grpc, {"": ANY_PORT}, grace_s=0) as addresses,
+        connected(addresses[""]) as (reader, writer),
+    ):
+        writer.write(OPENING)
+        assert b"settings_timeout" in await reader.read()
 
 
 async def test_calls_of_a_stopping_process_get_an_error_with_advice(mesh: GrpcMesh) -> None:

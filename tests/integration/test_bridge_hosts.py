@@ -8,18 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import pytest_asyncio
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.hostile.http_probe import Answer, HttpProbe, read_answer
 from trunkline_agents.echo.agent import echo
+from trunkline_bridge.app import Bridge
 from trunkline_bridge.edge import http_server as serving
 from trunkline_bridge.edge.http_server import serve_http
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+ORIGIN = "https://app.example"
 CARD = "/.well-known/agent-card.json"
 MESSAGE = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
 SEND = json.dumps(
@@ -95,7 +98,9 @@ class Raw:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
     settings = BridgeSettings(
-        default_agent="echo", allowed_hosts=("bridge.internal", "other.internal:8443")
+        default_agent="echo",
+        allowed_hosts=("bridge.internal", "other.internal:8443"),
+        allowed_origins=(ORIGIN,),
     )
     async with open_bridged_mesh(tmp_path_factory.mktemp("mesh"), settings) as mesh:
         await mesh.mesh.join(echo)
@@ -328,3 +333,59 @@ async def test_a_bridge_on_all_interfaces_accepts_addresses_at_any_port(
             assert (await raw.send(host)).status == 200, host
         for host in ("evil.example:{port}", "bridge:{port}", "x.localhost:{port}"):
             assert (await raw.send(host)).status == 421, host
+
+
+def preflight(origin: str) -> dict[str, str]:
+    return {
+        "Origin": origin,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "a2a-version, authorization, content-type",
+    }
+
+
+def shared_with(response: httpx2.Response) -> str | None:
+    return response.headers.get("access-control-allow-origin")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/agents/echo", "/message:send", "/agents/echo/message:stream", "/v1/message:send"),
+        *("/tasks/1", "/messages/rooms", "/graphql", "/files/1", CARD, "/healthz"),
+    ],
+)
+async def test_pages_of_listed_origins_may_call_every_path(bridged: BridgedMesh, path: str) -> None:
+    url, client = bridged.url + path, bridged.client
+    allowed = await client.options(url, headers=preflight(ORIGIN))
+    assert (allowed.status_code, shared_with(allowed)) == (200, ORIGIN)
+    assert "POST" in allowed.headers["access-control-allow-methods"]
+    assert "a2a-version" in allowed.headers["access-control-allow-headers"]
+    assert "access-control-allow-credentials" not in allowed.headers
+    refused = await client.options(url, headers=preflight("https://evil.example"))
+    assert (refused.status_code, shared_with(refused)) == (400, None)
+    # Errors may be read, too.
+    answered = await client.get(url, headers={"Origin": ORIGIN})
+    assert shared_with(answered) == ORIGIN
+    assert "Origin" in answered.headers["vary"]
+    assert shared_with(await client.get(url, headers={"Origin": "https://evil.example"})) is None
+
+
+async def test_a_stream_for_a_page_of_a_listed_origin_is_not_buffered(bridged: BridgedMesh) -> None:
+    caller = bridged.at("/")
+    params = {"message": caller.message("wait 600")}
+    async with caller.stream("SendStreamingMessage", params, {"Origin": ORIGIN}) as stream:
+        assert stream.headers["access-control-allow-origin"] == ORIGIN
+        # It stays open until the task is canceled, which needs the first event.
+        task_id = (await anext(stream)).result["task"]["id"]
+        await caller.call("CancelTask", {"id": task_id})
+        assert (await stream.rest())[-1].state == "TASK_STATE_CANCELED"
+
+
+async def test_no_page_of_another_site_may_call_by_default(bridged: BridgedMesh) -> None:
+    bridge = Bridge(bridged.mesh.directory, BridgeSettings(default_agent="echo"))
+    async with serve_http(bridge, host="127.0.0.1", port=0, grace_s=0) as url:
+        bridge.addresses.http = url
+        asked = await bridged.client.options(url, headers=preflight(ORIGIN))
+        answered = await bridged.client.get(url + CARD, headers={"Origin": ORIGIN})
+    assert (asked.status_code, shared_with(asked)) == (405, None)
+    assert (answered.status_code, shared_with(answered)) == (200, None)

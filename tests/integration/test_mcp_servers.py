@@ -121,6 +121,9 @@ async def test_the_math_tools_answer_with_text_that_stands_alone_and_with_data()
         ("differentiate", {"expression": "x", "variable": "sin"}, "can't be a variable"),
         ("integrate", {"expression": "x", "lower": "0"}, "both limits"),
         ("solve", {"equation": "1=2=3"}, "has one '='"),
+        ("solve", {"equation": "x^x^x^x = 5"}, "needs more memory"),
+        # A search of quadratic time would take minutes.
+        ("add_items", {"items": " " * 200_000}, "Name 2 to 50 amounts"),
     ],
 )
 async def test_an_invalid_math_question_gets_an_error_with_advice(

@@ -6,17 +6,20 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import grpc
+import httpx2
 from a2a.types import a2a_pb2
 
 from harness.a2a.sse_client import request_bytes, send, sse, user_message
 from harness.hostile.grpc_probe import GrpcProbe
+from harness.hostile.http2_frames import OPENING, call_headers, header, long_call, reset_calls
 from harness.hostile.http_probe import PATIENCE_S, HttpProbe, read_answer
 from harness.hostile.http_requests import Hostile
 from harness.hostile.valid_grpc_calls import V1
@@ -32,6 +35,13 @@ REQUEST_TIMEOUT_S = 3.0
 # The id of a task's first event.
 BEGINNING = "1.1"
 _RESET = struct.pack("ii", 1, 0)
+# The wait of a good client takes milliseconds, and took minutes when one connection stopped a mesh.
+MAX_WAIT_S = 10.0
+LIST_TASKS = V1 + "ListTasks"
+LONG_TEXTS = (
+    *("and ", "then ", "please ", "hi ", "thanks ", "(", "1+", "1 and ", "x^", " ", "\n", "a", "7"),
+    *("[", "`", "#", ",", "1, ", "a: b ", "a@b.c ", "http://a.b/ ", "2026-11-27 ", "- do it\n"),
+)
 
 
 class ProcessResources(NamedTuple):
@@ -293,3 +303,89 @@ async def test_a_flood_of_connections(tmp_path: Path, scale: PromiseScale) -> No
         await probe.is_served()
     assert growth_bytes <= 16 * MIB + limit * MIB // 32
     scale.report(limit=limit, refused=refused[503], gained_mib=growth_bytes // MIB)
+
+
+@asynccontextmanager
+async def other_client(mesh: MeshProcess) -> AsyncIterator[list[float]]:
+    """Ask for the mesh's health during a block; yield the waits in seconds."""
+    waits_s: list[float] = []
+    is_over = asyncio.Event()
+
+    async def ask() -> None:
+        async with httpx2.AsyncClient(
+            base_url=mesh.http_url, trust_env=False, timeout=PATIENCE_S
+        ) as client:
+            while not is_over.is_set() or not waits_s:
+                began = time.perf_counter()
+                assert (await client.get("/healthz")).status_code == 200
+                waits_s.append(time.perf_counter() - began)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ask())
+        yield waits_s
+        is_over.set()
+
+
+async def send_until_closed(address: str, pieces: Iterable[bytes]) -> None:
+    """Send bytes on a connection and end it; return when the server has ended it, too.
+
+    What the server sends is read.
+    """
+    reader, writer = await asyncio.open_connection(*address.rsplit(":", 1))
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        group.create_task(_read_all(reader))
+        with suppress(ConnectionError):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                # Otherwise the other client would wait for this one.
+                await asyncio.sleep(0)
+            writer.write_eof()
+    writer.transport.abort()
+
+
+async def _read_all(reader: asyncio.StreamReader) -> None:
+    with suppress(ConnectionError):
+        while await reader.read(1 << 16):
+            pass
+
+
+async def test_headers_without_end_stop_nobody(tmp_path: Path, scale: PromiseScale) -> None:
+    """A call has 4 MB of one header with many values, and does not end it."""
+    connections = scale.pick(ci=1, prove=20)
+    values = range(4_000_000 // 26)
+    headers = call_headers(LIST_TASKS) + b"".join(header("x-a", f"{n:020}") for n in values)
+    call = OPENING + long_call(headers, has_end=False)
+    async with running_mesh(tmp_path) as mesh:
+        probe = HttpProbe(mesh.http_url)
+        async with other_client(mesh) as waits_s:
+            for _ in range(connections):
+                await send_until_closed(mesh.a2a_grpc_address, [call])
+                await probe.is_served()
+    assert max(waits_s) < MAX_WAIT_S
+    scale.report(connections=connections, sent_mb=len(call) // 10**6, healthz=percentiles(waits_s))
+
+
+async def test_a_flood_of_reset_calls_stops_nobody(tmp_path: Path, scale: PromiseScale) -> None:
+    """One connection makes calls as fast as it can, and resets each at once."""
+    batches = scale.pick(ci=4, prove=760)
+    headers = call_headers(LIST_TASKS)
+    flood = (reset_calls(headers, 500 * number, 500) for number in range(batches))
+    async with running_mesh(tmp_path) as mesh, other_client(mesh) as waits_s:
+        await send_until_closed(mesh.a2a_grpc_address, chain([OPENING], flood))
+        await HttpProbe(mesh.http_url).is_served()
+    assert max(waits_s) < MAX_WAIT_S
+    scale.report(calls=500 * batches, healthz=percentiles(waits_s))
+
+
+async def test_long_texts_stop_nobody(tmp_path: Path, scale: PromiseScale) -> None:
+    """Reading a text of a caller takes no more than linear time, whatever is repeated in it."""
+    agents = scale.pick(ci=("supervisor",), prove=("supervisor", "math", "currency", "echo"))
+    async with running_mesh(tmp_path) as mesh, other_client(mesh) as waits_s:
+        for agent, unit in product(agents, LONG_TEXTS):
+            text = (unit * 250_000)[:250_000]
+            params = {"message": user_message(text)}
+            status, _, _ = await send(mesh.http_url, f"/agents/{agent}", "SendMessage", params)
+            assert status == 200
+            assert max(waits_s) < MAX_WAIT_S, unit
+    scale.report(texts=len(agents) * len(LONG_TEXTS), healthz=percentiles(waits_s))

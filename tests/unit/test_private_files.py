@@ -5,6 +5,7 @@ import grp
 import os
 import pwd
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,10 @@ def test_a_secret_that_others_may_read_is_refused(secret: Path, mode: int) -> No
 @pytest.mark.usefixtures("shared_groups")
 def test_a_file_in_a_folder_of_all_users_is_refused(secret: Path) -> None:
     secret.parent.chmod(0o777)
-    expected = f"other users may replace it in its folder; run `chmod go-w {secret.parent}`"
+    folder = secret.parent
+    expected = (
+        f"its folder {folder}: other users may replace what is in it; run `chmod go-w {folder}`"
+    )
     assert read_problem(secret) == find_database_problem(secret) == expected
     # Only its owner may replace a file in a sticky folder.
     secret.parent.chmod(0o1777)
@@ -233,12 +237,56 @@ async def run_registry(data_dir: Path) -> None:
         pass
 
 
-def test_a_registry_runs_on_a_volume_that_all_users_may_write(tmp_path: Path) -> None:
+def test_a_registry_runs_on_a_volume_that_all_users_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # As an emptyDir of Kubernetes.
     tmp_path.chmod(0o777)
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path)
     asyncio.run(run_registry(tmp_path))
     assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "private" / "traces.db").is_file()
+
+
+def share_folder(tmp_path: Path) -> tuple[Path, str]:
+    data = tmp_path / "data"
+    data.mkdir()
+    data.chmod(0o777)
+    return data, f"other users may replace what is in it; run `chmod go-w {data}`"
+
+
+def share_folder_of_link(tmp_path: Path) -> tuple[Path, str]:
+    link, target = tmp_path / "shared" / "link", tmp_path / "target"
+    link.parent.mkdir()
+    link.symlink_to(target)
+    link.parent.chmod(0o777)
+    return link, f"the link {link} on its path; use the folder that is meant, for example {target}"
+
+
+def share_folder_of_inner_link(tmp_path: Path) -> tuple[Path, str]:
+    link, problem = share_folder_of_link(tmp_path)
+    outer = tmp_path / "outer"
+    outer.symlink_to(link)
+    return outer / "data", f"{problem}/data"
+
+
+@pytest.mark.parametrize("share", [share_folder, share_folder_of_link, share_folder_of_inner_link])
+def test_a_data_directory_that_others_may_replace_is_refused(
+    tmp_path: Path, share: Callable[[Path], tuple[Path, str]]
+) -> None:
+    data, problem = share(tmp_path)
+    with pytest.raises(ConfigurationError) as caught:
+        asyncio.run(run_registry(data))
+    assert str(data) in caught.value.where
+    assert caught.value.problem.endswith(problem)
+    assert list(tmp_path.rglob("*.db")) == []
+
+
+def test_a_data_directory_behind_a_link_of_its_owner_is_used(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to("target")
+    asyncio.run(run_registry(tmp_path / "link" / "data"))
+    assert (tmp_path / "target" / "data" / "private" / "traces.db").is_file()
 
 
 def test_a_folder_of_private_files_that_others_may_write_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A2A's gRPC binding, in v1.0 and v0.3: handlers for the calls of a gRPC server."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from trunkline_bridge.edge.client_certificates import (
     certificate_name_of_call,
     parse_peer_address,
 )
+from trunkline_bridge.edge.connection_limits import MAX_HEAD_BYTES
 from trunkline_bridge.edge.http import PAYLOAD_TOO_LARGE, REQUEST_TIMEOUT
 from trunkline_bridge.edge.in_flight import Connection, InFlightRequests, Peer
 from trunkline_bridge.edge.version_header import check_version, parse_version
@@ -63,6 +65,8 @@ _SHUTDOWN = PeerUnavailableError(
 # One span name for all unknown methods: clients can invent any number of them.
 _UNKNOWN_SPAN_NAME = "_OTHER"
 _SHOWN_BYTES = 200
+# What a header field counts beside its name and its value (RFC 7541, section 4.1).
+_FIELD_BYTES = 32
 
 _AGENT_KEY = AGENT_KEY.encode()
 
@@ -73,18 +77,36 @@ _CallWork: TypeAlias = Callable[["CallMetadata", MetadataPairs], Awaitable[bytes
 class CallMetadata:
     """The text metadata of a call: A2A's service parameters over gRPC.
 
-    The values of a repeated key are joined by commas.
+    The values of a repeated key are joined by commas. Metadata beyond MAX_HEAD_BYTES is not read.
     """
 
-    __slots__ = ("_context", "_values")
+    __slots__ = ("_context", "_is_too_large", "_values")
 
     def __init__(self, context: GrpcContext) -> None:
         self._context = context
-        values: dict[str, str] = {}
+        values: defaultdict[str, list[str]] = defaultdict(list)
+        size_bytes = 0
         for key, value in context.invocation_metadata() or ():
+            size_bytes += len(key) + len(value) + _FIELD_BYTES
+            if size_bytes > MAX_HEAD_BYTES:
+                break
             if isinstance(value, str):
-                values[key] = value if key not in values else f"{values[key]}, {value}"
-        self._values = values
+                values[key].append(value)
+        self._values = {key: ", ".join(repeated) for key, repeated in values.items()}
+        self._is_too_large = size_bytes > MAX_HEAD_BYTES
+
+    def check_size(self) -> None:
+        """Check that all metadata was read.
+
+        grpc's own limit is 20 KB for clients that have confirmed its settings, and 16 MiB for
+        others. A call that waits for its message would hold as much.
+
+        Raises:
+            WireError: there is more.
+        """
+        if self._is_too_large:
+            text = f"the metadata is larger than {MAX_HEAD_BYTES} bytes; shorten it"
+            raise WireError(_MESSAGE_TOO_LARGE, text)
 
     def get(self, name: bytes) -> str | None:
         """Return a value by its key in lower case."""
@@ -285,6 +307,7 @@ class GrpcBinding:
         Raises:
             WireError: the call is invalid.
         """
+        metadata.check_size()
         identity = await self._callers.authenticate(metadata)
         service, method = self._choose_version(service, method, metadata)
         parsed = await parse_request(method.request, await self.limits.receive(context))

@@ -45,6 +45,9 @@ _ABORT_TIMEOUT_S = 1.0
 _RECEIVE_LIMIT_FACTOR = 2
 # Limit on the concurrent calls of one connection. Further calls wait in the client.
 _MAX_STREAMS = 1000
+# Time for a client to confirm our settings, which takes honest ones a round trip. Until then, grpc
+# accepts headers of any size up to 16 MiB.
+_SETTINGS_TIMEOUT_MS = 5_000
 
 
 def public_pool(
@@ -228,6 +231,7 @@ def _options(limit_bytes: int, connection_limit: int) -> tuple[tuple[str, int], 
         ("grpc.max_send_message_length", -1),
         ("grpc.max_allowed_incoming_connections", connection_limit),
         ("grpc.max_concurrent_streams", _MAX_STREAMS),
+        ("grpc.http2.settings_timeout", _SETTINGS_TIMEOUT_MS),
         # Detects clients that vanish without closing: streams may be silent for hours.
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),

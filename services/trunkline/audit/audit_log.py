@@ -25,7 +25,7 @@ from trunkline.audit.record import (
     outcome_of,
 )
 from trunkline.errors import ConfigurationError, TrunklineError
-from trunkline.private_files import PRIVATE_FOLDER
+from trunkline.private_files import PRIVATE_FOLDER, check_data_folder
 from trunkline.runtime import run_in_background
 from trunkline.settings import Settings
 
@@ -229,9 +229,13 @@ def recording(
 async def open_audit_log(settings: Settings, *, process: str) -> AsyncIterator[AuditLog | None]:
     """Open the audit log of a process; None if the settings turn it off.
 
+    It is the first that a process opens in its data directory, and checks that directory.
+
     Raises:
-        ConfigurationError: the file can't be used.
+        ConfigurationError: the file can't be used, or another user may replace the data directory
+            or what is in it.
     """
+    check_data_folder(settings.data_dir)
     if not settings.audit:
         yield None
         return

@@ -23,7 +23,7 @@ _ARITHMETIC: Final = re.compile(r"(?<=[^\W_]|[)\]])\*+(?=[^\W_]|[(\[\\])")
 # A heading, list, quote, fence, table, bold text, code or link.
 _MARKDOWN: Final = re.compile(
     r"^ {0,3}(?:#{1,6} |[-*+] |> |```|~~~|\|[^\n]*\||[0-9]{1,3}[.)] [^\n]*\n\s*[0-9]{1,3}[.)] )"
-    r"|\*\*[^\s*][^*\n]*\*\*|`[^`\n]+`|\[[^\]\n]+\]\([^)\s]+\)",
+    r"|\*\*[^\s*][^*\n]*\*\*|`[^`\n]+`|\[[^\[\]\n]+\]\([^()\s]+\)",
     re.MULTILINE,
 )
 

@@ -65,17 +65,21 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
 
 
 def check_addresses(settings: Settings) -> None:
-    """Check that the addresses may be public, and that signed cards have a URL to contain.
+    """Check that the addresses and origins may be public, and that signed cards have a URL.
 
     Raises:
-        ConfigurationError: an address is not loopback and the settings don't allow that, cards are
-            signed and the URL to put into them is unknown, or `[tls]` lacks a file.
+        ConfigurationError: an address is not loopback and the settings don't allow that, pages of
+            any origin may call without credentials, cards are signed and the URL to put into them
+            is unknown, or `[tls]` lacks a file.
     """
     CertificateFiles.from_settings(settings.tls)
     is_allowed = settings.insecure or settings.requires_credentials
     check_exposure("http", settings.http, is_allowed=is_allowed)
     for address in _grpc_addresses(settings).values():
         check_exposure("a2a-grpc", address, is_allowed=is_allowed)
+    if "*" in settings.allowed_origins and not settings.requires_credentials:
+        problem = "any page could call the mesh: list origins, or authenticate all callers"
+        raise ConfigurationError("allowed_origins", problem)
     if settings.card_key and settings.http.is_wildcard and not settings.public_url:
         problem = "a signed card contains the URL of the bridge: set public_url, too"
         raise ConfigurationError("card_key", problem)
@@ -105,6 +109,7 @@ async def open_bridge(
             default_agent=settings.default_agent,
             public_url=settings.public_url,
             allowed_hosts=settings.allowed_hosts,
+            allowed_origins=settings.allowed_origins,
             streaming=settings.streaming,
             push_notifications=settings.push_notifications,
             strict_versions=settings.strict_versions,

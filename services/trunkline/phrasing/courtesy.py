@@ -331,6 +331,8 @@ _LONGEST_PRESENT = max(map(len, _PRESENT_PHRASES))
 _INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS, _ABILITIES, _QUESTIONS)
 _LONGEST_INTRODUCTION = max(map(len, _INTRODUCTION_REQUESTS))
 _INTRODUCTIONS_LIMIT = 3
+# The time to find one grows with the square of the polite words before it.
+_MAX_INTRODUCTION_CHARS = 1000
 # Words that change nothing of what such a request asks.
 _EMPHASIS = frozenset(("exactly", "actually", "really", "precisely", "else", "all", "so"))
 _BENEFICIARIES = (("for", "me"), ("for", "us"), ("here",))
@@ -404,7 +406,9 @@ def find_topic(text: str) -> str:
 
 
 def asks_for_introduction(text: str) -> bool:
-    """Return whether a text only greets, or asks what can be asked here."""
+    """Return whether a text only greets, or asks what can be asked here; False for a long text."""
+    if len(text) > _MAX_INTRODUCTION_CHARS:
+        return False
     _, words = split_spans(text)
     openings = list(_find_openings(words, _OPENINGS_OF_COURTESY))
     last = _length_without_closing(words)

@@ -23,6 +23,8 @@ _OPTIONS: Final = (
     ("grpc.max_concurrent_streams", 4),
     ("grpc.max_allowed_incoming_connections", 256),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+    # Until a client confirms our settings, grpc accepts headers of any size up to 16 MiB.
+    ("grpc.http2.settings_timeout", HANDSHAKE_MS),
 )
 _CALLS: Final = 16
 _STOP_GRACE_S: Final = 1.0

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 DAY_S: Final = 24 * 3600.0
+_ORIGIN: Final = re.compile(
+    r"[a-z][a-z0-9+.-]*://[a-z0-9.-]+(?::[0-9]+)?|https?://\[[0-9a-f:]+\](?::[0-9]+)?"
+)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -158,6 +161,18 @@ def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
     return hosts
 
 
+def check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    """Return origins of web pages, each as browsers send it (RFC 6454), or `*`.
+
+    Raises:
+        ValueError: one of them has another form.
+    """
+    for origin in origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"{origin!r} is not SCHEME://HOST or SCHEME://HOST:PORT in lower case")
+    return origins
+
+
 def split_texts(value: object) -> object:
     """Split a text at its commas. Variables and flags hold a list that way."""
     if isinstance(value, str):
@@ -190,6 +205,8 @@ Texts: TypeAlias = Annotated[tuple[str, ...], Convert(split_texts)]
 """A list of texts; in a variable or a flag, separated by commas."""
 HostNames: TypeAlias = Annotated[tuple[str, ...], Convert(split_texts), Check(check_hosts)]
 """A list of hosts, each as HOST or HOST:PORT; in a variable, separated by commas."""
+Origins: TypeAlias = Annotated[tuple[str, ...], Convert(split_texts), Check(check_origins)]
+"""A list of origins of web pages, or `*`; in a variable, separated by commas."""
 FilePath: TypeAlias = Annotated[Path, Convert(expand_path)]
 Url: TypeAlias = Annotated[str, Check(check_url)]
 ParticipantUrl: TypeAlias = Annotated[str, Check(check_participant_url)]

@@ -14,6 +14,7 @@ from trunkline.settings.constraints import (
     NonNegativeSeconds,
     OptionalAddress,
     OptionalUrl,
+    Origins,
     Texts,
 )
 from trunkline.settings.limits import LimitSettings
@@ -99,6 +100,9 @@ class Settings:
     allowed_hosts: HostNames = ()
     """Further names by which callers reach the bridge over HTTP: HOST, or HOST:PORT for one port.
     Requests with any other Host than these, the bridge's address and `public_url` get 421."""
+    allowed_origins: Origins = ()
+    """Origins of web pages of other sites that may call the bridge over HTTP by CORS, such as
+    `https://app.example`; `*`: all, only where callers are authenticated."""
     lease_s: Annotated[float, Between(0.1, 3600)] = 10.0
     """A host or task without a renewal for this long counts as failed. Lower values detect failures
     sooner but misfire under load."""

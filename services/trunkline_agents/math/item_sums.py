@@ -68,7 +68,8 @@ def add_items(text: str) -> ItemSum:
     Raises:
         InvalidArgumentError: a part has no price, or it is open whether its price is that of one.
     """
-    pieces = [piece for piece in _SEPARATOR.split(text) if piece.strip()]
+    # A search for separators in a run of blanks takes the square of its length.
+    pieces = [piece for piece in _SEPARATOR.split(" ".join(text.split())) if piece.strip()]
     if not 1 < len(pieces) <= MAX_ITEMS:
         raise InvalidArgumentError("items", f"Name 2 to {MAX_ITEMS} amounts.")
     terms = [_read_item(piece) for piece in pieces]

@@ -137,7 +137,7 @@ def _solve_numerically(difference: SympyValue, variable: SympyValue) -> RootSet 
     for start in _STARTS:
         try:
             value = sympy.nsolve(difference, variable, start)
-        except (ValueError, ZeroDivisionError, TypeError, NotImplementedError):
+        except (ValueError, ArithmeticError, TypeError, NotImplementedError):
             continue
         if value.is_real:
             roots.setdefault(render_decimals(value, _DIGITS_COMPARED), value)

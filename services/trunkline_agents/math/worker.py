@@ -125,6 +125,8 @@ def _answer(request: Frame) -> Frame:
         return {"kind": "refused", "field": error.field, "problem": error.problem}
     except RecursionError:
         return _refusal("That is too complicated: the way to the answer is too deep.")
+    except OverflowError:
+        return _refusal("That is too large: a number on the way to the answer can't be computed.")
     except MemoryError:
         # The memory that is left may not suffice for another question, so the worker ends.
         return {**_refusal("That needs more memory than is allowed."), "is_last": True}

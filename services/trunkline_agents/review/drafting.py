@@ -12,7 +12,7 @@ from typing import Final
 from trunkline_agents.review.arithmetic import correct, find_statements
 from trunkline_agents.review.rubric import Rubric, RubricCheck, count_words, has_term
 
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+(?=[\w\"'(“])|\s*\n\s*(?:[-*•]\s+)?")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+(?=[\w\"'(“])|\n\s*(?:[-*•]\s+)?")
 _BULLET: Final = re.compile(r"^\s*[-*•]\s+")
 # `Write a note for the customers: …`, whose material is behind the colon.
 _ORDER: Final = re.compile(

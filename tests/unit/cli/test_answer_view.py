@@ -74,7 +74,14 @@ def test_markup_of_rich_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert render(monkeypatch, "# t\n[red]no[/red] :smile:").endswith("[red]no[/red] :smile:")
 
 
-@pytest.mark.parametrize("text", ["36", "1. 5 apples", "x = 2\ny = 3", "2 * 3", "a_b_c", "[1, 2]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("36", "1. 5 apples", "x = 2\ny = 3", "2 * 3", "a_b_c", "[1, 2]"),
+        # A search of quadratic time would take minutes.
+        *("[" * 200_000, "[a](" * 50_000),
+    ],
+)
 def test_plain_answers_do_not_look_like_markdown(text: str) -> None:
     assert not looks_like_markdown(text)
 

@@ -135,6 +135,8 @@ def test_an_unknown_key_is_reported_with_its_file_and_the_known_keys(tmp_path: P
         ("agents = [1]", "agents.0: Input should be a valid string"),
         ('public_url = "example.com"', "is not a URL"),
         ('allowed_hosts = ["http://bridge"]', "is not HOST or HOST:PORT"),
+        ('allowed_origins = ["https://app.example/"]', "is not SCHEME://HOST"),
+        ('allowed_origins = ["null"]', "is not SCHEME://HOST"),
         ('public_grpc = "example.com"', "is not HOST:PORT"),
         ('a2a_grpc = "50052"', "a2a_grpc: '50052' is not HOST:PORT"),
         ('[agent.math]\na2a_grpc = "50061"', "agent.math.a2a_grpc: '50061' is not HOST:PORT"),

@@ -68,3 +68,10 @@ def test_a_signed_card_needs_a_single_address() -> None:
     with pytest.raises(ConfigurationError, match="public_url"):
         check_addresses(everywhere)
     check_addresses(replace(everywhere, public_url="https://mesh.example"))
+
+
+def test_pages_of_all_origins_may_call_only_with_credentials(tmp_path: Path) -> None:
+    anybody = Settings(allowed_origins=("*",))
+    with pytest.raises(ConfigurationError, match="allowed_origins: any page could"):
+        check_addresses(anybody)
+    check_addresses(replace(anybody, api_keys_file=tmp_path / "keys"))

@@ -41,6 +41,11 @@ def test_one_sentence_that_is_too_long_is_cut_at_a_word() -> None:
     assert draft("one two three four five.", Rubric(max_words=3)) == "one two three…"
 
 
+def test_a_long_run_of_blanks_is_read_in_linear_time() -> None:
+    # A search of quadratic time would take minutes.
+    assert draft(f"one.{' ' * 200_000}two three.", Rubric(max_words=1)) == "one."
+
+
 def test_terms_that_no_sentence_has_are_keywords_and_forbidden_ones_are_left_out() -> None:
     rubric = Rubric(required_terms=["invoice"], forbidden_terms=["Support"])
     text = draft(MATERIAL, rubric)

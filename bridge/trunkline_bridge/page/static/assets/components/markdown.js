@@ -2,11 +2,13 @@
 
 import { html, useMemo } from "../vendor/preact.js";
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*$/;
-const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
+// No two repetitions that accept the same character follow each other, so that a line of any text takes linear time.
+const FENCE = /^ {0,3}(`{3,}(?!`)|~{3,}(?!~))([^`]*)$/;
+const LANGUAGE = /^[\w+#.-]*/;
+const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+([^]*)$/;
+const HEADING = /^ {0,3}(#{1,6})\s([^]*)$/;
 const RULE = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
-const TABLE_RULE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
+const COLUMN_RULE = /^:?-+:?$/;
 const SAFE_LINK = /^(https?:\/\/|mailto:)/i;
 const DEEPEST = 6;
 
@@ -89,11 +91,12 @@ function renderBlocks(lines, depth) {
       index += 1;
       const code = take((each) => each.trim() !== fence[1]);
       index += 1;
-      result.push(html`<pre class="code" tabindex="0" aria-label=${`Code ${fence[2] ?? ""}`.trim()} role="region"><code>${code.join("\n")}</code></pre>`);
+      const language = LANGUAGE.exec((fence[2] ?? "").trim())?.[0] ?? "";
+      result.push(html`<pre class="code" tabindex="0" aria-label=${`Code ${language}`.trim()} role="region"><code>${code.join("\n")}</code></pre>`);
     } else if (heading) {
       index += 1;
       // The view has the levels above.
-      result.push(html`<p class=${`heading level-${heading[1]?.length}`} role="heading" aria-level=${Math.min(6, (heading[1]?.length ?? 1) + 2)}>${renderInline(heading[2] ?? "")}</p>`);
+      result.push(html`<p class=${`heading level-${heading[1]?.length}`} role="heading" aria-level=${Math.min(6, (heading[1]?.length ?? 1) + 2)}>${renderInline(trimHeading(heading[2] ?? ""))}</p>`);
     } else if (RULE.test(line())) {
       index += 1;
       result.push(html`<hr />`);
@@ -102,7 +105,7 @@ function renderBlocks(lines, depth) {
       result.push(html`<blockquote>${renderBlocks(quoted, depth + 1)}</blockquote>`);
     } else if (ITEM.test(line()) && depth < DEEPEST) {
       result.push(renderList(take((each) => ITEM.test(each) || /^\s/.test(each) || !each.trim()), depth));
-    } else if (line().includes("|") && TABLE_RULE.test(lines[index + 1] ?? "")) {
+    } else if (line().includes("|") && splitCells(lines[index + 1] ?? "").every((cell) => COLUMN_RULE.test(cell))) {
       result.push(renderTable(take((each) => each.includes("|"))));
     } else {
       const first = line();
@@ -139,21 +142,35 @@ function renderItem(item, depth) {
   return [renderInline(item[0] ?? ""), renderBlocks(item.slice(1), depth + 1)];
 }
 
+/**
+ * Returns a heading without the marks at its end.
+ * @param {string} text
+ */
+function trimHeading(text) {
+  let end = text.trimEnd().length;
+  while (text[end - 1] === "#") end -= 1;
+  return text.slice(0, end).trim();
+}
+
+/** @param {string} line */
+function splitCells(line) {
+  return line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
+}
+
 /** @param {string[]} lines */
 function renderTable(lines) {
-  const cells = (/** @type {string} */ line) => line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
   const [head = "", , ...rows] = lines;
   return html`<div class="markdown-table" tabindex="0" role="region" aria-label="Table"><table>
-    <thead><tr>${cells(head).map((cell) => html`<th>${renderInline(cell)}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr>${cells(row).map((cell) => html`<td>${renderInline(cell)}</td>`)}</tr>`)}</tbody>
+    <thead><tr>${splitCells(head).map((cell) => html`<th>${renderInline(cell)}</th>`)}</tr></thead>
+    <tbody>${rows.map((row) => html`<tr>${splitCells(row).map((cell) => html`<td>${renderInline(cell)}</td>`)}</tr>`)}</tbody>
   </table></div>`;
 }
 
 // Each alternative begins with a mark of its own and has no nested repetition, so that any text takes linear time.
 const INLINE = new RegExp(
   [
-    String.raw`(?<code>\`+)(?<codeText>[^\`]+)\k<code>`,
-    String.raw`!?\[(?<label>[^\]\n]{1,500})\]\((?<url>[^()\s]{1,2000}(?:\([^()\s]{0,500}\)[^()\s]{0,500})?)(?: "[^"\n]{0,500}")?\)`,
+    String.raw`(?<!\`)(?<code>\`+)(?!\`)(?<codeText>[^\`]+)\k<code>`,
+    String.raw`!?\[(?<label>[^[\]\n]{1,500})\]\((?<url>[^()\s]{1,2000}(?:\([^()\s]{0,500}\)[^()\s]{0,500})?)(?: "[^"\n]{0,500}")?\)`,
     String.raw`\*\*(?<strong>[^\s*][^*\n]{0,2000})\*\*`,
     String.raw`(?<!\w)__(?<strong2>[^\s_][^_\n]{0,2000})__(?!\w)`,
     String.raw`\*(?<em>[^\s*][^*\n]{0,2000})\*`,
