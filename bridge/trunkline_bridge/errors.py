@@ -20,6 +20,8 @@ from trunkline.redaction import redact_addresses
 logger = logging.getLogger(__name__)
 
 ERROR_DOMAIN = "a2a-protocol.org"
+BRIDGE: Final = "the bridge"
+"""The peer that errors of the bridge's own shutdown name; other errors name what it can't reach."""
 _TYPES = "type.googleapis.com/google.rpc."
 
 

@@ -96,10 +96,10 @@ def run(work: Coroutine[Any, Any, int]) -> int:
 async def load_in_thread(
     work: Callable[_Params, _Result], *args: _Params.args, **kwargs: _Params.kwargs
 ) -> _Result:
-    """Run, in a thread, a function that loads code: a load may take seconds.
+    """Run, in a thread of its own, a function that may block for long.
 
-    Cancellation and the exit of the process abandon the thread. Exceptions of the function are
-    raised unchanged.
+    It loads code, for example, or is a plain function of an agent. Cancellation and the exit of the
+    process abandon the thread. Exceptions of the function are raised unchanged.
     """
     call = partial(contextvars.copy_context().run, work, *args, **kwargs)
     loading: Future[_Result] = Future()

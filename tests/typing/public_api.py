@@ -115,7 +115,7 @@ assert_type(agent(text), FunctionAgent)
 assert_type(agent(name="text")(text), FunctionAgent)
 agent(number)  # type: ignore[arg-type]
 agent(name="number", description="Returns a number.")(number)  # type: ignore[arg-type]
-agent(name="plain", description="Isn't asynchronous.")(plain)  # type: ignore[arg-type]
+assert_type(agent(name="plain", description="Runs in a thread.")(plain), FunctionAgent)
 run(agent(name="text", description="Answers.")(text))
 run("text")  # type: ignore[arg-type]
 

@@ -42,7 +42,13 @@ from trunkline_bridge.edge.connection_limits import MAX_HEAD_BYTES
 from trunkline_bridge.edge.http import PAYLOAD_TOO_LARGE, REQUEST_TIMEOUT
 from trunkline_bridge.edge.in_flight import Connection, InFlightRequests, Peer
 from trunkline_bridge.edge.version_header import check_version, parse_version
-from trunkline_bridge.errors import INVALID_REQUEST, METHOD_NOT_FOUND, WireError, to_wire_error
+from trunkline_bridge.errors import (
+    BRIDGE,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    WireError,
+    to_wire_error,
+)
 from trunkline_bridge.projection import WireEvent
 from trunkline_bridge.protocol import AGENT_KEY, EVENT_ID_KEY, RESUME_EXTENSION
 from trunkline_bridge.versions.v0_3 import grpc_methods as v0_3
@@ -59,7 +65,7 @@ SERVICES: Sequence[GrpcService] = (v1_0.SERVICE, v0_3.SERVICE)
 _MESSAGE_TOO_LARGE = PAYLOAD_TOO_LARGE._replace(grpc_code=code_pb2.RESOURCE_EXHAUSTED)
 _MESSAGE_TIMEOUT = REQUEST_TIMEOUT._replace(grpc_code=code_pb2.DEADLINE_EXCEEDED)
 _SHUTDOWN = PeerUnavailableError(
-    "the bridge",
+    BRIDGE,
     "it is shutting down; try again, for a stream with the last id as last-event-id",
 )
 # One span name for all unknown methods: clients can invent any number of them.

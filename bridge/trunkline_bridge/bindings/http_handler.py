@@ -22,14 +22,14 @@ from trunkline_bridge.edge.in_flight import (
     watch_connection,
 )
 from trunkline_bridge.edge.pages import REFUSAL_KEY, method_not_allowed
-from trunkline_bridge.errors import WireError, to_wire_error
+from trunkline_bridge.errors import BRIDGE, WireError, to_wire_error
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.event_renderer import Renderer
 from trunkline_bridge.streams.sse import Heartbeats, send_events
 
 _EventT = TypeVar("_EventT")
 _SHUTDOWN = PeerUnavailableError(
-    "the bridge",
+    BRIDGE,
     "it is shutting down; try again, for a stream with the last id as Last-Event-ID",
 )
 

@@ -51,7 +51,7 @@ from trunkline_bridge.client.transport import (
     Transport,
     read_turn,
 )
-from trunkline_bridge.errors import AGENT_NOT_FOUND
+from trunkline_bridge.errors import AGENT_NOT_FOUND, BRIDGE
 from trunkline_bridge.protocol import V1_0, VERSION_HEADER
 from trunkline_bridge.versions.json_values import Json
 
@@ -247,6 +247,7 @@ class A2AClient:
 
         Raises:
             PeerUnavailableError, PeerTimeoutError: The stream broke and can't be resumed.
+            RpcError: The agent refused the message, or its server can't reach the task's host.
         """
         turn = _TurnProgress(self.name, is_new=not request.message.task_id)
         delays = iter(RESUME_DELAYS_S)
@@ -265,7 +266,9 @@ class A2AClient:
             except (PeerUnavailableError, PeerTimeoutError) as broken:
                 error = broken
             except RpcError as refusal:
-                if refusal.error.code != _SERVER_ERROR:
+                # The bridge has already waited for a peer of its own before it names that peer.
+                unreachable = refusal.error.metadata.get("peer", BRIDGE)
+                if refusal.error.code != _SERVER_ERROR or unreachable != BRIDGE:
                     raise
                 error = refusal
             delay_s = next(delays, None)

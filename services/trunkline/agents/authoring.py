@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from trunkline.agents.message_handlers import (
     Handler,
     MessageHandlers,
+    make_async,
     read_incoming,
     write_replies,
 )
@@ -25,9 +26,12 @@ from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, artifact_pb2, message_pb2
 
 AgentResult: TypeAlias = Content | None
-AgentFunction: TypeAlias = (
+_AsyncFunction: TypeAlias = (
     Callable[[TaskContext[SettingsT]], Awaitable[AgentResult]]
     | Callable[[TaskContext[SettingsT]], AsyncIterator[Piece]]
+)
+AgentFunction: TypeAlias = (
+    _AsyncFunction[SettingsT] | Callable[[TaskContext[SettingsT]], AgentResult]
 )
 _HandlerT = TypeVar("_HandlerT", bound=Handler)
 Lifespan: TypeAlias = Callable[[Settings, Callable[[], None]], AbstractAsyncContextManager[None]]
@@ -38,7 +42,7 @@ class FunctionAgent:
     """An agent whose turns are calls of a function."""
 
     card: agent_card_pb2.AgentCard
-    function: AgentFunction[Any]
+    function: _AsyncFunction[Any]
     direct_replies: bool
     repeatable: bool
     resumable: bool
@@ -96,7 +100,7 @@ class FunctionAgent:
 
         Raises:
             ConfigurationError: there is one for the type already, the model is not declared by
-                `@message_type`, or the function is not asynchronous.
+                `@message_type`, or the function is a generator that is not asynchronous.
         """
 
         def register(handler: _HandlerT) -> _HandlerT:
@@ -210,7 +214,10 @@ def agent(
     routable: bool = True,
     settings: type[Any] | None = None,
 ) -> FunctionAgent | Callable[[AgentFunction[Any]], FunctionAgent]:
-    """Make an agent of an asynchronous function that takes a `TaskContext`.
+    """Make an agent of a function that takes a `TaskContext`.
+
+    A plain `def` function runs in its own thread, so that it may block. It reads the task, and
+    can't await its methods. A cancel ends the task at once, but can't stop the thread.
 
     The result of the function ends the turn: a text, a JSON object or a Part becomes one artifact,
     a Message a direct reply, and None completes the task. An asynchronous generator yields pieces
@@ -243,8 +250,8 @@ def agent(
 
     Raises:
         ConfigurationError: the name is not valid, there is no description, the concurrency is below
-            1, the function is not asynchronous, or the settings are neither a pydantic model nor
-            a dataclass.
+            1, the function is a generator that is not asynchronous, or the settings are neither a
+            pydantic model nor a dataclass.
     """
     if concurrency is not None and concurrency < 1:
         problem = "its concurrency must be at least 1, or None for no limit"
@@ -255,12 +262,7 @@ def agent(
             validate_options_type(name, settings)
 
     def build(function: AgentFunction[Any]) -> FunctionAgent:
-        is_asynchronous = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(
-            function
-        )
         agent_name = name or getattr(function, "__name__", "").replace("_", "-")
-        if not is_asynchronous:
-            raise ConfigurationError(f"agent {agent_name!r}", "its function must be `async def`")
         _check_name(agent_name)
         if settings is not None:
             validate_options_type(agent_name, settings)
@@ -268,6 +270,7 @@ def agent(
         if not text:
             problem = "it has no description: pass `description`, or give its function a docstring"
             raise ConfigurationError(f"agent {agent_name!r}", problem)
+        runnable = make_async(function, f"agent {agent_name!r}", "its function")
         skill = agent_card_pb2.AgentSkill(
             id=agent_name,
             name=agent_name,
@@ -285,7 +288,7 @@ def agent(
         )
         return FunctionAgent(
             card=card,
-            function=function,
+            function=runnable,
             direct_replies=direct_replies,
             repeatable=repeatable,
             resumable=resumable,

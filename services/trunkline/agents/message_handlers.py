@@ -4,6 +4,7 @@ A handler is the code of a turn. Its task is the delivery of the message, and co
 handler's replies are in the journal.
 """
 
+import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.json_values import struct_json
 from trunkline.messaging.conversion import build_reply, read_message
 from trunkline.messaging.types import TYPES, MessageType
+from trunkline.runtime import load_in_thread
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.delivered_messages import build_part, describe_reply, find_delivered
 from trunkline.tasks.messages import HandlerResult, MeshMessage, Payload, Reply
@@ -23,6 +25,7 @@ from trunkline.tasks.turn_runtime import TurnRuntime
 Handler: TypeAlias = (
     Callable[[TaskContext[Any], Any], Awaitable[HandlerResult]]
     | Callable[[TaskContext[Any], Any], AsyncIterator[Payload | Reply]]
+    | Callable[[TaskContext[Any], Any], HandlerResult]
 )
 _Result: TypeAlias = Awaitable[HandlerResult] | AsyncIterator[Payload | Reply]
 ANY_TYPE: Final = "*"
@@ -34,7 +37,7 @@ _REPLY_TYPES: Final = (str, BaseModel, Reply, dict)
 class MessageHandlers:
     """The handlers of an agent, by type."""
 
-    handlers: dict[str, Handler] = field(default_factory=dict)
+    handlers: dict[str, Callable[[TaskContext[Any], Any], _Result]] = field(default_factory=dict)
     _of_models: set[str] = field(default_factory=set)
     """The types whose handlers were given by a model, and get objects of it."""
 
@@ -51,7 +54,7 @@ class MessageHandlers:
 
         Raises:
             ConfigurationError: there is one for the type already, the model is not declared, or the
-                function is not asynchronous.
+                function is a generator that is not asynchronous.
         """
         where = f"agent {agent!r}"
         if isinstance(message_type, str):
@@ -63,11 +66,10 @@ class MessageHandlers:
                 raise ConfigurationError(where, problem)
             name = str(declared)
             self._of_models.add(name)
-        if not (inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler)):
-            raise ConfigurationError(where, f"its handler of {name!r} must be `async def`")
+        function = make_async(handler, where, f"its handler of {name!r}")
         if name in self.handlers:
             raise ConfigurationError(where, f"it has two handlers of {name!r}")
-        self.handlers[name] = handler
+        self.handlers[name] = function
 
     def find(self, message: MeshMessage) -> str | None:
         """Return the type of the handler of a message; None: there is none."""
@@ -86,6 +88,26 @@ class MessageHandlers:
             if not isinstance(argument, BaseModel):
                 raise InvalidArgumentError(f"{message.type}.payload", "is text; give its fields")
         return self.handlers[name](task, argument)
+
+
+def make_async(function: Callable[..., Any], where: str, name: str) -> Callable[..., Any]:
+    """Return an asynchronous function unchanged, and wrap a plain one: it runs in its own thread.
+
+    The thread has the caller's context variables. Cancellation abandons it.
+
+    Raises:
+        ConfigurationError: the function is a generator that is not asynchronous.
+    """
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        return function
+    if inspect.isgeneratorfunction(function):
+        raise ConfigurationError(where, f"{name} yields, so it must be `async def`")
+
+    @functools.wraps(function)
+    async def run(*args: Any) -> Any:  # noqa: ANN401  the arguments and result of any function
+        return await load_in_thread(function, *args)
+
+    return run
 
 
 def read_incoming(turn: TurnRuntime) -> MeshMessage | None:

@@ -1,17 +1,30 @@
 """Tests of `@agent`: the agent that it builds from a function, and its errors."""
 
+import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.agents.inline_agents import OpenHost, define, finish, status_texts, texts
+from harness.agents.inline_agents import (
+    OpenHost,
+    define,
+    finish,
+    message,
+    status_texts,
+    texts,
+)
+from trunkline import Part
 from trunkline.agents import agent
 from trunkline.agents.process import load_agent
 from trunkline.errors import ConfigurationError, InvalidAgentResponseError
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State, TaskState
+from trunkline.v1 import message_pb2, message_service_pb2
 
 
 async def hello(task: TaskContext) -> str:
@@ -197,9 +210,61 @@ async def test_the_state_is_an_enum_and_the_context_has_no_host_methods(
     ]
 
 
-def test_a_function_must_be_asynchronous() -> None:
-    with pytest.raises(ConfigurationError, match="async def"):
-        agent(name="hello", description="Greets.")(lambda task: "hello")  # type: ignore[arg-type]
+def test_a_generator_must_be_asynchronous() -> None:
+    def pieces(task: TaskContext) -> Iterator[str]:
+        yield "hello"
+
+    with pytest.raises(ConfigurationError, match="yields, so it must be `async def`"):
+        agent(name="hello", description="Greets.")(pieces)  # type: ignore[arg-type]
+
+
+_WORD: ContextVar[str] = ContextVar("_WORD", default="")
+
+
+@pytest.mark.parametrize("value", ["text", {"n": 1}, Part(text="text"), None])
+async def test_a_plain_function_runs_in_a_thread(open_host: OpenHost, value: Any) -> None:
+    threads = set()
+
+    def plain(task: TaskContext) -> Any:
+        threads.add(threading.current_thread())
+        _WORD.set(task.text)
+        return value
+
+    snapshot = await finish(await open_host(define(plain)))
+    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED, status_texts(snapshot)
+    assert len(snapshot.task.artifacts) == (value is not None)
+    assert threads.isdisjoint({threading.main_thread()})
+    assert _WORD.get() == ""
+
+
+async def test_a_plain_function_that_calls_an_agent_fails_with_the_remedy(
+    open_host: OpenHost,
+) -> None:
+    def calls(task: TaskContext) -> None:
+        _unused = task.ask("echo", "hello")
+
+    snapshot = await finish(await open_host(define(calls)))
+    assert snapshot.task.status.state == State.TASK_STATE_FAILED
+    assert "make it `async def`" in status_texts(snapshot)
+
+
+async def test_a_cancel_ends_the_task_of_a_plain_function_that_blocks(open_host: OpenHost) -> None:
+    loop, begun, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def blocks(task: TaskContext) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        may_end.wait()
+
+    host = await open_host(define(blocks))
+    accepted = await host.submit("tested", message(), message_service_pb2.Submission())
+    assert not isinstance(accepted, message_pb2.Message)
+    try:
+        await begun.wait()
+        await host.cancel(accepted.task_id, account="")
+        snapshot = await host.wait_turn(accepted.task_id)
+        assert snapshot.task.status.state == State.TASK_STATE_CANCELED
+    finally:
+        may_end.set()
 
 
 @pytest.mark.parametrize(

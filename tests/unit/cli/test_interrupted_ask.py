@@ -1,6 +1,7 @@
-"""A question that is interrupted cancels its task; one whose mesh is gone names it."""
+"""A question that is interrupted cancels its task; one whose mesh or host is gone names it."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -45,3 +46,22 @@ async def test_a_task_whose_mesh_is_gone_can_be_followed_later(
         with pytest.raises(PeerUnavailableError, match="`trunkline watch t-1` follows the task"):
             await ask(QUESTION, url=agent.url, as_json=False)
     assert capsys.readouterr().out == ""
+
+
+async def test_a_task_whose_host_was_killed_ends_the_question_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(a2a_client, "RESUME_DELAYS_S", (0.0, 0.0))
+    text = "the task's host has left the mesh"
+    metadata = {"peer": "the agent's host", "problem": text}
+    info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "metadata": metadata}
+    error = {"code": -32000, "message": text, "data": [info | {"reason": "UNAVAILABLE"}]}
+    body = {"jsonrpc": "2.0", "id": 1, "error": error}
+    async with scripted_agent() as agent:
+        broken = stream(task(), f"event: error\ndata: {json.dumps(body)}", ids=True)
+        agent.on("SendStreamingMessage", broken)
+        agent.on("SubscribeToTask", broken)
+        with pytest.raises(PeerUnavailableError, match=r"left the mesh.*`trunkline watch t-1`"):
+            await ask(QUESTION, url=agent.url, as_json=False)
+        # Its mesh waited for the host; a resumed stream would wait as long again.
+        assert not agent.find_requests("SubscribeToTask")

@@ -1,7 +1,7 @@
 """Types of messages, their versions, and conversion between envelopes and what agents see."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -158,6 +158,9 @@ def test_handlers_are_found_by_version_name_and_star() -> None:
     async def handler(_task: object, _payload: object) -> None:
         pass
 
+    def generator(_task: object, _payload: object) -> Iterator[str]:
+        yield "x"
+
     handlers = MessageHandlers()
     handlers.add("a", Order, handler)
     handlers.add("a", "*", handler)
@@ -172,7 +175,7 @@ def test_handlers_are_found_by_version_name_and_star() -> None:
     for wrong, problem in (
         ((Order, handler), "two handlers"),
         ((First, handler), "First is no type"),
-        (("x", lambda _task, _payload: None), "must be `async def`"),
+        (("x", generator), "yields, so it must be `async def`"),
     ):
         with pytest.raises(ConfigurationError, match=problem):
             handlers.add("a", *wrong)
