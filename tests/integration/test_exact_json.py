@@ -207,7 +207,10 @@ async def test_grpc_carries_what_its_type_holds_and_refuses_the_rest_by_name(
 
 async def test_a_remote_agent_over_grpc_is_not_sent_what_its_type_rounds(mesh: GrpcMesh) -> None:
     remote = RemoteSettings(
-        url=f"{mesh.bridged.url}/agents/mirror", name="by-grpc", bindings=("GRPC",)
+        url=f"{mesh.bridged.url}/agents/mirror",
+        name="by-grpc",
+        bindings=("GRPC",),
+        hosts=("127.0.0.1",),
     )
     async with connect_remote_agent(remote) as far:
         await mesh.bridged.mesh.join(far.agent)

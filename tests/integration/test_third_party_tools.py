@@ -233,7 +233,7 @@ async def test_all_their_tools_are_listed_with_their_need_for_approval(running: 
     found = await running.ready()
     servers = [server.name for server in found.servers]
     count = {name: len([t for t in found.tools if t.server == name]) for name in servers}
-    assert count["everything"] == count["remote"] == 13
+    assert count["everything"] == count["remote"] == 15
     assert (count["files"], count["memory"], count["git"], count["time"]) == (14, 9, 12, 2)
     need_approval = {
         tool.name for tool in found.tools if tool.server == "git" and tool.needs_approval

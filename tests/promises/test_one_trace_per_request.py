@@ -81,7 +81,7 @@ def is_repeated(spans: Sequence[Span], name: str) -> bool:
     """Return whether there are two attempts with a name, and one says that it's not the first."""
     attempts = [span for span in spans if span.name == name]
     return len({span.parent_span_id for span in attempts}) == 1 and any(
-        telemetry.HTTP_REQUEST_RESEND_COUNT in span.attributes for span in attempts
+        has_member(span.attributes, telemetry.HTTP_REQUEST_RESEND_COUNT) for span in attempts
     )
 
 

@@ -346,24 +346,6 @@ def _load_settings() -> Settings:
     return load_command_settings(uses={"api_keys_file", *USED_SETTINGS})
 
 
-def find_key_account(key: str, *, variable: str) -> str | None:
-    """Return the account of an API key; None: the mesh of these settings has no keys.
-
-    Raises:
-        ConfigurationError: `api_keys_file` can't be read, or the key, which is in the environment
-            variable `variable`, is not among its keys.
-    """
-    path = load_command_settings(uses={"api_keys_file"}).api_keys_file
-    if path is None:
-        return None
-    digest = hash_key(key)
-    for entry in load_keys(path):
-        if entry.sha256 == digest:
-            return entry.account
-    problem = f"{variable} is none of the keys in {path}; name the account of its tasks"
-    raise ConfigurationError("--account", problem)
-
-
 def _keys_file(file: Path | None, settings: Settings) -> Path:
     path = file or settings.api_keys_file
     if path is None:

@@ -46,12 +46,31 @@ def _choose_account(context: typer.Context, parameter: typer.CallbackParam, acco
     if context.resilient_parsing or not key or (source and source.name != "DEFAULT"):
         return account
     from trunkline.cli.exits import print_error
-    from trunkline.cli.identity import find_key_account
 
     try:
-        return find_key_account(key, variable=_KEY_VARIABLE) or account
+        return _find_key_account(key) or account
     except ConfigurationError as error:
         raise typer.Exit(print_error(error)) from None
+
+
+def _find_key_account(key: str) -> str | None:
+    """Return the account of an API key; None: the mesh of these settings has no keys.
+
+    Raises:
+        ConfigurationError: `api_keys_file` can't be read, or the key is not among its keys.
+    """
+    # Only a command with a key needs the bridge's file of keys.
+    from trunkline_bridge.edge.api_keys import hash_key, load_keys
+
+    path = load_command_settings(uses={"api_keys_file"}).api_keys_file
+    if path is None:
+        return None
+    digest = hash_key(key)
+    for entry in load_keys(path):
+        if entry.sha256 == digest:
+            return entry.account
+    problem = f"{_KEY_VARIABLE} is none of the keys in {path}; name the account of its tasks"
+    raise ConfigurationError("--account", problem)
 
 
 AccountOption = Annotated[
