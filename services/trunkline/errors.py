@@ -666,7 +666,10 @@ class InternalError(TrunklineError):
     trace_id: str
     code: ClassVar[Code] = Code.INTERNAL
     reason: ClassVar[str] = "INTERNAL"
-    template: ClassVar[str] = "internal error; the host's log has the cause under trace {trace_id}"
+    template: ClassVar[str] = "internal error; the host's log has the cause"
+
+    def __str__(self) -> str:
+        return super().__str__() + (f" under trace {self.trace_id}" if self.trace_id else "")
 
 
 def error_classes() -> Iterator[type[TrunklineError]]:

@@ -338,13 +338,13 @@ def set_attributes(attributes: "Mapping[str, AttributeValue]") -> None:
     trace.get_current_span().set_attributes(attributes)
 
 
-def mark_error(span: Span, error: BaseException | str) -> None:
+def mark_error(span: Span, error: BaseException | str, description: str = "") -> None:
     """Mark a span as failed. `error` is an exception or a value of ERROR_TYPE.
 
-    The error's text is not recorded, because it may hold private data.
+    The error's own text is not recorded, because it may hold private data; `description` is.
     """
     span.set_attribute(ERROR_TYPE, error if isinstance(error, str) else error_type(error))
-    span.set_status(Status(StatusCode.ERROR))
+    span.set_status(Status(StatusCode.ERROR, description or None))
 
 
 def start_span(

@@ -330,7 +330,7 @@ async def test_a_request_ends_with_the_reason_when_nobody_will_answer(
     worker.failures = {"poison": 2}
     async with open_message_mesh(tmp_path, worker.agent, attempts=2, **place) as mesh:
         poison = build_envelope("poison", type="job", recipient="worker")
-        with pytest.raises(AgentCallError, match="agent 'worker' failed: internal error"):
+        with pytest.raises(AgentCallError, match="agent 'worker' failed: ValueError"):
             await mesh.client().request(poison, timeout_s=PATIENCE_S)
         # Its conversation is no obstacle for the next request in it.
         good = build_envelope(

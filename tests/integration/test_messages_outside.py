@@ -537,7 +537,7 @@ async def test_the_client_sends_requests_and_listens(outside: Outside) -> None:
             await client.message("none")
         with pytest.raises(AgentCallError, match="agent 'teacher' sent no reply: message q was"):
             await client.request("teacher", "x", type="quiet", id="q")
-        failure = r"^agent 'teacher' failed: internal error"
+        failure = r"^agent 'teacher' failed: RuntimeError"
         with pytest.raises(AgentCallError, match=failure) as dead:
             await client.request("teacher", EvaluationRequest(proposal="p", context="fail"))
         assert (dead.value.agent, dead.value.state) == ("teacher", "failed")

@@ -84,9 +84,13 @@ class LogQuery:
     since: datetime | None
     level: int
     """An index into `LEVELS`: the lowest one."""
+    task_id: str
+    """Only lines about this task; empty: about any."""
+    trace_id: str
+    """Only lines of this trace; empty: of any."""
 
     @classmethod
-    def parse(cls, *, since: str, level: str) -> Self:
+    def parse(cls, *, since: str, level: str, task_id: str = "", trace_id: str = "") -> Self:
         """Return the query of a command's options.
 
         Raises:
@@ -95,12 +99,17 @@ class LogQuery:
         if level not in LEVELS:
             problem = f"no such level; there are: {', '.join(LEVELS)}"
             raise InvalidArgumentError("--level", problem)
-        return cls(parse_since(since) if since else None, LEVELS.index(level))
+        time = parse_since(since) if since else None
+        return cls(time, LEVELS.index(level), task_id, trace_id)
 
     def matches(self, entry: Mapping[str, Any]) -> bool:
         """Return True if a line is selected."""
         level = str(entry.get("level"))
         if level in LEVELS and LEVELS.index(level) < self.level:
+            return False
+        if self.task_id not in ("", entry.get("task_id")):
+            return False
+        if self.trace_id not in ("", entry.get("trace_id")):
             return False
         return self.since is None or _parse_time(entry) >= self.since
 

@@ -21,6 +21,7 @@ from trunkline.client import (
     ToolClient,
     TraceClient,
 )
+from trunkline.client.directory import HOST_LEFT
 from trunkline.errors import (
     PeerError,
     PeerHandshakeError,
@@ -36,6 +37,9 @@ from trunkline.v1 import registry_service_pb2
 T = TypeVar("T")
 
 _NO_MESH: Final = "no mesh answers there; start one with `trunkline up`, or give --mesh"
+_NOT_LISTED: Final = (
+    "it has left the mesh, and its tasks are not listed; they continue when it is back"
+)
 _NO_URL: Final = "; TRUNKLINE_URL is not for this command, TRUNKLINE_MESH is"
 _CONNECT_TIMEOUT_S: Final = 2.0
 _DIRECTORY_TIMEOUT_S: Final = 5.0
@@ -46,6 +50,8 @@ class MeshView:
     """The hosts of a mesh when the command began, and clients for them."""
 
     hosts: Sequence[registry_service_pb2.Host]
+    lost_hosts: Sequence[registry_service_pb2.Host]
+    """The hosts that died, with the journals that no other host has."""
     _address: str
     _channels: ChannelPool
 
@@ -55,9 +61,9 @@ class MeshView:
         Raises:
             PeerUnavailableError: the mesh does not answer.
         """
-        hosts = await self.registry_client().list_agents()
-        self._channels.expect(hosts, registry_address=self._address)
-        return replace(self, hosts=hosts)
+        found = await self.registry_client().read_hosts()
+        self._channels.expect(found.hosts, registry_address=self._address)
+        return replace(self, hosts=found.hosts, lost_hosts=found.lost_hosts)
 
     @asynccontextmanager
     async def open_directory(self) -> AsyncGenerator[Directory]:
@@ -83,15 +89,23 @@ class MeshView:
         return HostClient(self._channels.get(host.address))
 
     def task_host_client(self, task_id: str) -> HostClient:
-        """Return a client of the host that has a task.
+        """Return a client of the host that has a task; raises what `find_task_host` raises."""
+        return self.host_client(self.find_task_host(task_id))
+
+    def find_task_host(self, task_id: str) -> registry_service_pb2.Host:
+        """Return the host that has a task.
 
         Raises:
-            TaskNotFoundError: no running host has its journal.
+            TaskNotFoundError: no host has its journal.
+            PeerUnavailableError: the host that had its journal died.
         """
         journal_id = parse_journal_id(task_id)
         for host in self.hosts:
             if journal_id in host.journal_ids:
-                return self.host_client(host)
+                return host
+        for host in self.lost_hosts:
+            if journal_id in host.journal_ids:
+                raise PeerUnavailableError(_describe_host(host), HOST_LEFT)
         raise TaskNotFoundError(task_id)
 
     def tool_client(self) -> ToolClient:
@@ -122,7 +136,7 @@ async def query_hosts(
 ) -> tuple[list[T], ExitCode]:
     """Query every host that has a journal, and return all results.
 
-    An error of a host is printed to stderr and sets the exit code.
+    An error of a host is printed to stderr and sets the exit code, as does a host that died.
     """
     results: list[T] = []
     code = ExitCode.OK
@@ -133,7 +147,14 @@ async def query_hosts(
             results += await query(view.host_client(host))
         except PeerError as error:
             code = print_error(error)
+    for host in view.lost_hosts:
+        code = print_error(PeerUnavailableError(_describe_host(host), _NOT_LISTED))
     return results, code
+
+
+def _describe_host(host: registry_service_pb2.Host) -> str:
+    names = ", ".join([*(agent.card.name for agent in host.agents), *host.standby_agents])
+    return f"the host of {names} at {host.address}" if names else f"the host at {host.address}"
 
 
 @asynccontextmanager
@@ -159,15 +180,15 @@ async def open_mesh_view(mesh: str | None, *, is_traced: bool = False) -> AsyncG
         raise PeerUnavailableError(address, _describe_no_mesh(mesh)) from error
     async with ChannelPool(credentials) as channels:
         try:
-            hosts = await RegistryClient(channels.get(address)).list_agents()
+            found = await RegistryClient(channels.get(address)).read_hosts()
         except PeerHandshakeError:
             # A mesh answers. Its error says what to do.
             raise
         except PeerUnavailableError as error:
             raise PeerUnavailableError(address, _describe_no_mesh(mesh)) from error
-        channels.expect(hosts, registry_address=address)
+        channels.expect(found.hosts, registry_address=address)
         with tracing:
-            yield MeshView(hosts, address, channels)
+            yield MeshView(found.hosts, found.lost_hosts, address, channels)
 
 
 def _describe_no_mesh(mesh: str | None) -> str:

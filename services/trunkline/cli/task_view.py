@@ -31,18 +31,21 @@ async def show_task(task_id: str, mesh: str | None, *, account: str, as_json: bo
     """Print a task of an account: its state, route, calls and artifacts.
 
     Raises:
-        TaskNotFoundError: no running host has it, or it is another account's.
+        TaskNotFoundError: no host has it, or it is another account's.
+        PeerUnavailableError: its host died.
     """
     async with open_mesh_view(mesh) as view:
-        snapshot = await view.task_host_client(task_id).get_task(task_id, account=account)
+        host = view.find_task_host(task_id)
+        snapshot = await view.host_client(host).get_task(task_id, account=account)
         calls = await _fetch_model_calls(view, task_id)
     if as_json:
         document = message_to_dict(snapshot, with_proto_names=True)
         document["trace_id"] = _trace_id(snapshot)
+        document["host"] = host.address
         document["model_calls"] = [call.to_json() for call in calls]
         print_json(document)
     else:
-        for line in describe(snapshot, calls):
+        for line in describe(snapshot, calls, host=host.address):
             print_wrapped(line, indent=_LABEL_WIDTH)
     return ExitCode.OK
 
@@ -74,10 +77,12 @@ async def cancel_task(task_id: str, mesh: str | None, *, account: str, as_json: 
 
 
 def describe(
-    snapshot: snapshot_pb2.TaskSnapshot, calls: Iterable[ModelCalls] = ()
+    snapshot: snapshot_pb2.TaskSnapshot, calls: Iterable[ModelCalls] = (), *, host: str = ""
 ) -> Iterator[str]:
     """Yield the lines that describe a task: a label in `_LABEL_WIDTH` columns, then its value."""
     yield from _identity(snapshot)
+    if host:
+        yield f"host      {host}"
     if snapshot.HasField("parent"):
         yield f"parent    {snapshot.parent.task_id} ({snapshot.parent.agent})"
     for model_calls in calls:

@@ -29,6 +29,8 @@ _ARRIVAL_S = 1.0
 _WAIT_TIMEOUT_S = 3.0
 _RETRY_INTERVAL_S = 0.2
 _PAGE_SIZE = 20
+# Longer reasons are on the page, and in --json.
+_PROBLEM_CHARS: Final = 200
 # The page has the same words.
 TITLES: Final = ("TRACE", "STARTED", "DURATION", "SPANS", "ERRORS", "ROOT")
 _TRACE_ID_DIGITS = 32
@@ -194,7 +196,10 @@ def _message_details(span: trace_service_pb2.Span) -> str:
 def _describe_problem(node: SpanNode) -> str:
     text = "  (its parent is missing)" if node.is_orphan else ""
     if node.span.is_error:
-        text += f"  ! {read_text(node.span.attributes, telemetry.ERROR_TYPE) or 'failed'}"
+        kind = read_text(node.span.attributes, telemetry.ERROR_TYPE)
+        text += (
+            f"  ! {remove_controls(node.span.status_message)[:_PROBLEM_CHARS] or kind or 'failed'}"
+        )
     return text
 
 

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import grpc
 
@@ -33,9 +33,10 @@ from trunkline.v1 import message_pb2, message_service_pb2, registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
-_HOST_LEFT = (
+HOST_LEFT: Final = (
     "the task's host has left the mesh, and no host has its journal; try again when it is back"
 )
+"""The problem with a task whose host does not live."""
 _HOSTS_MISSING = (
     "it was restarted a moment ago, and not all hosts have registered again; try again in a moment"
 )
@@ -113,7 +114,7 @@ class Directory:
             if journal_id in host.journal_ids:
                 return host
         if journal_id in self._journals:
-            raise PeerUnavailableError(self._journals[journal_id], _HOST_LEFT)
+            raise PeerUnavailableError(self._journals[journal_id], HOST_LEFT)
         self._check_complete()
         raise TaskNotFoundError(task_id)
 
@@ -296,6 +297,7 @@ class Directory:
                         missing = _find_missing_hosts(missing, update)
                         self._channels.revoke(update.revoked_instances)
                         self._has_missing_hosts = update.has_missing_journals
+                        self._note_journals(update.lost_hosts)
                         self._apply((*update.hosts, *missing))
                 problem: TrunklineError = PeerUnavailableError(
                     self._registry_name, "it is going away"
@@ -307,6 +309,14 @@ class Directory:
             self._problem = problem
             await backoff.pause()
 
+    def _note_journals(self, hosts: Iterable[registry_service_pb2.Host]) -> None:
+        for host in hosts:
+            for journal_id in host.journal_ids:
+                self._journals.pop(journal_id, None)
+                self._journals[journal_id] = host.address
+        while len(self._journals) > _MAX_JOURNALS:
+            del self._journals[next(iter(self._journals))]
+
     def _apply(self, hosts: Sequence[registry_service_pb2.Host]) -> None:
         self._problem = None
         addresses = {host.address for host in hosts}
@@ -317,12 +327,7 @@ class Directory:
         self._agents = {
             agent.card.name: (host, agent) for host in reversed(hosts) for agent in host.agents
         }
-        for host in hosts:
-            for journal_id in host.journal_ids:
-                self._journals.pop(journal_id, None)
-                self._journals[journal_id] = host.address
-        while len(self._journals) > _MAX_JOURNALS:
-            del self._journals[next(iter(self._journals))]
+        self._note_journals(hosts)
         for address in called - addresses - {self._registry_address}:
             self._channels.retire(address)
         changed = self._channels.expect(hosts, registry_address=self._registry_address)

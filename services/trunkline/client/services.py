@@ -134,10 +134,13 @@ class RegistryClient:
 
     async def list_agents(self) -> list[registry_service_pb2.Host]:
         """Return the live hosts."""
+        return list((await self.read_hosts()).hosts)
+
+    async def read_hosts(self) -> registry_service_pb2.ListAgentsResponse:
+        """Return the live hosts, and those whose leases ended."""
         request = registry_service_pb2.ListAgentsRequest()
         with translate_errors(self.peer):
-            response = await self._stub.ListAgents(request, timeout=REGISTRY_TIMEOUT_S)
-        return list(response.hosts)
+            return await self._stub.ListAgents(request, timeout=REGISTRY_TIMEOUT_S)
 
     async def watch_agents(self) -> AsyncGenerator[registry_service_pb2.WatchAgentsResponse, None]:
         """Yield the live hosts now and after each change, until the registry goes away.

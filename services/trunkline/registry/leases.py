@@ -1,13 +1,16 @@
 """The table of hosts and their leases. It makes no calls and starts no tasks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from typing import Final
 
 from trunkline.errors import AgentNameTakenError, HostNotFoundError, InvalidArgumentError
 from trunkline.metrics import instruments
 from trunkline.metrics.kinds import Reading
 from trunkline.settings import HostPort
 from trunkline.v1 import registry_service_pb2
+
+_LOST_LIMIT: Final = 100
 
 
 @dataclass(slots=True)
@@ -27,6 +30,8 @@ class LeaseTable:
         self.revision: int = 1
         self._clock = clock
         self._leases: dict[str, _Lease] = {}
+        # By id, the latest at the end.
+        self._lost: dict[str, registry_service_pb2.Host] = {}
         instruments.HOSTS.watch(self, LeaseTable._count_hosts)
 
     def register(self, host: registry_service_pb2.Host) -> None:
@@ -61,6 +66,7 @@ class LeaseTable:
         copy = registry_service_pb2.Host()
         copy.CopyFrom(host)
         self._leases[host.host_id] = _Lease(copy, self._clock() + self.lease_s)
+        self._find_journals(journals)
         self.revision += 1
 
     def find(self, host_id: str) -> registry_service_pb2.Host | None:
@@ -101,7 +107,12 @@ class LeaseTable:
         now = self._clock()
         expired = [host_id for host_id, lease in self._leases.items() if lease.expires_at_s <= now]
         for host_id in expired:
+            host = self._leases[host_id].host
             self.remove(host_id)
+            if host.journal_ids:
+                self._lost[host_id] = host
+        while len(self._lost) > _LOST_LIMIT:
+            del self._lost[next(iter(self._lost))]
 
     def next_expiry_s(self) -> float | None:
         """Return the seconds until the next lease ends; None without leases."""
@@ -114,6 +125,17 @@ class LeaseTable:
         self.expire()
         now = self._clock()
         return [(lease.host, lease.expires_at_s - now) for lease in self._leases.values()]
+
+    def list_lost(self) -> Sequence[registry_service_pb2.Host]:
+        """Return the latest hosts whose leases ended, with the journals that no live host has."""
+        self.expire()
+        return list(self._lost.values())
+
+    def _find_journals(self, journals: Set[str]) -> None:
+        """Note that a live host has journals, which lost hosts may have had."""
+        for host in self._lost.values():
+            host.journal_ids[:] = [each for each in host.journal_ids if each not in journals]
+        self._lost = {host_id: host for host_id, host in self._lost.items() if host.journal_ids}
 
     def _count_hosts(self) -> Sequence[Reading]:
         return [((), len(self._leases))]

@@ -130,7 +130,9 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     async def ListAgents(
         self, _request: registry_service_pb2.ListAgentsRequest, _context: _Context
     ) -> registry_service_pb2.ListAgentsResponse:
-        return registry_service_pb2.ListAgentsResponse(hosts=self._hosts())
+        return registry_service_pb2.ListAgentsResponse(
+            hosts=self._hosts(), lost_hosts=self._leases.list_lost()
+        )
 
     async def WatchAgents(
         self, _request: registry_service_pb2.WatchAgentsRequest, _context: _Context
@@ -148,6 +150,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                     is_partial=self._is_partial,
                     has_missing_journals=self._is_partial and bool(self._missing_journals),
                     revoked_instances=sorted(self._revoked),
+                    lost_hosts=self._leases.list_lost(),
                 )
             else:
                 await changed.wait()

@@ -11,7 +11,6 @@ from opentelemetry.trace import Span
 from trunkline import telemetry
 from trunkline.errors import (
     FencedError,
-    InternalError,
     JournalUnavailableError,
     TrunklineError,
 )
@@ -27,6 +26,7 @@ from trunkline.span_content import (
     use_capture,
 )
 from trunkline.tasks.agent import Agent, WorkflowAgent
+from trunkline.tasks.defects import describe_defect
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 
@@ -125,8 +125,18 @@ async def _run_in_span(
     if error is None and task.state != State.TASK_STATE_FAILED:
         return ""
     error_type = telemetry.error_type(error) if error is not None else "failed"
-    telemetry.mark_error(span, error_type)
+    telemetry.mark_error(span, error_type, _describe_failure(error))
     return error_type
+
+
+def _describe_failure(error: BaseException | None) -> str:
+    """Return the reason of a failed turn for its span; "" if it may hold content."""
+    match error:
+        case None:
+            return ""
+        case TrunklineError():
+            return str(error)
+    return describe_defect(error)
 
 
 def _record_approvals(span: Span, task: TurnRuntime) -> None:
@@ -218,4 +228,4 @@ def _find_own_errors(group: BaseExceptionGroup[BaseException]) -> list[Trunkline
 def _log_defect(task: TurnRuntime, error: BaseException) -> str:
     """Log an unexpected error of an agent's code, and return the text for the task's status."""
     logger.error("agent.failed", exc_info=error, extra={"task_id": task.id, "agent": task.agent})
-    return f"agent {task.agent!r} failed: {InternalError(telemetry.current_trace_id())}"
+    return f"agent {task.agent!r} failed: {describe_defect(error)}"

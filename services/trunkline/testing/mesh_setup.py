@@ -73,6 +73,9 @@ def build_settings(
     if "drain_grace_s" not in overrides:
         # Without a grace period, a test ends at once while turns still run.
         settings = replace(settings, drain_grace_s=0.0)
+    if "capture_content" not in overrides:
+        # A failure is then named with its whole text.
+        settings = replace(settings, capture_content=True)
     settings = replace(settings, data_dir=data_dir)
     tables = dict(settings.agent_options)
     for name, table in options.items():

@@ -341,18 +341,24 @@ class ListAgentsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HOSTS_FIELD_NUMBER: _builtins.int
+    LOST_HOSTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Host]:
         """All at once; there are few."""
+
+    @_builtins.property
+    def lost_hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Host]:
+        """The hosts whose leases ended, each with its journals that no living host has: the latest 100."""
 
     def __init__(
         self,
         *,
         hosts: _abc.Iterable[Global___Host] | None = ...,
+        lost_hosts: _abc.Iterable[Global___Host] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "lost_hosts", b"lost_hosts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -386,6 +392,7 @@ class WatchAgentsResponse(_message.Message):
     IS_PARTIAL_FIELD_NUMBER: _builtins.int
     REVOKED_INSTANCES_FIELD_NUMBER: _builtins.int
     HAS_MISSING_JOURNALS_FIELD_NUMBER: _builtins.int
+    LOST_HOSTS_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Counts up with every change."""
     is_partial: _builtins.bool
@@ -404,6 +411,10 @@ class WatchAgentsResponse(_message.Message):
     def revoked_instances(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Instances of identities that were revoked: the last part of their SPIFFE ids."""
 
+    @_builtins.property
+    def lost_hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Host]:
+        """As in ListAgentsResponse."""
+
     def __init__(
         self,
         *,
@@ -412,10 +423,11 @@ class WatchAgentsResponse(_message.Message):
         is_partial: _builtins.bool = ...,
         revoked_instances: _abc.Iterable[_builtins.str] | None = ...,
         has_missing_journals: _builtins.bool = ...,
+        lost_hosts: _abc.Iterable[Global___Host] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_missing_journals", b"has_missing_journals", "hosts", b"hosts", "is_partial", b"is_partial", "revision", b"revision", "revoked_instances", b"revoked_instances"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_missing_journals", b"has_missing_journals", "hosts", b"hosts", "is_partial", b"is_partial", "lost_hosts", b"lost_hosts", "revision", b"revision", "revoked_instances", b"revoked_instances"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

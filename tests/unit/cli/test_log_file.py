@@ -66,6 +66,19 @@ def test_a_file_that_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == ""
 
 
+def test_lines_are_selected_by_their_task_and_trace(log: logging.Logger, tmp_path: Path) -> None:
+    log.warning("one", extra={"task_id": "t1", "trace_id": "a"})
+    log.warning("two", extra={"task_id": "t2", "trace_id": "a"})
+    log.warning("none")
+    for option, value, events in (
+        ("--task", "t2", ["two"]),
+        ("--trace", "a", ["one", "two"]),
+        ("--task", "t3", []),
+    ):
+        shown = run_in_process("logs", "--data", str(tmp_path), option, value, "--json")
+        assert [json.loads(line)["event"] for line in shown.out.splitlines()] == events
+
+
 def test_new_lines_are_followed(log: logging.Logger, tmp_path: Path) -> None:
     path = tmp_path / "private" / "log.jsonl"
     log.warning("earlier")

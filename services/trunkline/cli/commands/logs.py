@@ -26,6 +26,12 @@ def logs(
             autocompletion=lambda: ["debug", "info", "warning", "error"],
         ),
     ] = "debug",
+    task: Annotated[
+        str, typer.Option(metavar="ID", help="Only about this task.", show_default=False)
+    ] = "",
+    trace: Annotated[
+        str, typer.Option(metavar="ID", help="Only of this trace.", show_default=False)
+    ] = "",
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Also show new lines, until Ctrl-C.")
     ] = False,
@@ -35,7 +41,7 @@ def logs(
     from trunkline.cli import log_file as command
 
     def work() -> int:
-        query = command.LogQuery.parse(since=since, level=level)
+        query = command.LogQuery.parse(since=since, level=level, task_id=task, trace_id=trace)
         return command.show_logs(data, query, lines=lines, follow=follow, as_json=json)
 
     finish(work)

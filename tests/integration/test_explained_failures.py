@@ -1,0 +1,98 @@
+"""Why a task failed, or can't be found, is said by the command that one looks with."""
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.mesh.command_line import CompletedCommand, run_command
+from harness.mesh.processes import MeshProcess, read_line, running_mesh, running_process
+from harness.polling import poll
+
+AGENT = """
+from trunkline import agent, run
+
+@agent(name="clerk", description="Files things.")
+async def clerk(task):
+    if task.text == "wait":
+        await task.require_input("what?")
+        return
+    raise ValueError("the cabinet " + task.text)
+
+if __name__ == "__main__":
+    run(clerk)
+"""
+
+
+@dataclass(frozen=True)
+class Office:
+    """A mesh, and the process of its agent."""
+
+    mesh: MeshProcess
+    folder: Path
+    agent_pid: int
+
+    async def run(self, *words: str) -> CompletedCommand:
+        return await run_command(*words, folder=self.folder, TRUNKLINE_MESH=self.mesh.mesh_address)
+
+    async def ask(self, text: str) -> CompletedCommand:
+        words = ("ask", text, "--agent", "clerk", "--url", self.mesh.http_url, "--json")
+        return await self.run(*words)
+
+
+@asynccontextmanager
+async def office(folder: Path, **settings: str) -> AsyncIterator[Office]:
+    (folder / "clerk_agent.py").write_text(AGENT)
+    environment = {"TRUNKLINE_LEASE_S": "1", **settings}
+    command = (sys.executable, str(folder / "clerk_agent.py"), "--data", str(folder / "clerk"))
+    async with (
+        running_mesh(folder, environment=environment) as mesh,
+        running_process(
+            *command, "--mesh", mesh.mesh_address, cwd=folder, environment=environment
+        ) as agent,
+    ):
+        await read_line(agent, "ready ")
+        yield Office(mesh, folder, agent.pid)
+
+
+async def test_the_exception_of_an_agent_is_named_where_one_looks(tmp_path: Path) -> None:
+    async with office(tmp_path) as place:
+        failed = (await place.ask("is secret")).json
+        named = "agent 'clerk' failed: ValueError (at clerk_agent:9)"
+        assert failed["status_text"] == f"{named}; its host's log has the text"
+        task = await place.run("task", failed["task_id"])
+        assert named in " ".join(task.out.split())
+        assert "host      127.0.0.1:" in task.out
+        trace = await place.run("trace", failed["trace_id"])
+        assert "! ValueError (at clerk_agent:9)" in trace.out
+        assert "the cabinet" not in task.out + trace.out
+
+
+async def test_the_text_of_an_exception_is_content(tmp_path: Path) -> None:
+    async with office(tmp_path, TRUNKLINE_CAPTURE_CONTENT="1") as place:
+        failed = (await place.ask("is locked, token=abcdefgh12345678")).json
+        named = "ValueError: the cabinet is locked, [redacted] (at clerk_agent:9)"
+        assert failed["status_text"] == f"agent 'clerk' failed: {named}"
+        trace = await place.run("trace", failed["trace_id"])
+        assert f"! {named}" in trace.out
+
+
+async def test_a_host_that_died_is_a_reason(tmp_path: Path) -> None:
+    async with office(tmp_path) as place:
+        task_id = (await place.ask("wait")).json["task_id"]
+        assert (await place.run("task", task_id)).exit == 0
+        os.kill(place.agent_pid, signal.SIGKILL)
+        listed = await poll(
+            lambda: place.run("tasks"), lambda done: "has left the mesh" in done.err
+        )
+        assert listed.exit == 4
+        assert "the host of clerk at 127.0.0.1:" in listed.err
+        for words in (("task", task_id), ("cancel", task_id)):
+            done = await place.run(*words)
+            assert (done.exit, done.out) == (4, "")
+            assert "the task's host has left the mesh" in done.err
+        unknown = f"zzzzzzzz-{task_id.partition('-')[2]}"
+        assert (await place.run("task", unknown)).exit == 1
