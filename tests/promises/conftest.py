@@ -14,6 +14,12 @@ _HERE = Path(__file__).parent
 _PROVE_TIMEOUT_S = 3600
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the suites of others, which have no small size, without `--prove`."""
+    is_suite = collection_path.name == "test_mcp_conformance.py"
+    return True if is_suite and not config.getoption("--prove") else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Set the timeout of proofs."""
     if not config.getoption("--prove"):

@@ -73,6 +73,9 @@ class ListFilter:
 
     def clean_content(self, result: dict[str, Any]) -> bool:
         """Replace the bad parts of a tool's result by texts that say so. Return True if any is."""
+        if self.version in MODERN_PROTOCOL_VERSIONS:
+            # MCP 2026-07-28, results: a result without a type is complete. The SDK requires it.
+            result.setdefault("resultType", "complete")
         parts = result.get("content")
         if not isinstance(parts, list) or self._is_result(result):
             return False
