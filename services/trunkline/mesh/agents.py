@@ -257,7 +257,8 @@ def _build_supervisor(settings: Settings, directory: Directory, name: str) -> Su
     if choice.name != RULES:
         # Not the built-in model: if no other model is available, the planner uses the scores.
         fallbacks = tuple(name for name in choice.fallbacks if name != RULES)
-        planner = Planner(open_model(replace(choice, fallbacks=fallbacks)))
+        model = open_model(replace(choice, fallbacks=fallbacks))
+        planner = Planner(model, falls_back_to_scores=RULES in choice.fallbacks)
     return Supervisor(
         directory,
         name=name,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trunkline.calls.outcome import clip
+from trunkline.errors import TrunklineError
 from trunkline.phrasing import (
     MEASURE_PAIR,
     asks_for_thing,
@@ -168,6 +169,8 @@ class PlanResult:
     """The question for the user, instead of steps."""
     problem: str = ""
     """The reason why there is neither."""
+    failure: TrunklineError | None = None
+    """The error of a turn in which no agent fits by the scores either."""
     written_text: str = ""
     """The part of the plan's text that has been written."""
 
