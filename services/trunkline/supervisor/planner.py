@@ -111,7 +111,7 @@ class Planner:
         ]
         problem = ""
         for _ in range(_TRIES):
-            stream = _PlanStream(writer)
+            stream = _PlanStream(writer, router)
             try:
                 reply = await self._model.ask(
                     messages,
@@ -197,8 +197,9 @@ class Planner:
 class _PlanStream:
     """Writes a plan's text while its tool call streams."""
 
-    def __init__(self, writer: PlanWriter) -> None:
+    def __init__(self, writer: PlanWriter, router: Router) -> None:
         self._writer = writer
+        self._router = router
         self._reset()
 
     def _reset(self) -> None:
@@ -224,7 +225,7 @@ class _PlanStream:
             arguments: Any = parse_partial_json(self._arguments)
         except ValueError:
             return
-        text = render_partial_plan(arguments) if isinstance(arguments, dict) else ""
+        text = render_partial_plan(arguments, self._router) if isinstance(arguments, dict) else ""
         if text.startswith(self.text) and text != self.text:
             await self._writer.append(text[len(self.text) :])
             self.text = text

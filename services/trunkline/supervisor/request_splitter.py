@@ -223,7 +223,7 @@ def _split_at_addresses(
         end = next_match.start() if next_match else len(text)
         body = _strip_conjunction(text[match.end() : end])
         stop = match.end() + len(body)
-        decision = address_decision(match[1].lower())
+        decision = address_decision(router.find_name(match[1]))
         is_after = bool(_THEN.search(separator)) or has_reference(body)
         pieces.append(
             _Piece(
