@@ -23,7 +23,7 @@ from harness.remote.model_server import (
 from trunkline.agents import FunctionAgent, agent
 from trunkline.mesh.agents import build_agents
 from trunkline.reasoning.models import ModelChoice, open_model
-from trunkline.settings import ModelSettings, Settings, SupervisorSettings
+from trunkline.settings import ModelSettings, PolicySettings, Settings, SupervisorSettings
 from trunkline.supervisor import Planner
 from trunkline.tasks.context import TaskContext
 from trunkline.tools.config import McpConfig
@@ -229,6 +229,25 @@ async def test_with_the_rules_as_a_fallback_such_a_turn_asks_the_user(
     assert status_texts(ended).startswith("No agent here can answer this.")
     (route,) = ended.routes
     assert route.reasons[-1] == f"planned by score: {NAME} could not be called for a plan"
+
+
+async def test_agents_that_a_supervisor_may_not_call_are_neither_scored_nor_shown(
+    mesh: SmallMesh,
+) -> None:
+    policy = PolicySettings(callers={"red": ("boss",), "green": ("office",)})
+    settings = Settings(policy=policy, supervisors={"office": SupervisorSettings()})
+    office = build_agents(
+        settings, McpConfig(servers={}), mesh.directory, plugins={}, names=["office"]
+    )
+    await mesh.join(*office)
+
+    ended = await mesh.ask("sing me a song", agent="office")
+
+    assert "@blue" in status_texts(ended)
+    assert "@green" in status_texts(ended)
+    assert "red" not in status_texts(ended)
+    (route,) = ended.routes
+    assert "red" not in [score.agent for score in route.scores]
 
 
 async def test_an_invalid_streamed_plan_is_closed_before_the_supervisor_asks_back(

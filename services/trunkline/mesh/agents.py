@@ -265,4 +265,5 @@ def _build_supervisor(settings: Settings, directory: Directory, name: str) -> Su
         options=options,
         planner=planner,
         limits=ChildLimits.from_settings(settings),
+        callers=settings.policy.callers,
     )
