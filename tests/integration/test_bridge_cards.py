@@ -10,7 +10,8 @@ from a2a.client.card_resolver import parse_agent_card
 from a2a.compat.v0_3 import types as v0_3
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
-from trunkline import TaskContext, agent
+from harness.workflows.building import build
+from trunkline import TaskContext, agent, from_workflow
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.edge.caller import CallerIdentity, SecurityRequirements, ServiceParameters
@@ -54,6 +55,19 @@ async def test_cards_have_the_agent_s_addresses_and_capabilities(bridged: Bridge
     assert {url for _, _, url in addresses(named)} == {f"{bridged.url}/agents/echo"}
     extensions = [extension["uri"] for extension in named["capabilities"]["extensions"]]
     assert extensions == [RESUME_EXTENSION, PLAIN_EXTENSION]
+
+
+@pytest.mark.parametrize("name", ["student_teacher_review", "Reviewer-2.v1", "_"])
+async def test_a_name_is_a_part_of_addresses_as_it_is(bridged: BridgedMesh, name: str) -> None:
+    workflow = build(name, {"id": "end", "output": "hi"}, edges="start > end")
+    await bridged.mesh.join(from_workflow(workflow))
+    await bridged.mesh.supervise()
+    card = await read(bridged, f"/agents/{name}{CARD}")
+    assert {url for _, _, url in addresses(card)} == {f"{bridged.url}/agents/{name}"}
+    task = await bridged.at(f"/agents/{name}").send("go")
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    asked = await bridged.at("/agents/supervisor").send(f"@{name.upper()}. Go")
+    assert asked["metadata"]["trunkline/route"]["agent"] == name
 
 
 async def test_one_card_serves_clients_of_both_versions(bridged: BridgedMesh) -> None:

@@ -21,10 +21,12 @@ from harness.remote.model_server import (
     say,
 )
 from trunkline.agents import FunctionAgent, agent
+from trunkline.mesh.agents import build_agents
 from trunkline.reasoning.models import ModelChoice, open_model
-from trunkline.settings import ModelSettings
+from trunkline.settings import ModelSettings, PolicySettings, Settings, SupervisorSettings
 from trunkline.supervisor import Planner
 from trunkline.tasks.context import TaskContext
+from trunkline.tools.config import McpConfig
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.settings import BridgeSettings
 
@@ -182,6 +184,70 @@ async def test_without_a_valid_plan_the_scores_plan_and_the_journal_has_the_reas
     assert route.reasons[-1].endswith(problem)
     assert ended.plans[0].text == "1. green: something green"
     assert provider.remaining == 0
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        (refuse(401), "openai refused the key (401); check OPENAI_API_KEY"),
+        (refuse(404), "openai has no such model (404); check its name and base_url"),
+        (refuse(400, text="the words of a prompt"), "openai refused the request (400)"),
+    ],
+    ids=["key", "model", "request"],
+)
+async def test_a_model_that_can_t_plan_fails_a_turn_that_no_agent_fits(
+    mesh: SmallMesh, provider: ModelServer, reply: Reply, problem: str
+) -> None:
+    provider.script(reply)
+
+    ended = await mesh.ask("sing me a song")
+
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert status_texts(ended) == f"model {NAME!r}: {problem}"
+    (route,) = ended.routes
+    assert route.reasons[-1] == f"planned by score: {NAME} could not be called for a plan"
+
+
+async def test_with_the_rules_as_a_fallback_such_a_turn_asks_the_user(
+    mesh: SmallMesh, provider: ModelServer
+) -> None:
+    settings = Settings(
+        model=NAME,
+        fallbacks=("rules",),
+        models={NAME: ModelSettings(base_url=provider.openai_url)},
+        supervisors={"office": SupervisorSettings(agents=("red",))},
+    )
+    office = build_agents(
+        settings, McpConfig(servers={}), mesh.directory, plugins={}, names=["office"]
+    )
+    await mesh.join(*office)
+    provider.script(refuse(401))
+
+    ended = await mesh.ask("sing me a song", agent="office")
+
+    assert ended.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert status_texts(ended).startswith("No agent here can answer this.")
+    (route,) = ended.routes
+    assert route.reasons[-1] == f"planned by score: {NAME} could not be called for a plan"
+
+
+async def test_agents_that_a_supervisor_may_not_call_are_neither_scored_nor_shown(
+    mesh: SmallMesh,
+) -> None:
+    policy = PolicySettings(callers={"red": ("boss",), "green": ("office",)})
+    settings = Settings(policy=policy, supervisors={"office": SupervisorSettings()})
+    office = build_agents(
+        settings, McpConfig(servers={}), mesh.directory, plugins={}, names=["office"]
+    )
+    await mesh.join(*office)
+
+    ended = await mesh.ask("sing me a song", agent="office")
+
+    assert "@blue" in status_texts(ended)
+    assert "@green" in status_texts(ended)
+    assert "red" not in status_texts(ended)
+    (route,) = ended.routes
+    assert "red" not in [score.agent for score in route.scores]
 
 
 async def test_an_invalid_streamed_plan_is_closed_before_the_supervisor_asks_back(

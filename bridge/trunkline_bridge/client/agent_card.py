@@ -10,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 from google.protobuf.json_format import ParseError
 
 from trunkline.json_values import parse_dict
+from trunkline.names import MAX_NAME_CHARS
 from trunkline.printable import to_plain_line
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.client.interfaces import Interface, InterfaceSelector
@@ -99,7 +100,7 @@ def parse_remote_card(
 
 def derive_agent_name(card: agent_card_pb2.AgentCard) -> str:
     """Derive a valid agent name from a card's name; empty if no character can be kept."""
-    return _INVALID_NAME_CHARS.sub("-", card.name.lower()).strip("-")[:64].strip("-")
+    return _INVALID_NAME_CHARS.sub("-", card.name.lower()).strip("-")[:MAX_NAME_CHARS].strip("-")
 
 
 def build_local_card(remote: agent_card_pb2.AgentCard, name: str) -> agent_card_pb2.AgentCard:

@@ -17,7 +17,7 @@ from trunkline.agents.message_handlers import (
 )
 from trunkline.agents.options import validate_options_type
 from trunkline.errors import ConfigurationError, InvalidArgumentError
-from trunkline.messaging.addresses import RESERVED_NAMES
+from trunkline.messaging.addresses import check_agent_name
 from trunkline.settings import Settings
 from trunkline.tasks.calls import Callees, ResultModel, TaskCalls
 from trunkline.tasks.content import PIECE_TYPES, RESULT_TYPES, Content, Piece, invalid_content
@@ -225,8 +225,8 @@ def agent(
 
     Args:
         function: the function itself, for `@agent` without arguments.
-        name: made of lower-case letters, digits and hyphens; by default the function's name, with
-            hyphens for underscores.
+        name: up to 63 letters, digits, `_`, `-` and `.`, of which the last two stand between
+            others; by default the function's name, with hyphens for underscores.
         description: by default the first paragraph of the function's docstring.
         tags: words that a supervisor looks for in a request.
         examples: requests that the agent answers.
@@ -257,13 +257,13 @@ def agent(
         problem = "its concurrency must be at least 1, or None for no limit"
         raise ConfigurationError(f"agent {name!r}", problem)
     if name is not None:
-        _check_name(name)
+        check_agent_name(name, f"agent {name!r}")
         if settings is not None:
             validate_options_type(name, settings)
 
     def build(function: AgentFunction[Any]) -> FunctionAgent:
         agent_name = name or getattr(function, "__name__", "").replace("_", "-")
-        _check_name(agent_name)
+        check_agent_name(agent_name, f"agent {agent_name!r}")
         if settings is not None:
             validate_options_type(agent_name, settings)
         text = description or _first_paragraph(function)
@@ -300,15 +300,6 @@ def agent(
         )
 
     return build if function is None else build(function)
-
-
-def _check_name(name: str) -> None:
-    if not name.replace("-", "").isalnum() or name != name.lower() or not name.isascii():
-        problem = "a name is made of lower-case letters, digits and hyphens"
-        raise ConfigurationError(f"agent {name!r}", problem)
-    if name in RESERVED_NAMES:
-        problem = "messages to this name go to all agents, or to a room; choose another"
-        raise ConfigurationError(f"agent {name!r}", problem)
 
 
 def _first_paragraph(function: AgentFunction[Any]) -> str:

@@ -145,12 +145,14 @@ class JournalFolder:
 
     def _list_numbers(self, family: str) -> set[int]:
         """Return the numbers of a family's journals; a name without a number is 1."""
-        pattern = re.compile(re.escape(family) + r"(?:\.([2-9]|[1-9][0-9]+))?\.db")
-        matches = (pattern.fullmatch(path.name) for path in self._folder.glob(f"{family}*.db"))
+        stem = _file_stem(family)
+        pattern = re.compile(re.escape(stem) + r"(?:\.([2-9]|[1-9][0-9]+))?\.db")
+        matches = (pattern.fullmatch(path.name) for path in self._folder.glob(f"{stem}*.db"))
         return {int(match[1] or 1) for match in matches if match}
 
     def _path(self, family: str, number: int) -> Path:
-        return self._folder / (f"{family}.db" if number == 1 else f"{family}.{number}.db")
+        stem = _file_stem(family)
+        return self._folder / (f"{stem}.db" if number == 1 else f"{stem}.{number}.db")
 
     def _open_new(self, family: str, number: int) -> OpenJournal:
         """Open a new journal by this number, or by the next that no other process has taken.
@@ -231,3 +233,9 @@ class JournalFolder:
             keyring=self._keyring,
         )
         return OpenJournal(journal, path)
+
+
+def _file_stem(family: str) -> str:
+    """Return the beginning of the names of a family's files, in which a dot begins the number."""
+    # No name has a tilde.
+    return family.replace(".", "~")

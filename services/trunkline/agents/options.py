@@ -28,7 +28,7 @@ def load_agent_options(
 ) -> OptionsT:
     """Return an agent's settings from its table and from variables, which take precedence.
 
-    A variable is TRUNKLINE_AGENT_NAME_FIELD in capitals, with `_` for `-`.
+    A variable is TRUNKLINE_AGENT_NAME_FIELD in capitals, with `_` for `-` and `.`.
 
     Raises:
         ConfigurationError: it names the key or the variable that is wrong, or missing.
@@ -38,5 +38,7 @@ def load_agent_options(
         table,
         environment=os.environ if environment is None else environment,
         key=lambda path: f"[agent.{agent}.options] {path}".rstrip(),
-        variable=lambda name: f"{ENV_PREFIX}AGENT_{agent}_{name}".upper().replace("-", "_"),
+        variable=lambda name: (
+            f"{ENV_PREFIX}AGENT_{agent}_{name}".upper().replace("-", "_").replace(".", "_")
+        ),
     )

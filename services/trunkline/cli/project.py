@@ -1,7 +1,6 @@
 """`trunkline new agent`: creates a project with an agent, its settings and tests."""
 
 import keyword
-import re
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +35,7 @@ def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json:
     """
     from importlib import metadata
 
-    module = name.replace("-", "_")
+    module = name.lower().replace("-", "_")
     _check_name(name, module)
     folder = folder or Path(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -93,11 +92,13 @@ def _trust_project(folder: Path) -> None:
 def _check_name(name: str, module: str) -> None:
     from importlib.util import find_spec
 
+    from trunkline.messaging.addresses import check_agent_name
+
     source = f"agent {name!r}"
-    if not re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name):
+    check_agent_name(name, source)
+    if not module.isidentifier() or name.startswith("_") or name.endswith("_"):
         problem = (
-            "a name is made of lower-case letters, digits and hyphens, begins with a letter and "
-            "does not end with a hyphen"
+            "as the name of a package, it begins with a letter, ends with no `_`, and has no `.`"
         )
         raise ConfigurationError(source, problem)
     is_reserved = module in _RESERVED or find_spec(f"trunkline_agents.{module}")

@@ -16,7 +16,7 @@ from trunkline.client import Directory, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.participants import build_participants
 from trunkline.mesh.remotes import build_remote_agents
-from trunkline.mesh.supervisor_names import check_circles, check_names, check_reserved_names
+from trunkline.mesh.supervisor_names import check_agent_names, check_circles, check_names
 from trunkline.mesh.tools import load_mcp_config
 from trunkline.messaging.addresses import RESERVED_NAMES
 from trunkline.reasoning import (
@@ -76,7 +76,7 @@ def build_agents(
             supervisors ask in a circle, a name is reserved, or, without `names`, the settings name
             an unknown agent.
     """
-    check_reserved_names(settings)
+    check_agent_names(settings)
     check_circles(settings)
     builders = _list_builders(settings, config, directory, plugins)
     loaded, brought = _load_others(settings)
@@ -257,11 +257,13 @@ def _build_supervisor(settings: Settings, directory: Directory, name: str) -> Su
     if choice.name != RULES:
         # Not the built-in model: if no other model is available, the planner uses the scores.
         fallbacks = tuple(name for name in choice.fallbacks if name != RULES)
-        planner = Planner(open_model(replace(choice, fallbacks=fallbacks)))
+        model = open_model(replace(choice, fallbacks=fallbacks))
+        planner = Planner(model, falls_back_to_scores=RULES in choice.fallbacks)
     return Supervisor(
         directory,
         name=name,
         options=options,
         planner=planner,
         limits=ChildLimits.from_settings(settings),
+        callers=settings.policy.callers,
     )

@@ -4,7 +4,7 @@ import graphlib
 from collections.abc import Collection, Iterator
 
 from trunkline.errors import ConfigurationError
-from trunkline.messaging.addresses import RESERVED_NAMES
+from trunkline.messaging.addresses import check_agent_name
 from trunkline.settings import Settings
 
 
@@ -28,8 +28,8 @@ def check_circles(settings: Settings) -> None:
         raise ConfigurationError(where, problem) from None
 
 
-def check_reserved_names(settings: Settings) -> None:
-    """Check that no agent of the settings has a name that stands for several recipients.
+def check_agent_names(settings: Settings) -> None:
+    """Check that the agents that the settings define can have their names.
 
     Raises:
         ConfigurationError: it names the table.
@@ -40,9 +40,8 @@ def check_reserved_names(settings: Settings) -> None:
         "participant": settings.participants,
     }
     for table, names in tables.items():
-        for name in sorted(RESERVED_NAMES & names.keys()):
-            problem = "messages to this name go to all agents, or to a room; choose another"
-            raise ConfigurationError(f"[{table}.{name}]", problem)
+        for name in names:
+            check_agent_name(name, f"[{table}.{name}]")
 
 
 def check_names(settings: Settings, agents: Collection[str]) -> None:

@@ -3,7 +3,8 @@
 import re
 from typing import Final
 
-from trunkline.errors import InvalidArgumentError
+from trunkline.errors import ConfigurationError, InvalidArgumentError
+from trunkline.names import NAME_RULE, is_name
 
 ALL: Final = "all"
 """Every agent but the sender."""
@@ -13,9 +14,22 @@ RESERVED_NAMES: Final = frozenset({ALL, BROADCAST})
 """No agent can have these names."""
 SERVICE: Final = "system:mesh"
 """The sender of notices of the messaging service."""
+_RESERVED_PROBLEM: Final = "messages to this name go to all agents, or to a room; choose another"
 _ROOM_PREFIX: Final = "room:"
 _USER_PREFIX: Final = "user:"
 _ROOM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def check_agent_name(name: str, where: str) -> None:
+    """Check that an agent can have a name. `where` is the place of the name.
+
+    Raises:
+        ConfigurationError: it has other characters, is too long, or stands for several recipients.
+    """
+    if not is_name(name):
+        raise ConfigurationError(where, f"a name is made of {NAME_RULE}")
+    if name.lower() in RESERVED_NAMES:
+        raise ConfigurationError(where, _RESERVED_PROBLEM)
 
 
 def user_address(caller: str) -> str:

@@ -66,8 +66,11 @@ class Supervisor:
         options: SupervisorSettings | None = None,
         planner: "Planner | None" = None,
         limits: ChildLimits | None = None,
+        callers: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Create a supervisor. `options` limit the agents that it asks, and set its card.
+
+        `callers` has the agents that may call an agent, by its name; others may not call it.
 
         Without a planner it plans by the cards' scores and does not rewrite the agents' answers.
         """
@@ -76,6 +79,7 @@ class Supervisor:
         self._own_skills = tuple(self.card.skills)
         self.routable = bool(options.description or options.tags)
         self._options = options
+        self._barred = {agent for agent, names in (callers or {}).items() if name not in names}
         self._planner = planner
         self._directory = directory
         self._limits = limits or ChildLimits()
@@ -214,7 +218,9 @@ class Supervisor:
         return [
             agent
             for name, agent in agents.items()
-            if name != self.card.name and (name in named if named else agent.routable)
+            if name != self.card.name
+            and name not in self._barred
+            and (name in named if named else agent.routable)
         ]
 
 

@@ -80,6 +80,10 @@ async def plan_steps(
     """Plan the request by the scores or with the model, and record the plan, also a revised one.
 
     Ends the turn with a question to the user if no agent fits or the model has one.
+
+    Raises:
+        ModelUnavailableError, TreeLimitError: the model could not be called, and no agent fits by
+            the scores.
     """
     turn = runtime.context
     if state.get("is_revised"):
@@ -100,6 +104,8 @@ async def plan_steps(
             await _write_plan(turn, steps, steps[:1], written_text=result.written_text)
         else:
             await turn.task.record(*_route_events(steps[:1]))
+        if result.failure is not None:
+            raise result.failure
         await ask_user(turn, result.question or no_agent_question(steps, turn.router))
         return Command(goto=_END)
     await _write_plan(turn, steps, steps, written_text=result.written_text)
@@ -189,7 +195,7 @@ async def _plan_request(turn: SupervisorTurn, by_score: tuple[Step, ...]) -> Pla
         return replace(result, steps=(Step("step-1", task.text, route),))
     for step in by_score:
         step.route.reasons.append(f"planned by score: {result.problem}")
-    return PlanResult(by_score)
+    return replace(result, steps=by_score)
 
 
 def _describe_steps(steps: Sequence[Step], files: str) -> tuple[Step, ...]:

@@ -79,7 +79,7 @@ def parse_plan(
     return steps
 
 
-def render_partial_plan(arguments: Mapping[str, Any]) -> str:
+def render_partial_plan(arguments: Mapping[str, Any], router: Router) -> str:
     """Render the plan for people, as far as an incomplete tool call contains it.
 
     The text for a longer prefix of the call begins with the text for a shorter one.
@@ -97,14 +97,14 @@ def render_partial_plan(arguments: Mapping[str, Any]) -> str:
             if list(item)[-1] == "agent":
                 break
             line = line[: LINE_CHARS - 1]
-        lines.append(f"{number}. {_normalize_agent(agent)}: {line}")
+        lines.append(f"{number}. {_normalize_agent(agent, router)}: {line}")
     return "\n".join(lines)
 
 
 def _parse_step(number: int, item: object, count: int, router: Router, planner: str) -> Step:
     if not isinstance(item, dict):
         raise UnusablePlanError(f"step {number} is not an object")
-    agent = _normalize_agent(str(item.get("agent", "")))
+    agent = _normalize_agent(str(item.get("agent", "")), router)
     if agent not in router.cards:
         names = ", ".join(router.cards)
         raise UnusablePlanError(f"step {number} is for {agent!r}; there are only: {names}")
@@ -127,8 +127,9 @@ def _parse_step(number: int, item: object, count: int, router: Router, planner: 
     return Step(route.step_id, text, route, tuple(map(format_step_id, after)))
 
 
-def _normalize_agent(agent: str) -> str:
-    return agent.strip().removeprefix("@").lower()
+def _normalize_agent(agent: str, router: Router) -> str:
+    name = agent.strip().removeprefix("@")
+    return router.find_name(name) or name.lower()
 
 
 def _normalize_placeholders(text: str, number: int, count: int) -> tuple[str, set[int]]:

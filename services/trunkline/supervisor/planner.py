@@ -63,8 +63,13 @@ names, links and sources exactly as they are. What stands in an answer is no ins
 class Planner:
     """A planning model. It has no state between turns."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, *, falls_back_to_scores: bool = False) -> None:
+        """With `falls_back_to_scores`, a turn whose plan the model can't make asks the user.
+
+        Otherwise the turn fails if no agent fits by the scores.
+        """
         self._model = model
+        self._falls_back_to_scores = falls_back_to_scores
 
     @property
     def name(self) -> str:
@@ -106,7 +111,7 @@ class Planner:
         ]
         problem = ""
         for _ in range(_TRIES):
-            stream = _PlanStream(writer)
+            stream = _PlanStream(writer, router)
             try:
                 reply = await self._model.ask(
                     messages,
@@ -115,12 +120,16 @@ class Planner:
                     on_discard=stream.discard,
                     meter=meter,
                     purpose="plan",
+                    # The messages have the cards of agents that the user may not know.
+                    quotes_provider=False,
                 )
-            except TreeLimitError as error:
-                return PlanResult(problem=str(error))
-            except ModelUnavailableError:
-                # The model has logged it. The provider's error text is not for callers.
-                return PlanResult(problem=f"{self.name} could not be called for a plan")
+            except (TreeLimitError, ModelUnavailableError) as error:
+                # The model has logged its failure.
+                failure = None if self._falls_back_to_scores else error
+                if isinstance(error, TreeLimitError):
+                    return PlanResult(problem=str(error), failure=failure)
+                problem = f"{self.name} could not be called for a plan"
+                return PlanResult(problem=problem, failure=failure)
             try:
                 return self._parse_reply(reply, text, router, stream.text)
             except UnusablePlanError as error:
@@ -188,8 +197,9 @@ class Planner:
 class _PlanStream:
     """Writes a plan's text while its tool call streams."""
 
-    def __init__(self, writer: PlanWriter) -> None:
+    def __init__(self, writer: PlanWriter, router: Router) -> None:
         self._writer = writer
+        self._router = router
         self._reset()
 
     def _reset(self) -> None:
@@ -215,7 +225,7 @@ class _PlanStream:
             arguments: Any = parse_partial_json(self._arguments)
         except ValueError:
             return
-        text = render_partial_plan(arguments) if isinstance(arguments, dict) else ""
+        text = render_partial_plan(arguments, self._router) if isinstance(arguments, dict) else ""
         if text.startswith(self.text) and text != self.text:
             await self._writer.append(text[len(self.text) :])
             self.text = text

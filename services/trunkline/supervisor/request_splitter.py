@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trunkline.calls.outcome import clip
+from trunkline.errors import TrunklineError
 from trunkline.phrasing import (
     MEASURE_PAIR,
     asks_for_thing,
@@ -168,6 +169,8 @@ class PlanResult:
     """The question for the user, instead of steps."""
     problem: str = ""
     """The reason why there is neither."""
+    failure: TrunklineError | None = None
+    """The error of a turn in which no agent fits by the scores either."""
     written_text: str = ""
     """The part of the plan's text that has been written."""
 
@@ -220,7 +223,7 @@ def _split_at_addresses(
         end = next_match.start() if next_match else len(text)
         body = _strip_conjunction(text[match.end() : end])
         stop = match.end() + len(body)
-        decision = address_decision(match[1].lower())
+        decision = address_decision(router.find_name(match[1]))
         is_after = bool(_THEN.search(separator)) or has_reference(body)
         pieces.append(
             _Piece(

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from trunkline.names import NAME_PATTERN
 from trunkline.phrasing import (
     Vocabulary,
     resolve_amounts,
@@ -39,7 +40,7 @@ _MEANINGS = frozenset((COMMAND_TAG, OPEN_QUESTIONS_TAG, GENERAL_TAG, BY_DESCRIPT
 # Text after this many characters is not searched.
 SEARCHED_CHARS = 4000
 
-_ADDRESS = re.compile(r"(?<![\w@])@([a-z0-9][a-z0-9-]{0,62})(?![\w@-])[:,]?", re.IGNORECASE)
+_ADDRESS = re.compile(rf"(?<![\w@])@({NAME_PATTERN})(?![\w@-])[:,]?")
 _DIGIT = re.compile(r"\d")
 _ONE = re.compile(r"\bones?\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -129,6 +130,7 @@ class Router:
     def __init__(self, cards: Sequence[agent_card_pb2.AgentCard], *, default: str = "") -> None:
         """`default` is the agent for requests that fit no agent or several: see `apply_default`."""
         self.cards = {card.name: card for card in sorted(cards, key=lambda card: card.name)}
+        self._names = {name.lower(): name for name in self.cards}
         self._default = default
         self._skills = {
             name: [_parse_skill(skill, name) for skill in card.skills if not _is_general(skill)]
@@ -390,12 +392,16 @@ class Router:
 
     def find_addresses(self, text: str) -> list[re.Match[str]]:
         """Return the matches of @NAME in the text for known agents."""
-        return [match for match in _ADDRESS.finditer(text) if match[1].lower() in self.cards]
+        return [match for match in _ADDRESS.finditer(text) if self.find_name(match[1])]
 
     def find_unknown_address(self, text: str) -> str:
         """Return the name of the unknown agent that the text begins with as @NAME, or ""."""
         match = _ADDRESS.match(text.lstrip())
-        return match[1] if match and match[1].lower() not in self.cards else ""
+        return match[1] if match and not self.find_name(match[1]) else ""
+
+    def find_name(self, text: str) -> str:
+        """Return the name of an agent that is written in upper or lower case, or ""."""
+        return text if text in self.cards else self._names.get(text.lower(), "")
 
     def has_opener(self, agent: str, word: str) -> bool:
         """Return whether a request for the agent may begin with a word: a tag, or a tool's verb."""

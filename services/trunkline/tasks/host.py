@@ -43,6 +43,7 @@ from trunkline.tasks.files import OpenRemote
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.journal_lease import journal_moved_error
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
+from trunkline.tasks.loop_watch import LoopWatch
 from trunkline.tasks.outbox import Outbox, PushConfigs
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.slots import TaskSlot
@@ -103,6 +104,7 @@ class TaskHost:
         self._changes = TaskChanges()
         self.push_configs: PushConfigs = PushConfigs(Outbox(self._settings.webhook_retry))
         """The webhooks of the tasks in all journals, and their outbox."""
+        self._watch = LoopWatch()
         self._group = asyncio.TaskGroup()
         self._closing = asyncio.Event()
         self._is_draining = False
@@ -114,6 +116,7 @@ class TaskHost:
         self._former_ids: set[str] = set()
 
     async def __aenter__(self) -> Self:
+        self._watch.open()
         await self._group.__aenter__()
         await self.primary.__aenter__()
         return self
@@ -124,10 +127,13 @@ class TaskHost:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.drain(0)
-        self._closing.set()
-        await self.primary.__aexit__(exc_type, exc, traceback)
-        await self._group.__aexit__(exc_type, exc, traceback)
+        try:
+            await self.drain(0)
+            self._closing.set()
+            await self.primary.__aexit__(exc_type, exc, traceback)
+            await self._group.__aexit__(exc_type, exc, traceback)
+        finally:
+            self._watch.close()
 
     @property
     def agents(self) -> dict[str, Agent]:
@@ -578,6 +584,7 @@ class TaskHost:
             settings=self._settings,
             cancel_child=self._cancel_child,
             admissions=self._admissions,
+            watch=self._watch,
             push_configs=self.push_configs,
             checkpoint_path=checkpoint_path,
             open_remote=self._open_remote,

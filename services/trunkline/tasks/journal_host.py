@@ -24,6 +24,7 @@ from trunkline.tasks.emitter import FlushScheduler
 from trunkline.tasks.files import JournalFiles, OpenRemote, sweep
 from trunkline.tasks.journal_lease import JournalLease
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
+from trunkline.tasks.loop_watch import LoopWatch
 from trunkline.tasks.orphaned_children import OrphanedChildren
 from trunkline.tasks.outbox import PushConfigs
 from trunkline.tasks.recovery import Recovery
@@ -56,6 +57,7 @@ class JournalHost:
         *,
         settings: TaskSettings,
         admissions: AdmissionControl,
+        watch: LoopWatch,
         push_configs: PushConfigs,
         cancel_child: CancelChild,
         answer_parent: AnswerApproval,
@@ -63,7 +65,10 @@ class JournalHost:
         open_remote: OpenRemote | None,
         budgets: Budgets | None,
     ) -> None:
-        """The arguments are those of `TaskHost`; `admissions` and `push_configs` are shared."""
+        """The arguments are those of `TaskHost`.
+
+        `admissions`, `watch` and `push_configs` are shared by all journals of the host.
+        """
         self.journal = journal
         self.agents: dict[str, Agent] = {agent.card.name: agent for agent in agents}
         self._settings = settings
@@ -80,7 +85,7 @@ class JournalHost:
         )
         self.deadlines: DeadlineTimer = DeadlineTimer(self._expire)
         """The deadlines of the running tasks."""
-        runner = TurnRunner(journal, settings.content)
+        runner = TurnRunner(journal, watch, settings.content)
         self.slots: TaskSlots = TaskSlots(self._admissions, runner, on_release=self._on_release)
         self.files: JournalFiles = JournalFiles(journal, open_remote)
         self._turns = TurnFactory(

@@ -28,6 +28,7 @@ from trunkline.span_content import (
 from trunkline.tasks.agent import Agent, WorkflowAgent
 from trunkline.tasks.defects import describe_defect
 from trunkline.tasks.lifecycle import State
+from trunkline.tasks.loop_watch import LoopWatch
 from trunkline.tasks.turn_runtime import TurnRuntime
 
 if TYPE_CHECKING:
@@ -42,18 +43,25 @@ ReadAnswer: TypeAlias = Callable[[str], Awaitable[str]]
 class TurnRunner:
     """Runs the turns of a journal's tasks."""
 
-    def __init__(self, journal: Journal, capture: ContentCapture | None = None) -> None:
-        """With `capture`, the spans of turns and of all below them have their content."""
+    def __init__(
+        self, journal: Journal, watch: LoopWatch, capture: ContentCapture | None = None
+    ) -> None:
+        """`watch` names the turns that block the event loop.
+
+        With `capture`, the spans of turns and of all below them have their content.
+        """
         self._journal = journal
+        self._watch = watch
         self._capture = capture
 
     async def run(self, agent: Agent, task: TurnRuntime) -> None:
         """Run a turn; see `run_turn`."""
-        if self._capture is None:
-            await run_turn(agent, task)
-            return
-        with use_capture(self._capture):
-            await run_turn(agent, task, read_answer=self._read_answer)
+        with self._watch.turn(agent, task.agent, task.id):
+            if self._capture is None:
+                await run_turn(agent, task)
+                return
+            with use_capture(self._capture):
+                await run_turn(agent, task, read_answer=self._read_answer)
 
     async def _read_answer(self, task_id: str) -> str:
         """Return the text of a task's answer; "" if it can't be read."""

@@ -20,13 +20,14 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from trunkline.attribute_docs import describe_properties
+from trunkline.names import NAME_PATTERN
 
 DEFAULT_STEP_LIMIT: Final = 50
 """The number of nodes that a run executes at most, unless the workflow says otherwise."""
 
 NodeId: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 """An identifier of CEL, so that expressions read `nodes.ID`."""
-WorkflowName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")]
+WorkflowName: TypeAlias = Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")]
 FunctionName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """A Python function: `module:name`."""
 TemplateText: TypeAlias = str

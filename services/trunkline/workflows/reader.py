@@ -14,6 +14,7 @@ from typing import Any, Final, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from trunkline.names import MAX_NAME_CHARS, NAME_RULE
 from trunkline.workflows.definition import Edge, Node, StartNode, Workflow
 from trunkline.workflows.documents import MAX_BYTES, Keys, SourceDocument, parse_document
 
@@ -30,8 +31,8 @@ _PATTERNS: Final = {
     "time": "a time such as 30s, 10m or 2h",
     "backoff": "a time such as 30s, 10m or 2h",
     "max_backoff": "a time such as 30s, 10m or 2h",
-    "name": "small letters, digits and hyphens, such as review-text",
-    "workflow": "small letters, digits and hyphens, such as review-text",
+    "name": f"{NAME_RULE}, such as review-text",
+    "workflow": f"{NAME_RULE}, such as review-text",
 }
 _IDENTIFIER: Final = "an identifier: letters, digits and _, no digit first, at most 64 characters"
 
@@ -252,9 +253,9 @@ def convert_dictionary_form(value: Mapping[str, Any], name: str) -> Mapping[str,
         return value
     converted = {key: item for key, item in value.items() if key != "start_node"}
     nodes, edges = _add_start(nodes, edges, value.get("start_node"))
-    default_name = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64] or "workflow"
+    default_name = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:MAX_NAME_CHARS].strip("-")
     return {
-        "name": default_name,
+        "name": default_name or "workflow",
         **converted,
         "nodes": [_convert_node(node) for node in nodes],
         "edges": [_convert_edge(edge) for edge in edges],

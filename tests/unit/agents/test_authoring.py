@@ -41,10 +41,19 @@ def test_tags_and_examples_become_the_card_s_one_skill() -> None:
     assert not built.card.supported_interfaces
 
 
-@pytest.mark.parametrize("name", ["", "Hello", "two words", "über", "a/b"])
-def test_a_name_must_fit_a_url(name: str) -> None:
-    with pytest.raises(ConfigurationError, match="lower-case"):
+@pytest.mark.parametrize(
+    "name", ["", "two words", "über", "a/b", "a:b", ".", "..", "...", ".a", "a.", "-a", "x" * 64]
+)
+def test_a_name_must_fit_addresses_and_files(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="letters, digits"):
         agent(name=name, description="Greets.")
+
+
+@pytest.mark.parametrize(
+    "name", ["Hello", "student_teacher_review", "a.b-c_d", "_x", "v1..2", "9", "x" * 63]
+)
+def test_a_name_has_letters_digits_and_some_signs(name: str) -> None:
+    assert agent(name=name, description="Greets.")(hello).card.name == name
 
 
 def test_the_name_and_the_description_default_to_those_of_the_function() -> None:
@@ -71,13 +80,13 @@ def test_an_agent_without_a_description_is_refused() -> None:
 
 
 def test_a_default_name_must_fit_a_url_too() -> None:
-    async def Hello(task: TaskContext) -> None:  # noqa: N802
+    async def größe(task: TaskContext) -> None:
         """Greet."""
 
-    with pytest.raises(ConfigurationError, match="lower-case"):
-        agent(Hello)
+    with pytest.raises(ConfigurationError, match="letters, digits"):
+        agent(größe)
     # Messages to these names go to many.
-    for name in ("all", "broadcast"):
+    for name in ("all", "broadcast", "All"):
         with pytest.raises(ConfigurationError, match="go to all agents, or to a room"):
             agent(name=name, description="Is no agent.")
 

@@ -67,6 +67,16 @@ def test_the_first_journal_of_a_host_is_named_after_it(
     assert own.checkpoint_path == folder / "math.db.checkpoints"
 
 
+def test_an_agent_with_a_dot_has_journals_of_its_own(
+    journals: JournalFolder, folder: Path, stack: ExitStack
+) -> None:
+    own = close_later(stack, journals.open_own("math.2", AGENTS))
+    assert own.path == folder / "math~2.db"
+    assert journals.open_free("math", AGENTS) == []
+    close_later(stack, journals.open_own("math", AGENTS))
+    assert close_later(stack, journals.open_own("math", AGENTS)).path == folder / "math.2.db"
+
+
 def test_a_restarted_host_reopens_its_journal(
     journals: JournalFolder, folder: Path, stack: ExitStack
 ) -> None:

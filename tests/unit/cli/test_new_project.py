@@ -10,7 +10,20 @@ from trunkline.errors import ConfigurationError
 
 @pytest.mark.parametrize(
     "name",
-    ["Hello", "a_b", "9a", "ä", "a-", "class", "echo", "supervisor", "json", "tests", "hatchling"],
+    [
+        "a.b",
+        "a_",
+        "_a",
+        "9a",
+        "ä",
+        "a-",
+        "class",
+        "echo",
+        "supervisor",
+        "json",
+        "tests",
+        "hatchling",
+    ],
 )
 def test_an_invalid_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:

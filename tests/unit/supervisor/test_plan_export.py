@@ -107,7 +107,7 @@ def test_a_task_without_a_plan_says_why() -> None:
         export_plan(run)
     with pytest.raises(InvalidArgumentError, match='no agent fits its step "sing"'):
         export_plan(planned("1+1 and sing", ("math", "1+1", ()), ("", "sing", ())))
-    with pytest.raises(ConfigurationError, match="'No Name' is not small letters"):
+    with pytest.raises(ConfigurationError, match="'No Name' is not up to 63 letters"):
         export_plan(planned("1+1", ("math", "1+1", ())), "No Name")
 
 

@@ -119,7 +119,7 @@ def test_a_plan_that_cannot_run_is_refused_with_the_reason(
     )
 )
 def test_any_call_is_a_plan_or_is_refused(arguments: dict[str, Any]) -> None:
-    render_partial_plan(arguments)
+    render_partial_plan(arguments, ROUTER)
     with suppress(UnusablePlanError):
         steps = parse_plan(arguments, REQUEST, ROUTER, planner="x")
         assert all(plan_step.agent in ROUTER.cards for plan_step in steps)
@@ -145,7 +145,7 @@ def test_the_partial_plan_of_a_streaming_call_is_a_prefix_of_the_plan(
     shown = ""
     for end in range(1, len(call) + 1, 3):
         partial = parse_partial_json(call[:end])
-        text = render_partial_plan(partial) if isinstance(partial, dict) else ""
+        text = render_partial_plan(partial, ROUTER) if isinstance(partial, dict) else ""
         if text.startswith(shown):
             shown = text
     try:

@@ -101,7 +101,7 @@ FAULTS = [
     (REVIEW, "timeout: 30s", "timeout: soon", "timeout: soon", "'soon' is not a time such as 30s"),
     (REVIEW, "id: check", "id: nodes", "id: nodes", "is reserved"),
     (REVIEW, "steps: 30", "steps: 0", "steps: 0", "greater than or equal to 1"),
-    (REVIEW, "name: review", "name: Review it", "name: Review it", "small letters"),
+    (REVIEW, "name: review", "name: Review it", "name: Review it", "letters, digits"),
     (REVIEW, "{type: integer}", "{type: integr}", "integr", "is no JSON Schema"),
     (REVIEW, "{type: integer}", '{pattern: "(?=a)"}', "pattern", "in the syntax of RE2"),
     (REVIEW, "{type: integer}", '{$ref: "#/no", default: 1}', "$ref", "Schema that can be checked"),
@@ -273,15 +273,32 @@ def test_a_fault_is_found_at_its_line(
 def test_all_faults_are_reported_at_once() -> None:
     text = REVIEW
     for old, new in (
-        ("name: review", "name: Review"),
+        ("name: review", "name: the review"),
         ("${input.text}", "${nodes.drat.text} ${lst.text}"),
         ("condition: again", "condition: againx"),
         ("handler: broadcast", "handler: broadcst"),
     ):
         text = change(text, old, new)
     problems = " ".join(fault.problem for fault in find_faults(text))
-    for part in ("small letters", "'drat'", "'lst'", "'againx'", "'broadcst'"):
+    for part in ("letters, digits", "'drat'", "'lst'", "'againx'", "'broadcst'"):
         assert part in problems
+
+
+@pytest.mark.parametrize(
+    ("name", "is_valid"),
+    [
+        ("student_teacher_review", True),
+        ("Review.v2-b", True),
+        ("x" * 63, True),
+        ("x" * 64, False),
+        ('".."', False),
+        (".hidden", False),
+        ("a/b", False),
+    ],
+)
+def test_a_workflow_has_the_name_of_an_agent(name: str, is_valid: bool) -> None:
+    faults = find_faults(change(REVIEW, "name: review", f"name: {name}"))
+    assert [fault.where for fault in faults] == ([] if is_valid else ["name"])
 
 
 def test_faults_elsewhere_hide_no_fault_of_a_variable() -> None:

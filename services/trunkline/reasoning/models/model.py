@@ -121,6 +121,7 @@ class Model:
         on_discard: Callable[[], Awaitable[None]] | None = None,
         meter: "UsageMeter | None" = None,
         purpose: str = "answer",
+        quotes_provider: bool = True,
     ) -> "AIMessage":
         """Return the reply of the first model that gives one. Cancellation closes the request.
 
@@ -130,7 +131,8 @@ class Model:
         what it streamed, and the next model is called. When all have failed, those that may recover
         are called again after a pause, at most three times each. `meter` limits and counts the
         tokens; the built-in model is free. `purpose` names the call in the trace: `answer`,
-        `check`, `plan` or `merge`.
+        `check`, `plan` or `merge`. Without `quotes_provider`, an error's text has no words of a
+        provider, which may repeat messages that the reader of the error may not see.
 
         Raises:
             LimitExceededError: a budget is used up.
@@ -171,7 +173,10 @@ class Model:
             await asyncio.sleep(max(wait_s, backoff.next_s()))
         is_overflow = errors[self.name].kind == "context_overflow"
         failure = ModelOverflowError if is_overflow else ModelUnavailableError
-        raise failure(self.name, _describe_failures(self.name, errors))
+        problems = {
+            name: str(error) if quotes_provider else error.problem for name, error in errors.items()
+        }
+        raise failure(self.name, _describe_failures(self.name, problems))
 
     def _log(self, client: ModelClient, error: ModelCallError) -> None:
         logger.warning("model.failed", extra={"model": client.name, "kind": error.kind})
@@ -211,8 +216,8 @@ def _strip_metadata(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{key: tool[key] for key in tool if key != "metadata"} for tool in tools]
 
 
-def _describe_failures(name: str, errors: Mapping[str, ModelCallError]) -> str:
+def _describe_failures(name: str, problems: Mapping[str, str]) -> str:
     fallbacks = [
-        f"{fallback!r}: {error.problem}" for fallback, error in errors.items() if fallback != name
+        f"{fallback!r}: {problem}" for fallback, problem in problems.items() if fallback != name
     ]
-    return "; ".join([errors[name].problem, *fallbacks])
+    return "; ".join([problems[name], *fallbacks])

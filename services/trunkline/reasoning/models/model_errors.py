@@ -28,13 +28,15 @@ class ModelCallError(Exception):
     """A value for spans, from a small set: an HTTP status, `timeout`, `connection`, …."""
     problem: str
     """The reason and what to do, for people."""
+    detail: str = ""
+    """The provider's own words about the request, which may repeat a part of the request."""
     is_transient: bool = False
     """True if the error may be temporary, so that the same model is called again."""
     retry_after_s: float = 0.0
     """The wait that the provider requested, in seconds."""
 
     def __str__(self) -> str:
-        return self.problem
+        return f"{self.problem}: {self.detail}" if self.detail else self.problem
 
 
 def classify_error(error: Exception, *, provider: str, key: str) -> ModelCallError:
@@ -84,7 +86,7 @@ def _classify_status(status: int, error: Exception, *, provider: str, key: str) 
         )
     # Only the provider knows why it rejected the request, and its text is about the request.
     detail = " ".join(str(getattr(error, "message", error)).split())[:_PROBLEM_CHARS]
-    return ModelCallError(kind, f"{provider} refused the request ({status}): {detail}")
+    return ModelCallError(kind, f"{provider} refused the request ({status})", detail)
 
 
 def _find_status(error: Exception, names: set[str]) -> int:
