@@ -8,13 +8,14 @@ comes.
 import asyncio
 import logging
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, NamedTuple
+
+from trunkline.tasks.agent_code import find_agent_code
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +30,6 @@ _REMEDY: Final = (
 )
 # The event loop's own frames, below which nothing belongs to a task.
 _LOOP_MODULES: Final = ("asyncio.events", "asyncio.base_events", "asyncio.runners")
-_OUR_PACKAGES: Final = ("trunkline", "trunkline_bridge")
-_LIBRARIES: Final = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 
 class _Turn(NamedTuple):
@@ -115,7 +114,7 @@ class LoopWatch:
         """
         running = list(self._turns.items())
         turns = [turn for task, turn in running if task is current] or [turn for _, turn in running]
-        place = _find_place(frame, {turn.package for turn in turns})
+        place = find_agent_code(_walk_turn(frame), {turn.package for turn in turns})
         task_ids = ", ".join(sorted(turn.task_id for turn in turns))
         now_s = time.monotonic()
         last_s = self._named_s.get(task_ids)
@@ -130,20 +129,8 @@ class LoopWatch:
         return {"agent": agents, "task_id": task_ids, "place": place}
 
 
-def _find_place(frame: FrameType | None, packages: set[str]) -> str:
-    """Return the innermost place, as `module:line`, in code of an agent; "" if there is none.
-
-    Code of an agent is in one of the packages, or is neither ours nor that of a library.
-    """
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__", ""))
-        if module in _LOOP_MODULES:
-            return ""
-        package = module.partition(".")[0]
-        is_library = (
-            package in sys.stdlib_module_names and package != "__main__"
-        ) or frame.f_code.co_filename.startswith(_LIBRARIES)
-        if package not in _OUR_PACKAGES and (package in packages or not is_library):
-            return f"{module}:{frame.f_lineno}"
+def _walk_turn(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
+    """Yield the frames of the code that runs, the innermost first, up to the event loop."""
+    while frame is not None and frame.f_globals.get("__name__") not in _LOOP_MODULES:
+        yield frame, frame.f_lineno
         frame = frame.f_back
-    return ""

@@ -15,6 +15,7 @@ from trunkline.calls.tool_questions import build_continuation, build_pending, re
 from trunkline.json_values import struct_json
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
+from trunkline.v1 import tool_service_pb2
 
 LIMIT_S = 25.0
 _SERVER = "suite"
@@ -45,14 +46,18 @@ async def call_tools(url: str) -> None:
 async def call_tool(adapter: ToolAdapter, name: str, arguments: Mapping[str, Any]) -> None:
     """Call a tool, and answer what it asks."""
 
-    async def ignore(*_progress: object) -> None:
+    async def ignore(progress: float, total: float | None, message: str | None) -> None:
         pass
 
-    continuation = None
+    continuation = tool_service_pb2.ToolContinuation()
     while True:
-        options = {} if continuation is None else {"continuation": continuation}
         result = await adapter.call(
-            _SERVER, name, arguments, timeout_s=LIMIT_S, on_progress=ignore, **options
+            _SERVER,
+            name,
+            arguments,
+            timeout_s=LIMIT_S,
+            on_progress=ignore,
+            continuation=continuation,
         )
         if not result.HasField("question"):
             return
