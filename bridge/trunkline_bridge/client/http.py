@@ -20,7 +20,6 @@ from trunkline_bridge.client.errors import (
     NotProcessedError,
     http_status_error,
 )
-from trunkline_bridge.client.plain_http import PlainHttp
 from trunkline_bridge.client.transport import parse_trace_id
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -132,12 +131,9 @@ class HttpClient:
         if ssl_context is None and is_local and url.startswith("https:"):
             # httpx2 reads SSL_CERT_FILE together with the proxies, OpenSSL by itself.
             ssl_context = ssl.create_default_context()
-        # A compressed body can expand to a thousand times the bytes received.
-        self._headers = {"accept-encoding": "identity", "user-agent": "Trunkline", **headers}
-        self._has_plain = observer is None and transport is None and not query
-        self._plain: dict[str, tuple[PlainHttp, bytes] | None] = {}
         self._client = httpx2.AsyncClient(
-            headers=self._headers,
+            # A compressed body can expand to a thousand times the bytes received.
+            headers={"accept-encoding": "identity", "user-agent": "Trunkline", **headers},
             limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, keepalive_expiry=_KEEPALIVE_S),
             params=dict(query or {}),
             verify=ssl_context or True,
@@ -148,9 +144,6 @@ class HttpClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        for plain in self._plain.values():
-            if plain is not None:
-                plain[0].close()
         await self._client.aclose()
 
     async def request(
@@ -168,54 +161,13 @@ class HttpClient:
             NotProcessedError, ConnectionLostError, PeerTimeoutError, PeerProtocolError,
                 PeerRefusedError.
         """
-        if method == "POST" and (plain := self._find_plain(url)) is not None:
-            return await self._post_plainly(*plain, body or b"", headers, timeout_s)
         async with self._open(method, url, body, headers, timeout_s) as response:
             return HttpResponse(
                 response.status_code,
-                _media_type(response.headers),
+                _media_type(response),
                 await self._read(response),
                 dict(response.headers),
             )
-
-    def _find_plain(self, url: str) -> tuple[PlainHttp, bytes] | None:
-        """Return the plain client for a URL, and the beginning of requests; None: it has none."""
-        if not self._has_plain:
-            return None
-        if url not in self._plain:
-            parts = httpx2.URL(url)
-            self._plain[url] = None
-            if parts.scheme == "http" and is_this_machine(url):
-                plain = PlainHttp(
-                    self.peer,
-                    parts.host,
-                    parts.port or 80,
-                    connect_s=CONNECT_TIMEOUT_S,
-                    keepalive_s=_KEEPALIVE_S,
-                )
-                head = b"POST %s HTTP/1.1\r\nHost: %s\r\n" % (parts.raw_path, parts.netloc)
-                self._plain[url] = plain, head
-        return self._plain[url]
-
-    async def _post_plainly(
-        self,
-        plain: PlainHttp,
-        head: bytes,
-        body: bytes,
-        headers: Mapping[str, str],
-        timeout_s: float,
-    ) -> HttpResponse:
-        lines = [
-            f"{name}: {value}"
-            for name, value in {**self._headers, **headers, **telemetry.inject()}.items()
-        ]
-        head += "".join(f"{line}\r\n" for line in lines).encode("latin-1")
-        answer = await plain.request(
-            head, body, timeout_s=timeout_s, max_body_bytes=self._max_body_bytes
-        )
-        self._check_head(answer.status, answer.headers, answer.body)
-        media_type = _media_type(answer.headers)
-        return HttpResponse(answer.status, media_type, answer.body, answer.headers)
 
     @asynccontextmanager
     async def stream(
@@ -229,7 +181,7 @@ class HttpClient:
         """
         headers = {"accept": EVENT_STREAM, **headers}
         async with self._open(method, url, body, headers, self._stream_idle_s) as response:
-            kind = _media_type(response.headers)
+            kind = _media_type(response)
             reading = self._events(response) if kind == EVENT_STREAM else self._whole_body(response)
             async with aclosing(reading) as items:
                 trace_id = parse_trace_id(response.headers.get("traceresponse", ""))
@@ -287,21 +239,16 @@ class HttpClient:
                 yield response
 
     async def _check_response(self, response: httpx2.Response) -> None:
-        body = b""
-        if response.status_code in STATUS_ERRORS:
+        status = response.status_code
+        if status in STATUS_ERRORS:
             body = await _read_error_body(response)
             self._observe(body)
-        self._check_head(response.status_code, response.headers, body)
-
-    def _check_head(self, status: int, headers: Mapping[str, str], error_body: bytes) -> None:
-        """Raise the error that the head of a response means. Names of headers are lower-case."""
-        if status in STATUS_ERRORS:
-            error = ErrorObject.from_body(error_body)
-            raise http_status_error(self.peer, status, headers, error)
+            error = ErrorObject.from_body(body)
+            raise http_status_error(self.peer, status, response.headers, error)
         if 300 <= status < 400 and status != _NOT_MODIFIED:
             problem = f"it redirects (HTTP {status}), which isn't followed; give its new address"
             raise PeerProtocolError(self.peer, problem)
-        if headers.get("content-encoding", "identity") != "identity":
+        if response.headers.get("content-encoding", "identity") != "identity":
             raise PeerProtocolError(
                 self.peer, "it sends a compressed body, which the client doesn't accept"
             )
@@ -365,5 +312,6 @@ async def _read_error_body(response: httpx2.Response) -> bytes:
     return b""
 
 
-def _media_type(headers: Mapping[str, str]) -> str:
-    return headers.get("content-type", "").partition(";")[0].strip().lower()
+def _media_type(response: httpx2.Response) -> str:
+    kind: str = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind
