@@ -22,7 +22,7 @@ SCENARIO_LIMIT_MS = "180000"
 REQUIREMENTS = ("2025-11-25", "2026-07-28")
 
 
-async def run_suite(side: str, *words: str) -> None:
+async def check_suite(side: str, *words: str) -> None:
     """Run the suite, print its summary, and assert that nothing unexpected happened."""
     process = await asyncio.create_subprocess_exec(
         *(str(PARTNERS / "bin/node"), str(SUITE), side, *words),
@@ -41,7 +41,7 @@ async def run_suite(side: str, *words: str) -> None:
 @pytest.mark.parametrize("requirements", REQUIREMENTS)
 async def test_the_tool_adapter_passes_the_scenarios_of_clients(requirements: str) -> None:
     command = f"{sys.executable} -m harness.conformance.mcp_client"
-    await run_suite("client", "--command", command, "--requirements", requirements)
+    await check_suite("client", "--command", command, "--requirements", requirements)
 
 
 @pytest.mark.parametrize("requirements", REQUIREMENTS)
@@ -56,4 +56,4 @@ async def test_agents_as_tools_pass_the_scenarios_of_servers(
         ) as server,
     ):
         url = (await read_line(server, "ready "))["mcp"]
-        await run_suite("server", "--url", url, "--requirements", requirements)
+        await check_suite("server", "--url", url, "--requirements", requirements)
