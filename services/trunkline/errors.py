@@ -498,6 +498,17 @@ class ToolServerUnavailableError(PeerError):
 
 
 @dataclass(eq=False)
+class SignInFailedError(PeerError):
+    """The sign-in to an MCP server did not succeed."""
+
+    server: str
+    problem: str
+    code: ClassVar[Code] = Code.FAILED_PRECONDITION
+    reason: ClassVar[str] = "SIGN_IN_FAILED"
+    template: ClassVar[str] = "the sign-in to tool server {server!r} failed: {problem}"
+
+
+@dataclass(eq=False)
 class JournalUnavailableError(PeerError):
     """The journal can't be opened, read or written."""
 

@@ -74,7 +74,7 @@ def test_columns_have_the_same_words_in_the_terminal_and_on_the_page(name: str) 
 def test_states_of_tool_servers_are_words_that_the_terminal_paints() -> None:
     states = (number for number in tool_service_pb2.ToolServerState.values() if number)
     words = {tool_server_state(tool_service_pb2.ToolServer(state=state)) for state in states}
-    assert words == {"idle", "starting", "ready", "failed"}
+    assert words == {"idle", "starting", "ready", "failed", "needs_sign_in"}
     assert words <= STATE_COLOURS.keys()
 
 

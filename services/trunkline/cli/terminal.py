@@ -18,9 +18,8 @@ DIM, RED, GREEN, YELLOW, CYAN, BOLD = "2", "31", "32", "33", "36", "1"
 STATE_COLOURS = {
     **dict.fromkeys(("completed", "ready", "done", "handled", "trusted", "approved"), GREEN),
     **dict.fromkeys(("failed", "rejected", "dead", "open", "down", "unreadable"), RED),
-    **dict.fromkeys(
-        ("input-required", "auth-required", "changed", "half_open", "half-open", "waits"), YELLOW
-    ),
+    **dict.fromkeys(("input-required", "auth-required", "needs_sign_in", "waits"), YELLOW),
+    **dict.fromkeys(("changed", "half_open", "half-open"), YELLOW),
     **dict.fromkeys(("submitted", "working", "pending", "waiting", "running", "starting"), CYAN),
     **dict.fromkeys(("canceled", "expired", "idle", "missing"), DIM),
 }

@@ -31,7 +31,7 @@ def error_ratio(edge: trace_service_pb2.Edge) -> float:
 
 
 def tool_server_state(server: tool_service_pb2.ToolServer) -> str:
-    """Return the state of an MCP server: `idle`, `starting`, `ready` or `failed`."""
+    """Return the state of an MCP server: its name in the contract."""
     if server.state == tool_service_pb2.TOOL_SERVER_STATE_UNSPECIFIED:
         return ""
     name = tool_service_pb2.ToolServerState.Name(server.state)

@@ -1,7 +1,14 @@
 """Clients of the mesh's own services: the registry, the tool adapter and the span store."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -30,6 +37,8 @@ from trunkline.v1 import (
 
 # Short, because the registry answers from memory and a lease must not end while a call hangs.
 REGISTRY_TIMEOUT_S = 5.0
+# The adapter asks the authorization server, which may be slow.
+SIGN_IN_TIMEOUT_S = 60.0
 TOOL_SERVERS_TIMEOUT_S = 60.0
 """A call waits this long for MCP servers that are starting."""
 
@@ -258,6 +267,28 @@ class ToolClient:
         """Tell an MCP server that a task is wanted no more."""
         with self._breaker.guard(), translate_errors(self._peer):
             await self._stub.CancelToolTask(request, timeout=UNARY_TIMEOUT_S)
+
+    async def start_sign_in(self, server: str, redirect_uri: str) -> str:
+        """Begin a sign-in to an MCP server; return the URL that a person opens.
+
+        Raises:
+            InvalidArgumentError: the server is unknown, or nobody signs in to it.
+            SignInFailedError: it does not say where to sign in, or can't be used.
+        """
+        request = tool_service_pb2.StartSignInRequest(server=server, redirect_uri=redirect_uri)
+        with self._breaker.guard(), translate_errors(self._peer):
+            response = await self._stub.StartSignIn(request, timeout=SIGN_IN_TIMEOUT_S)
+        return response.url
+
+    async def complete_sign_in(self, server: str, answer: Mapping[str, str]) -> None:
+        """End a sign-in by the parameters of the redirect.
+
+        Raises:
+            SignInFailedError: no sign-in has this `state`, or it is refused.
+        """
+        request = tool_service_pb2.CompleteSignInRequest(server=server, answer=answer)
+        with self._breaker.guard(), translate_errors(self._peer):
+            await self._stub.CompleteSignIn(request, timeout=SIGN_IN_TIMEOUT_S)
 
     async def watch_tools(
         self, servers: tuple[str, ...] = ()

@@ -28,6 +28,7 @@ from trunkline.signal_exports import export_signals
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, agents_from_config, load_config
+from trunkline.tools.sign_in_files import SignInFiles
 from trunkline.tools.span_intake_servicer import SpanIntake
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.tools.used_approvals import UsedApprovals
@@ -132,6 +133,7 @@ def add_tool_adapter(
             breaker=BreakerSettings.from_settings(settings),
         ),
         intake=intake,
+        sign_ins=SignInFiles(settings),
     )
     server.add_service(
         SERVICE,

@@ -55,6 +55,9 @@ _ROLES: Final[Mapping[str, frozenset[Role]]] = {
     # The tool adapter stores large results with the task.
     "trunkline.v1.ArtifactService/UploadArtifact": _ALL,
     "trunkline.v1.ToolService": frozenset({Role.MEMBER, Role.AGENTS}),
+    # People sign in, not agents.
+    "trunkline.v1.ToolService/StartSignIn": _MEMBERS,
+    "trunkline.v1.ToolService/CompleteSignIn": _MEMBERS,
     # Deliveries are the bridge's work.
     "trunkline.v1.WebhookService": _WEBHOOKS,
 }

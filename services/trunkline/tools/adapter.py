@@ -6,11 +6,17 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from trunkline.errors import PeerTimeoutError, ToolNotFoundError, ToolServerUnavailableError
+from trunkline.errors import (
+    InvalidArgumentError,
+    PeerTimeoutError,
+    ToolNotFoundError,
+    ToolServerUnavailableError,
+)
 from trunkline.tools.config import AdapterSettings, McpConfig
 from trunkline.tools.result_checker import ResultChecker
 from trunkline.tools.results import ContentUploader, limit_result_size
 from trunkline.tools.server import CheckCall, ToolServer, ToolServerState
+from trunkline.tools.sign_in_files import SignInFiles
 from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:
@@ -18,6 +24,12 @@ if TYPE_CHECKING:
 
     from trunkline.tools.mcp_tasks import OnTaskCreated
     from trunkline.tools.span_intake_servicer import SpanIntake
+
+
+_DOWN = (
+    ToolServerState.TOOL_SERVER_STATE_FAILED,
+    ToolServerState.TOOL_SERVER_STATE_NEEDS_SIGN_IN,
+)
 
 
 class ToolAdapter:
@@ -33,8 +45,12 @@ class ToolAdapter:
         *,
         settings: AdapterSettings | None = None,
         intake: "SpanIntake | None" = None,
+        sign_ins: SignInFiles | None = None,
     ) -> None:
-        """Servers export their spans to `intake`, which serves already."""
+        """Servers export their spans to `intake`, which serves already.
+
+        Sign-ins by OAuth are stored in `sign_ins`; None: they last as long as the process.
+        """
         self.revision = 0
         """Increases with every change of a server's state or tools."""
         self._changed = asyncio.Event()
@@ -48,18 +64,21 @@ class ToolAdapter:
                 checker=self._checker,
                 telemetry={} if intake is None else intake.environment(name),
                 on_change=self._note_change,
+                sign_ins=sign_ins,
             )
             for name, server in config.servers.items()
         }
         self._intake = intake
         self._exits = AsyncExitStack()
+        self._group: asyncio.TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
         self._exits.push_async_callback(self._checker.close)
-        group = await self._exits.enter_async_context(asyncio.TaskGroup())
+        self._group = group = await self._exits.enter_async_context(asyncio.TaskGroup())
         for server in self._servers.values():
             task = group.create_task(server.run(group), name=f"tool server {server.name}")
             self._exits.callback(task.cancel)
+            self._exits.callback(server.cancel_sign_in)
         return self
 
     async def __aexit__(
@@ -128,6 +147,30 @@ class ToolAdapter:
             raise ToolNotFoundError(server, "")
         await self._servers[server].cancel_task(handle)
 
+    async def start_sign_in(self, server: str, redirect_uri: str) -> str:
+        """Begin a sign-in to a server, as `ToolServer.start_sign_in` does.
+
+        Raises:
+            InvalidArgumentError: the server is unknown.
+        """
+        if self._group is None:
+            raise RuntimeError("the adapter has not been entered")
+        return await self._find(server).start_sign_in(redirect_uri, self._group)
+
+    async def complete_sign_in(self, server: str, answer: Mapping[str, str]) -> None:
+        """End a sign-in to a server, as `ToolServer.complete_sign_in` does.
+
+        Raises:
+            InvalidArgumentError: the server is unknown.
+        """
+        await self._find(server).complete_sign_in(answer)
+
+    def _find(self, server: str) -> ToolServer:
+        if server not in self._servers:
+            problem = f"the mesh has no tool server {server!r}; `trunkline tools` lists them"
+            raise InvalidArgumentError("SERVER", problem)
+        return self._servers[server]
+
     async def wait_for_change(self, revision: int) -> int:
         """Wait until `self.revision` differs from `revision`, and return it."""
         while self.revision == revision:
@@ -150,7 +193,7 @@ class ToolAdapter:
                 raise PeerTimeoutError(
                     f"tool server {server.name!r}", f"not ready within {timeout_s:g} s"
                 ) from error
-            if server.state == ToolServerState.TOOL_SERVER_STATE_FAILED:
+            if server.state in _DOWN:
                 raise ToolServerUnavailableError(server.name, server.error)
 
     def _note_change(self) -> None:

@@ -132,6 +132,47 @@ class AgentOverlay(_Strict):
     examples: list[str] = []
 
 
+class OAuthOverlay(_Strict):
+    """OAuth to a remote server (MCP, authorization). Texts may have `${NAME}`, as in `headers`."""
+
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    """How tokens are got: by a person's sign-in, or by the credentials of the client alone."""
+    client_id: str = ""
+    """The id of a client that was registered with the authorization server; empty: the mesh
+    registers itself."""
+    client_secret: Annotated[str, Field(repr=False)] = ""
+    private_key: Annotated[str, Field(repr=False)] = ""
+    """A key in PEM, which signs assertions in place of a secret; only for client credentials."""
+    algorithm: str = "RS256"
+    """The algorithm of `private_key`, as JWT names it."""
+    issuer: str = ""
+    """The authorization server that may get the credentials; empty: the one that the tool server
+    names."""
+    scopes: list[str] = []
+    """Scopes to ask for, besides those that the server demands."""
+    client_metadata_url: str = ""
+    """The https URL of a client metadata document, in place of a registration."""
+
+    @field_validator("client_metadata_url")
+    @classmethod
+    def _check_metadata_url(cls, url: str) -> str:
+        host, _, path = url.removeprefix("https://").partition("/")
+        if url and not (url.startswith("https://") and host and path):
+            raise PydanticCustomError("url", "it must be an https URL with a path")
+        return url
+
+    @model_validator(mode="after")
+    def _check_grant(self) -> Self:
+        if self.grant == "client_credentials":
+            if not self.client_id or bool(self.client_secret) == bool(self.private_key):
+                problem = 'client_credentials needs "client_id", and a secret or a key'
+                raise PydanticCustomError("oauth", problem)
+        elif self.private_key:
+            problem = '"private_key" is only for client_credentials'
+            raise PydanticCustomError("oauth", problem)
+        return self
+
+
 class ServerOverlay(_Strict):
     """The `trunkline` object of an entry. Other MCP clients ignore it."""
 
@@ -151,6 +192,8 @@ class ServerOverlay(_Strict):
     second. Only for servers without state between calls."""
     ca_file: Path | None = None
     """Certificate authorities for a remote server, in place of the system's."""
+    oauth: OAuthOverlay | None = None
+    """OAuth to a remote server; None: the entry's `headers` have what it needs."""
 
 
 class ServerConfig(BaseModel):
@@ -186,6 +229,8 @@ class ServerConfig(BaseModel):
     def _check_transport(self) -> Self:
         if bool(self.command) == bool(self.url):
             raise PydanticCustomError("server", 'give either "command" or "url"')
+        if self.command and self.trunkline.oauth is not None:
+            raise PydanticCustomError("oauth", '"oauth" is only for a server with "url"')
         if self.type == "sse":
             raise PydanticCustomError(
                 "type", "HTTP with SSE is a transport of 2024; give the URL of its streamable HTTP"

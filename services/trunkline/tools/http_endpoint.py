@@ -5,12 +5,16 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.config import ServerConfig, expand_all_variables, expand_variables
 from trunkline.tools.connection import PACED, ServerWarnings
 from trunkline.tools.pace import Pace
+
+if TYPE_CHECKING:
+    from trunkline.tools.authorization import ServerAuthorization
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,17 @@ class HttpEndpoint:
 
     pid = None
 
-    def __init__(self, name: str, address: ServerAddress, *, warnings: ServerWarnings) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: ServerAddress,
+        *,
+        warnings: ServerWarnings,
+        authorization: "ServerAuthorization | None" = None,
+    ) -> None:
+        """`authorization` gets the tokens of a server with OAuth."""
         self.name = name
+        self.authorization = authorization
         self.warnings = warnings
         self.pace = Pace(lambda: warnings.warn(PACED, "it sends more than is read"))
         self.address = address
@@ -65,7 +78,11 @@ class HttpEndpoint:
 
 @asynccontextmanager
 async def open_endpoint(
-    name: str, config: ServerConfig, *, warnings: ServerWarnings
+    name: str,
+    config: ServerConfig,
+    *,
+    warnings: ServerWarnings,
+    authorization: "ServerAuthorization | None" = None,
 ) -> AsyncIterator[HttpEndpoint]:
     """Create the endpoint of a server. Nothing is sent before a session is opened on it.
 
@@ -78,7 +95,7 @@ async def open_endpoint(
     )
     if not _is_url(url):
         raise ToolServerUnavailableError(name, "its url does not start with http:// or https://")
-    endpoint = HttpEndpoint(name, address, warnings=warnings)
+    endpoint = HttpEndpoint(name, address, warnings=warnings, authorization=authorization)
     try:
         yield endpoint
     finally:

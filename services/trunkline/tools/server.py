@@ -15,11 +15,18 @@ from opentelemetry import trace
 from trunkline import runtime, telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import (
+    InvalidArgumentError,
     PeerTimeoutError,
+    SignInFailedError,
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
-from trunkline.tools.config import AdapterSettings, ServerConfig, expand_all_variables
+from trunkline.tools.config import (
+    AdapterSettings,
+    ServerConfig,
+    expand_all_variables,
+    expand_variables,
+)
 from trunkline.tools.connection import (
     OPEN_CALL_PREFIX,
     PACED,
@@ -33,11 +40,13 @@ from trunkline.tools.http_endpoint import open_endpoint
 from trunkline.tools.result_checker import ResultChecker
 from trunkline.tools.server_breaker import ServerBreaker
 from trunkline.tools.server_process import build_environment, open_process
+from trunkline.tools.sign_in_files import SignInFiles
 from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
 
+    from trunkline.tools.authorization import ServerAuthorization
     from trunkline.tools.mcp_tasks import OnTaskCreated
     from trunkline.tools.session import McpSession
 
@@ -74,7 +83,7 @@ class _Call:
 class ToolServer:
     """One configured MCP server, in any state."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all but the server by name
         self,
         name: str,
         config: ServerConfig,
@@ -83,7 +92,9 @@ class ToolServer:
         checker: ResultChecker,
         telemetry: Mapping[str, str],
         on_change: Callable[[], None],
+        sign_ins: SignInFiles | None = None,
     ) -> None:
+        """Sign-ins by OAuth are stored in `sign_ins`; None: they last as long as the process."""
         self.name = name
         self.state: ToolServerState.ValueType = ToolServerState.TOOL_SERVER_STATE_IDLE
         self.error = ""
@@ -103,6 +114,9 @@ class ToolServer:
         self._logged_problems: tuple[str, ...] = ()
         self._telemetry = telemetry
         self._on_change = on_change
+        self._sign_ins = sign_ins
+        self._authorization: ServerAuthorization | None = None
+        self._signed_in = asyncio.Event()
         self._session: McpSession | None = None
         self._state_changed = asyncio.Event()
         # Set when the tools have changed, and when the server may be down.
@@ -136,6 +150,7 @@ class ToolServer:
         reported = ""
         while True:
             self._start_requested.clear()
+            self._signed_in.clear()
             problem = await self._run_once(group)
             # A server that ends while it is being stopped may have replaced the cancellation.
             raise_if_cancelled()
@@ -149,6 +164,13 @@ class ToolServer:
                 await asyncio.sleep(settings.restart_delay_s)
                 continue
             self._mark_down(problem)
+            if self._needs_sign_in:
+                extra = {"server": self.name, "problem": problem}
+                logger.warning("tool_server.needs_sign_in", extra=extra)
+                reported = problem
+                await self._signed_in.wait()
+                self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING)
+                continue
             if not self._was_ready:
                 self.breaker.on_failure(problem)
             cause, _, _ = problem.partition(STDERR_SEPARATOR)
@@ -273,6 +295,66 @@ class ToolServer:
             attempt += 1
             trace.get_current_span().set_attribute(telemetry.TOOL_ATTEMPT, attempt)
 
+    async def start_sign_in(self, redirect_uri: str, group: asyncio.TaskGroup) -> str:
+        """Begin a sign-in by OAuth, which waits in `group`; return the URL that a person opens.
+
+        Raises:
+            InvalidArgumentError: the entry has no OAuth that a person signs in to, or the address
+                can't be used.
+            SignInFailedError: the server does not say where to sign in, or can't be used.
+            ToolServerUnavailableError: the entry needs a missing variable.
+        """
+        authorization = await self._authorize()
+        if authorization is None:
+            problem = f"the entry of {self.name} has no `trunkline.oauth`"
+            raise InvalidArgumentError("SERVER", problem)
+        return await authorization.start_sign_in(redirect_uri, group)
+
+    async def complete_sign_in(self, answer: Mapping[str, str]) -> None:
+        """End a sign-in by the parameters of the redirect, and start a server that waits for it.
+
+        Raises:
+            SignInFailedError: no sign-in has this `state`, or it is refused.
+        """
+        if self._authorization is None:
+            raise SignInFailedError(self.name, "no sign-in waits for this answer; begin again")
+        await self._authorization.complete_sign_in(answer)
+        self._signed_in.set()
+        if self._needs_sign_in_state:
+            # At once and not by `run`, so that the caller waits for it.
+            self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING)
+
+    def cancel_sign_in(self) -> None:
+        """End a sign-in that waits for a person."""
+        if self._authorization is not None:
+            self._authorization.cancel_sign_in()
+
+    @property
+    def _needs_sign_in(self) -> bool:
+        return self._authorization is not None and self._authorization.needs_sign_in
+
+    @property
+    def _needs_sign_in_state(self) -> bool:
+        return self.state == ToolServerState.TOOL_SERVER_STATE_NEEDS_SIGN_IN
+
+    async def _authorize(self) -> "ServerAuthorization | None":
+        """Return the OAuth of the entry, if it has one."""
+        oauth = self._config.trunkline.oauth
+        if oauth is None or self._authorization is not None:
+            return self._authorization
+        module = await runtime.load_in_thread(
+            importlib.import_module, "trunkline.tools.authorization"
+        )
+        if self._authorization is None:
+            self._authorization = module.ServerAuthorization(
+                self.name,
+                expand_variables(self.name, self._config.url),
+                oauth,
+                ca_file=self._config.trunkline.ca_file,
+                files=self._sign_ins,
+            )
+        return self._authorization
+
     async def cancel_task(self, handle: str) -> None:
         """Tell the server that a task is wanted no more.
 
@@ -323,7 +405,7 @@ class ToolServer:
         self._started_at = asyncio.get_running_loop().time()
         self._was_ready = self._has_expired = False
         try:
-            async with self._open(group) as connection:
+            async with self._open(group, await self._authorize()) as connection:
                 self.pid = connection.pid
                 self._on_change()
                 return await self._serve(connection, group)
@@ -338,10 +420,14 @@ class ToolServer:
             self.pid = None
             self._on_change()
 
-    def _open(self, group: asyncio.TaskGroup) -> AbstractAsyncContextManager[ServerConnection]:
+    def _open(
+        self, group: asyncio.TaskGroup, authorization: "ServerAuthorization | None"
+    ) -> AbstractAsyncContextManager[ServerConnection]:
         """Return the connection to the server, to be entered."""
         if self._config.url:
-            return open_endpoint(self.name, self._config, warnings=self._warnings)
+            return open_endpoint(
+                self.name, self._config, warnings=self._warnings, authorization=authorization
+            )
         own = expand_all_variables(self.name, self._config.env)
         return open_process(
             self.name,
@@ -482,12 +568,13 @@ class ToolServer:
             self._failures = 0
         # A server that was ready usually restarts quickly, so calls wait for it.
         is_back_soon = self._was_ready and (self._failures == 0 or self._has_expired)
-        self._set_state(
-            ToolServerState.TOOL_SERVER_STATE_STARTING
-            if is_back_soon
-            else ToolServerState.TOOL_SERVER_STATE_FAILED,
-            problem,
-        )
+        if self._needs_sign_in:
+            state = ToolServerState.TOOL_SERVER_STATE_NEEDS_SIGN_IN
+        elif is_back_soon:
+            state = ToolServerState.TOOL_SERVER_STATE_STARTING
+        else:
+            state = ToolServerState.TOOL_SERVER_STATE_FAILED
+        self._set_state(state, problem)
 
     def _set_state(self, state: ToolServerState.ValueType, error: str = "") -> None:
         self.state = state

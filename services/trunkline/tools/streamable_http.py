@@ -26,6 +26,8 @@ from trunkline import telemetry
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.network import is_this_machine
 from trunkline.printable import to_plain_line
+from trunkline.tools.authorization import find_challenge
+from trunkline.tools.authorization_errors import AuthorizationError, SignInRequiredError
 from trunkline.tools.connection import RequestOutcome, raise_if_cancelled, request_outcome
 from trunkline.tools.http_endpoint import HttpEndpoint
 from trunkline.tools.server_process import MESSAGE_LIMIT_BYTES
@@ -47,6 +49,8 @@ _STREAM_COST = 25
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _BAD_GATEWAY = 502
 _DOWN = {502, 503, 504}
+# Of a request that its server refuses: for the token, and for its scopes.
+_AUTHORIZED_ATTEMPTS = 2
 
 # The SDK declares its transport's streams as Any.
 Streams = Any
@@ -109,8 +113,10 @@ class _Client(httpx2.AsyncClient):
             await self._endpoint.pace.take(_STREAM_COST, 0)
         _prepare(request)
         try:
-            response = await super().send(request, **options)
+            response = await self._send_authorized(request, **options)
             return self._inspect(request, await self._read(request, response))
+        except AuthorizationError as error:
+            return self._unauthorized(request, error)
         except _UndecodableError as error:
             return self._undecodable(request, error)
         except _UnacceptableError as error:
@@ -126,6 +132,44 @@ class _Client(httpx2.AsyncClient):
                 outcome.is_server_down = True
             self._endpoint.transport_error = f"the connection broke off ({type(error).__name__})"
             return _answer(request, self._endpoint.transport_error)
+
+    async def _send_authorized(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401  as `send`
+        """Send a request with a token, if its server has OAuth, and again with a new one.
+
+        Raises:
+            AuthorizationError: there is no token.
+        """
+        authorization = self._endpoint.authorization
+        if authorization is None:
+            return await super().send(request, **options)
+        header = await authorization.header()
+        for _ in range(_AUTHORIZED_ATTEMPTS):
+            if header:
+                request.headers["authorization"] = header
+            response = await super().send(request, **options)
+            challenge = find_challenge(response)
+            if challenge is None:
+                return response
+            await response.aclose()
+            header = await authorization.renew(challenge, header)
+        request.headers["authorization"] = header
+        return await super().send(request, **options)
+
+    def _unauthorized(self, request: httpx2.Request, error: AuthorizationError) -> httpx2.Response:
+        """Return the response for a request without a token, which its server did not accept.
+
+        A call that needs more rights fails alone. The connection ends otherwise.
+        """
+        outcome = request_outcome.get()
+        is_step_up = isinstance(error, SignInRequiredError) and error.is_step_up
+        if is_step_up and outcome is not None:
+            outcome.problem = error.problem
+            return _answer(request, error.problem)
+        if is_step_up and self._endpoint.authorization is not None:
+            # The session itself needs them.
+            self._endpoint.authorization.needs_sign_in = True
+        self._endpoint.mark_broken(error.problem)
+        return self._undelivered(request, error.problem)
 
     async def _read(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         """Read a single message; limit an event stream, which is read later."""

@@ -115,6 +115,18 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         await self._adapter.cancel_task(request.server, request.handle)
         return tool_service_pb2.CancelToolTaskResponse()
 
+    async def StartSignIn(
+        self, request: tool_service_pb2.StartSignInRequest, _context: _Context
+    ) -> tool_service_pb2.StartSignInResponse:
+        url = await self._adapter.start_sign_in(request.server, request.redirect_uri)
+        return tool_service_pb2.StartSignInResponse(url=url)
+
+    async def CompleteSignIn(
+        self, request: tool_service_pb2.CompleteSignInRequest, _context: _Context
+    ) -> tool_service_pb2.CompleteSignInResponse:
+        await self._adapter.complete_sign_in(request.server, request.answer)
+        return tool_service_pb2.CompleteSignInResponse()
+
     async def WatchTools(
         self, request: tool_service_pb2.WatchToolsRequest, _context: _Context
     ) -> AsyncIterator[tool_service_pb2.WatchToolsResponse]:

@@ -38,6 +38,8 @@ class _ToolServerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolS
     """Cannot be reached; tried again with back-off."""
     TOOL_SERVER_STATE_IDLE: _ToolServerState.ValueType  # 4
     """Not used yet: starts when its tools are first listed or called."""
+    TOOL_SERVER_STATE_NEEDS_SIGN_IN: _ToolServerState.ValueType  # 5
+    """Waits for a person's sign-in by OAuth."""
 
 class ToolServerState(_ToolServerState, metaclass=_ToolServerStateEnumTypeWrapper):
     """State of an MCP server."""
@@ -52,6 +54,8 @@ TOOL_SERVER_STATE_FAILED: ToolServerState.ValueType  # 3
 """Cannot be reached; tried again with back-off."""
 TOOL_SERVER_STATE_IDLE: ToolServerState.ValueType  # 4
 """Not used yet: starts when its tools are first listed or called."""
+TOOL_SERVER_STATE_NEEDS_SIGN_IN: ToolServerState.ValueType  # 5
+"""Waits for a person's sign-in by OAuth."""
 Global___ToolServerState: _TypeAlias = ToolServerState  # noqa: Y015
 
 @_typing.final
@@ -478,6 +482,119 @@ class CancelToolTaskResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelToolTaskResponse: _TypeAlias = CancelToolTaskResponse  # noqa: Y015
+
+@_typing.final
+class StartSignInRequest(_message.Message):
+    """A sign-in by the authorization code grant of OAuth."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVER_FIELD_NUMBER: _builtins.int
+    REDIRECT_URI_FIELD_NUMBER: _builtins.int
+    server: _builtins.str
+    """The server."""
+    redirect_uri: _builtins.str
+    """Where the authorization server sends the browser: an address of this machine, or https."""
+    def __init__(
+        self,
+        *,
+        server: _builtins.str = ...,
+        redirect_uri: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["redirect_uri", b"redirect_uri", "server", b"server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartSignInRequest: _TypeAlias = StartSignInRequest  # noqa: Y015
+
+@_typing.final
+class StartSignInResponse(_message.Message):
+    """A sign-in has begun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    """The authorization server's page, for the person's browser."""
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartSignInResponse: _TypeAlias = StartSignInResponse  # noqa: Y015
+
+@_typing.final
+class CompleteSignInRequest(_message.Message):
+    """What the browser brought back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AnswerEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SERVER_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    server: _builtins.str
+    """The server."""
+    @_builtins.property
+    def answer(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The parameters of the redirect: code, state, iss, error."""
+
+    def __init__(
+        self,
+        *,
+        server: _builtins.str = ...,
+        answer: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "server", b"server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompleteSignInRequest: _TypeAlias = CompleteSignInRequest  # noqa: Y015
+
+@_typing.final
+class CompleteSignInResponse(_message.Message):
+    """The tokens are stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompleteSignInResponse: _TypeAlias = CompleteSignInResponse  # noqa: Y015
 
 @_typing.final
 class ToolProgress(_message.Message):

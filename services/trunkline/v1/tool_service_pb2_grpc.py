@@ -55,6 +55,16 @@ class ToolServiceStub:
                 request_serializer=trunkline_dot_v1_dot_tool__service__pb2.WatchToolsRequest.SerializeToString,
                 response_deserializer=trunkline_dot_v1_dot_tool__service__pb2.WatchToolsResponse.FromString,
                 _registered_method=True)
+        self.StartSignIn = channel.unary_unary(
+                '/trunkline.v1.ToolService/StartSignIn',
+                request_serializer=trunkline_dot_v1_dot_tool__service__pb2.StartSignInRequest.SerializeToString,
+                response_deserializer=trunkline_dot_v1_dot_tool__service__pb2.StartSignInResponse.FromString,
+                _registered_method=True)
+        self.CompleteSignIn = channel.unary_unary(
+                '/trunkline.v1.ToolService/CompleteSignIn',
+                request_serializer=trunkline_dot_v1_dot_tool__service__pb2.CompleteSignInRequest.SerializeToString,
+                response_deserializer=trunkline_dot_v1_dot_tool__service__pb2.CompleteSignInResponse.FromString,
+                _registered_method=True)
 
 
 class ToolServiceServicer:
@@ -93,6 +103,21 @@ class ToolServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StartSignIn(self, request, context):
+        """Begins a person's sign-in to a server by OAuth, in place of an open one, and returns the URL to
+        open. It waits ten minutes for CompleteSignIn.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CompleteSignIn(self, request, context):
+        """Ends a sign-in by the answer of the authorization server. A server that waits for it starts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ToolServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -115,6 +140,16 @@ def add_ToolServiceServicer_to_server(servicer, server):
                     servicer.WatchTools,
                     request_deserializer=trunkline_dot_v1_dot_tool__service__pb2.WatchToolsRequest.FromString,
                     response_serializer=trunkline_dot_v1_dot_tool__service__pb2.WatchToolsResponse.SerializeToString,
+            ),
+            'StartSignIn': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartSignIn,
+                    request_deserializer=trunkline_dot_v1_dot_tool__service__pb2.StartSignInRequest.FromString,
+                    response_serializer=trunkline_dot_v1_dot_tool__service__pb2.StartSignInResponse.SerializeToString,
+            ),
+            'CompleteSignIn': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompleteSignIn,
+                    request_deserializer=trunkline_dot_v1_dot_tool__service__pb2.CompleteSignInRequest.FromString,
+                    response_serializer=trunkline_dot_v1_dot_tool__service__pb2.CompleteSignInResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -226,6 +261,60 @@ class ToolService:
             '/trunkline.v1.ToolService/WatchTools',
             trunkline_dot_v1_dot_tool__service__pb2.WatchToolsRequest.SerializeToString,
             trunkline_dot_v1_dot_tool__service__pb2.WatchToolsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartSignIn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trunkline.v1.ToolService/StartSignIn',
+            trunkline_dot_v1_dot_tool__service__pb2.StartSignInRequest.SerializeToString,
+            trunkline_dot_v1_dot_tool__service__pb2.StartSignInResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompleteSignIn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trunkline.v1.ToolService/CompleteSignIn',
+            trunkline_dot_v1_dot_tool__service__pb2.CompleteSignInRequest.SerializeToString,
+            trunkline_dot_v1_dot_tool__service__pb2.CompleteSignInResponse.FromString,
             options,
             channel_credentials,
             insecure,

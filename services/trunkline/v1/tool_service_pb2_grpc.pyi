@@ -48,6 +48,12 @@ class ToolServiceStub:
     """
     WatchTools: _grpc.UnaryStreamMultiCallable[_tool_service_pb2.WatchToolsRequest, _tool_service_pb2.WatchToolsResponse]
     """Yields the list now and whenever it changes. It starts no server."""
+    StartSignIn: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.StartSignInRequest, _tool_service_pb2.StartSignInResponse]
+    """Begins a person's sign-in to a server by OAuth, in place of an open one, and returns the URL to
+    open. It waits ten minutes for CompleteSignIn.
+    """
+    CompleteSignIn: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.CompleteSignInRequest, _tool_service_pb2.CompleteSignInResponse]
+    """Ends a sign-in by the answer of the authorization server. A server that waits for it starts."""
 
 @_typing.type_check_only
 class ToolServiceAsyncStub(ToolServiceStub):
@@ -69,6 +75,12 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """
     WatchTools: _aio.UnaryStreamMultiCallable[_tool_service_pb2.WatchToolsRequest, _tool_service_pb2.WatchToolsResponse]  # type: ignore[assignment]
     """Yields the list now and whenever it changes. It starts no server."""
+    StartSignIn: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.StartSignInRequest, _tool_service_pb2.StartSignInResponse]  # type: ignore[assignment]
+    """Begins a person's sign-in to a server by OAuth, in place of an open one, and returns the URL to
+    open. It waits ten minutes for CompleteSignIn.
+    """
+    CompleteSignIn: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.CompleteSignInRequest, _tool_service_pb2.CompleteSignInResponse]  # type: ignore[assignment]
+    """Ends a sign-in by the answer of the authorization server. A server that waits for it starts."""
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     """Calls the tools of MCP servers."""
@@ -111,5 +123,23 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tool_service_pb2.WatchToolsResponse], _abc.AsyncIterator[_tool_service_pb2.WatchToolsResponse]]:
         """Yields the list now and whenever it changes. It starts no server."""
+
+    @_abc_1.abstractmethod
+    def StartSignIn(
+        self,
+        request: _tool_service_pb2.StartSignInRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_service_pb2.StartSignInResponse, _abc.Awaitable[_tool_service_pb2.StartSignInResponse]]:
+        """Begins a person's sign-in to a server by OAuth, in place of an open one, and returns the URL to
+        open. It waits ten minutes for CompleteSignIn.
+        """
+
+    @_abc_1.abstractmethod
+    def CompleteSignIn(
+        self,
+        request: _tool_service_pb2.CompleteSignInRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_service_pb2.CompleteSignInResponse, _abc.Awaitable[_tool_service_pb2.CompleteSignInResponse]]:
+        """Ends a sign-in by the answer of the authorization server. A server that waits for it starts."""
 
 def add_ToolServiceServicer_to_server(servicer: ToolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -16,6 +16,7 @@ from mcp_types import SamplingMessage, TextContent, ToolAnnotations
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from harness.remote.oauth_server import OAuthServer
 from trunkline.tools.config import ServerConfig
 
 PATIENCE_S = 300.0
@@ -51,6 +52,12 @@ class HttpTools:
         """The sessions that it knows; None: every opened one."""
         self.is_unknown_an_error = False
         """It answers requests of other sessions with an error of JSON-RPC, not with HTTP 404."""
+        self.issuer: OAuthServer | None = None
+        """The authorization server whose tokens it requires."""
+        self.resource = ""
+        """The resource of its metadata; empty: its URL."""
+        self.rights: dict[str, str] = {}
+        """The scopes that tools need; only in the newer protocol."""
         self.calls: list[str] = []
         self.began = asyncio.Event()
         self.canceled = asyncio.Event()
@@ -75,6 +82,10 @@ class HttpTools:
             return await self._inner(scope, receive, send)
         headers = {key.decode(): value.decode() for key, value in scope["headers"]}
         self.requests.append(SeenRequest(scope["method"], headers))
+        if self.issuer is not None and await self._refuse(
+            self.issuer, scope["path"], headers, send
+        ):
+            return None
         is_post = scope["method"] == "POST"
         if is_post and self._is_older and headers.get("mcp-method") == "server/discover":
             return await _say(send, 400, b'{"error": "no such method"}')
@@ -92,6 +103,29 @@ class HttpTools:
             error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "gone"}}
             return await _say(send, 404, json.dumps(error).encode())
         return await self._inner(scope, receive, send)
+
+    async def _refuse(
+        self, issuer: OAuthServer, path: str, headers: Mapping[str, str], send: Send
+    ) -> bool:
+        """Answer with the metadata (RFC 9728), or refuse a token (RFC 6750)."""
+        well_known = "/.well-known/oauth-protected-resource"
+        if path.startswith("/.well-known/"):
+            about = {"resource": self.resource or self.url, "authorization_servers": [issuer.url]}
+            is_found = path.startswith(well_known)
+            await _say(send, 200 if is_found else 404, json.dumps(about).encode())
+            return True
+        place = self.url.removesuffix("/mcp") + well_known + "/mcp"
+        granted = issuer.granted.get(headers.get("authorization", "").removeprefix("Bearer "))
+        right = self.rights.get(headers.get("mcp-name", ""), "")
+        if granted is None:
+            challenge = f'Bearer resource_metadata="{place}", scope="tools"'
+            await _say(send, 401, b"{}", challenge)
+        elif right and right not in granted.split():
+            problem = f'error="insufficient_scope", scope="{right}"'
+            await _say(send, 403, b"{}", f'Bearer {problem}, resource_metadata="{place}"')
+        else:
+            return False
+        return True
 
     def _add_tools(self) -> None:
         def repeat(text: str) -> str:
@@ -164,8 +198,9 @@ async def demand(what: str, ctx: Context) -> str:
     return str(await ctx.elicit("A table?", Seats))
 
 
-async def _say(send: Send, status: int, body: bytes) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+async def _say(send: Send, status: int, body: bytes, challenge: str = "") -> None:
+    headers = [(b"www-authenticate", challenge.encode())] if challenge else []
+    headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -1,4 +1,4 @@
-"""The commands for the tools of a mesh's MCP servers: list, show, call."""
+"""The commands for the tools of a mesh's MCP servers: list, show, call, login."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ from trunkline.cli.exits import finish, run
 from trunkline.cli.options import AccountOption, JsonOption, MeshOption
 
 tools = typer.Typer(
-    help="List the tools of the mesh's MCP servers, show one, or call one.",
+    help="List the tools of the mesh's MCP servers, show one, call one, or sign in to a server.",
     invoke_without_command=True,
 )
 
@@ -90,3 +90,30 @@ def tools_call(
         save=save,
     )
     finish(lambda: command.call_tool(call, mesh, as_json=json))
+
+
+@tools.command("login")
+def tools_login(
+    server: Annotated[
+        str,
+        typer.Argument(metavar="SERVER", help="A server with OAuth.", show_default=False),
+    ],
+    mesh: MeshOption = None,
+    *,
+    port: Annotated[
+        int,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Port of the redirect on 127.0.0.1, if the authorization server knows only one.",
+        ),
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
+    ] = True,
+) -> None:
+    """Sign in to an MCP server by OAuth. The mesh stores and refreshes the tokens."""
+    from trunkline.cli import tool_sign_in as command
+
+    run(command.log_in(server, mesh, port=port, opens_browser=browser))
