@@ -9,7 +9,7 @@ import re
 import secrets
 import ssl
 import warnings
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +43,11 @@ from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import LATEST_PROTOCOL_VERSION
 from pydantic import AnyUrl, BaseModel, ValidationError
 
+from trunkline.client.safe_fetch.address_guard import (
+    AddressGuard,
+    AddressRefusedError,
+    HostUnresolvedError,
+)
 from trunkline.errors import InvalidArgumentError, SignInFailedError, TrunklineError
 from trunkline.network import is_this_machine
 from trunkline.printable import to_plain_line
@@ -272,8 +277,12 @@ class _SignIn:
     done: "asyncio.Future[None]"
     state: str = ""
     task: "asyncio.Task[None] | None" = None
+    check: Callable[[str], Awaitable[None]] | None = None
+    """Checks the address of the page where the person signs in."""
 
     async def redirect(self, url: str) -> None:
+        if self.check is not None:
+            await self.check(url)
         self.state = parse_qs(urlsplit(url).query).get("state", [""])[0]
         self.url.set_result(url)
 
@@ -439,6 +448,7 @@ class ServerAuthorization:
         """Run the SDK's flow. An error ends only the sign-in."""
         try:
             async with asyncio.timeout(_SIGN_IN_S):
+                sign_in.check = self._check_address
                 provider = self._build_code_provider(redirect_uri, sign_in)
                 await self._run(provider, self._challenge)
         except TimeoutError:
@@ -553,6 +563,29 @@ class ServerAuthorization:
             timeout=_TIMEOUT_S, verify=verify, trust_env=not is_this_machine(self._url)
         )
 
+    async def _check_address(self, url: str) -> None:
+        """Check an address that the server or its authorization server named.
+
+        Raises:
+            AuthorizationError: it is not encrypted although the tool server's is, or it is neither
+                public nor on the host of the tool server or of the `issuer` of the entry.
+        """
+        host = urlsplit(url).hostname or ""
+        if not url.startswith("https:") and self._url.startswith("https:"):
+            raise AuthorizationError(f"its authorization server {host} does not use https")
+        known = {urlsplit(each).hostname for each in (self._url, self._client.overlay.issuer)}
+        if is_this_machine(self._url):
+            known |= _CALLBACK_HOSTS
+        guard = AddressGuard(f"[{each}]" if ":" in each else each for each in known if each)
+        try:
+            await guard.check(url)
+        except HostUnresolvedError:
+            # A proxy may know it. Else the request fails.
+            return
+        except AddressRefusedError:
+            problem = f"its authorization server {host} is not public; name it as `issuer`"
+            raise AuthorizationError(problem) from None
+
     async def _send(self, http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
         """Send a request of the flow, and read its response up to a limit.
 
@@ -561,8 +594,7 @@ class ServerAuthorization:
                 encrypted although the tool server's are.
         """
         host = request.url.host
-        if request.url.scheme != "https" and urlsplit(self._url).scheme == "https":
-            raise AuthorizationError(f"its authorization server {host} does not use https")
+        await self._check_address(str(request.url))
         request.headers["accept-encoding"] = "identity"
         request.headers["user-agent"] = _NAME
         content = bytearray()

@@ -152,7 +152,8 @@ class _Client(httpx2.AsyncClient):
                 return response
             await response.aclose()
             header = await authorization.renew(challenge, header)
-        request.headers["authorization"] = header
+        if header:
+            request.headers["authorization"] = header
         return await super().send(request, **options)
 
     def _unauthorized(self, request: httpx2.Request, error: AuthorizationError) -> httpx2.Response:

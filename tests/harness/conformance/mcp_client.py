@@ -10,15 +10,24 @@ import os
 import sys
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import httpx2
 
 from trunkline.calls.tool_questions import build_continuation, build_pending, read_lines
+from trunkline.errors import ToolServerUnavailableError
 from trunkline.json_values import struct_json
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
+from trunkline.tools.server import ToolServerState
 from trunkline.v1 import tool_service_pb2
 
-LIMIT_S = 25.0
+LIMIT_S = 150.0
 _SERVER = "suite"
+_REMEDY = "trunkline tools login"
+_ATTEMPTS = 3
+_REDIRECT = "http://127.0.0.1:8765/callback"
+_CLIENT_DOCUMENT = "https://conformance-test.local/client-metadata.json"
 # By the type in the schema of an argument.
 _VALUES: Mapping[str, Any] = {
     "string": "text",
@@ -31,19 +40,59 @@ _VALUES: Mapping[str, Any] = {
 
 
 async def call_tools(url: str) -> None:
-    async with ToolAdapter(McpConfig({_SERVER: ServerConfig(url=url)})) as adapter:
-        await adapter.wait_ready(timeout_s=LIMIT_S)
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    entry: dict[str, Any] = {"url": url}
+    if os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/"):
+        entry["trunkline"] = {"oauth": build_oauth(context)}
+    config = McpConfig({_SERVER: ServerConfig.model_validate(entry)})
+    async with ToolAdapter(config) as adapter:
         (server,) = adapter.list_servers()
+        try:
+            await adapter.wait_ready(timeout_s=LIMIT_S)
+        except ToolServerUnavailableError:
+            if server.state != ToolServerState.TOOL_SERVER_STATE_NEEDS_SIGN_IN:
+                raise
+            await sign_in(adapter)
+            await adapter.wait_ready(timeout_s=LIMIT_S)
         schemas = {name: struct_json(tool.input_schema) for name, tool in server.tools.items()}
         calls = [(name, build_arguments(schema, schemas)) for name, schema in schemas.items()]
-        context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
         if asked := context.get("toolCalls"):
             calls = [(call["name"], call["arguments"]) for call in asked]
         for name, arguments in calls:
-            await call_tool(adapter, name, arguments)
+            for _ in range(_ATTEMPTS):
+                result = await call_tool(adapter, name, arguments)
+                # The call may need more rights than the sign-in gave.
+                if not any(_REMEDY in part.text for part in result.content):
+                    break
+                await sign_in(adapter)
 
 
-async def call_tool(adapter: ToolAdapter, name: str, arguments: Mapping[str, Any]) -> None:
+def build_oauth(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `oauth` member of the entry, with the credentials that the suite gives."""
+    oauth = {name: context[name] for name in ("client_id", "client_secret") if name in context}
+    if "private_key_pem" in context:
+        key = context["private_key_pem"]
+        oauth |= {"private_key": key, "algorithm": context["signing_algorithm"]}
+    scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    if "client-credentials" in scenario:
+        oauth["grant"] = "client_credentials"
+    if scenario == "auth/basic-cimd":
+        oauth["client_metadata_url"] = _CLIENT_DOCUMENT
+    return oauth
+
+
+async def sign_in(adapter: ToolAdapter) -> None:
+    """Sign in as a person does. The suite's authorization server redirects at once."""
+    url = await adapter.start_sign_in(_SERVER, _REDIRECT)
+    async with httpx2.AsyncClient() as browser:
+        answer = await browser.get(url)
+    query = urlsplit(answer.headers["location"]).query
+    await adapter.complete_sign_in(_SERVER, dict(parse_qsl(query)))
+
+
+async def call_tool(
+    adapter: ToolAdapter, name: str, arguments: Mapping[str, Any]
+) -> tool_service_pb2.ToolResult:
     """Call a tool, and answer what it asks."""
 
     async def ignore(progress: float, total: float | None, message: str | None) -> None:
@@ -60,7 +109,7 @@ async def call_tool(adapter: ToolAdapter, name: str, arguments: Mapping[str, Any
             continuation=continuation,
         )
         if not result.HasField("question"):
-            return
+            return result
         question = build_pending(f"{_SERVER}/{name}", result.question)
         continuation = build_continuation(question, read_lines(question, ["ok"]).responses)
 
