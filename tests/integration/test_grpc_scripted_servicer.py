@@ -60,6 +60,16 @@ class Tools(tool_service_pb2_grpc.ToolServiceServicer):
     ) -> tool_service_pb2.CancelToolTaskResponse:
         return tool_service_pb2.CancelToolTaskResponse()
 
+    async def StartSignIn(
+        self, _request: tool_service_pb2.StartSignInRequest, _context: Context
+    ) -> tool_service_pb2.StartSignInResponse:
+        return tool_service_pb2.StartSignInResponse()
+
+    async def CompleteSignIn(
+        self, _request: tool_service_pb2.CompleteSignInRequest, _context: Context
+    ) -> tool_service_pb2.CompleteSignInResponse:
+        return tool_service_pb2.CompleteSignInResponse()
+
     async def WatchTools(
         self, request: tool_service_pb2.WatchToolsRequest, _context: Context
     ) -> AsyncIterator[tool_service_pb2.WatchToolsResponse]:

@@ -19,10 +19,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from pydantic import ValidationError
 
+from harness.mcp.bundled_servers import only_servers
 from harness.mcp.http_server import HttpTools, http_tools
 from harness.mcp.scripted_servers import QUICK, READY_TIMEOUT_S, call, wait_until
 from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_in_process
-from harness.mesh.processes import only_servers, running_mesh
+from harness.mesh.processes import running_mesh
 from harness.remote.oauth_server import OAuthServer, oauth_server
 from trunkline.errors import SignInFailedError, ToolServerUnavailableError, TrunklineError
 from trunkline.settings import Settings

@@ -364,12 +364,13 @@ class ServerAuthorization:
         """
         async with self._lock:
             provider = self._open_provider()
-            if not self._needs_person:
-                return await self._run(provider, challenge)
             context = provider.context
             current = context.current_tokens
             if current is not None and used and f"Bearer {current.access_token}" != used:
+                # Another request got it meanwhile.
                 return f"Bearer {current.access_token}"
+            if not self._needs_person:
+                return await self._run(provider, challenge)
             if not challenge.is_step_up and context.can_refresh_token():
                 # It may have been revoked before its time.
                 context.token_expiry_time = 1.0
