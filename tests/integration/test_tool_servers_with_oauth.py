@@ -333,10 +333,10 @@ async def test_the_command_line_signs_in(issuer: OAuthServer, tmp_path: Path) ->
                 async with asyncio.timeout(LIMIT_S):
                     assert process.stdout is not None
                     url = (await process.stdout.readline()).decode().strip()
-                    own = dict(parse_qsl(urlsplit(url).query))["redirect_uri"]
+                    callback = dict(parse_qsl(urlsplit(url).query))["redirect_uri"]
                     async with httpx2.AsyncClient(follow_redirects=True) as browser:
                         # Any page may send the browser there.
-                        stray = await browser.get(own, params={"state": "x", "code": "y"})
+                        stray = await browser.get(callback, params={"state": "x", "code": "y"})
                         assert stray.status_code == 404
                         page = await browser.get(url)
                     assert "Close this page" in page.text

@@ -391,7 +391,8 @@ async def test_failed_and_canceled_turns_leave_no_messages_in_the_conversation()
     graph = StateGraph(MessagesState)
     graph.add_node("node", node)
     graph.add_edge(START, "node")
-    async with mesh(graph_agent(graph.compile())) as m:
+    private = {"capture_content": False}
+    async with mesh(graph_agent(graph.compile()), settings=private) as m:
         first = await m.ask("a")
         failed = await m.ask("fail", context=first)
         assert failed.state is TaskState.FAILED
