@@ -47,13 +47,15 @@ async def call_tools(url: str) -> None:
     config = McpConfig({_SERVER: ServerConfig.model_validate(entry)})
     async with ToolAdapter(config) as adapter:
         (server,) = adapter.list_servers()
-        try:
-            await adapter.wait_ready(timeout_s=LIMIT_S)
-        except ToolServerUnavailableError:
-            if server.state != ToolServerState.TOOL_SERVER_STATE_NEEDS_SIGN_IN:
-                raise
-            await sign_in(adapter)
-            await adapter.wait_ready(timeout_s=LIMIT_S)
+        for _ in range(_ATTEMPTS):
+            try:
+                await adapter.wait_ready(timeout_s=LIMIT_S)
+                break
+            except ToolServerUnavailableError:
+                # It may name another authorization server after the first sign-in.
+                if server.state != ToolServerState.TOOL_SERVER_STATE_NEEDS_SIGN_IN:
+                    raise
+                await sign_in(adapter)
         schemas = {name: struct_json(tool.input_schema) for name, tool in server.tools.items()}
         calls = [(name, build_arguments(schema, schemas)) for name, schema in schemas.items()]
         if asked := context.get("toolCalls"):
