@@ -127,6 +127,7 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.PeerTimeoutError: TIMEOUT,
     errors.FencedError: UNAVAILABLE,
     errors.PeerRefusedError: INTERNAL_ERROR,
+    errors.SignInFailedError: INTERNAL_ERROR,
     errors.PeerProtocolError: INTERNAL_ERROR,
     errors.InvalidAgentResponseError: INVALID_AGENT_RESPONSE,
     errors.AgentCallError: INTERNAL_ERROR,
