@@ -9,8 +9,9 @@ from typing import Final
 
 _PACKAGES_LIMIT_MB: Final = 137.8
 """The packages of others: what they had on 2026-11-22. On 2026-11-27 it was 88 of 137.4 MB."""
-_OURS_LIMIT_MB: Final = 8.2
-"""Our code, with the page. On 2026-11-27 it was 8.0 MB."""
+_OURS_LIMIT_MB: Final = 8.3
+"""Our code, with the page. On 2026-11-27 it was 8.2 MB, 0.2 MB of it for exact JSON, OAuth and
+what public bug reports showed."""
 _OURS: Final = "trunkline"
 _INSTALLERS: Final = {"pip", "setuptools", "wheel"}
 
