@@ -20,10 +20,17 @@ async def clerk(task):
     if task.text == "wait":
         await task.require_input("what?")
         return
+    if task.text.startswith("refuse"):
+        await task.fail("the cabinet " + task.text)
+        return
     raise ValueError("the cabinet " + task.text)
 
+@agent(name="chief", description="Delegates.")
+async def chief(task):
+    return (await task.ask("clerk", task.text, check=True)).text
+
 if __name__ == "__main__":
-    run(clerk)
+    run(clerk, chief)
 """
 
 
@@ -38,8 +45,8 @@ class Office:
     async def run(self, *words: str) -> CompletedCommand:
         return await run_command(*words, folder=self.folder, TRUNKLINE_MESH=self.mesh.mesh_address)
 
-    async def ask(self, text: str) -> CompletedCommand:
-        words = ("ask", text, "--agent", "clerk", "--url", self.mesh.http_url, "--json")
+    async def ask(self, text: str, *, agent: str = "clerk") -> CompletedCommand:
+        words = ("ask", text, "--agent", agent, "--url", self.mesh.http_url, "--json")
         return await self.run(*words)
 
 
@@ -61,20 +68,31 @@ async def office(folder: Path, **settings: str) -> AsyncIterator[Office]:
 async def test_the_exception_of_an_agent_is_named_where_one_looks(tmp_path: Path) -> None:
     async with office(tmp_path) as place:
         failed = (await place.ask("is secret")).json
-        named = "agent 'clerk' failed: ValueError (at clerk_agent:9)"
+        named = "agent 'clerk' failed: ValueError (at clerk_agent:12)"
         assert failed["status_text"] == f"{named}; its host's log has the text"
         task = await place.run("task", failed["task_id"])
         assert named in " ".join(task.out.split())
         assert "host      127.0.0.1:" in task.out
         trace = await place.run("trace", failed["trace_id"])
-        assert "! ValueError (at clerk_agent:9)" in trace.out
+        assert "! ValueError (at clerk_agent:12)" in trace.out
         assert "the cabinet" not in task.out + trace.out
+
+
+async def test_no_span_has_the_text_of_a_failed_call_unless_content_is_captured(
+    tmp_path: Path,
+) -> None:
+    async with office(tmp_path) as place:
+        failed = (await place.ask("refuse this", agent="chief")).json
+        assert "the cabinet refuse this" in failed["status_text"]
+        trace = await place.run("trace", failed["trace_id"], "--json")
+        assert "invoke_agent chief" in trace.out
+        assert "the cabinet" not in trace.out
 
 
 async def test_the_text_of_an_exception_is_content(tmp_path: Path) -> None:
     async with office(tmp_path, TRUNKLINE_CAPTURE_CONTENT="1") as place:
         failed = (await place.ask("is locked, token=abcdefgh12345678")).json
-        named = "ValueError: the cabinet is locked, [redacted] (at clerk_agent:9)"
+        named = "ValueError: the cabinet is locked, [redacted] (at clerk_agent:12)"
         assert failed["status_text"] == f"agent 'clerk' failed: {named}"
         trace = await place.run("trace", failed["trace_id"])
         assert f"! {named}" in trace.out
@@ -89,7 +107,7 @@ async def test_a_host_that_died_is_a_reason(tmp_path: Path) -> None:
             lambda: place.run("tasks"), lambda done: "has left the mesh" in done.err
         )
         assert listed.exit == 4
-        assert "the host of clerk at 127.0.0.1:" in listed.err
+        assert "the host of clerk, chief at 127.0.0.1:" in listed.err
         for words in (("task", task_id), ("cancel", task_id)):
             done = await place.run(*words)
             assert (done.exit, done.out) == (4, "")

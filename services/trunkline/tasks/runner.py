@@ -20,6 +20,7 @@ from trunkline.metrics import instruments
 from trunkline.redaction import redact_addresses
 from trunkline.span_content import (
     ContentCapture,
+    current_capture,
     find_answer,
     record_agent,
     render_parts,
@@ -143,7 +144,9 @@ def _describe_failure(error: BaseException | None) -> str:
         case None:
             return ""
         case TrunklineError():
-            return str(error)
+            # Its text may quote an agent, a model or a user.
+            capture = current_capture()
+            return capture.clean(str(redact_addresses(error))) if capture else ""
     return describe_defect(error)
 
 
