@@ -7,6 +7,7 @@ tests/harness/conformance/mcp_expected_failures.yaml.
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,11 @@ SUITE = PARTNERS / "js-mcp/node_modules/@modelcontextprotocol/conformance/dist/i
 EXPECTED_FAILURES = ROOT / "tests/harness/conformance/mcp_expected_failures.yaml"
 # The suite starts all clients at once, and each loads the adapter.
 SCENARIO_LIMIT_MS = "180000"
-REQUIREMENTS = ("2025-11-25", "2026-07-28")
+# Not `--requirements`: that ignores extensions and newer scenarios, whether they pass or fail.
+VERSIONS = tuple(
+    ("--suite", "all", "--spec-version", version)
+    for version in ("2025-06-18", "2025-11-25", "2026-07-28")
+)
 
 
 async def check_suite(side: str, *words: str) -> None:
@@ -38,15 +43,15 @@ async def check_suite(side: str, *words: str) -> None:
     assert process.returncode == 0, text
 
 
-@pytest.mark.parametrize("requirements", REQUIREMENTS)
-async def test_the_tool_adapter_passes_the_scenarios_of_clients(requirements: str) -> None:
+@pytest.mark.parametrize("scenarios", [*VERSIONS, ("--suite", "extensions")], ids=" ".join)
+async def test_the_tool_adapter_passes_the_scenarios_of_clients(scenarios: Sequence[str]) -> None:
     command = f"{sys.executable} -m harness.conformance.mcp_client"
-    await check_suite("client", "--command", command, "--requirements", requirements)
+    await check_suite("client", "--command", command, *scenarios)
 
 
-@pytest.mark.parametrize("requirements", REQUIREMENTS)
+@pytest.mark.parametrize("scenarios", [*VERSIONS, ("--suite", "all")], ids=" ".join)
 async def test_agents_as_tools_pass_the_scenarios_of_servers(
-    tmp_path: Path, requirements: str
+    tmp_path: Path, scenarios: Sequence[str]
 ) -> None:
     command = (sys.executable, "-m", "trunkline.cli", "serve", "mcp", "--http", "127.0.0.1:0")
     async with (
@@ -56,4 +61,4 @@ async def test_agents_as_tools_pass_the_scenarios_of_servers(
         ) as server,
     ):
         url = (await read_line(server, "ready "))["mcp"]
-        await check_suite("server", "--url", url, "--requirements", requirements)
+        await check_suite("server", "--url", url, *scenarios)

@@ -1,5 +1,7 @@
 """Lists with wrong members are cleaned alike in each version of MCP."""
 
+from typing import Any
+
 import mcp_types
 import pytest
 from mcp_types.methods import validate_server_result
@@ -50,6 +52,13 @@ def test_the_parts_of_a_result_are_what_the_sdk_accepts(version: str) -> None:
     validate_server_result("tools/call", version, result)
     content = mcp_types.CallToolResult.model_validate(result, by_name=False).content
     assert [part.type for part in content] == ["text"] * 3
+
+
+def test_a_result_without_a_type_is_complete() -> None:
+    result: dict[str, Any] = {"content": [{"type": "text", "text": "good"}]}
+    assert not open_filter("2026-07-28").clean_content(result)
+    validate_server_result("tools/call", "2026-07-28", result)
+    assert result["resultType"] == "complete"
 
 
 def test_a_header_of_a_schema_that_cannot_be_sent_leaves_out_its_tool() -> None:
