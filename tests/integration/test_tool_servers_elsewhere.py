@@ -80,8 +80,10 @@ async def test_a_call_has_the_trace_of_its_caller_in_a_header(is_older: bool) ->
                 with trace.use_span(NonRecordingSpan(caller)):
                     await ask(adapter, "repeat", text="hello")
                 sent = {request.headers.get("traceparent", "") for request in tools.requests}
-                # Listings belong to no caller.
-                assert (f"00-{7:032x}-{8:016x}-00" in sent) == (headers != own)
+                # Listings belong to no caller. The SDK makes a span of its own in the caller's
+                # trace if the process has a tracer provider, which another test may have set.
+                is_traced = any(header.startswith(f"00-{7:032x}-") for header in sent)
+                assert is_traced == (headers != own)
                 tools.requests.clear()
 
 

@@ -232,7 +232,7 @@ async def serving(
     )
     server = uvicorn.Server(config)
     async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve())
+        served = group.create_task(server.serve())
         async with asyncio.timeout(PATIENCE_S):
             while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
                 await asyncio.sleep(0.005)
@@ -242,6 +242,8 @@ async def serving(
             yield
         finally:
             server.should_exit = True
+            # A canceled server would leave its listening socket open.
+            await served
 
 
 class _Config(uvicorn.Config):
