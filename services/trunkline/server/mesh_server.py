@@ -54,6 +54,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", RECEIVE_BYTES),
     ("grpc.max_send_message_length", -1),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+    ("grpc.http2.settings_timeout", HANDSHAKE_MS),
     # A peer that vanished costs only memory here, so servers ping less often than clients.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 5_000),

@@ -24,6 +24,7 @@ _OPTIONS: Final = (
     ("grpc.max_concurrent_streams", 4),
     ("grpc.max_allowed_incoming_connections", 256),
     ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.http2.settings_timeout", 10_000),
     ("grpc.max_receive_message_length", 4 * 1024 * 1024),
 )
 _CALLS: Final = 16
