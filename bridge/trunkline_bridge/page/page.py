@@ -27,6 +27,7 @@ from trunkline_bridge.page.inspector import PageInspector
 from trunkline_bridge.page.mesh import PageMesh
 from trunkline_bridge.page.session import PageSession, find_issuer_origin
 from trunkline_bridge.page.tasks import PageTasks
+from trunkline_bridge.page.tool_sign_ins import PageToolSignIns
 from trunkline_bridge.page.traces import PageTraces
 from trunkline_bridge.page.webhooks import PageWebhooks
 from trunkline_bridge.page.wire import PageWire
@@ -65,6 +66,7 @@ class PageBinding:
         self._parts: list[Paths] = [
             self._session.paths(),
             PageMesh(directory, messages, access, streams).paths(),
+            PageToolSignIns(directory, access, audit).paths(),
             PageTraces(directory, workflows, access, streams).paths(),
             PageTasks(directory, workflows, streams).paths(),
             PageWire(directory, settings, cards, audit).paths(),

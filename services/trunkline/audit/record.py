@@ -64,6 +64,8 @@ class Action(StrEnum):
     """The extended card. Public cards are not recorded."""
     TOOL_CALL = "tool.call"
     """A call that a person approved, or one that was refused."""
+    TOOL_SIGN_IN = "tool.sign_in"
+    """An operator signed in to a tool server from the page."""
     AGENT_REGISTER = "agent.register"
     AGENT_DEREGISTER = "agent.deregister"
     AGENT_INSPECT = "agent.inspect"

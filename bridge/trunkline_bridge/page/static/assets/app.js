@@ -6,6 +6,7 @@ import { finishOidcSignIn } from "./oidc.js";
 import { Shell } from "./shell.js";
 import { SignIn } from "./sign_in.js";
 import { openSession, phase, sessionError } from "./store/session.js";
+import { takeToolRedirect } from "./tool_sign_in.js";
 import { html, render } from "./vendor/preact.js";
 
 function App() {
@@ -21,5 +22,7 @@ function App() {
 }
 
 render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));
+const finishToolSignIn = takeToolRedirect();
 await finishOidcSignIn();
 await openSession();
+await finishToolSignIn();

@@ -10,7 +10,8 @@ import { duration, percent, plural, rate } from "../format.js";
 import { changeQuery, href } from "../router.js";
 import { mesh as meshState, meshStatus, useMesh } from "../store/mesh.js";
 import { buildGraph } from "../store/mesh_graph.js";
-import { html, useMemo, useRef } from "../vendor/preact.js";
+import { startToolSignIn } from "../tool_sign_in.js";
+import { html, useMemo, useRef, useState } from "../vendor/preact.js";
 import { MeshGraph } from "./mesh_graph.js";
 
 /**
@@ -217,7 +218,7 @@ function ToolServers({ servers }) {
     ${servers.map(
       (server) => html`<${Panel} key=${server.name} title=${server.name} actions=${html`<${Badge} tone=${serverTone(server)}>${server.state || "ready"}<//>`}>
         <div class="stack">
-          ${server.error && html`<p class="error-text">${server.error}</p>`}
+          ${server.state === "needs_sign_in" ? html`<${SignIn} server=${server.name} />` : server.error && html`<p class="error-text">${server.error}</p>`}
           ${server.listingProblems?.map((problem) => html`<p key=${problem} class="small warn-text">${problem}</p>`)}
           ${server.tools?.length
             ? html`<ul class="tool-list">${server.tools.map(
@@ -229,6 +230,25 @@ function ToolServers({ servers }) {
       <//>`,
     )}
   </div>`;
+}
+
+/** @param {{server: string}} props */
+function SignIn({ server }) {
+  const [isStarting, setStarting] = useState(false);
+  const [problem, setProblem] = useState("");
+  const start = async () => {
+    setStarting(true);
+    setProblem("");
+    try {
+      await startToolSignIn(server);
+    } catch (error) {
+      setStarting(false);
+      setProblem(error instanceof Error ? error.message : String(error));
+    }
+  };
+  return html`<p>It works once a person has signed in.</p>
+    <button type="button" class="button" aria-label=${`Sign in to ${server}`} disabled=${isStarting} onClick=${start}>Sign in</button>
+    ${problem && html`<p class="error-text" role="alert">${problem}</p>`}`;
 }
 
 /** @type {import("../components/table.js").Column<Host>[]} */
