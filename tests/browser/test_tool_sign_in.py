@@ -38,9 +38,7 @@ async def test_a_person_signs_in_to_a_tool_server(browser: Browser, tmp_path: Pa
                 issuer.answer = {"code": "", "error": "access_denied"}
                 await sign_in.click()
                 notices = tab.page.locator(".toasts")
-                await expect(notices).to_contain_text(
-                    "server says: access_denied"
-                )
+                await expect(notices).to_contain_text("server says: access_denied")
 
                 issuer.answer = {}
                 await sign_in.click()

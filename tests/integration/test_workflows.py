@@ -342,6 +342,29 @@ async def test_parallel_nodes_share_a_join_side_by_side_and_within_each_other(
     assert texts(short) == ["d + e, 6 steps"], status_texts(short)
 
 
+async def test_nodes_have_the_names_that_agents_may_have(mesh: SmallMesh, helpers: Helpers) -> None:
+    flow = build(
+        "names",
+        {"id": "fork.it", "type": "parallel", "join": "all-in"},
+        agent_node("left-1", "echo", "left"),
+        agent_node("2nd.right", "echo", "right"),
+        action_node("all-in", handler=f"{FUNCTIONS}:split"),
+        {
+            "id": "is-it.so",
+            "type": "condition",
+            "cases": [{"label": "yes", "when": 'nodes["left-1"].text == "left"'}],
+        },
+        {"id": "end", "output": '${nodes["2nd.right"].text}, ${nodes["all-in"].text}'},
+        edges="""start > fork.it > left-1 > all-in > is-it.so > end: yes
+            is-it.so > end: otherwise
+            fork.it > 2nd.right > all-in""",
+    )
+
+    ended = await run(mesh, flow)
+
+    assert texts(ended) == ["right, left + right"], status_texts(ended)
+
+
 async def test_a_failed_branch_ends_the_run_and_cancels_the_others(
     mesh: SmallMesh, helpers: Helpers
 ) -> None:

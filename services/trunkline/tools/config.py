@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
 from trunkline.errors import ConfigurationError, ToolServerUnavailableError
+from trunkline.names import NAME_RULE, is_name
 from trunkline.patterns import PATTERN_LIMIT_CHARS, InvalidPatternError, compile_pattern
 from trunkline.tools.config_file import ConfigFile, first_problem
 from trunkline.v1 import agent_card_pb2
@@ -127,9 +128,17 @@ class AgentOverlay(_Strict):
     """The agent card of a server's agent."""
 
     name: str = ""
+    """The agent's name; by default that of the server, in lower-case letters with hyphens."""
     description: str = ""
     tags: list[str] = []
     examples: list[str] = []
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if name and not is_name(name):
+            raise PydanticCustomError("name", "{rule}", {"rule": f"it must be {NAME_RULE}"})
+        return name
 
 
 class OAuthOverlay(_Strict):
@@ -387,7 +396,7 @@ def _agent(name: str, server: ServerConfig, overlay: AgentOverlay) -> AgentSpec:
     words = [word for text in (name, *tools) for word in re.findall(r"[a-z0-9]+", text.lower())]
     guessed = [word for word in words if word not in _STOP_WORDS]
     return AgentSpec(
-        name=to_agent_name(overlay.name or name),
+        name=overlay.name or to_agent_name(name),
         description=overlay.description or f"Answers with the tools of the MCP server {name}.",
         tags=tuple(dict.fromkeys(tags or guessed)),
         examples=tuple(overlay.examples),
@@ -409,7 +418,7 @@ def _server(name: str, entry: object, file: ConfigFile) -> ServerConfig:
         place, problem = first_problem(error)
         raise file.error((name, *place), problem) from error
     overlay = server.trunkline.agent
-    if overlay is not False and not to_agent_name(overlay.name or name):
+    if overlay is not False and not (overlay.name or to_agent_name(name)):
         raise file.error((name,), _UNUSABLE_NAME)
     if server.cwd is None:
         return server

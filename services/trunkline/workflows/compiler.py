@@ -24,6 +24,7 @@ from trunkline.workflows.routing import (
     FAILED,
     Scope,
     branch_end,
+    branch_join,
     find_branches,
     find_edge,
     find_joins,
@@ -174,7 +175,7 @@ class _Compiler:
             if edge.target != node.join:
                 branch = self.compile((*scope, (node.id, number)), edge.target)
             graph.add_node(name, _build_branch(name, branch))
-        join = f"{node.id}.join"
+        join = branch_join(node.id)
         graph.add_node(join, _build_join(node.id, names))
         graph.add_edge(names, join)
         graph.add_edge(join, self._find_target(node.join, scope))

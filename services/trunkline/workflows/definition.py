@@ -25,9 +25,9 @@ from trunkline.names import NAME_PATTERN
 DEFAULT_STEP_LIMIT: Final = 50
 """The number of nodes that a run executes at most, unless the workflow says otherwise."""
 
-NodeId: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
-"""An identifier of CEL, so that expressions read `nodes.ID`."""
 WorkflowName: TypeAlias = Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")]
+NodeId: TypeAlias = WorkflowName
+"""Expressions read `nodes.ID`, or `nodes["ID"]` if it is no identifier of CEL."""
 FunctionName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """A Python function: `module:name`."""
 TemplateText: TypeAlias = str

@@ -46,10 +46,13 @@ _LOOP: Final = re.compile(rf"\.\s*(?:{'|'.join(LOOPS)})\s*\(\s*([A-Za-z_]\w*)?")
 _STRING: Final = re.compile(
     r"""[rRbB]{0,2}(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""", re.DOTALL
 )
+# `nodes["draft"]` reads what `nodes.draft` reads.
+_FIELD: Final = re.compile(r"""\s*(?:\.\s*(\w+)|\[\s*(?:'([^'\\]*)'|"([^"\\]*)")\s*\])""")
 _CHAIN: Final = re.compile(
-    r"(?<![\w.\])])(input|nodes|last|data|message)\b((?:\s*\.\s*\w+)*)(\s*\()?"
+    rf"{_STRING.pattern}|(?<![\w.\])])(?P<variable>input|nodes|last|data|message)\b"
+    rf"(?P<fields>(?:{_FIELD.pattern})*)(?P<call>\s*\()?",
+    re.DOTALL,
 )
-_INDEX: Final = re.compile(r"""\[\s*(?:'(\w+)'|"(\w+)")\s*\]""")
 _PLACE: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _MISSING: Final = re.compile(r"^Undefined variable or function: '(\w+)'")
 _TAKEN: Final = {
@@ -284,21 +287,27 @@ def _is_of_library(error: BaseException) -> bool:
 
 def _find_references(source: str) -> tuple[tuple[str, ...], ...]:
     """Return the chains of names that begin with a variable."""
-    # `nodes["draft"]` reads what `nodes.draft` reads.
-    dotted = _INDEX.sub(lambda match: f".{match[1] or match[2]}", source)
-    code = _STRING.sub('""', dotted)
     found: dict[tuple[str, ...], None] = {}
-    for match in _CHAIN.finditer(code):
-        names = [match[1], *re.findall(r"\w+", match[2])]
-        if match[3] and len(names) > 1:
-            names.pop()
-        found[tuple(names)] = None
+    for match in _CHAIN.finditer(source):
+        if match["variable"] is None:
+            continue  # A text.
+        fields = ["".join(forms) for forms in _FIELD.findall(match["fields"])]
+        if match["call"]:
+            fields = fields[:-1]
+        found[match["variable"], *fields] = None
     return tuple(found)
 
 
 def _find_word(code: str, word: str) -> int:
     match = re.search(rf"\b{re.escape(word)}\b", code)
     return match.start() + 1 if match else 1
+
+
+def show_path(path: Sequence[str]) -> str:
+    """Return a variable with fields as an expression reads it: `nodes["a-b"].text`."""
+    variable, *fields = path
+    shown = (f".{each}" if each.isidentifier() else f"[{json.dumps(each)}]" for each in fields)
+    return variable + "".join(shown)
 
 
 def _suggest(word: str, known: Iterable[str]) -> str:

@@ -19,12 +19,14 @@ from trunkline.workflows.routing import (
     FAILED,
     OK,
     Scope,
+    branch_end,
+    branch_join,
     find_branches,
     find_edge,
     find_joins,
 )
 
-# Words of CEL, in which expressions read `nodes.ID`.
+# Words of CEL, in which most expressions read `nodes.ID`.
 _CEL_WORDS: Final = frozenset(
     {"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in"}
     | {"let", "loop", "namespace", "null", "package", "return", "true", "var", "void", "while"}
@@ -95,8 +97,12 @@ class GraphChecks:
 
     def _check_names(self) -> None:
         known = list(self.nodes)
+        reserved = _CEL_WORDS | _STATE_WORDS
+        for parallel in find_joins(self.nodes.values()):
+            branches = range(len(self._outgoing[parallel]))
+            reserved |= {branch_join(parallel), *(branch_end(parallel, each) for each in branches)}
         for node_id in known:
-            if node_id in _CEL_WORDS | _STATE_WORDS or node_id.startswith("__"):
+            if node_id in reserved or node_id.startswith("__"):
                 problem = f"{node_id!r} is reserved; choose another id, such as {node_id}_node"
                 self._document.add((*self.keys_of(node_id), "id"), problem)
         for index, edge in self._source.edges:

@@ -31,10 +31,8 @@ _PATTERNS: Final = {
     "time": "a time such as 30s, 10m or 2h",
     "backoff": "a time such as 30s, 10m or 2h",
     "max_backoff": "a time such as 30s, 10m or 2h",
-    "name": f"{NAME_RULE}, such as review-text",
-    "workflow": f"{NAME_RULE}, such as review-text",
 }
-_IDENTIFIER: Final = "an identifier: letters, digits and _, no digit first, at most 64 characters"
+_NAMES: Final = f"{NAME_RULE}, such as review-text"
 
 
 @dataclass(slots=True)
@@ -212,7 +210,7 @@ def _describe(details: Any, place: Keys, model: type[Any] | None) -> str:  # noq
         case "string_pattern_mismatch" if name == "handler":
             return f"{value!r} is no function; write module:name"
         case "string_pattern_mismatch":
-            return f"{value!r} is not {_PATTERNS.get(name, _IDENTIFIER)}"
+            return f"{value!r} is not {_PATTERNS.get(name, _NAMES)}"
         case "literal_error":
             return f"{value!r} is not one of {context.get('expected')}"
         case "string_type" if isinstance(value, bool | int | float):

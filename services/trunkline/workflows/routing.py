@@ -46,8 +46,13 @@ class Branches(NamedTuple):
 
 
 def branch_end(parallel: str, number: int) -> str:
-    """Return the name of the graph's node at the end of a branch. No workflow node can have it."""
+    """Return the name of the graph's node that runs a branch. It is reserved."""
     return f"{parallel}.{number}"
+
+
+def branch_join(parallel: str) -> str:
+    """Return the name of the graph's node where the branches meet. It is reserved."""
+    return f"{parallel}.join"
 
 
 def find_branches(

@@ -31,6 +31,7 @@ from trunkline.workflows.expressions import (
     ExpressionError,
     Template,
     parse_each,
+    show_path,
 )
 from trunkline.workflows.graph_checks import GraphChecks
 from trunkline.workflows.handlers import find_function_problem
@@ -369,7 +370,7 @@ class _Checks:
             match path:
                 case ("nodes", name, *fields):
                     self._check_earlier(keys, name, node_id)
-                    self._check_field(keys, f"nodes.{name}", fields, _RESULT_FIELDS)
+                    self._check_field(keys, show_path(("nodes", name)), fields, _RESULT_FIELDS)
                 case ("last", *fields):
                     self._check_field(keys, "last", fields, _RESULT_FIELDS)
                 case ("data", name, *_):
@@ -489,12 +490,14 @@ class _Checks:
 
     def _check_earlier(self, keys: Keys, name: str, node_id: str) -> None:
         if name not in self.graph.nodes:
-            problem = f"`nodes.{name}`: there is no node {name!r}; "
+            problem = f"`{show_path(('nodes', name))}`: there is no node {name!r}; "
             self._add(keys, problem + suggest(name, list(self.graph.nodes)))
             return
         earlier = self.graph.find_earlier(node_id)
         if name not in earlier:
-            problem = f"`nodes.{name}`: node {name!r} can't have run before {node_id!r}"
+            problem = (
+                f"`{show_path(('nodes', name))}`: node {name!r} can't have run before {node_id!r}"
+            )
             self._add(keys, f"{problem}; {suggest(name, sorted(earlier))}")
 
     def _check_field(
@@ -511,7 +514,7 @@ class _Checks:
             return
         known = {each for action in earlier for each in self.data_names.get(action, ())}
         if name not in known:
-            problem = f"`data.{name}`: no action before this node sets it; "
+            problem = f"`{show_path(('data', name))}`: no action before this node sets it; "
             self._add(keys, problem + suggest(name, sorted(known)))
 
     def _check_input(self, keys: Keys, name: str) -> None:
@@ -520,7 +523,7 @@ class _Checks:
         if not isinstance(properties, Mapping) or schema is None:
             return
         if name not in properties and not schema.get("additionalProperties"):
-            problem = f"`input.{name}`: `inputs` has no property {name!r}; "
+            problem = f"`{show_path(('input', name))}`: `inputs` has no property {name!r}; "
             self._add(keys, problem + suggest(name, list(properties)))
 
     def _add(self, keys: Keys, problem: str) -> None:

@@ -90,6 +90,10 @@ def test_a_relative_cwd_starts_at_the_folder_of_the_file(file: Path) -> None:
             r'line 2: mcpServers\.a\.arguments: unknown key; do you mean "args"\?',
         ),
         (
+            '{"mcpServers": {"a": {"command": "x", "trunkline": {"agent": {"name": "a b"}}}}}',
+            r"mcpServers\.a\.trunkline\.agent\.name: it must be up to 63 letters",
+        ),
+        (
             '{"mcpServers": {"a": {"url": "ftp://x"}}}',
             r"mcpServers\.a\.url: it must start with http",
         ),
@@ -253,15 +257,15 @@ def test_tags_default_to_those_of_the_tools(file: Path) -> None:
 def test_an_agent_can_be_renamed_or_disabled(file: Path) -> None:
     write(
         file,
-        a={"command": "x", "trunkline": {"agent": {"name": "clock"}}},
+        a={"command": "x", "trunkline": {"agent": {"name": "Clock_2.local"}}},
         b={"command": "x", "trunkline": {"agent": False}},
         math={"command": "mine"},
     )
     config = load_config(file).add_plugin_servers("math", {"math": plugin("ours")})
-    assert [spec.name for spec in agents_from_config(config)] == ["clock"]
+    assert [spec.name for spec in agents_from_config(config)] == ["Clock_2.local"]
 
 
-@pytest.mark.parametrize("name", ["math", "A"])
+@pytest.mark.parametrize("name", ["math", "a"])
 def test_duplicate_agent_names_are_refused(file: Path, name: str) -> None:
     write(file, a={"command": "x"}, b={"command": "x", "trunkline": {"agent": {"name": name}}})
     config = load_config(file).add_plugin_servers("math", {"math": plugin("ours")})

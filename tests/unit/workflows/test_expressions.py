@@ -30,6 +30,11 @@ VALUES: dict[str, Any] = {
     [
         ("nodes.a.text == last.text", {("nodes", "a", "text"), ("last", "text")}),
         ("nodes['a'].data.score > 1", {("nodes", "a", "data", "score")}),
+        (
+            'nodes["a-b"].data["c.d"] == last . text',
+            {("nodes", "a-b", "data", "c.d"), ("last", "text")},
+        ),
+        ("nodes['1'].text.contains('nodes.a')", {("nodes", "1", "text")}),
         ("size(nodes) > 1", {("nodes",)}),
         ("data.x.contains('nodes.q')", {("data", "x")}),
         ("input.items.exists(item, item.nodes > 1)", {("input", "items")}),
