@@ -55,14 +55,18 @@ async def office(folder: Path, **settings: str) -> AsyncIterator[Office]:
     (folder / "clerk_agent.py").write_text(AGENT)
     environment = {"TRUNKLINE_LEASE_S": "1", **settings}
     command = (sys.executable, str(folder / "clerk_agent.py"), "--data", str(folder / "clerk"))
-    async with (
-        running_mesh(folder, environment=environment) as mesh,
-        running_process(
-            *command, "--mesh", mesh.mesh_address, cwd=folder, environment=environment
-        ) as agent,
-    ):
-        await read_line(agent, "ready ")
-        yield Office(mesh, folder, agent.pid)
+    with (folder / "agent.log").open("wb") as log:
+        async with (
+            running_mesh(folder, environment=environment) as mesh,
+            running_process(
+                *(*command, "--mesh", mesh.mesh_address),
+                cwd=folder,
+                environment=environment,
+                stderr=log,
+            ) as agent,
+        ):
+            await read_line(agent, "ready ")
+            yield Office(mesh, folder, agent.pid)
 
 
 async def test_the_exception_of_an_agent_is_named_where_one_looks(tmp_path: Path) -> None:
@@ -78,7 +82,7 @@ async def test_the_exception_of_an_agent_is_named_where_one_looks(tmp_path: Path
         assert "the cabinet" not in task.out + trace.out
 
 
-async def test_no_span_has_the_text_of_a_failed_call_unless_content_is_captured(
+async def test_no_span_or_log_has_the_text_of_a_failed_call_unless_content_is_captured(
     tmp_path: Path,
 ) -> None:
     async with office(tmp_path) as place:
@@ -86,7 +90,9 @@ async def test_no_span_has_the_text_of_a_failed_call_unless_content_is_captured(
         assert "the cabinet refuse this" in failed["status_text"]
         trace = await place.run("trace", failed["trace_id"], "--json")
         assert "invoke_agent chief" in trace.out
-        assert "the cabinet" not in trace.out
+        log = (tmp_path / "agent.log").read_text()
+        assert f"task.failed task_id={failed['task_id']}" in log
+        assert "the cabinet" not in trace.out + log
 
 
 async def test_the_text_of_an_exception_is_content(tmp_path: Path) -> None:
@@ -106,11 +112,23 @@ async def test_a_host_that_died_is_a_reason(tmp_path: Path) -> None:
         listed = await poll(
             lambda: place.run("tasks"), lambda done: "has left the mesh" in done.err
         )
-        assert listed.exit == 4
-        assert "the host of clerk, chief at 127.0.0.1:" in listed.err
-        for words in (("task", task_id), ("cancel", task_id)):
-            done = await place.run(*words)
-            assert (done.exit, done.out) == (4, "")
-            assert "the task's host has left the mesh" in done.err
+        host = "the host of clerk, chief at 127.0.0.1:"
+        for words in (("tasks",), ("approvals",), ("top", "--once")):
+            for form in ((), ("--json",)):
+                listed = await place.run(*words, *form)
+                assert listed.exit == 4, words
+                assert f"error: {host}" in listed.err
+                assert "its tasks are not listed" in listed.err
+        hosts = {each["state"]: each["agents"] for each in listed.json["hosts"]}
+        assert hosts["lost"] == ["clerk", "chief"]
+        for words in (("task", task_id), ("cancel", task_id), ("watch", task_id)):
+            for form in ((), ("--json",)):
+                done = await place.run(*words, *form)
+                assert (done.exit, done.out) == (4, ""), words
+                assert host in done.err
+                assert "the task's host has left the mesh" in done.err
+        traced = await place.run("trace", task_id)
+        assert traced.exit == 0
+        assert f"warning: {host}" in traced.err
         unknown = f"zzzzzzzz-{task_id.partition('-')[2]}"
         assert (await place.run("task", unknown)).exit == 1

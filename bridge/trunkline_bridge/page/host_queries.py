@@ -22,7 +22,7 @@ class HostResults(Generic[_Item]):
 
     items: list[_Item] = field(default_factory=list)
     is_incomplete: bool = False
-    """True if a host did not answer, so that its results are missing."""
+    """True if a host did not answer, or died, so that its results are missing."""
 
 
 async def query_hosts(
@@ -35,7 +35,7 @@ async def query_hosts(
     Raises:
         TrunklineError: a host refused the query.
     """
-    results = HostResults[_Item]()
+    results = HostResults[_Item](is_incomplete=bool(directory.lost_hosts))
     refusals: list[Exception] = []
     slots = asyncio.Semaphore(_PARALLEL_HOSTS)
 

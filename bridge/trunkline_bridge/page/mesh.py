@@ -13,7 +13,6 @@ from trunkline.client.mesh_words import (
     edge_kind,
     error_ratio,
     follow_updates,
-    host_state,
     tool_server_state,
 )
 from trunkline.v1 import (
@@ -136,7 +135,6 @@ class PageMesh:
     def _build(self, caller: Caller, sources: _Sources) -> Json:
         directory, is_operator = self._directory, self._access.is_operator(caller)
         breakers = directory.agent_breaker_states()
-        reached = directory.breaker_states()
         agents = [
             _render_agent(agent, host.host_id if is_operator else "", breakers)
             for host in directory.hosts
@@ -144,7 +142,7 @@ class PageMesh:
             if may_see(caller, agent.card.name)
         ]
         return {
-            "hosts": [_render_host(host, reached) for host in directory.hosts if is_operator],
+            "hosts": [_render_host(*host) for host in directory.list_host_states() if is_operator],
             "agents": agents,
             "toolServers": list(_render_tools(sources.tools)),
             "rooms": None if sources.rooms is None else list(_render_rooms(sources.rooms)),
@@ -152,15 +150,14 @@ class PageMesh:
         }
 
 
-def _render_host(host: registry_service_pb2.Host, reached: Mapping[str, str]) -> Json:
-    breaker = reached.get(host.address, "closed")
+def _render_host(host: registry_service_pb2.Host, state: str) -> Json:
     return {
         "id": host.host_id,
         "address": host.address,
         "agents": [agent.card.name for agent in host.agents],
         "services": list(host.services),
         "leaseUntil": host.lease_expire_time.ToJsonString(),
-        "state": host_state(breaker),
+        "state": state,
     }
 
 

@@ -119,6 +119,8 @@ async def _open_stream(
         async with watch as stream:
             yield stream
         return
+    # A stream that was open waits for a host that died. A command that begins says it at once.
+    view.find_task_host(task_id)
     async with (
         view.open_directory() as directory,
         directory.watch(task_id, account=account, after=0, until_turn_ends=True) as resuming,

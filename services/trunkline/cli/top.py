@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from google.protobuf import timestamp_pb2
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.mesh_view import open_mesh_view, print_lost_hosts
 from trunkline.cli.table_layout import join_cells, lay_out_record, lay_out_table
 from trunkline.cli.terminal import (
     is_interactive,
@@ -26,7 +26,6 @@ from trunkline.client.mesh_words import (
     agent_kind,
     edge_kind,
     error_ratio,
-    host_state,
     tool_server_state,
 )
 from trunkline.task_states import state_name
@@ -89,10 +88,11 @@ async def show_top(
             # The rate of tokens is that of the time since the last sample.
             await asyncio.sleep(_INTERVAL_S)
             _print(build_state(sources), as_json=as_json)
-            if sources.is_incomplete:
+            code = print_lost_hosts(sources.directory.lost_hosts)
+            if sources.is_incomplete and not code:
                 print_stderr(f"error: {_INCOMPLETE}")
                 return ExitCode.UNREACHABLE
-            return ExitCode.OK
+            return code
         if as_json:
             await _print_changes(sources)
         await _show_live(sources)
@@ -114,7 +114,7 @@ async def _open_sources(mesh: str | None, account: str) -> AsyncGenerator[TopSou
 def build_state(sources: TopSources) -> dict[str, _Rows]:
     """Return the rows of all tables, by the names of the tables and of the columns in JSON."""
     directory, tokens = sources.directory, sources.take_token_rates()
-    breakers, reached = directory.agent_breaker_states(), directory.breaker_states()
+    breakers = directory.agent_breaker_states()
     return {
         "agents": [
             {
@@ -162,11 +162,11 @@ def build_state(sources: TopSources) -> dict[str, _Rows]:
         "hosts": [
             {
                 "host": host.host_id,
-                "state": host_state(reached.get(host.address, "")),
+                "state": state,
                 "address": host.address,
                 "agents": [agent.card.name for agent in host.agents],
             }
-            for host in directory.hosts
+            for host, state in directory.list_host_states()
         ],
     }
 

@@ -14,12 +14,12 @@ from trunkline import telemetry
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.table_layout import cut_text
-from trunkline.cli.terminal import RED, paint, print_json, print_table
+from trunkline.cli.terminal import RED, paint, print_json, print_stderr, print_table
 from trunkline.cli.times import render_cost, render_latency, time_cell
 from trunkline.client import TraceClient
 from trunkline.client.trace_report import SpanFacts, TraceReport
 from trunkline.client.trace_tree import SpanNode, TraceTree
-from trunkline.errors import TraceNotFoundError
+from trunkline.errors import PeerUnavailableError, TaskNotFoundError, TraceNotFoundError
 from trunkline.json_values import message_to_dict, read_number, read_text, struct_json
 from trunkline.printable import remove_controls
 from trunkline.v1 import trace_service_pb2
@@ -45,6 +45,14 @@ async def show_trace(trace_or_task_id: str, mesh: str | None, *, as_json: bool) 
     """
     async with open_mesh_view(mesh) as view:
         spans = await fetch_trace(view.trace_client(), trace_or_task_id)
+        try:
+            view.find_task_host(trace_or_task_id)
+        except PeerUnavailableError as error:
+            # What the host did last may be missing.
+            print_stderr(f"warning: {error}")
+        except TaskNotFoundError:
+            # It is a trace's id, or the task was deleted.
+            pass
     trees = build_trees(spans)
     if as_json:
         print_json([row for tree in trees for row in _trace_json(tree)])

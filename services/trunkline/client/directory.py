@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
 from typing import Final, Self
@@ -37,11 +37,21 @@ HOST_LEFT: Final = (
     "the task's host has left the mesh, and no host has its journal; try again when it is back"
 )
 """The problem with a task whose host does not live."""
+TASKS_MISSING: Final = (
+    "it has left the mesh, and its tasks are not listed; they continue when it is back"
+)
+"""The problem of a list with the tasks of a host that does not live."""
 _HOSTS_MISSING = (
     "it was restarted a moment ago, and not all hosts have registered again; try again in a moment"
 )
 # Journals of hosts that left, to distinguish their tasks from tasks that never existed.
 _MAX_JOURNALS = 1000
+
+
+def describe_host(host: registry_service_pb2.Host) -> str:
+    """Return a host in words, with its agents and its address."""
+    names = ", ".join([*(agent.card.name for agent in host.agents), *host.standby_agents])
+    return f"the host of {names} at {host.address}" if names else f"the host at {host.address}"
 
 
 class Directory:
@@ -67,6 +77,8 @@ class Directory:
         # After a restart of the registry, an agent or a task that no host has may still exist.
         self._has_missing_hosts = False
         self.hosts: tuple[registry_service_pb2.Host, ...] = ()
+        self.lost_hosts: tuple[registry_service_pb2.Host, ...] = ()
+        """The latest hosts that died, with the journals that no other host has."""
         self.revision: int = 0
         """The number of updates so far; 0 before the first."""
 
@@ -162,6 +174,15 @@ class Directory:
         """Return where messages between agents are stored; "": no host serves them."""
         modes = (host.messaging_mode for host in reversed(self.hosts) if host.messaging_mode)
         return next(modes, "")
+
+    def list_host_states(self) -> Iterator[tuple[registry_service_pb2.Host, str]]:
+        """Yield each host with its state: `ready`, `unreachable`, or `lost` if it died."""
+        breakers = self.breaker_states()
+        for host in self.hosts:
+            is_ready = breakers.get(host.address, "closed") == "closed"
+            yield host, "ready" if is_ready else "unreachable"
+        for host in self.lost_hosts:
+            yield host, "lost"
 
     def breaker_states(self) -> Mapping[str, str]:
         """Return the breaker states of the hosts called so far, by address."""
@@ -297,6 +318,7 @@ class Directory:
                         missing = _find_missing_hosts(missing, update)
                         self._channels.revoke(update.revoked_instances)
                         self._has_missing_hosts = update.has_missing_journals
+                        self.lost_hosts = tuple(update.lost_hosts)
                         self._note_journals(update.lost_hosts)
                         self._apply((*update.hosts, *missing))
                 problem: TrunklineError = PeerUnavailableError(
@@ -313,7 +335,7 @@ class Directory:
         for host in hosts:
             for journal_id in host.journal_ids:
                 self._journals.pop(journal_id, None)
-                self._journals[journal_id] = host.address
+                self._journals[journal_id] = describe_host(host)
         while len(self._journals) > _MAX_JOURNALS:
             del self._journals[next(iter(self._journals))]
 

@@ -36,7 +36,7 @@ class MeshTaskPage(NamedTuple):
     tasks: Sequence[snapshot_pb2.TaskSummary]
     next_page_token: str
     is_incomplete: bool
-    """True if a host did not answer."""
+    """True if a host did not answer, or died."""
 
 
 async def list_mesh_tasks(
@@ -67,10 +67,11 @@ async def list_mesh_tasks(
     for error in failures:
         if not isinstance(error, PeerError) or not pages:
             raise error
+    is_incomplete = bool(failures or directory.lost_hosts)
     if not pages:
-        return MeshTaskPage((), "", is_incomplete=False)
+        return MeshTaskPage((), "", is_incomplete)
     page = merge_pages(pages, size)
-    return MeshTaskPage(page.tasks, page.next_page_token, is_incomplete=bool(failures))
+    return MeshTaskPage(page.tasks, page.next_page_token, is_incomplete)
 
 
 def watch_mesh_tasks(

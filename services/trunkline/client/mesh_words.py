@@ -38,11 +38,6 @@ def tool_server_state(server: tool_service_pb2.ToolServer) -> str:
     return name.removeprefix("TOOL_SERVER_STATE_").lower()
 
 
-def host_state(breaker: str) -> str:
-    """Return the state of a host by that of its breaker: `ready` or `unreachable`."""
-    return "ready" if breaker in ("", "closed") else "unreachable"
-
-
 def agent_kind(agent: registry_service_pb2.AgentRegistration) -> str:
     """Return what an agent is: `agent`, `supervisor`, `workflow`, `remote` or `participant`."""
     return agent.kind or "agent"

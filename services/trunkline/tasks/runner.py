@@ -217,7 +217,9 @@ async def _fail_for(task: TurnRuntime, error: TrunklineError) -> TrunklineError:
     if task.is_lost:
         raise error
     extra = {"task_id": task.id, "agent": task.agent, "reason": error.reason}
-    logger.warning("task.failed", extra=extra | {"problem": str(error)})
+    if problem := _describe_failure(error):
+        extra["problem"] = problem
+    logger.warning("task.failed", extra=extra)
     await _fail(task, str(redact_addresses(error)))
     return error
 
