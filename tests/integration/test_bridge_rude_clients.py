@@ -198,6 +198,20 @@ async def test_a_response_that_is_not_read_ends(parser: str, requests: int) -> N
             await expect_service(probe)
 
 
+async def repeat_header(scope: Scope, receive: Receive, send: Send) -> None:
+    await Response(dict(scope["headers"])[b"mcp-name"])(scope, receive, send)
+
+
+@pytest.mark.parametrize("parser", ["h11", "httptools"])
+async def test_white_space_around_the_value_of_a_header_is_dropped(
+    parser: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_PARSER", parser)
+    async with serve_http(repeat_header, host="127.0.0.1", port=0, grace_s=0) as url:
+        answer = await send_pieces(HttpProbe(url), post(b"", b"Mcp-Name: \t echo \t \r\n"))
+    assert answer.body == b"echo"
+
+
 async def hold_connection(probe: HttpProbe, stack: ExitStack) -> asyncio.StreamWriter:
     """Hold a connection until the stack closes."""
     _, writer = await asyncio.open_connection(*probe.place)

@@ -55,7 +55,10 @@ async def test_agents_as_tools_pass_the_scenarios_of_servers(
 ) -> None:
     command = (sys.executable, "-m", "trunkline.cli", "serve", "mcp", "--http", "127.0.0.1:0")
     async with (
-        running_mesh(tmp_path) as mesh,
+        running_mesh(
+            *(tmp_path, "--agent", "harness.conformance.suite_agents:ask_back"),
+            environment={"PYTHONPATH": str(ROOT / "tests")},
+        ) as mesh,
         running_process(
             *command, "--url", mesh.http_url, "--mesh", mesh.mesh_address, cwd=tmp_path
         ) as server,

@@ -139,6 +139,10 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
                 if self._head_bytes > MAX_HEAD_BYTES:
                     self._reject(WireError(HEAD_TOO_LARGE, _TOO_LARGE))
 
+        def on_header(self, name: bytes, value: bytes) -> None:
+            # httptools keeps the white space at the end (RFC 9110, section 5.5).
+            super().on_header(name, value.rstrip(b" \t"))
+
         def on_headers_complete(self) -> None:
             # One piece may contain thousands of requests.
             if len(self.pipeline) >= _MAX_PIPELINED:
