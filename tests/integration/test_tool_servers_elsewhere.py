@@ -87,6 +87,18 @@ async def test_a_call_has_the_trace_of_its_caller_in_a_header(is_older: bool) ->
                 tools.requests.clear()
 
 
+@pytest.mark.parametrize("body", [b'{"id": 1, "secret"}', b'data: {"id": 1, "secret"}\n\n'])
+async def test_an_answer_that_cannot_be_decoded_is_one_line(body: bytes) -> None:
+    async with http_tools() as tools, reached(tools) as adapter:
+        tools.call_answers.append((200, body))
+        result = await call(adapter, "repeat", server=NAME, text="hello")
+        assert result.is_error
+        (part,) = result.content
+        assert part.text.startswith("the answer is no valid message of JSON-RPC")
+        assert "\n" not in part.text
+        assert await ask(adapter, "repeat", text="still here") == "still here"
+
+
 async def test_a_server_that_answers_only_with_json_is_supported() -> None:
     async with http_tools(is_json=True) as tools, reached(tools) as adapter:
         assert await ask(adapter, "repeat", text="hello") == "hello"

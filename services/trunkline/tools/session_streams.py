@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _PREFIX: Final = "MCP send "
 
 
+# How the text of the SDK's transport begins for an answer that it can't decode.
+_UNREAD: Final = ("Failed to parse SSE message: ", "Failed to parse JSON response: ")
 # A request that stays open as long as the session.
 _LISTEN: Final = "subscriptions/listen"
 _CANCELLED: Final = "notifications/cancelled"
@@ -69,9 +71,15 @@ class _Exchange:
 
     def on_receive(self, message: mcp_types.JSONRPCMessage, cost: float) -> None:
         """Note a message that was received, and prepare it for the SDK."""
-        if isinstance(message, mcp_types.JSONRPCError) and message.id is None:
-            # JSON-RPC: the server could not read the id. It answers the only open request.
-            message.id = self._only_open_id()
+        if isinstance(message, mcp_types.JSONRPCError):
+            if message.id is None:
+                # JSON-RPC: the server could not read the id. It answers the only open request.
+                message.id = self._only_open_id()
+            if message.error.message.startswith(_UNREAD):
+                # The SDK's text quotes the answer, and spans have the message of the error.
+                message.error = mcp_types.ErrorData(
+                    code=mcp_types.PARSE_ERROR, message=UNDECODABLE
+                )
         if not isinstance(message, mcp_types.JSONRPCResponse | mcp_types.JSONRPCError):
             return
         method = self._close(message.id)

@@ -200,7 +200,8 @@ async def demand(what: str, ctx: Context) -> str:
 
 async def _say(send: Send, status: int, body: bytes, challenge: str = "") -> None:
     headers = [(b"www-authenticate", challenge.encode())] if challenge else []
-    headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    kind = b"text/event-stream" if body.startswith(b"data:") else b"application/json"
+    headers += [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
