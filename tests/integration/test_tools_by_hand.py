@@ -80,6 +80,9 @@ async def test_tools_that_cannot_be_used_are_listed_with_the_reason(shop: Shop) 
     servers = {each["name"]: each for each in (await shop.tools("list", "--json")).json["servers"]}
     assert servers["careless"]["listing_problems"][0].startswith(problem)
     assert "listing_problems" not in servers["shop"]
+    shown = await shop.tools("show", "careless/bad")
+    assert shown.exit == 1
+    assert problem.removeprefix("bad: ") in shown.err
 
 
 async def test_a_supervisor_finds_the_agent_of_a_plain_server_by_its_tools(shop: Shop) -> None:

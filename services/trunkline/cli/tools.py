@@ -138,7 +138,7 @@ async def _find_tool(view: MeshView, name: str) -> tool_service_pb2.Tool:
     """Return a tool. Waits for its server if that is starting, and for no other.
 
     Raises:
-        ToolNotFoundError: there is no such tool. A note names similar ones.
+        ToolNotFoundError: there is no such tool. Notes say why it is left out, or name similar ones.
         ToolServerUnavailableError: its server is down.
     """
     server, _, tool_name = name.partition("/")
@@ -152,6 +152,9 @@ async def _find_tool(view: MeshView, name: str) -> tool_service_pb2.Tool:
         problem = states[server].error or "it is still starting"
         raise ToolServerUnavailableError(server, problem)
     error = ToolNotFoundError(server, tool_name)
+    for problem in states[server].listing_problems if server in states else ():
+        if problem.startswith(f"{tool_name}: "):
+            error.add_note(problem.removeprefix(f"{tool_name}: "))
     tools = [*listing.tools, *(await client.list_known_tools()).tools]
     near = _find_near(name, [f"{tool.server}/{tool.name}" for tool in tools])
     if near:
