@@ -138,7 +138,7 @@ async def _find_tool(view: MeshView, name: str) -> tool_service_pb2.Tool:
     """Return a tool. Waits for its server if that is starting, and for no other.
 
     Raises:
-        ToolNotFoundError: there is no such tool. Notes say why it is left out, or name similar ones.
+        ToolNotFoundError: there is no such tool. Notes say why, or name similar tools.
         ToolServerUnavailableError: its server is down.
     """
     server, _, tool_name = name.partition("/")
