@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 TESTS = Path(__file__).parents[1]
 SLOW = "harness.agents.once_agent:once"
-COUNT = 200
+COUNT = 100
 PATIENCE_S = 60.0
 
 

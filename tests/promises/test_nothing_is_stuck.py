@@ -136,7 +136,7 @@ async def check_epochs(directory: Directory, task_id: str) -> None:
 
 async def test_nothing_is_stuck(tmp_path: Path, scale: PromiseScale, rng: random.Random) -> None:
     """Hosts are killed, or frozen past their lease and thawed, at any point of a task."""
-    trials = scale.pick(ci=6, prove=60)
+    trials = scale.pick(ci=3, prove=60)
     lease_s = scale.pick(ci=CI_LEASE_S, prove=PROOF_LEASE_S)
     outcomes: Counter[str] = Counter()
     news: list[float] = []
