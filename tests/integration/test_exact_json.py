@@ -21,11 +21,12 @@ from mcp import Client as McpClient
 from mcp_types import TextContent
 
 from harness.a2a.grpc_client import GrpcMesh, open_grpc_mesh, refusal, send_request
-from harness.agents.mirror import mirror, teller
+from harness.agents.mirror import keeper, mirror, teller
 from harness.mcp import exact_server
 from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import run_in_process
 from harness.mesh.processes import MeshProcess, running_mesh
+from harness.remote.webhook_receiver import open_receiver
 from trunkline import Client, from_a2a
 from trunkline.a2a.v1 import a2a_pb2 as own_pb2
 from trunkline.v1 import message_pb2
@@ -77,9 +78,9 @@ def data_of(artifacts: list[dict[str, Any]]) -> Any:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
-    settings = BridgeSettings(default_agent="mirror")
+    settings = BridgeSettings(default_agent="mirror", allow_webhook=("127.0.0.1",))
     async with open_grpc_mesh(tmp_path_factory.mktemp("mesh"), settings) as opened:
-        await opened.bridged.mesh.join(mirror, teller)
+        await opened.bridged.mesh.join(mirror, teller, keeper())
         yield opened
 
 
@@ -159,6 +160,19 @@ async def call_as_mcp_tool(mesh: GrpcMesh, value: object) -> object:
     return json.loads(data.text)
 
 
+async def receive_webhook(mesh: GrpcMesh, value: object) -> object:
+    caller = mesh.bridged.at("/agents/mirror")
+    message = {**caller.message(""), "parts": [{"data": value}]}
+    async with open_receiver() as receiver:
+        hook = {"taskPushNotificationConfig": {"url": receiver.url}}
+        await caller.call("SendMessage", {"message": message, "configuration": hook})
+        await receiver.until(lambda seen: seen.accepted and b"COMPLETED" in seen.accepted[-1].body)
+        updates = [
+            post.json["artifactUpdate"] for post in receiver.accepted if b"artifactU" in post.body
+        ]
+    return data_of([updates[0]["artifact"]])
+
+
 SURFACES: Final[list[Callable[[GrpcMesh, object], Awaitable[object]]]] = [
     send_jsonrpc,
     stream_jsonrpc,
@@ -168,6 +182,7 @@ SURFACES: Final[list[Callable[[GrpcMesh, object], Awaitable[object]]]] = [
     ask_by_client,
     ask_remote_agent,
     call_as_mcp_tool,
+    receive_webhook,
 ]
 
 
@@ -176,6 +191,15 @@ async def test_json_comes_back_as_it_was_sent(
     mesh: GrpcMesh, send: Callable[[GrpcMesh, object], Awaitable[object]]
 ) -> None:
     assert text_of(await send(mesh, EXACT)) == text_of(EXACT)
+
+
+async def test_the_state_of_a_graph_keeps_integers_of_64_bits_between_turns(mesh: GrpcMesh) -> None:
+    value = {key: item for key, item in EXACT.items() if key not in {"64 bits", "most"}}
+    caller = mesh.bridged.at("/agents/keeper")
+    asked = (await caller.call("SendMessage", {"message": caller.message(text_of(value))}))["task"]
+    answer = caller.message("yes") | {"taskId": asked["id"], "contextId": asked["contextId"]}
+    task = (await caller.call("SendMessage", {"message": answer}))["task"]
+    assert text_of(data_of(task["artifacts"][:1])) == text_of(value)
 
 
 @pytest.mark.parametrize("value", [*EXACT.values()], ids=[*EXACT])

@@ -1,5 +1,6 @@
 """GraphQL for messages, rooms, workflows and runs: a real mesh, HTTP, SSE and WebSockets."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -61,6 +62,16 @@ async def test_messages_are_sent_requested_read_and_answered(outside: GraphQLMes
     assert answered["reply"]["correlationId"] == reply["correlationId"]
     assert answered["reply"]["causationId"] == reply["id"]
     assert answered["reply"]["isReply"]
+
+
+async def test_the_data_of_a_message_is_exact(outside: GraphQLMesh) -> None:
+    data = {"z": 9007199254740993, "whole": 5.0, "empty": {}, "none": None, "a": [2**64 + 1, []]}
+    send = "mutation($m: MessageInput!) { sendMessage(message: $m) { id } }"
+    body = {"recipient": "teacher", "type": "quiet", "data": data}
+    sent = (await outside.at().data(send, m=body))["sendMessage"]
+    read = "query($id: ID!) { message(id: $id) { data } }"
+    found = (await outside.at().data(read, id=sent["id"]))["message"]
+    assert json.dumps(found["data"]) == json.dumps(data)
 
 
 async def test_several_messages_are_accepted_together_or_not_at_all(outside: GraphQLMesh) -> None:
