@@ -34,6 +34,7 @@ from trunkline.tools.sign_in_files import SignInFiles
 
 NAME = "elsewhere"
 REMEDY = f"run `trunkline tools login {NAME}`"
+DOCUMENT = "https://me.example/client.json"
 REDIRECT = "http://127.0.0.1:1234/callback"
 both = pytest.mark.parametrize("is_older", [False, True], ids=["newer", "older"])
 
@@ -225,6 +226,37 @@ async def test_client_credentials_need_no_person_also_for_more_rights(
     assert {form["grant_type"] for form in issuer.forms} == {"client_credentials"}
 
 
+@pytest.mark.parametrize(
+    ("entry", "client"),
+    [
+        ({"client_id": "me", "client_secret": "secret-of-me"}, "me"),
+        ({"client_id": "public"}, "public"),
+        ({"client_metadata_url": DOCUMENT}, DOCUMENT),
+    ],
+)
+async def test_a_client_that_the_operator_chose_is_not_registered(
+    issuer: OAuthServer, tmp_path: Path, entry: dict[str, object], client: str
+) -> None:
+    async with guarded(issuer) as tools, adapter_of(tools, tmp_path, **entry) as adapter:
+        await sign_in(adapter)
+        assert await ask(adapter) == "hello"
+    assert issuer.registrations == []
+    assert {form["client_id"] for form in issuer.forms} == {client}
+
+
+async def test_a_server_without_metadata_has_an_authorization_server_at_its_origin(
+    issuer: OAuthServer, tmp_path: Path
+) -> None:
+    """As in MCP 2025-03-26."""
+    async with guarded(issuer) as tools:
+        tools.authorization_server = None
+        issuer.issuer = tools.url.removesuffix("/mcp")
+        issuer.answer = {"iss": issuer.issuer}
+        async with adapter_of(tools, tmp_path) as adapter:
+            await sign_in(adapter)
+            assert await ask(adapter) == "hello"
+
+
 REFUSED: dict[str, dict[str, object]] = {
     "issuer mismatch": {"issuer": "http://127.0.0.1:1/other"},
     "does not match": {"resource": "http://localhost:1/mcp"},
@@ -233,6 +265,7 @@ REFUSED: dict[str, dict[str, object]] = {
     "access_denied": {"answer": {"code": "", "error": "access_denied"}},
     "gives no token: invalid_grant": {"answer": {"code": "stolen"}},
     "HTTP 500": {"status": 500},
+    "10.1.2.3 is not public; name it as `issuer`": {"authorization_server": "http://10.1.2.3:9"},
 }
 
 
@@ -241,7 +274,7 @@ async def test_a_sign_in_that_does_not_fit_is_refused_and_can_be_repeated(
 ) -> None:
     async with guarded(issuer) as tools, adapter_of(tools, tmp_path) as adapter:
         for problem, change in REFUSED.items():
-            target = tools if "resource" in change else issuer
+            target = issuer if hasattr(issuer, next(iter(change))) else tools
             before = {name: getattr(target, name) for name in change}
             for name, value in change.items():
                 setattr(target, name, value)

@@ -56,6 +56,8 @@ class HttpTools:
         """The authorization server whose tokens it requires."""
         self.resource = ""
         """The resource of its metadata; empty: its URL."""
+        self.authorization_server: str | None = ""
+        """What its metadata names; empty: the issuer. None: only the issuer's metadata is here."""
         self.rights: dict[str, str] = {}
         """The scopes that tools need; only in the newer protocol."""
         self.calls: list[str] = []
@@ -110,7 +112,12 @@ class HttpTools:
         """Answer with the metadata (RFC 9728), or refuse a token (RFC 6750)."""
         well_known = "/.well-known/oauth-protected-resource"
         if path.startswith("/.well-known/"):
-            about = {"resource": self.resource or self.url, "authorization_servers": [issuer.url]}
+            about: dict[str, Any] = {
+                "resource": self.resource or self.url,
+                "authorization_servers": [self.authorization_server or issuer.url],
+            }
+            if self.authorization_server is None:
+                about, well_known = issuer.metadata(), "/.well-known/oauth-authorization-server"
             is_found = path.startswith(well_known)
             await _say(send, 200 if is_found else 404, json.dumps(about).encode())
             return True

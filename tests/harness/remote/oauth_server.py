@@ -67,20 +67,23 @@ class OAuthServer:
         url = f"{self.url}/.well-known/openid-configuration"
         return {"openIdConnectSecurityScheme": {"openIdConnectUrl": url}}
 
+    def metadata(self) -> dict[str, Any]:
+        """The provider's metadata (RFC 8414)."""
+        return {
+            "issuer": self.issuer or self.url,
+            "authorization_endpoint": f"{self.url}/authorize",
+            "registration_endpoint": f"{self.url}/register",
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": True,
+            "client_id_metadata_document_supported": True,
+            "token_endpoint": f"{self.url}/token",
+            "device_authorization_endpoint": f"{self.url}/device",
+            "grant_types_supported": ["client_credentials", _DEVICE_GRANT],
+        }
+
     async def discover(self, _: Request) -> JSONResponse:
         """Answer with the provider's metadata."""
-        return JSONResponse(
-            {
-                "issuer": self.issuer or self.url,
-                "authorization_endpoint": f"{self.url}/authorize",
-                "registration_endpoint": f"{self.url}/register",
-                "code_challenge_methods_supported": ["S256"],
-                "authorization_response_iss_parameter_supported": True,
-                "token_endpoint": f"{self.url}/token",
-                "device_authorization_endpoint": f"{self.url}/device",
-                "grant_types_supported": ["client_credentials", _DEVICE_GRANT],
-            }
-        )
+        return JSONResponse(self.metadata())
 
     async def start_device(self, request: Request) -> JSONResponse:
         """Answer with a device code."""
