@@ -10,14 +10,16 @@ import pytest
 from harness.promise_scale import PromiseScale
 
 _HERE = Path(__file__).parent
+# The suites and the servers of others have no small size.
+_PROOFS_ALONE = frozenset({"test_mcp_conformance.py", "test_phoenix.py"})
 # No proof needs an hour. Tests of CI's size have the timeout of all tests.
 _PROVE_TIMEOUT_S = 3600
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the suites of others, which have no small size, without `--prove`."""
-    is_suite = collection_path.name == "test_mcp_conformance.py"
-    return True if is_suite and not config.getoption("--prove") else None
+    """Leave out what runs only with `--prove`."""
+    is_alone = collection_path.name in _PROOFS_ALONE
+    return True if is_alone and not config.getoption("--prove") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
