@@ -77,9 +77,7 @@ class _Exchange:
                 message.id = self._only_open_id()
             if message.error.message.startswith(_UNREAD):
                 # The SDK's text quotes the answer, and spans have the message of the error.
-                message.error = mcp_types.ErrorData(
-                    code=mcp_types.PARSE_ERROR, message=UNDECODABLE
-                )
+                message.error = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=UNDECODABLE)
         if not isinstance(message, mcp_types.JSONRPCResponse | mcp_types.JSONRPCError):
             return
         method = self._close(message.id)
