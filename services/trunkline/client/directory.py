@@ -335,7 +335,7 @@ class Directory:
         for host in hosts:
             for journal_id in host.journal_ids:
                 self._journals.pop(journal_id, None)
-                self._journals[journal_id] = describe_host(host)
+                self._journals[journal_id] = host.address
         while len(self._journals) > _MAX_JOURNALS:
             del self._journals[next(iter(self._journals))]
 
