@@ -6,7 +6,7 @@ from typing import Any, Final
 import mcp_types as types
 from pydantic import TypeAdapter, ValidationError
 
-from trunkline.json_values import has_member, value_json
+from trunkline.json_values import has_member, struct_json, value_json
 from trunkline_bridge.client.answers import ClientAnswer, RequestedApproval
 from trunkline_bridge.client.client import ClientContent
 
@@ -24,7 +24,7 @@ def build_requests(answer: ClientAnswer) -> dict[str, types.ElicitRequest]:
     """Return what a waiting task asks: one form for each approval, or those of its question.
 
     A question of an MCP tool keeps its forms and URLs; any other one is a form with one text. The
-    keys are unique in the task's life, since ids of approvals and of messages are.
+    keys are unique in the task's life, since ids of approvals, requests and messages are.
     """
     if answer.approvals:
         return {
@@ -32,7 +32,7 @@ def build_requests(answer: ClientAnswer) -> dict[str, types.ElicitRequest]:
             for approval in answer.approvals
         }
     if requests := _find_tool_requests(answer):
-        return {_question_key(answer, key): request for key, request in requests.items()}
+        return {full: request for full, (_, request) in requests.items()}
     schema = {
         "type": "object",
         "properties": {_ANSWER: {"type": "string", "title": "Answer"}},
@@ -54,9 +54,7 @@ def read_responses(
         return [_decide(key, responses[key]) for key in approvals if key in responses]
     if requests := _find_tool_requests(answer):
         given = {
-            key: dict(responses[full])
-            for key in requests
-            if (full := _question_key(answer, key)) in responses
+            key: dict(responses[full]) for full, (key, _) in requests.items() if full in responses
         }
         return [{"inputResponses": given}] if given else []
     response = responses.get(_question_key(answer), {})
@@ -69,21 +67,29 @@ def is_declined(answer: ClientAnswer, responses: Mapping[str, Mapping[str, Any]]
     return responses.get(_question_key(answer), {}).get("action") in {"decline", "cancel"}
 
 
-def _question_key(answer: ClientAnswer, key: str = "") -> str:
-    message_id = answer.task.status.message.message_id or "question"
-    return f"{message_id}.{key}" if key else message_id
+def _question_key(answer: ClientAnswer) -> str:
+    return answer.task.status.message.message_id or "question"
 
 
-def _find_tool_requests(answer: ClientAnswer) -> dict[str, types.ElicitRequest]:
-    """Return the requests of MCP tools in a question; empty: it has none that are valid."""
+def _find_tool_requests(answer: ClientAnswer) -> dict[str, tuple[str, types.ElicitRequest]]:
+    """Return the requests of MCP tools in a question, each with the tool's own key for it.
+
+    Their keys here are the same for as long as a request waits. Empty: none is valid.
+    """
     for part in answer.task.status.message.parts:
         if part.HasField("data") and has_member(part.metadata, _TOOL_QUESTION):
             try:
-                return _REQUESTS.validate_python(
+                requests = _REQUESTS.validate_python(
                     value_json(part.data)["inputRequests"], by_name=False
                 )
             except (ValidationError, LookupError, TypeError):
                 return {}
+            ids = struct_json(part.metadata)[_TOOL_QUESTION]
+            known = ids if isinstance(ids, Mapping) else {}
+            return {
+                f"{known.get(key, _question_key(answer))}.{key}": (key, request)
+                for key, request in requests.items()
+            }
     return {}
 
 

@@ -7,6 +7,7 @@ answer in words, one request at a time. A request without an answer of its own s
 """
 
 import json
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NotRequired, TypedDict
@@ -25,7 +26,10 @@ from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import message_pb2, part_pb2, snapshot_pb2, tool_service_pb2
 
 QUESTION_KEY: Final = "trunkline/input-requests"
-"""The metadata key that marks the parts of a question that come from a tool."""
+"""The metadata key that marks the parts of a question that come from a tool.
+
+On the data part, its value has the ids of the requests.
+"""
 _ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
 _REFUSALS: Final = {"decline": "decline", "no, thanks": "decline", "cancel": "cancel"}
 _AGREEMENTS: Final = frozenset({"done", "ok", "okay", "yes", "accept"})
@@ -44,6 +48,8 @@ class PendingQuestion(TypedDict):
     state: str | None
     """MCP's `requestState`, as Latin-1; None: there is none."""
     task_handle: str
+    ids: NotRequired[dict[str, str]]
+    """Tells each asking of a request from all others. It changes when an answer is not complete."""
     missing: NotRequired[list[str]]
     """The values that the last answer lacks or has wrong; without it, there was no answer."""
     accepted: NotRequired[dict[str, dict[str, Any]]]
@@ -62,6 +68,8 @@ class QuestionAnswer:
     """Each request has its response."""
     missing: Sequence[str] = ()
     """The values that the answer lacks or has wrong, for people."""
+    incomplete: Sequence[str] = ()
+    """The requests that it answers without these values."""
     accepted: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The allowed values of this answer and those before it, by open request, without defaults."""
 
@@ -133,8 +141,16 @@ def build_pending(tool: str, question: tool_service_pb2.ToolQuestion) -> Pending
     state = question.request_state.decode("latin-1") if question.HasField("request_state") else None
     requests: dict[str, Any] = json.loads(question.requests)
     return PendingQuestion(
-        tool=tool, requests=requests, state=state, task_handle=question.task_handle
+        tool=tool,
+        requests=requests,
+        state=state,
+        task_handle=question.task_handle,
+        ids={key: _create_id() for key in requests},
     )
+
+
+def _create_id() -> str:
+    return secrets.token_hex(8)
 
 
 def build_continuation(
@@ -161,9 +177,9 @@ def build_question_message(
     text = part_pb2.Part(text=render_question(question))
     data = part_pb2.Part(media_type="application/json")
     data.data.CopyFrom(build_value({"inputRequests": _find_open(question)}))
+    update_struct(text.metadata, {QUESTION_KEY: True})
+    update_struct(data.metadata, {QUESTION_KEY: question.get("ids", {})})
     parts = [text, data] if accepts_json(accepted_modes) else [text]
-    for part in parts:
-        update_struct(part.metadata, {QUESTION_KEY: True})
     return message_pb2.Message(role=message_pb2.ROLE_AGENT, parts=parts)
 
 
@@ -228,12 +244,17 @@ def read_answer(question: PendingQuestion, message: message_pb2.Message) -> Ques
         if not reading.missing:
             responses[key] = reading.response
     is_complete = question["requests"].keys() <= responses.keys()
-    return QuestionAnswer(responses, is_complete, missing, accepted)
+    incomplete = [key for key, reading in readings.items() if reading.missing]
+    return QuestionAnswer(responses, is_complete, missing, incomplete, accepted)
 
 
 def keep_answer(question: PendingQuestion, answer: QuestionAnswer) -> None:
     """Add what an incomplete answer has to its question, which is asked again."""
     question["missing"] = list(answer.missing)
+    question["ids"] = {
+        **question.get("ids", {}),
+        **{key: _create_id() for key in answer.incomplete},
+    }
     answered = _limit_values({"": answer.responses}, _ANSWERED_LIMIT_CHARS).get("", {})
     question["answered"] = answered
     unanswered = {key: said for key, said in answer.accepted.items() if key not in answered}
