@@ -587,11 +587,9 @@ async def respond_by_task(served: Served, task_id: str, responses: dict[str, Any
         full = {key: responses[name] for key in asked if (name := key.split(".")[-1]) in responses}
         params = UpdateTaskParams(task_id=handle, input_responses=full)
         await client.session.send_request(UpdateTask(params=params), AnyResult)
-        left = asked
-        while left == asked:
-            left = (await read_task(client, handle)).get("inputRequests", {})
         # Requests that are still open keep their keys, by which clients know that they asked.
-        assert left == {key: asked[key] for key in asked if key in left and key not in full}
+        left = (await wait_for_end(client, handle)).get("inputRequests", {})
+        assert left == {key: asked[key] for key in asked if key not in full}
 
 
 async def respond_by_data(served: Served, task_id: str, responses: dict[str, Any]) -> None:
