@@ -12,11 +12,13 @@ import pytest
 from playwright.async_api import Browser, Page, Request, Route, expect
 
 from harness.a2a.bridged_mesh import Caller
+from harness.a2a.open_page import OpenPage
 from harness.a2a.page_mesh import PageMesh
 from harness.browser import open_tab
 from harness.mesh.processes import running_mesh, running_services
 from harness.remote.oidc_issuer import CLIENT, OidcIssuer, serve_oidc_issuer
 from harness.remote.token_issuer import AUDIENCE
+from trunkline import TaskContext, agent
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -73,6 +75,26 @@ async def test_a_task_is_followed_through_reloads_offline_times_and_killed_proce
             await expect(hosts.get_by_text("once").first).to_be_visible()
             await tab.go("tasks")
             await expect(page.get_by_role("row", name=f"{COUNT} 100")).to_contain_text("completed")
+
+
+@agent(name="breaks", description="Breaks.")
+async def breaks(_: TaskContext) -> None:
+    raise ValueError("the cupboard is bare")
+
+
+async def test_a_task_that_failed_names_the_exception_and_its_host(
+    browser: Browser, open_page: OpenPage
+) -> None:
+    bridged = open_page.bridged
+    await bridged.mesh.join(breaks)
+    task = await bridged.at("/agents/breaks").send("go")
+    async with open_tab(browser, bridged.url) as tab:
+        await tab.go(f"tasks/{task['id']}")
+        view = tab.page.locator("#main")
+        await expect(view).to_contain_text(re.compile(r"ValueError \(at [\w.]*test_trouble:\d+\)"))
+        await expect(view).not_to_contain_text("cupboard")
+        host = bridged.mesh.directory.get_task_host(task["id"])
+        await expect(view).to_contain_text(f"Host{host.address}")
 
 
 async def sign_in(page: Page, url: str, path: str) -> None:

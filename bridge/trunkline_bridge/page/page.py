@@ -68,7 +68,7 @@ class PageBinding:
             PageMesh(directory, messages, access, streams).paths(),
             PageToolSignIns(directory, access, audit).paths(),
             PageTraces(directory, workflows, access, streams).paths(),
-            PageTasks(directory, workflows, streams).paths(),
+            PageTasks(directory, workflows, access, streams).paths(),
             PageWire(directory, settings, cards, audit).paths(),
             PageWorkflows(workflows, access).paths(),
             PageWebhooks(directory, access, streams, audit).paths(),

@@ -16,7 +16,7 @@ from trunkline_bridge.bindings.http_handler import EventStreamResponse
 from trunkline_bridge.bindings.request_parser import parse_message
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.errors import WireError, invalid_params
-from trunkline_bridge.page.access import may_use
+from trunkline_bridge.page.access import PageAccess, may_use
 from trunkline_bridge.page.binding import (
     API_PATH,
     HEADERS,
@@ -53,10 +53,15 @@ class PageTasks:
     """The operations on tasks. A task is visible to the callers of its account."""
 
     def __init__(
-        self, directory: Directory, operations: WorkflowOperations, streams: PageStreams
+        self,
+        directory: Directory,
+        operations: WorkflowOperations,
+        access: PageAccess,
+        streams: PageStreams,
     ) -> None:
         """`operations` are those of runs, which any task is to them."""
         self._directory = directory
+        self._access = access
         self._operations = operations
         self._streams = streams
 
@@ -154,8 +159,11 @@ class PageTasks:
         task_id = path["task_id"]
         at = read_number(params, "at") if "at" in params else None
         latest, snapshot = await self._operations.get_run_at(caller, task_id, at)
+        task = message_to_dict(snapshot)
+        if self._access.is_operator(caller):
+            task["host"] = self._directory.get_task_host(task_id).address
         return {
-            "task": message_to_dict(snapshot),
+            "task": task,
             "sequence": snapshot.sequence,
             "lastSequence": latest.sequence,
         }

@@ -100,6 +100,7 @@ function TaskFacts({ id, snapshot, until }) {
       tokens > 0 && ["Tokens", count(tokens)],
       Number(usage?.costMicros ?? 0) > 0 && ["Cost", cost(Number(usage.costMicros))],
       ["Task", html`<${Id} value=${id} />`],
+      snapshot.host && ["Host", html`<span class="mono">${snapshot.host}</span>`],
       ["Conversation", html`<${Id} value=${task.contextId} link=${href(["tasks"], { contextId: task.contextId })} />`],
       parent?.taskId && ["Called by", html`${[...ancestors.slice(0, -1)].map((/** @type {any} */ each) => (each.taskId ? html`<a href=${href(["tasks", each.taskId])}>${each.agent}</a> › ` : `${each.agent} › `))}<a href=${href(["tasks", parent.taskId])}>${parent.agent}</a>`],
       traceId && ["Submitted in trace", html`<${Id} value=${traceId} link=${href(["traces", traceId])} />`],
