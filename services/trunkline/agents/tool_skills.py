@@ -107,11 +107,11 @@ class _FollowedTools:
         was_pending, self._agent.card_pending = self._agent.card_pending, False
         skills = build_tool_skills(listing.tools)
         is_changed = not listing.unavailable and self._set(skills)
-        if is_changed or was_pending:
-            self._on_change()
         if is_changed or not (self._is_known or listing.unavailable):
             self._is_known = True
             await asyncio.to_thread(self._memory.write, skills)
+        if is_changed or was_pending:
+            self._on_change()
 
     def _set(self, skills: Iterable[agent_card_pb2.AgentSkill]) -> bool:
         """Set the skills of tools; return whether the card changed."""
