@@ -30,7 +30,7 @@ async def test_a_person_signs_in_to_a_tool_server(browser: Browser, tmp_path: Pa
                 await expect(sign_in).to_be_visible()
                 assert await tab.find_barriers() == []
 
-                # A link of somebody else brings a code that this page did not ask for.
+                # An attacker's link brings a code that this page did not ask for.
                 await tab.page.goto(f"{mesh.http_url}/ui/?code=theirs&state=theirs#/mesh?tab=tools")
                 await expect(sign_in).to_be_visible()
                 assert issuer.forms == []

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import typer
 
+from harness.mesh.command_line import CompletedCommand, run_command
 from harness.mesh.processes import running_mesh
+from harness.polling import poll
 from trunkline.cli.app import app
 from trunkline.cli.commands import messages as commands
 from trunkline.cli.exits import ExitCode
@@ -29,11 +31,37 @@ async def half(task):
 
 @teacher.on(EvaluationRequest)
 async def evaluate(task, request):
+    if request.context == "break":
+        raise ValueError("the cupboard is bare")
     if request.context == "fail":
         await task.reject("not a draft")
         return None
     return EvaluationResult(approved=True, proposal=request.proposal)
 """
+
+
+async def test_a_dead_letter_says_why_and_the_log_leads_to_it(tmp_path: Path) -> None:
+    (tmp_path / "school.py").write_text(AGENT)
+    once = {"TRUNKLINE_MESSAGING_ATTEMPTS": "1"}
+    async with running_mesh(tmp_path, "--agent", "school:teacher", environment=once) as mesh:
+
+        async def run(*words: str) -> CompletedCommand:
+            return await run_command(
+                "messages", *words, folder=tmp_path, TRUNKLINE_MESH=mesh.mesh_address
+            )
+
+        for context in ("fail", "break"):
+            draft = json.dumps({"proposal": "p", "context": context})
+            await run("send", "teacher", draft, "--type", "evaluation_request", "--id", context)
+        dead = await poll(lambda: run("dead", "--json"), lambda done: len(done.json) == 2)
+    problems = {each["envelope_id"]: each["problem"] for each in dead.json}
+    assert problems["fail"] == "not a draft"
+    assert "ValueError (at school:" in problems["break"]
+    log = (tmp_path / "data/private/log.jsonl").read_text()
+    lines = [json.loads(line) for line in log.splitlines() if "messages.dead_letter" in line]
+    assert {line["envelope"] for line in lines} == {"fail", "break"}
+    # What an agent says is content.
+    assert "not a draft" not in log
 
 
 async def test_messages_and_rooms_from_a_shell(

@@ -72,9 +72,10 @@ def _question_key(answer: ClientAnswer) -> str:
 
 
 def _find_tool_requests(answer: ClientAnswer) -> dict[str, tuple[str, types.ElicitRequest]]:
-    """Return the requests of MCP tools in a question, each with the tool's own key for it.
+    """Return the requests of MCP tools in a question, by their keys for MCP clients.
 
-    Their keys here are the same for as long as a request waits. Empty: none is valid.
+    Each has the tool's own key beside it. A request keeps its key for as long as it waits. The
+    result is empty if the question has no valid requests.
     """
     for part in answer.task.status.message.parts:
         if part.HasField("data") and has_member(part.metadata, _TOOL_QUESTION):

@@ -49,7 +49,7 @@ class PendingQuestion(TypedDict):
     """MCP's `requestState`, as Latin-1; None: there is none."""
     task_handle: str
     ids: NotRequired[dict[str, str]]
-    """Tells each asking of a request from all others. It changes when an answer is not complete."""
+    """The id of each request. A request gets a new id when its answer is not complete."""
     missing: NotRequired[list[str]]
     """The values that the last answer lacks or has wrong; without it, there was no answer."""
     accepted: NotRequired[dict[str, dict[str, Any]]]
@@ -69,7 +69,7 @@ class QuestionAnswer:
     missing: Sequence[str] = ()
     """The values that the answer lacks or has wrong, for people."""
     incomplete: Sequence[str] = ()
-    """The requests that it answers without these values."""
+    """The requests whose answers lack values, or have wrong ones."""
     accepted: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The allowed values of this answer and those before it, by open request, without defaults."""
 

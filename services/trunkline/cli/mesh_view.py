@@ -21,7 +21,7 @@ from trunkline.client import (
     ToolClient,
     TraceClient,
 )
-from trunkline.client.directory import HOST_LEFT, TASKS_MISSING, describe_host
+from trunkline.client.directory import HOST_LEFT
 from trunkline.errors import (
     PeerError,
     PeerHandshakeError,
@@ -37,6 +37,9 @@ from trunkline.v1 import registry_service_pb2
 T = TypeVar("T")
 
 _NO_MESH: Final = "no mesh answers there; start one with `trunkline up`, or give --mesh"
+_NOT_LISTED: Final = (
+    "it has left the mesh, and its tasks are not listed; they continue when it is back"
+)
 _NO_URL: Final = "; TRUNKLINE_URL is not for this command, TRUNKLINE_MESH is"
 _CONNECT_TIMEOUT_S: Final = 2.0
 _DIRECTORY_TIMEOUT_S: Final = 5.0
@@ -102,7 +105,7 @@ class MeshView:
                 return host
         for host in self.lost_hosts:
             if journal_id in host.journal_ids:
-                raise PeerUnavailableError(describe_host(host), HOST_LEFT)
+                raise PeerUnavailableError(_describe_host(host), HOST_LEFT)
         raise TaskNotFoundError(task_id)
 
     def tool_client(self) -> ToolClient:
@@ -147,11 +150,16 @@ async def query_hosts(
     return results, print_lost_hosts(view.lost_hosts) or code
 
 
+def _describe_host(host: registry_service_pb2.Host) -> str:
+    names = ", ".join([*(agent.card.name for agent in host.agents), *host.standby_agents])
+    return f"the host of {names} at {host.address}" if names else f"the host at {host.address}"
+
+
 def print_lost_hosts(hosts: Iterable[registry_service_pb2.Host]) -> ExitCode:
     """Print an error for each host that died; return the exit code, OK if there is none."""
     code = ExitCode.OK
     for host in hosts:
-        code = print_error(PeerUnavailableError(describe_host(host), TASKS_MISSING))
+        code = print_error(PeerUnavailableError(_describe_host(host), _NOT_LISTED))
     return code
 
 

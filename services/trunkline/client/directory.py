@@ -37,21 +37,11 @@ HOST_LEFT: Final = (
     "the task's host has left the mesh, and no host has its journal; try again when it is back"
 )
 """The problem with a task whose host does not live."""
-TASKS_MISSING: Final = (
-    "it has left the mesh, and its tasks are not listed; they continue when it is back"
-)
-"""The problem of a list with the tasks of a host that does not live."""
 _HOSTS_MISSING = (
     "it was restarted a moment ago, and not all hosts have registered again; try again in a moment"
 )
 # Journals of hosts that left, to distinguish their tasks from tasks that never existed.
 _MAX_JOURNALS = 1000
-
-
-def describe_host(host: registry_service_pb2.Host) -> str:
-    """Return a host in words, with its agents and its address."""
-    names = ", ".join([*(agent.card.name for agent in host.agents), *host.standby_agents])
-    return f"the host of {names} at {host.address}" if names else f"the host at {host.address}"
 
 
 class Directory:

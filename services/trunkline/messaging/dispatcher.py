@@ -342,11 +342,9 @@ class Dispatcher:
         count_sent(prepared)
         instruments.DELIVERIES_ENDED.add(1, delivery.key.recipient, _STATES[state])
         if state == _DEAD:
-            extra = {
-                "envelope": delivery.key.envelope_id,
-                "recipient": delivery.key.recipient,
-                "problem": problem,
-            }
+            # The dead letter has the problem, which may quote the recipient.
+            key = delivery.key
+            extra = {"envelope": key.envelope_id, "recipient": key.recipient}
             logger.warning("messages.dead_letter", extra=extra)
 
     async def _prepare_reply(self, delivery: QueuedDelivery, reply: Envelope) -> NewMessage:

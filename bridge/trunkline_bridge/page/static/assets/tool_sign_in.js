@@ -41,7 +41,7 @@ export function takeToolRedirect() {
   const stored = sessionStorage.getItem(KEY);
   /** @type {PendingSignIn | null} */
   const pending = stored && JSON.parse(stored);
-  // Another state is that of another sign-in, or was made up by somebody else.
+  // A redirect with another state belongs to another sign-in, or is an attack.
   if (!pending?.state || query.get("state") !== pending.state) return async () => {};
   sessionStorage.removeItem(KEY);
   history.replaceState(null, "", location.pathname);
