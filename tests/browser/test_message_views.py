@@ -1,10 +1,11 @@
 """The page's views of messages: rooms, conversations as sequence diagrams, and dead letters."""
 
+import asyncio
 import re
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from harness.a2a.bridged_mesh import Json
 from harness.a2a.page_mesh import PageMesh
@@ -122,6 +123,40 @@ async def test_dead_letters_say_why_and_are_redriven_and_replayed(
         await page.get_by_role("button", name="Redrive all").click()
         await question.get_by_role("button", name="Redrive all").click()
         await expect(toasts).to_contain_text("Delivers 2 dead letters again.")
+
+
+async def test_what_changes_while_a_list_loads_stays_in_it(
+    browser: Browser, mesh: PageMesh
+) -> None:
+    async with open_tab(browser, mesh.bridged.url, key=KEY) as tab:
+        page = tab.page
+        released, read = asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            response = await route.fetch()
+            read.set()
+            await released.wait()
+            await route.fulfill(response=response)
+
+        await tab.go("messages?tab=dead")
+        await expect(page.get_by_role("status").get_by_text("Live")).to_be_visible()
+        rows = page.get_by_role("table", name="Dead letters").get_by_role("link")
+        count = await rows.count()
+        broken = {"proposal": "p", "context": "fail"}
+        await send(mesh, recipient="teacher", type="evaluation_request", data=broken)
+        await expect(rows).to_have_count(count + 1)
+        await page.route("**/ui/api/messages?*", hold)
+        await rows.first.click()
+        # The list is read again, from before the next letter.
+        await page.locator(".message-details").get_by_role("button", name="Redrive").click()
+        await read.wait()
+        await send(mesh, recipient="teacher", type="evaluation_request", data=broken)
+        await expect(rows).to_have_count(count + 2)
+        async with page.expect_response("**/ui/api/messages?*") as answered:
+            released.set()
+        await (await answered.value).finished()
+        await page.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(done)))")
+        assert await rows.count() == count + 2
 
 
 async def test_readers_see_messages_and_are_told_what_they_may_not_do(

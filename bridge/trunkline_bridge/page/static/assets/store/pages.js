@@ -50,6 +50,8 @@ export function usePages(path, query, { member, merge = appendPage, clearsRows =
   });
   const abort = useRef(new AbortController());
   const busy = useRef(false);
+  // The changes since each page that is being loaded was asked for. The page may not have them.
+  const missed = useRef(/** @type {Set<((rows: Row[]) => Row[])[]>} */ (new Set()));
   const latestMerge = useRef(merge);
   latestMerge.current = merge;
 
@@ -61,15 +63,23 @@ export function usePages(path, query, { member, merge = appendPage, clearsRows =
         abort.current = new AbortController();
       }
       const { signal } = abort.current;
+      /** @type {((rows: Row[]) => Row[])[]} */
+      const changes = [];
+      missed.current.add(changes);
       busy.current = true;
       setState((now) => ({ ...now, loading: true, error: null }));
       try {
         const answer = await getJson(path, { query: { ...JSON.parse(key), pageToken }, signal });
         const page = { rows: answer[member] ?? [], next: answer.nextPageToken ?? "", isFirst: !pageToken };
-        setState((now) => ({ ...latestMerge.current(now, page), first: page.isFirst ? answer : now.first, loading: false, error: null }));
+        setState((now) => {
+          const loaded = latestMerge.current(now, page);
+          const rows = changes.reduce((current, change) => change(current), loaded.rows);
+          return { rows, next: loaded.next, first: page.isFirst ? answer : now.first, loading: false, error: null };
+        });
       } catch (error) {
         if (!signal.aborted) setState((now) => ({ ...now, loading: false, error: asApiError(error) }));
       } finally {
+        missed.current.delete(changes);
         if (!signal.aborted) busy.current = false;
       }
     },
@@ -92,6 +102,9 @@ export function usePages(path, query, { member, merge = appendPage, clearsRows =
   }, [next, error, isReplacing, load]);
   const retry = useCallback(() => load(next), [next, load]);
   const reload = useCallback(() => load(""), [load]);
-  const changeRows = useCallback((/** @type {(rows: Row[]) => Row[]} */ change) => setState((now) => ({ ...now, rows: change(now.rows) })), []);
+  const changeRows = useCallback((/** @type {(rows: Row[]) => Row[]} */ change) => {
+    for (const changes of missed.current) changes.push(change);
+    setState((now) => ({ ...now, rows: change(now.rows) }));
+  }, []);
   return { rows, next, first, loading, error, loadMore, retry, reload, changeRows };
 }
