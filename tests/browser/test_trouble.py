@@ -15,7 +15,13 @@ from harness.a2a.bridged_mesh import Caller
 from harness.a2a.open_page import OpenPage
 from harness.a2a.page_mesh import PageMesh
 from harness.browser import open_tab
-from harness.mesh.processes import running_mesh, running_services
+from harness.mesh.command_line import COMMAND
+from harness.mesh.processes import (
+    read_line,
+    running_mesh,
+    running_process,
+    running_services,
+)
 from harness.remote.oidc_issuer import CLIENT, OidcIssuer, serve_oidc_issuer
 from harness.remote.token_issuer import AUDIENCE
 from trunkline import TaskContext, agent
@@ -75,6 +81,31 @@ async def test_a_task_is_followed_through_reloads_offline_times_and_killed_proce
             await expect(hosts.get_by_text("once").first).to_be_visible()
             await tab.go("tasks")
             await expect(page.get_by_role("row", name=f"{COUNT} 100")).to_contain_text("completed")
+
+
+async def test_a_host_that_died_is_lost_and_the_lists_say_that_they_are_incomplete(
+    browser: Browser, tmp_path: Path
+) -> None:
+    path = os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))
+    environment = {"TRUNKLINE_LEASE_S": "1", "PYTHONPATH": path}
+    async with running_mesh(tmp_path, environment=environment) as mesh:
+        # In a data folder that no other process has, so that nobody takes its journal over.
+        options = ("--agent", SLOW, "--mesh", mesh.mesh_address, "--data", str(tmp_path / "own"))
+        words = ("serve", "agents", "once", *options)
+        async with (
+            running_process(*COMMAND, *words, cwd=tmp_path, environment=environment) as process,
+            open_tab(browser, mesh.http_url) as tab,
+        ):
+            await read_line(process, "ready ")
+            await tab.go("mesh?tab=hosts")
+            lost = tab.page.get_by_role("table", name="Hosts").get_by_role("row", name="once")
+            await expect(lost).to_contain_text("ready")
+            process.kill()
+            await expect(lost).to_contain_text("lost")
+            await expect(lost.get_by_role("time")).to_be_visible()
+            await expect(tab.page.get_by_text("1 host lost")).to_be_visible()
+            await tab.go("tasks")
+            await expect(tab.page.get_by_text("Their tasks are missing here")).to_be_visible()
 
 
 @agent(name="breaks", description="Breaks.")

@@ -104,31 +104,54 @@ async def test_the_text_of_an_exception_is_content(tmp_path: Path) -> None:
         assert f"! {named}" in trace.out
 
 
-async def test_a_host_that_died_is_a_reason(tmp_path: Path) -> None:
+HOST = "the host of clerk, chief at 127.0.0.1:"
+UNLISTED = "ago, and what it has is not listed until it is back"
+
+
+async def lose_the_agent(place: Office) -> str:
+    """Kill the agent's process while it has a task; return the task's id."""
+    task_id: str = (await place.ask("wait")).json["task_id"]
+    assert (await place.run("task", task_id)).exit == 0
+    os.kill(place.agent_pid, signal.SIGKILL)
+    await poll(lambda: place.run("tasks"), lambda done: UNLISTED in done.err)
+    return task_id
+
+
+async def check_lost_host(place: Office, task_id: str) -> None:
+    for words in (("agents",), ("tasks",), ("approvals",), ("top", "--once")):
+        for form in ((), ("--json",)):
+            listed = await place.run(*words, *form)
+            assert listed.exit == 4, words
+            assert f"error: {HOST}" in listed.err
+            assert UNLISTED in listed.err
+    hosts = {each["state"]: each["agents"] for each in listed.json["hosts"]}
+    assert hosts["lost"] == ["clerk", "chief"]
+    for words in (("task", task_id), ("cancel", task_id), ("watch", task_id)):
+        for form in ((), ("--json",)):
+            done = await place.run(*words, *form)
+            assert (done.exit, done.out) == (4, ""), words
+            assert HOST in done.err
+            assert "ago, and no other host has the task" in done.err
+    traced = await place.run("trace", task_id)
+    assert f"warning: {HOST}" in traced.err
+    unknown = f"zzzzzzzz-{task_id.partition('-')[2]}"
+    assert (await place.run("task", unknown)).exit == 1
+    asked = await place.ask("anything")
+    assert asked.exit == 4
+    assert "the agent's host has left the mesh" in asked.err
+    assert "no agent 'nobody' is on the mesh" in (await place.ask("anything", agent="nobody")).err
+
+
+async def test_a_host_that_died_is_a_reason_also_after_a_restart_of_the_mesh(
+    tmp_path: Path,
+) -> None:
     async with office(tmp_path) as place:
-        task_id = (await place.ask("wait")).json["task_id"]
-        assert (await place.run("task", task_id)).exit == 0
-        os.kill(place.agent_pid, signal.SIGKILL)
-        listed = await poll(
-            lambda: place.run("tasks"), lambda done: "has left the mesh" in done.err
-        )
-        host = "the host of clerk, chief at 127.0.0.1:"
-        for words in (("tasks",), ("approvals",), ("top", "--once")):
-            for form in ((), ("--json",)):
-                listed = await place.run(*words, *form)
-                assert listed.exit == 4, words
-                assert f"error: {host}" in listed.err
-                assert "its tasks are not listed" in listed.err
-        hosts = {each["state"]: each["agents"] for each in listed.json["hosts"]}
-        assert hosts["lost"] == ["clerk", "chief"]
-        for words in (("task", task_id), ("cancel", task_id), ("watch", task_id)):
-            for form in ((), ("--json",)):
-                done = await place.run(*words, *form)
-                assert (done.exit, done.out) == (4, ""), words
-                assert host in done.err
-                assert "the task's host has left the mesh" in done.err
-        traced = await place.run("trace", task_id)
-        assert traced.exit == 0
-        assert f"warning: {host}" in traced.err
-        unknown = f"zzzzzzzz-{task_id.partition('-')[2]}"
-        assert (await place.run("task", unknown)).exit == 1
+        task_id = await lose_the_agent(place)
+        await check_lost_host(place, task_id)
+    async with running_mesh(tmp_path, environment={"TRUNKLINE_LEASE_S": "1"}) as mesh:
+        place = Office(mesh, tmp_path, place.agent_pid)
+        await check_lost_host(place, task_id)
+        released = await place.run("mesh", "release", task_id.partition("-")[0])
+        assert released.exit == 0
+        assert (await place.run("tasks")).exit == 0
+        assert (await place.run("task", task_id)).exit == 1

@@ -104,9 +104,9 @@ async def test_a_client_without_identity_reads_how_to_join(
 
 @asynccontextmanager
 async def serving_registry(
-    owners_file: Path | None = None, audit: AuditLog | None = None
+    folder: Path | None = None, audit: AuditLog | None = None
 ) -> AsyncIterator[str]:
-    async with RegistryServicer(audit=audit, owners_file=owners_file) as registry:
+    async with RegistryServicer(audit=audit, folder=folder) as registry:
         server = MeshServer(mesh_credentials())
         server.add_registry(registry)
         (address,) = await server.start("127.0.0.1:0")
@@ -133,7 +133,6 @@ def host(
 async def test_an_agent_can_not_take_the_place_of_another(tmp_path: Path) -> None:
     math = await asyncio.to_thread(issue, tmp_path / "math", agents=["math"])
     evil = await asyncio.to_thread(issue, tmp_path / "evil", agents=["evil"])
-    owners_file = tmp_path / "owners.json"
     victim = host("j-math", "127.0.0.1:7001", "math", journals=["j-math"])
     attacks = {
         "its name": host("j-evil", "127.0.0.1:7002", "math"),
@@ -141,7 +140,7 @@ async def test_an_agent_can_not_take_the_place_of_another(tmp_path: Path) -> Non
         "its journal": host("j-evil", "127.0.0.1:7002", "evil", journals=["j-evil", "j-math"]),
         "its address": host("j-evil", "127.0.0.1:7001", "evil"),
     }
-    async with serving_registry(owners_file) as address, ChannelPool(math) as owner:
+    async with serving_registry(tmp_path) as address, ChannelPool(math) as owner:
         await RegistryClient(owner.get(address)).register(victim)
         async with ChannelPool(evil) as channels:
             registry = RegistryClient(channels.get(address))
@@ -159,7 +158,7 @@ async def test_an_agent_can_not_take_the_place_of_another(tmp_path: Path) -> Non
             "j-evil": "127.0.0.1:7002",
         }
     # A registry that restarts remembers who has which journal.
-    async with serving_registry(owners_file) as address, ChannelPool(evil) as channels:
+    async with serving_registry(tmp_path) as address, ChannelPool(evil) as channels:
         registry = RegistryClient(channels.get(address))
         with pytest.raises(PermissionDeniedError, match="j-math, which agents/math owns"):
             await registry.register(attacks["its journal"])
@@ -173,12 +172,12 @@ async def test_the_owner_of_the_mesh_frees_the_journals_of_an_identity_that_is_g
 ) -> None:
     math = await asyncio.to_thread(issue, tmp_path / "math", agents=["math"])
     heir = await asyncio.to_thread(issue, tmp_path / "heir", agents=["heir"])
-    owners_file = tmp_path / "owners.json"
+    owners_file = tmp_path / "journal-owners.json"
     settings = Settings(audit_file=tmp_path / "audit.jsonl")
     inherited = host("j-heir", "127.0.0.1:7002", "heir", journals=["j-heir", "j-math"])
     async with (
         open_audit_log(settings, process="registry") as audit,
-        serving_registry(owners_file, audit) as address,
+        serving_registry(tmp_path, audit) as address,
         ChannelPool(math) as owner,
         ChannelPool(heir) as other,
         ChannelPool(mesh_credentials()) as member,

@@ -21,8 +21,10 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
+from trunkline.identity import Identity, Role
 from trunkline.registry import Membership, RegistryServicer
 from trunkline.server import MeshServer
+from trunkline.server.authorization import caller
 from trunkline.v1 import registry_service_pb2
 
 # Far longer than any wait takes, so that only a hang reaches it.
@@ -58,10 +60,10 @@ async def registry_at(
     lease_s: float = 10.0,
     kind: type[RegistryServicer] = RegistryServicer,
     grace_s: float = 0.0,
-    owners_file: Path | None = None,
+    folder: Path | None = None,
 ) -> AsyncIterator[str]:
     server = MeshServer(mesh_credentials())
-    async with kind(lease_s=lease_s, owners_file=owners_file) as registry:
+    async with kind(lease_s=lease_s, folder=folder) as registry:
         server.add_registry(registry)
         (bound,) = await server.start(address)
         try:
@@ -246,6 +248,30 @@ async def test_a_member_stays_listed_beyond_a_lease_and_leaves_at_its_end(
                     if names(picture) == ["h-1"]:
                         break
             assert names(await anext(pictures)) == []
+
+
+async def test_watchers_learn_of_an_ended_lease_that_another_call_noticed() -> None:
+    request = registry_service_pb2.ListAgentsRequest()
+    watched = registry_service_pb2.WatchAgentsRequest()
+    context: Any = None
+    caller.set(Identity("mesh", Role.MEMBER))
+    async with RegistryServicer(lease_s=0.2) as registry, asyncio.timeout(PATIENCE_S):
+        updates = registry.WatchAgents(watched, context)
+
+        async def read_next() -> registry_service_pb2.WatchAgentsResponse:
+            return await anext(updates)
+
+        while (await read_next()).is_partial:
+            pass
+        await registry.Register(registry_service_pb2.RegisterRequest(host=host("h-1")), context)
+        assert names(await read_next()) == ["h-1"]
+        async with asyncio.TaskGroup() as group:
+            seen = group.create_task(read_next())
+            # Without a pause, so that the lease ends in this call, before the timer is due.
+            while not seen.done():
+                await registry.ListAgents(request, context)
+                await asyncio.sleep(0)
+        assert names(seen.result()) == []
 
 
 async def test_a_member_with_a_taken_agent_name_is_on_standby_until_it_claims_the_name(
@@ -449,13 +475,12 @@ async def restarted_registry(
     channels: ChannelPool, folder: Path, *, lease_s: float = 10.0
 ) -> AsyncIterator[tuple[RegistryClient, Directory]]:
     """Restart a registry that knew host h-1; open a client and a directory of the new one."""
-    owners_file = folder / "owners.json"
     async with asyncio.timeout(PATIENCE_S):
-        async with registry_at(owners_file=owners_file) as address:
+        async with registry_at(folder=folder) as address:
             registry = RegistryClient(channels.get(address))
             await registry.register(host("h-1", "math", journal_id="aaaaaaaa"))
         async with (
-            registry_at(owners_file=owners_file, lease_s=lease_s) as address,
+            registry_at(folder=folder, lease_s=lease_s) as address,
             Directory(channels, address) as directory,
         ):
             yield RegistryClient(channels.get(address)), directory
@@ -467,10 +492,12 @@ async def test_nothing_is_unknown_until_the_hosts_return_to_a_restarted_registry
     async with restarted_registry(channels, tmp_path) as (registry, directory):
         await registry.register(host("h-2", "echo", journal_id="bbbbbbbb"))
         await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
-        with pytest.raises(PeerUnavailableError, match="not all hosts have registered"):
+        with pytest.raises(PeerUnavailableError, match="has left the mesh; try again"):
             directory.get_agent("math")
-        with pytest.raises(PeerUnavailableError, match="not all hosts have registered"):
+        with pytest.raises(PeerUnavailableError, match=r"has left the mesh, .* try again"):
             directory.get_task_host("aaaaaaaa-0123456789abcdef")
+        with pytest.raises(PeerUnavailableError, match="not all hosts have registered"):
+            directory.get_agent("another")
         await registry.register(host("h-1", "math", journal_id="aaaaaaaa"))
         await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
         assert directory.get_agent_host("math").host_id == "h-1"
@@ -480,12 +507,19 @@ async def test_nothing_is_unknown_until_the_hosts_return_to_a_restarted_registry
             directory.get_task_host("zzzzzzzz-0123456789abcdef")
 
 
-async def test_a_host_that_does_not_return_is_unknown_after_a_lease(
+async def test_a_host_that_does_not_return_to_a_restarted_registry_is_lost(
     channels: ChannelPool, tmp_path: Path
 ) -> None:
-    async with restarted_registry(channels, tmp_path, lease_s=0.2) as (_, directory):
+    async with restarted_registry(channels, tmp_path, lease_s=0.2) as (registry, directory):
         # The second update ends the time in which hosts may return.
         await directory.wait_until(lambda d: d.revision >= 2, timeout_s=PATIENCE_S)
+        with pytest.raises(PeerUnavailableError, match="the agent's host has left"):
+            directory.get_agent("math")
+        with pytest.raises(PeerUnavailableError, match="the task's host has left"):
+            directory.get_task_host("aaaaaaaa-0123456789abcdef")
+        assert [lost.host_id for lost in directory.lost_hosts] == ["h-1"]
+        assert await registry.release_journals(["aaaaaaaa"]) == ["aaaaaaaa"]
+        await directory.wait_until(lambda d: not d.lost_hosts, timeout_s=PATIENCE_S)
         with pytest.raises(AgentNotFoundError):
             directory.get_agent("math")
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.mesh_view import open_mesh_view, print_lost_hosts
 from trunkline.cli.terminal import print_json, print_table
 from trunkline.client.mesh_words import tool_server_state
 from trunkline.json_values import message_to_dict
@@ -14,7 +14,7 @@ _START_TIMEOUT_S = 10.0
 
 
 async def list_agents(mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Print the agents on the mesh with their hosts and descriptions."""
+    """Print the agents on the mesh with their hosts and descriptions, and the hosts that died."""
     async with open_mesh_view(mesh) as view:
         agents = [_agent_json(host, agent) for host in view.hosts for agent in host.agents]
     agents.sort(key=lambda agent: agent["name"])
@@ -29,7 +29,7 @@ async def list_agents(mesh: str | None, *, as_json: bool) -> ExitCode:
             for row, agent in zip(rows, agents, strict=True):
                 row.insert(2, agent["breaker"])
         print_table(titles, rows, empty="no agents")
-    return ExitCode.OK
+    return print_lost_hosts(view.lost_hosts)
 
 
 async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:

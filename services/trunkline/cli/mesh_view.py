@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import grpc
@@ -13,6 +14,7 @@ import grpc
 from trunkline import telemetry
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import is_mesh_named, resolve_mesh_settings
+from trunkline.cli.times import render_age
 from trunkline.client import (
     ChannelPool,
     Directory,
@@ -21,7 +23,6 @@ from trunkline.client import (
     ToolClient,
     TraceClient,
 )
-from trunkline.client.directory import HOST_LEFT
 from trunkline.errors import (
     PeerError,
     PeerHandshakeError,
@@ -37,9 +38,6 @@ from trunkline.v1 import registry_service_pb2
 T = TypeVar("T")
 
 _NO_MESH: Final = "no mesh answers there; start one with `trunkline up`, or give --mesh"
-_NOT_LISTED: Final = (
-    "it has left the mesh, and its tasks are not listed; they continue when it is back"
-)
 _NO_URL: Final = "; TRUNKLINE_URL is not for this command, TRUNKLINE_MESH is"
 _CONNECT_TIMEOUT_S: Final = 2.0
 _DIRECTORY_TIMEOUT_S: Final = 5.0
@@ -105,7 +103,9 @@ class MeshView:
                 return host
         for host in self.lost_hosts:
             if journal_id in host.journal_ids:
-                raise PeerUnavailableError(_describe_host(host), HOST_LEFT)
+                raise _build_lost_error(
+                    host, "no other host has the task; try again when it is back"
+                )
         raise TaskNotFoundError(task_id)
 
     def tool_client(self) -> ToolClient:
@@ -150,16 +150,22 @@ async def query_hosts(
     return results, print_lost_hosts(view.lost_hosts) or code
 
 
-def _describe_host(host: registry_service_pb2.Host) -> str:
+def _build_lost_error(host: registry_service_pb2.Host, problem: str) -> PeerUnavailableError:
     names = ", ".join([*(agent.card.name for agent in host.agents), *host.standby_agents])
-    return f"the host of {names} at {host.address}" if names else f"the host at {host.address}"
+    since = render_age(host.lease_expire_time.ToDatetime(UTC), datetime.now(UTC))
+    return PeerUnavailableError(
+        f"the host {f'of {names} ' * bool(names)}at {host.address}",
+        f"it left the mesh {since.replace('now', 'just now')}, and {problem}",
+    )
 
 
 def print_lost_hosts(hosts: Iterable[registry_service_pb2.Host]) -> ExitCode:
     """Print an error for each host that died; return the exit code, OK if there is none."""
     code = ExitCode.OK
     for host in hosts:
-        code = print_error(PeerUnavailableError(_describe_host(host), _NOT_LISTED))
+        remedy = f"`trunkline mesh release {' '.join(host.journal_ids)}` forgets it"
+        problem = f"what it has is not listed until it is back; if it never will be, {remedy}"
+        code = print_error(_build_lost_error(host, problem))
     return code
 
 

@@ -37,6 +37,8 @@ HOST_LEFT: Final = (
     "the task's host has left the mesh, and no host has its journal; try again when it is back"
 )
 """The problem with a task whose host does not live."""
+AGENT_LEFT: Final = "the agent's host has left the mesh; try again when it is back"
+"""The problem with an agent whose host died."""
 _HOSTS_MISSING = (
     "it was restarted a moment ago, and not all hosts have registered again; try again in a moment"
 )
@@ -92,9 +94,9 @@ class Directory:
         """Return an agent's registration.
 
         Raises:
-            AgentNotFoundError: no live host has it.
-            PeerUnavailableError: the registry has not answered yet, or was restarted, so that the
-                agent's host may not have registered again.
+            AgentNotFoundError: no host has it.
+            PeerUnavailableError: its host died, the registry has not answered yet, or was
+                restarted, so that the agent's host may not have registered again.
         """
         return self._find_agent(name)[1]
 
@@ -265,6 +267,9 @@ class Directory:
         self._check_ready()
         entry = self._agents.get(name)
         if entry is None:
+            for host in self.lost_hosts:
+                if any(agent.card.name == name for agent in host.agents):
+                    raise PeerUnavailableError(host.address, AGENT_LEFT)
             self._check_complete()
             raise AgentNotFoundError(name)
         return entry
@@ -308,7 +313,10 @@ class Directory:
                         missing = _find_missing_hosts(missing, update)
                         self._channels.revoke(update.revoked_instances)
                         self._has_missing_hosts = update.has_missing_journals
-                        self.lost_hosts = tuple(update.lost_hosts)
+                        kept = {host.host_id for host in missing}
+                        self.lost_hosts = tuple(
+                            host for host in update.lost_hosts if host.host_id not in kept
+                        )
                         self._note_journals(update.lost_hosts)
                         self._apply((*update.hosts, *missing))
                 problem: TrunklineError = PeerUnavailableError(

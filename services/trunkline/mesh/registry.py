@@ -89,7 +89,7 @@ async def add_registry(
         registry = RegistryServicer(
             settings.lease_s,
             audit,
-            owners_file=folder / "journal-owners.json",
+            folder=folder,
             list_revoked=RevocationList(identity_folder(settings), credentials.revoke).refresh,
         )
         server.add_registry(await stack.enter_async_context(registry))

@@ -16,6 +16,7 @@ from trunkline.errors import (
     AgentNotFoundError,
     EnvelopeNotFoundError,
     InvalidArgumentError,
+    PeerUnavailableError,
     PermissionDeniedError,
 )
 from trunkline.json_values import build_struct
@@ -406,10 +407,11 @@ class MessageBroker:
 
         Raises:
             AgentNotFoundError: it never was on the mesh.
+            PeerUnavailableError: the same, but not all hosts are known yet.
         """
         try:
             return self._directory.get_agent(name)
-        except AgentNotFoundError:
+        except (AgentNotFoundError, PeerUnavailableError):
             if name in self._known_agents or name in await self.store.list_agents():
                 return None
             raise

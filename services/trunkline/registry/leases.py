@@ -1,7 +1,8 @@
 """The table of hosts and their leases. It makes no calls and starts no tasks."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from trunkline.errors import AgentNameTakenError, HostNotFoundError, InvalidArgumentError
@@ -11,6 +12,7 @@ from trunkline.settings import HostPort
 from trunkline.v1 import registry_service_pb2
 
 _LOST_LIMIT: Final = 100
+_LOST_AGE: Final = timedelta(days=7)
 
 
 @dataclass(slots=True)
@@ -25,13 +27,20 @@ class LeaseTable:
     `revision` increases at each change of the hosts. A renewal changes no host.
     """
 
-    def __init__(self, *, lease_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        lease_s: float,
+        clock: Callable[[], float],
+        lost: Iterable[registry_service_pb2.Host] = (),
+    ) -> None:
+        """`lost` are the lost hosts at the start; `lease_expire_time` tells since when."""
         self.lease_s = lease_s
         self.revision: int = 1
         self._clock = clock
         self._leases: dict[str, _Lease] = {}
         # By id, the latest at the end.
-        self._lost: dict[str, registry_service_pb2.Host] = {}
+        self._lost = {host.host_id: host for host in lost}
         instruments.HOSTS.watch(self, LeaseTable._count_hosts)
 
     def register(self, host: registry_service_pb2.Host) -> None:
@@ -66,7 +75,7 @@ class LeaseTable:
         copy = registry_service_pb2.Host()
         copy.CopyFrom(host)
         self._leases[host.host_id] = _Lease(copy, self._clock() + self.lease_s)
-        self._find_journals(journals)
+        self.forget_lost(journals)
         self.revision += 1
 
     def find(self, host_id: str) -> registry_service_pb2.Host | None:
@@ -110,9 +119,13 @@ class LeaseTable:
             host = self._leases[host_id].host
             self.remove(host_id)
             if host.journal_ids:
+                host.lease_expire_time.GetCurrentTime()
                 self._lost[host_id] = host
-        while len(self._lost) > _LOST_LIMIT:
-            del self._lost[next(iter(self._lost))]
+        oldest = datetime.now(UTC) - _LOST_AGE
+        for host_id, host in list(self._lost.items()):
+            is_old = host.lease_expire_time.ToDatetime(UTC) < oldest
+            if is_old or len(self._lost) > _LOST_LIMIT:
+                del self._lost[host_id]
 
     def next_expiry_s(self) -> float | None:
         """Return the seconds until the next lease ends; None without leases."""
@@ -127,12 +140,15 @@ class LeaseTable:
         return [(lease.host, lease.expires_at_s - now) for lease in self._leases.values()]
 
     def list_lost(self) -> Sequence[registry_service_pb2.Host]:
-        """Return the latest hosts whose leases ended, with the journals that no live host has."""
+        """Return the latest hosts whose leases ended, with the journals that no live host has.
+
+        `lease_expire_time` is when the lease ended. Hosts are listed for 7 days.
+        """
         self.expire()
         return list(self._lost.values())
 
-    def _find_journals(self, journals: Set[str]) -> None:
-        """Note that a live host has journals, which lost hosts may have had."""
+    def forget_lost(self, journals: Collection[str]) -> None:
+        """Forget that journals have no host, and the lost hosts that had no others."""
         for host in self._lost.values():
             host.journal_ids[:] = [each for each in host.journal_ids if each not in journals]
         self._lost = {host_id: host for host_id, host in self._lost.items() if host.journal_ids}

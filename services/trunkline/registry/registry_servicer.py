@@ -1,6 +1,7 @@
-"""The servicer of trunkline.v1.RegistryService. Its state is in memory only.
+"""The servicer of trunkline.v1.RegistryService.
 
-After a restart of the registry, all hosts register again.
+After a restart of the registry, all hosts register again. Its folder keeps who owns which journal
+and which hosts were known, so that hosts which do not come back are missed.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from trunkline.audit import Action, AuditLog, process_actor, recording
 from trunkline.client import run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.identity import Identity
+from trunkline.registry.known_hosts import KnownHostsFile
 from trunkline.registry.leases import LeaseTable
 from trunkline.registry.owners import OwnerTable
 from trunkline.server.authorization import caller
@@ -38,21 +40,24 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         lease_s: float = 10.0,
         audit: AuditLog | None = None,
         *,
-        owners_file: Path | None = None,
+        folder: Path | None = None,
         list_revoked: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         """Without an audit log, nothing is recorded.
 
-        `owners_file` keeps the owners of journals while no registry runs.
+        `folder` keeps the owners of journals and the known hosts while no registry runs.
 
         `list_revoked` returns the revoked instances of identities. Their hosts are removed.
 
         Raises:
-            ConfigurationError: the file can't be read.
+            ConfigurationError: the file of the owners can't be read.
         """
         self._audit = audit
-        self._owners = OwnerTable(owners_file)
-        self._leases = LeaseTable(lease_s=lease_s, clock=time.monotonic)
+        self._owners = OwnerTable(None if folder is None else folder / "journal-owners.json")
+        self._known_hosts = KnownHostsFile(None if folder is None else folder / "hosts.json")
+        self._leases = LeaseTable(
+            lease_s=lease_s, clock=time.monotonic, lost=self._known_hosts.load()
+        )
         # Until then, the list is partial: hosts may not have registered again after a restart.
         self._complete_at = time.monotonic() + lease_s
         self._is_partial = True
@@ -62,6 +67,8 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._list_revoked = list_revoked
         self._revoked: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
+        # The revision when the watchers were last woken.
+        self._announced = self._leases.revision
         self._is_closing = False
         self._open = AsyncExitStack()
 
@@ -92,6 +99,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
             host.identity = str(identity)
             self._leases.register(host)
             await self._owners.record(host.journal_ids, identity)
+        await self._save_hosts()
         self._missing_journals -= set(host.journal_ids)
         self._notify()
         fields = {"host_id": host.host_id, "address": host.address}
@@ -124,6 +132,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         with self._recording(Action.AGENT_DEREGISTER, context, request.host_id, agents):
             self._check_owner(request.host_id)
             self._leases.remove(request.host_id)
+        await self._save_hosts()
         self._notify()
         return registry_service_pb2.DeregisterResponse()
 
@@ -159,6 +168,10 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self, request: registry_service_pb2.ReleaseJournalsRequest, context: _Context
     ) -> registry_service_pb2.ReleaseJournalsResponse:
         released = await self._owners.release(frozenset(request.names))
+        self._leases.forget_lost(released)
+        self._leases.revision += 1
+        await self._save_hosts()
+        self._notify()
         for journal_id, owner in released.items():
             logger.info("journal.released", extra={"journal": journal_id, "owner": owner})
             if self._audit is not None:
@@ -206,8 +219,13 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         lease.FromTimedelta(timedelta(seconds=self._leases.lease_s))
         return lease
 
+    async def _save_hosts(self) -> None:
+        live = (host for host, _ in self._leases.list_live())
+        await self._known_hosts.save(live, self._leases.list_lost())
+
     def _notify(self) -> None:
         """Wake the watchers and the sweeper."""
+        self._announced = self._leases.revision
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -233,10 +251,11 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                     await changed.wait()
             self._extend_if_frozen()
             self._check_revoked()
-            before = self._leases.revision
             self._leases.expire()
-            if self._leases.revision != before:
+            # A lease may have ended during a call, such as the renewal of another.
+            if self._leases.revision != self._announced:
                 logger.warning("host.lost", extra={"left": len(self._leases.list_live())})
+                await self._save_hosts()
                 self._notify()
             if self._is_partial and time.monotonic() >= self._complete_at:
                 self._is_partial = False

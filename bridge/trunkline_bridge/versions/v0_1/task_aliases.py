@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from trunkline.client import Directory, HostClient, allocate_task_id, parse_journal_id
-from trunkline.errors import AgentNotFoundError, TrunklineError
+from trunkline.errors import AgentNotFoundError, PeerUnavailableError, TrunklineError
 from trunkline_bridge.edge.caller import Caller
 
 
@@ -59,7 +59,7 @@ class TaskAliases:
         """Yield clients of the hosts with journals, the agent's host first."""
         host_id = ""
         # Tasks outlive their agent.
-        with suppress(AgentNotFoundError):
+        with suppress(AgentNotFoundError, PeerUnavailableError):
             host_id = self._directory.get_agent_host(agent).host_id
             yield self._directory.client_for_agent(agent)
         for host in self._directory.hosts:

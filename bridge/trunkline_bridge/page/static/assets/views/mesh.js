@@ -1,6 +1,6 @@
 /** The mesh as a live graph, and the same as tables. */
 
-import { Badge, Empty, ErrorState, Facts, LiveStatus, Loading, PageHeader, Panel } from "../components/basics.js";
+import { Badge, Empty, ErrorState, Facts, LiveStatus, Loading, PageHeader, Panel, Time } from "../components/basics.js";
 import { DetailsPanel } from "../components/details_panel.js";
 import { Icon } from "../components/icons.js";
 import { Sparkline } from "../components/sparkline.js";
@@ -88,14 +88,16 @@ export default function Mesh({ query }) {
 function Health({ graph, hosts }) {
   const open = graph.nodes.filter((node) => node.breaker && node.breaker !== "closed");
   const broken = graph.nodes.filter((node) => node.group === "tool" && node.problem);
-  const unreachable = hosts.filter((host) => !isReady(host));
+  const lost = hosts.filter((host) => host.state === "lost");
+  const unreachable = hosts.filter((host) => !isReady(host) && host.state !== "lost");
   const total = graph.edges.filter((edge) => edge.from === "client").reduce((sum, edge) => sum + edge.ratePerS, 0);
   return html`
     <span class="muted">${rate(total)} from clients</span>
     ${open.length > 0 && html`<${Badge} tone="error">Breakers not closed: ${[...new Set(open.map((node) => node.label))].join(", ")}<//>`}
     ${broken.length > 0 && html`<${Badge} tone="error">${plural(broken.length, "tool server")} failed<//>`}
     ${unreachable.length > 0 && html`<${Badge} tone="error">${plural(unreachable.length, "host")} unreachable<//>`}
-    ${!open.length && !broken.length && !unreachable.length && html`<${Badge} tone="ok">Healthy<//>`}
+    ${lost.length > 0 && html`<${Badge} tone="error">${plural(lost.length, "host")} lost<//>`}
+    ${!open.length && !broken.length && !unreachable.length && !lost.length && html`<${Badge} tone="ok">Healthy<//>`}
   `;
 }
 
@@ -254,7 +256,7 @@ function SignIn({ server }) {
 /** @type {import("../components/table.js").Column<Host>[]} */
 const HOST_COLUMNS = [
   { key: "id", title: "Host", width: "minmax(110px, 1fr)", cell: (host) => html`<span class="mono">${host.id}</span>` },
-  { key: "state", title: "State", width: "100px", cell: (host) => html`<${Badge} tone=${isReady(host) ? "ok" : "error"}>${host.state || "ready"}<//>` },
+  { key: "state", title: "State", width: "130px", cell: (host) => html`<${Badge} tone=${isReady(host) ? "ok" : "error"}>${host.state || "ready"}<//>${host.state === "lost" && html` <${Time} value=${host.leaseUntil} />`}` },
   { key: "address", title: "Address", width: "minmax(110px, 1fr)", from: 560, cell: (host) => html`<span class="mono">${host.address}</span>` },
   { key: "agents", title: "Agents", width: "minmax(110px, 2fr)", from: 760, cell: (host) => (host.agents ?? []).join(", ") || html`<span class="muted">–</span>` },
   { key: "services", title: "Services", width: "minmax(110px, 2fr)", from: 1000, cell: (host) => (host.services ?? []).map((service) => service.split(".").at(-1)).join(", ") || html`<span class="muted">–</span>` },
