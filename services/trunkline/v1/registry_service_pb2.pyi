@@ -348,7 +348,9 @@ class ListAgentsResponse(_message.Message):
 
     @_builtins.property
     def lost_hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Host]:
-        """The hosts whose leases ended, each with its journals that no living host has: the latest 100."""
+        """The hosts whose leases ended, each with its journals that no living host has: the latest 100 of the
+        last 7 days. `lease_expire_time` is when the lease ended.
+        """
 
     def __init__(
         self,
