@@ -284,7 +284,8 @@ async def test_poison_becomes_a_dead_letter_and_is_delivered_again(
             (poison,) = (await mesh.ended("p")).deliveries
             assert (poison.state, poison.attempt_count) == (pb2.DELIVERY_STATE_DEAD, 3)
             assert len(poison.attempts) == 3
-            assert all("failed" in each.problem and each.task_id for each in poison.attempts)
+            failure = "failed: ValueError (at harness.mesh.messages:"
+            assert all(failure in each.problem and each.task_id for each in poison.attempts)
             (dead,) = await mesh.listing(states=[pb2.DELIVERY_STATE_DEAD])
             assert dead.envelope.envelope_id == "p"
             assert await client.redrive(EnvelopeFilter(envelope_id="p")) == 1
