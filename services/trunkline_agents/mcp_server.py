@@ -30,6 +30,12 @@ MATCH_KEY = "trunkline/match"
 MENDABLE_KEY = "trunkline/mendable"
 """In an error result's `_meta`: true if a different question could be answered."""
 
+
+def match_whole(rules: Sequence[MatchRuleJson]) -> list[MatchRuleJson]:
+    """Return rules that match whole questions, with or without punctuation at their end."""
+    return [{**rule, "pattern": rf"^\s*(?:{rule['pattern']})\s*[?.!]*$"} for rule in rules]
+
+
 READ_ONLY = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )

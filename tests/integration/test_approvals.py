@@ -369,7 +369,7 @@ async def test_an_answer_while_another_child_works_takes_effect_after_it(shops: 
 
 async def test_a_step_that_needs_the_result_of_a_waiting_one_waits_too(shops: Shops) -> None:
     await shops.bridged.mesh.supervise()
-    task = await shops.bridged.mesh.ask("order 3 apples, then order 2 pears for it")
+    task = await shops.bridged.mesh.ask("order 3 apples, then order 2 pears for {1}")
     assert task.task.status.state == WAITS
     assert len(task.children) == 1, task
     remaining = await shops.bridged.mesh.ask("approve", task_id=task.task.id)

@@ -80,15 +80,15 @@ async def test_applications_are_listed_and_shown(agent: Caller, argocd: ArgoCDSe
     argocd.synced.clear()
     for question, expected in (
         ("list argocd applications", "- shop: OutOfSync, Degraded"),
-        ("which deployments are degraded", "1 of 2 applications, Degraded:"),
-        ("health of the guestbook app", "guestbook is Healthy and Synced."),
+        ("which apps are degraded", "1 of 2 applications, Degraded:"),
+        ("health of app guestbook", "guestbook is Healthy and Synced."),
         ("show the history of app guestbook", "53e28ff20cc5 (id 1, by automated)"),
         ("diff of app shop", '+    "replicas": 3'),
     ):
         task = await agent.send(question)
         assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
         assert expected in str(task["artifacts"]).replace("\\n", "\n")
-    task = await agent.send("health of the nothing app")
+    task = await agent.send("health of app nothing")
     assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     assert "Argo CD has no application nothing" in status_text(task)
     assert argocd.synced == []
@@ -113,7 +113,7 @@ async def test_a_rejected_sync_is_not_made(
     mesh: MeshProcess, agent: Caller, argocd: ArgoCDServer
 ) -> None:
     before = len(argocd.synced)
-    result = await run_command("ask", "--url", mesh.http_url, "redeploy the shop", "--json")
+    result = await run_command("ask", "--url", mesh.http_url, "sync app shop", "--json")
     assert result.json["state"] == "input-required"
     task = await Caller(agent.client, mesh.http_url).send(
         "reject not today", taskId=result.json["task_id"]

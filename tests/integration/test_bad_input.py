@@ -28,8 +28,8 @@ HOSTILE = [
     ("100 ZZZ to EUR", "'ZZZ' is not a currency"),
     ("100 USD to EUR on 1950-01-01", "Choose a date from 1999-01-04"),
     ("1/0", "divides by zero"),
-    ("__import__('os').system('id')", "No agent here can answer this"),
-    ("().__class__", "No agent here can answer this"),
+    ("__import__('os').system('id')", "no agent's tags or examples match"),
+    ("().__class__", "no agent's tags or examples match"),
 ]
 AT_MATH = [
     "__import__('os').system('id')",

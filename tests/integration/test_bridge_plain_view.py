@@ -12,7 +12,7 @@ from trunkline_bridge.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 PLAIN = {"A2A-Extensions": PLAIN_EXTENSION}
-QUESTION = "count 20 1, and who is the king of France, then count 3"
+QUESTION = "count 20 1, and @echo fail no, then @echo count 3"
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ async def test_a_question_is_answered_on_stdout_and_nothing_else_is_printed(
 async def test_an_answer_with_a_part_missing_is_printed_once_and_exits_with_5(
     mesh: MeshProcess,
 ) -> None:
-    question = "what is 2+2, and who is the king of France, then echo done"
+    question = "what is 2+2, and @echo fail no, then @echo done"
     result = await ask(mesh, question)
     as_json = await ask(mesh, question, "--json")
     lines = result.out.splitlines()

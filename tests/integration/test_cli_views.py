@@ -342,7 +342,7 @@ async def test_watching_ends_with_the_task(
     )
     assert code is ExitCode.OK
     assert capsys.readouterr().out.endswith("state           completed\n")
-    text = "echo hello, and who is the king of France"
+    text = "echo hello, and @echo fail no"
     partial = (await ask(mesh, text, agent="supervisor"))["task_id"]
     code = await task_events.watch_task(
         partial, mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False

@@ -157,9 +157,7 @@ async def test_the_id_of_a_started_run_is_all_that_is_printed_and_its_path_is_dr
         "workflow", "show", task_id, *where[:2], "--data", str(folder / "elsewhere")
     )
     assert "name the data directory of its mesh with --data" in elsewhere.err
-    asked = await run(
-        "ask", "@echo say 7, then @echo repeat that", "--url", mesh.http_url, "--json"
-    )
+    asked = await run("ask", "@echo say 7, then @echo repeat {1}", "--url", mesh.http_url, "--json")
     plan = await run("workflow", "show", asked.json["task_id"], *where)
     assert "class n1,n2 visited" in plan.out, plan.out + plan.err
     await run("cancel", task_id, "--mesh", mesh.mesh_address)
@@ -227,7 +225,7 @@ async def test_the_plan_of_a_task_is_saved_as_a_workflow_that_gives_the_same_ans
     mesh: MeshProcess, folder: Path
 ) -> None:
     where = ("--mesh", mesh.mesh_address)
-    question = "@echo say 7, then @echo repeat that"
+    question = "@echo say 7, then @echo repeat {1}"
     asked = await run("ask", question, "--url", mesh.http_url, "--json")
     assert asked.json["answer"] == "say 7\nsay 7", asked.out
     file = folder / "saved.yaml"

@@ -69,12 +69,7 @@ async def test_the_math_tools_are_listed_with_schemas_annotations_and_matches() 
     async with client_of("math") as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert set(tools) == {
-        *("calculate", "work_out", "check", "convert_units", "compare_units", "factor"),
-        *("expand", "solve"),
-        *("differentiate", "integrate", "count_days", "move_date", "check_date", "find_weekday"),
-        *("find_time", "measure_time", "find_named_day", "count_named_days", "find_week"),
-        *("measure_age", "find_leap_year"),
-        *("add_items", "scale_price", "travel", "sort_numbers", "continue_sequence", "read_roman"),
+        *("calculate", "factor", "expand", "solve", "differentiate", "integrate"),
     }
     for tool in tools.values():
         assert tool.output_schema is not None
@@ -122,8 +117,6 @@ async def test_the_math_tools_answer_with_text_that_stands_alone_and_with_data()
         ("integrate", {"expression": "x", "lower": "0"}, "both limits"),
         ("solve", {"equation": "1=2=3"}, "has one '='"),
         ("solve", {"equation": "x^x^x^x = 5"}, "needs more memory"),
-        # A search of quadratic time would take minutes.
-        ("add_items", {"items": " " * 200_000}, "Name 2 to 50 amounts"),
     ],
 )
 async def test_an_invalid_math_question_gets_an_error_with_advice(
@@ -246,7 +239,7 @@ async def test_the_currency_tools_convert_and_list() -> None:
             },
         )
         listed = await client.call_tool("list_currencies", {})
-    assert set(tools) == {"compare", "convert", "get_country_currency", "list_currencies"}
+    assert set(tools) == {"convert", "list_currencies"}
     assert all(tool.meta and "trunkline/match" in tool.meta for tool in tools.values())
     assert text_of(converted) == "100 USD = 89.91 EUR (ECB rate of 2020-03-02)"
     assert converted.structured_content is not None

@@ -50,7 +50,7 @@ ONE_SERVER_ONLY = {name: {"disabled": True} for name in ("math", "currency", "re
 MATH_ONLY = {name: {"disabled": True} for name in ("currency", "research")}
 CURRENCY_ONLY = {name: {"disabled": True} for name in ("math", "research")}
 TOKYO = {
-    "pattern": r"time is it in (?P<city>[\w ]+)",
+    "pattern": r"what time is it in (?P<city>[\w ]+)",
     "arguments": {"timezone": {"from": "{city}", "map": {"tokyo": "Asia/Tokyo"}}},
     "answer": "It is {datetime} in {timezone}.",
 }
@@ -205,7 +205,7 @@ async def test_an_unanswerable_question_is_reported_and_the_next_message_is_answ
     async with mesh(tmp_path, **MATH_ONLY) as running:
         unanswered = await running.ask("math", "who wrote Hamlet")
         assert state_of(unanswered) == State.TASK_STATE_INPUT_REQUIRED
-        assert status_text(unanswered).startswith("I can't answer that. Questions I can answer: ")
+        assert status_text(unanswered).startswith("I am the built-in rules model")
         assert unanswered.task.artifacts == []
         answered = await running.ask("math", "what is 1+2", task_id=unanswered.task.id)
     assert answer_of(answered) == "3"

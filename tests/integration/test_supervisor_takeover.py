@@ -98,7 +98,7 @@ async def test_ended_steps_are_kept_and_running_ones_are_followed(
     mesh = supervisor.mesh
     await mesh.join(helpers.quick("red"), helpers.slow("green"))
     await supervisor.start()
-    task_id = await mesh.begin("go red now, and go green now, then go red with that")
+    task_id = await mesh.begin("go red now, and go green now, then go red with {2}")
     await mesh.until(
         task_id,
         lambda now: "red" in finished_agents(now) and any("49 " in text for text in texts(now)),

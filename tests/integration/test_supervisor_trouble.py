@@ -257,10 +257,10 @@ async def test_a_step_that_lacks_the_result_it_needs_is_not_run(mesh: SmallMesh)
     assert texts(ended)[-1] == (
         'well\nCould not answer "fail boom": boom (agent echo).\nsay that again, and echo bye'
     )
-    followed = await mesh.ask("echo well @echo fail boom, then @echo echo that")
+    followed = await mesh.ask("echo well @echo fail boom, then @echo echo {2}")
     assert texts(followed)[-1] == (
         'well\nCould not answer "fail boom": boom (agent echo).\n'
-        'Could not answer "echo that": the result that it needs is missing (agent echo).'
+        'Could not answer "echo {2}": the result that it needs is missing (agent echo).'
     )
 
 

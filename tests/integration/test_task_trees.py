@@ -14,6 +14,7 @@ from harness.agents.inline_agents import status_texts
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline import FunctionAgent, agent, from_langgraph
 from trunkline.errors import InvalidArgumentError
+from trunkline.rules.planner import RulesPlanner
 from trunkline.settings import (
     Budget,
     LimitSettings,
@@ -50,9 +51,11 @@ async def open_teams(mesh: SmallMesh, **limits: int) -> None:
     models = {"openai": ModelSettings(input_price=2.0)}
     await mesh.join(spender("red", 10), spender("green", 5), tree=tree, models=models)
     team = SupervisorSettings(agents=("red", "green"), tags=("team",))
-    await mesh.join(Supervisor(mesh.directory, name="team", options=team), tree=tree)
+    await mesh.join(
+        Supervisor(mesh.directory, planner=RulesPlanner(), name="team", options=team), tree=tree
+    )
     root = SupervisorSettings(agents=("team",))
-    await mesh.join(Supervisor(mesh.directory, options=root), tree=tree)
+    await mesh.join(Supervisor(mesh.directory, planner=RulesPlanner(), options=root), tree=tree)
 
 
 async def ask_team(mesh: SmallMesh) -> tuple[snapshot_pb2.TaskSnapshot, snapshot_pb2.TaskSnapshot]:

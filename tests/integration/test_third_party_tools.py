@@ -88,7 +88,7 @@ def entries(folder: Path, port: str) -> dict[str, Any]:
         write_file={"pattern": "^write$", "arguments": {"path": f"{folder}/new", "content": "x"}},
     )
     tokyo = {
-        "pattern": r"time is it in (?P<city>[\w ]+)",
+        "pattern": r"what time is it in (?P<city>[\w ]+)",
         "arguments": {"timezone": {"from": "{city}", "map": {"tokyo": "Asia/Tokyo"}}},
         "answer": "It is {datetime} in {timezone}.",
     }

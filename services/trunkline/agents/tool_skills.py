@@ -10,12 +10,12 @@ from google.protobuf.message import DecodeError
 
 from trunkline import telemetry
 from trunkline.agents.authoring import Lifespan
+from trunkline.calls.schema_arguments import outline_arguments
 from trunkline.calls.tool_source import ToolListing, WatchableToolSource
 from trunkline.client import run_in_background
 from trunkline.client.backoff import Backoff
 from trunkline.errors import ConfigurationError, TrunklineError
 from trunkline.json_values import struct_json
-from trunkline.phrasing.schema_arguments import outline_arguments
 from trunkline.printable import to_plain_line
 from trunkline.private_files import PRIVATE_FOLDER, read_private_file, write_private_file
 from trunkline.settings import Settings
@@ -26,7 +26,7 @@ from trunkline.v1 import agent_card_pb2, tool_service_pb2
 _SKILLS_LIMIT: Final = 50
 _DESCRIPTION_CHARS: Final = 300
 _ARGUMENTS_CHARS: Final = 200
-# Supervisors match a skill with this tag by its description: see trunkline.supervisor.router.
+# Without a model, supervisors find a skill with this tag by its name: see trunkline.rules.routing.
 _TAGS: Final = ("by description",)
 _RETRY_S: Final = 0.1
 _RETRY_MAX_S: Final = 5.0

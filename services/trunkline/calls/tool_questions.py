@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
-from trunkline.json_values import build_value, update_struct, value_json
-from trunkline.phrasing.schema_arguments import (
+from trunkline.calls.schema_arguments import (
     accepts_value,
     describe_argument,
     take_arguments,
     take_one,
 )
+from trunkline.json_values import build_value, update_struct, value_json
 from trunkline.tasks.approvals import accepts_json
 from trunkline.tasks.content import INPUT_RESPONSES, is_tool_answer
 from trunkline.tasks.turn_runtime import TurnRuntime

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
+from trunkline.calls.schema_arguments import describe_type
 from trunkline.calls.tool_questions import (
     build_continuation,
     build_pending,
@@ -32,7 +33,6 @@ from trunkline.errors import (
     ToolServerUnavailableError,
 )
 from trunkline.json_values import build_struct, message_to_dict, struct_json, value_json
-from trunkline.phrasing.schema_arguments import describe_type
 from trunkline.tasks.approvals import digest_call, parse_arguments, render_arguments
 from trunkline.v1 import part_pb2, tool_service_pb2
 from trunkline.workflows.schemas import find_argument_problem

@@ -25,9 +25,10 @@ from trunkline.reasoning import (
 )
 from trunkline.reasoning import prewarm as prewarm_reasoning
 from trunkline.reasoning.models import RULES, open_model
+from trunkline.rules.planner import RulesPlanner
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import AgentSettings, Settings, SupervisorSettings
-from trunkline.supervisor import ChildLimits, Planner, Supervisor
+from trunkline.supervisor import ChildLimits, ModelPlanner, Planner, Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tools.config import AgentSpec, McpConfig, agents_from_config
 from trunkline.v1.registry_service_pb2 import AgentRegistration
@@ -253,12 +254,12 @@ def _build_supervisor(settings: Settings, directory: Directory, name: str) -> Su
     options = settings.supervisors.get(name, SupervisorSettings())
     agent_options = settings.agent_options.get(name, AgentSettings())
     choice = ModelChoice.for_planner(settings, options.model or agent_options.model)
-    planner = None
+    rules = RulesPlanner()
+    planner: Planner = rules
     if choice.name != RULES:
-        # Not the built-in model: if no other model is available, the planner uses the scores.
         fallbacks = tuple(name for name in choice.fallbacks if name != RULES)
         model = open_model(replace(choice, fallbacks=fallbacks))
-        planner = Planner(model, falls_back_to_scores=RULES in choice.fallbacks)
+        planner = ModelPlanner(model, fallback=rules if RULES in choice.fallbacks else None)
     return Supervisor(
         directory,
         name=name,

@@ -2,6 +2,7 @@
 
 from trunkline.calls.child import ChildLimits
 from trunkline.supervisor.agent import Supervisor
-from trunkline.supervisor.planner import Planner
+from trunkline.supervisor.model_planner import ModelPlanner
+from trunkline.supervisor.planning import Planner
 
-__all__ = ["ChildLimits", "Planner", "Supervisor"]
+__all__ = ["ChildLimits", "ModelPlanner", "Planner", "Supervisor"]

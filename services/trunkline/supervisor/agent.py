@@ -18,7 +18,6 @@ from trunkline.calls.child import ChildLimits
 from trunkline.client import Directory
 from trunkline.errors import PeerError
 from trunkline.light_imports import light_imports
-from trunkline.phrasing import asks_for_introduction
 from trunkline.settings import SupervisorSettings
 from trunkline.supervisor.inheritance import (
     DEFAULT_TAGS,
@@ -26,9 +25,9 @@ from trunkline.supervisor.inheritance import (
     drop_inherited,
     inherit_skills,
 )
+from trunkline.supervisor.planning import Planner
 from trunkline.supervisor.recovery import answer_waiting_children, recover_state
-from trunkline.supervisor.request_splitter import is_open_question, split_request
-from trunkline.supervisor.router import Router
+from trunkline.supervisor.roster import Roster
 from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -36,7 +35,6 @@ from trunkline.v1 import agent_card_pb2, event_pb2, registry_service_pb2
 
 if TYPE_CHECKING:
     from trunkline.supervisor.graph import SupervisorGraph
-    from trunkline.supervisor.planner import Planner
 
 logger = logging.getLogger(__name__)
 
@@ -62,17 +60,15 @@ class Supervisor:
         self,
         directory: Directory,
         *,
+        planner: Planner,
         name: str = "supervisor",
         options: SupervisorSettings | None = None,
-        planner: "Planner | None" = None,
         limits: ChildLimits | None = None,
         callers: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Create a supervisor. `options` limit the agents that it asks, and set its card.
 
         `callers` has the agents that may call an agent, by its name; others may not call it.
-
-        Without a planner it plans by the cards' scores and does not rewrite the agents' answers.
         """
         options = options or SupervisorSettings()
         self.card = build_supervisor_card(name, options)
@@ -87,14 +83,13 @@ class Supervisor:
         """Called at a cold start, while LangGraph loads, with the names of the agents that fit the
         request."""
         self._graph: SupervisorGraph | None = None
-        # The router for a revision of the directory. It is rebuilt when agents come or go.
-        self._router = (-1, Router([]))
+        # The roster for a revision of the directory. It is rebuilt when agents come or go.
+        self._roster = (-1, Roster([]))
 
     async def prewarm(self) -> None:
         """Load LangGraph and compile the graph, so that the first turn does not wait for it."""
         await self._load_graph()
-        if self._planner is not None:
-            await self._planner.load()
+        await self._planner.load()
 
     def inherit(self, agents: Mapping[str, registry_service_pb2.AgentRegistration]) -> bool:
         """Update the card by the skills of the agents behind it; return whether it changed.
@@ -148,23 +143,25 @@ class Supervisor:
             await self._wait_for_agents(state["steps"] if state else ())
         else:
             await self._wait_for_cards(task)
-        router = self._current_router().exclude(task.path)
-        turn = SupervisorTurn(task, self._directory, router, task.plan(), self._limits)
+        roster = self._current_roster().exclude(task.path)
+        turn = SupervisorTurn(
+            task, self._directory, roster, task.plan(), self._limits, self._planner
+        )
         if self._graph is None:
             if self.on_load is not None:
-                self.on_load(_predict_agents(task, router, state))
+                self.on_load(self._predict_agents(task, roster, state))
             await task.working()
         graph = await self._load_graph()
         from trunkline.supervisor.graph import run_turn
 
-        if self._planner is None:
+        if not self._planner.is_model:
             await run_turn(graph, turn, state)
             return
         # Loaded with the graph.
         from trunkline.supervisor.planner_memory import open_planner_memory
 
         with open_planner_memory(task) as memory:
-            turn = replace(turn, planner=self._planner, memory=memory)
+            turn = replace(turn, memory=memory)
             await run_turn(graph, turn, state)
 
     async def _wait_for_agents(self, steps: Sequence[Step]) -> None:
@@ -181,9 +178,7 @@ class Supervisor:
     async def _load_graph(self) -> "SupervisorGraph":
         if self._graph is None:
             # Loading takes a second or two, so it runs in a thread.
-            self._graph = await runtime.load_in_thread(
-                _compile, remembers=self._planner is not None
-            )
+            self._graph = await runtime.load_in_thread(_compile, remembers=self._planner.is_model)
         return self._graph
 
     async def _wait_for_cards(self, task: TurnRuntime) -> None:
@@ -192,23 +187,32 @@ class Supervisor:
         def is_settled(mesh: Directory) -> bool:
             return not any(agent.card_pending for agent in self._allowed(mesh.list_agents()))
 
-        if is_settled(self._directory) or asks_for_introduction(task.text):
+        if is_settled(self._directory):
             return
-        router = self._current_router().exclude(task.path)
-        if any(step.agent for step in split_request(task.text, router)):
+        if self._predict_agents(task, self._current_roster().exclude(task.path), None):
             return
         await task.working()
         with contextlib.suppress(PeerError):
             await self._directory.wait_until(is_settled, timeout_s=_CARDS_S)
 
-    def _current_router(self) -> Router:
-        revision, router = self._router
+    def _current_roster(self) -> Roster:
+        revision, roster = self._roster
         if revision != self._directory.revision:
             revision = self._directory.revision
             cards = [agent.card for agent in self._allowed(self._directory.list_agents())]
-            router = Router(list(drop_inherited(cards)), default=self._options.default_agent)
-            self._router = (revision, router)
-        return router
+            roster = Roster(drop_inherited(cards), default=self._options.default_agent)
+            self._roster = (revision, roster)
+        return roster
+
+    def _predict_agents(
+        self, task: TurnRuntime, roster: Roster, state: SupervisorState | None
+    ) -> Set[str]:
+        """Return the agents that the turn is going to ask, as far as this is known already."""
+        state = state or answer_waiting_children(task.snapshot, task.text)
+        steps = state["steps"] if state else roster.split_at_addresses(task.text)
+        if steps:
+            return {step.agent for step in steps}
+        return self._planner.predict(task.text, roster)
 
     def _allowed(
         self, agents: Mapping[str, registry_service_pb2.AgentRegistration]
@@ -222,17 +226,6 @@ class Supervisor:
             and name not in self._barred
             and (name in named if named else agent.routable)
         ]
-
-
-def _predict_agents(task: TurnRuntime, router: Router, state: SupervisorState | None) -> set[str]:
-    """Return the agents that the turn is going to ask, as far as this is known without a model."""
-    state = state or answer_waiting_children(task.snapshot, task.text)
-    steps = state["steps"] if state else split_request(task.text, router)
-    for step in steps if state is None else ():
-        if is_open_question(step.text):
-            router.apply_open_questions(step.route)
-        router.apply_default(step.route)
-    return {step.agent for step in steps if step.agent}
 
 
 def _retained_lengths(task: TurnRuntime) -> dict[str, int]:

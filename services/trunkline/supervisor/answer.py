@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 from trunkline import json_values
-from trunkline.calls.outcome import AGENTS_KEY, Outcome, clip, failed_outcome
-from trunkline.phrasing import find_topic
-from trunkline.printable import to_plain_line
-from trunkline.supervisor.request_splitter import MAX_STEPS
-from trunkline.supervisor.router import SEARCHED_CHARS, Router, top_agents
+from trunkline.calls.outcome import AGENTS_KEY, Outcome, failed_outcome
+from trunkline.supervisor.planning import MAX_STEPS
 from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step
 from trunkline.task_states import (
@@ -21,10 +18,7 @@ from trunkline.task_states import (
 )
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import agent_card_pb2, artifact_pb2, event_pb2, part_pb2
-
-EXAMPLES_INTRODUCTION: Final = "These would work:"
-"""The line before examples of cards, to the end of a question. Planners read it again as data."""
+from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,49 +84,6 @@ def list_failures(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> lis
     return [step.describe_failure(outcome) for step, outcome in results if outcome.is_failure]
 
 
-def no_agent_question(steps: Sequence[Step], router: Router) -> str:
-    """Return the question for a request that no agent fits, with the reason and examples."""
-    level = top_agents(steps[0].route)
-    unknown_name = router.find_unknown_address(steps[0].text)
-    if unknown_name:
-        problem = f"No agent named {unknown_name!r} can be asked here."
-    elif len(level) > 1:
-        names = ", ".join(f"@{name}" for name in level)
-        return f"Several agents could take this equally well. Begin with one of: {names}."
-    elif len(steps[0].text) > SEARCHED_CHARS:
-        problem = (
-            f"This is {len(steps[0].text):,} characters long, and the first {SEARCHED_CHARS:,} do "
-            "not say who could answer it; ask more briefly, or begin with an agent's @name."
-        )
-    elif topic := find_topic(steps[0].text):
-        problem = f"What about {clip(topic)}? Ask the whole question."
-    else:
-        problem = "No agent here can answer this."
-    if not router.cards:
-        return f"{problem} There is none to route to; start one and ask again."
-    return _add_examples(problem, router)
-
-
-def render_introduction(router: Router) -> str:
-    """Return the answer to a greeting, and to a question about what can be asked."""
-    if not router.cards:
-        return "No agent is here yet; start one and ask again."
-    return _add_examples("I pass your questions to the agents that fit.", router)
-
-
-def _add_examples(text: str, router: Router) -> str:
-    """Add an example of each agent that has one, and the names of the others.
-
-    A description is no example: an agent may not answer when it is asked by that.
-    """
-    examples = {card.name: _find_example(card) for card in router.cards.values()}
-    lines = [f'- {name}: "{example}"' for name, example in examples.items() if example]
-    others = ", ".join(f"@{name}" for name, example in examples.items() if not example)
-    if others:
-        text += f" Begin with one of these to ask it by its name: {others}."
-    return "\n".join([text, EXAMPLES_INTRODUCTION, *lines]) if lines else text
-
-
 def too_many_steps_question(count: int) -> str:
     """Return the reply to a request with more steps than a plan may have."""
     return f"These are {count} questions; ask at most {MAX_STEPS} at once."
@@ -183,15 +134,9 @@ def _describe_silence(agents: str) -> str:
     return f"{agents} left no answer."
 
 
-def _find_example(card: agent_card_pb2.AgentCard) -> str:
-    examples = (example for skill in card.skills for example in skill.examples)
-    return to_plain_line(next(examples, ""), _EXAMPLE_CHARS)
-
-
 # The answer is written in pieces of this size, so that each fits a frame of the wire.
 _PIECE_CHARS = 32 * 1024
 _NAME = "answer"
-_EXAMPLE_CHARS = 200
 
 
 async def rewrite_answer(
@@ -200,14 +145,14 @@ async def rewrite_answer(
     steps: Sequence[Step],
     outcomes: Mapping[str, Outcome],
 ) -> CombinedAnswer:
-    """Have the model merge the answers of several agents, if there is a model.
+    """Have the planner merge the answers of several agents.
 
     The merged answer streams as a draft. Failed steps are named after it, without the model.
     """
     answers = [(step, outcomes[step.id]) for step in steps if step.id in outcomes]
     answers = [pair for pair in answers if pair[1].is_answer and pair[1].text]
     is_complete = answer.state == State.TASK_STATE_COMPLETED
-    if turn.planner is None or not is_complete or len(answers) < 2:
+    if not turn.planner.is_model or not is_complete or len(answers) < 2:
         return answer
     draft = _Draft(turn.task)
     text = await turn.planner.write_answer(

@@ -11,35 +11,23 @@ from langgraph.types import Command, Overwrite, Send
 from trunkline import telemetry
 from trunkline.calls.outcome import Outcome
 from trunkline.journal.events import plan_event
-from trunkline.phrasing import asks_for_introduction
 from trunkline.supervisor.answer import (
-    CombinedAnswer,
     ask_user,
     build_plan_steps,
     combine_outcomes,
     deliver_answer,
     find_second_choice,
-    no_agent_question,
-    render_introduction,
     render_plan,
     rewrite_answer,
     too_many_steps_question,
 )
-from trunkline.supervisor.follow_up import find_last_agent, route_to_last_agent
+from trunkline.supervisor.last_agent import find_last_agent
 from trunkline.supervisor.plan_run import PlanRun
+from trunkline.supervisor.planning import MAX_STEPS, PlanResult
 from trunkline.supervisor.recovery import answer_waiting_children
-from trunkline.supervisor.request_splitter import (
-    MAX_STEPS,
-    PlanResult,
-    is_open_question,
-    names_agents,
-    split_request,
-)
-from trunkline.supervisor.router import Router
+from trunkline.supervisor.roster import build_step
 from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
-from trunkline.supervisor.tags import split_words
-from trunkline.tasks.lifecycle import State
 from trunkline.v1 import event_pb2
 from trunkline.workflows.compiler import Branch
 
@@ -50,40 +38,30 @@ _TOKEN = re.compile(r"\S+\s*|\s+")
 
 async def analyse_request(
     state: SupervisorState, runtime: Runtime[SupervisorTurn]
-) -> Command[Literal["plan", "run", "check", "__end__"]]:
-    """Find the agents that fit the request by the cards, or introduce them.
+) -> Command[Literal["plan", "run", "check"]]:
+    """Find what the turn continues, or the agents that the request names.
 
     A turn recovered from the journal has its plan and continues with it. An answer to waiting
     children continues the plan of the turn before.
     """
     turn = runtime.context
-    task, router = turn.task, turn.router
     if state["steps"]:
         return Command(goto=_send_branches(turn, state["steps"], state["outcomes"]) or "check")
-    if waiting := answer_waiting_children(task.snapshot, task.text):
+    if waiting := answer_waiting_children(turn.task.snapshot, turn.task.text):
         sends = _send_branches(turn, waiting["steps"], waiting["outcomes"])
         return Command(update=waiting, goto=sends or "check")
-    steps = split_request(task.text, router)
-    if not _is_introduction(task.text, steps, router):
-        return Command(update={"steps": steps}, goto="plan")
-    steps[0].route.reasons[:] = ["it asks what can be asked here"]
-    await task.record(*_route_events(steps))
-    await deliver_answer(
-        turn, CombinedAnswer(State.TASK_STATE_COMPLETED, render_introduction(router))
-    )
-    return Command(goto=_END)
+    return Command(update={"steps": turn.roster.split_at_addresses(turn.task.text)}, goto="plan")
 
 
 async def plan_steps(
     state: SupervisorState, runtime: Runtime[SupervisorTurn]
 ) -> Command[Literal["run", "__end__"]]:
-    """Plan the request by the scores or with the model, and record the plan, also a revised one.
+    """Plan the request unless it names its agents, and record the plan, also a revised one.
 
-    Ends the turn with a question to the user if no agent fits or the model has one.
+    Ends the turn with the planner's question to the user, if it has one.
 
     Raises:
-        ModelUnavailableError, TreeLimitError: the model could not be called, and no agent fits by
-            the scores.
+        ModelUnavailableError, TreeLimitError: the planning model could not be called.
     """
     turn = runtime.context
     if state.get("is_revised"):
@@ -91,22 +69,27 @@ async def plan_steps(
         await _write_plan(turn, steps, [step for step in steps if step.id not in outcomes])
         return Command(goto=_send_branches(turn, steps, outcomes))
     revision = turn.plan.revision
-    result = await _plan_request(turn, state["steps"])
-    steps = _describe_steps(result.steps, describe_files(turn.task.message))
+    result = PlanResult(state["steps"]) if state["steps"] else await _plan_request(turn)
+    files = describe_files(turn.task.message)
+    if not turn.task.text.strip():
+        # It was planned by the names of its files.
+        result = replace(result, steps=tuple(replace(step, text="") for step in result.steps))
+    steps = _describe_steps(result.steps, files)
     if len(steps) > MAX_STEPS:
         await ask_user(turn, too_many_steps_question(len(steps)))
         return Command(goto=_END)
-    if not turn.router.find_unknown_address(turn.task.text):
-        await _route_remaining(turn, steps)
-    if result.question or not any(step.agent for step in steps):
+    if not steps:
+        reason = "made no plan" if result.failure else "has a question"
+        result.route.reasons.append(f"{turn.planner.name} {reason}")
+        asked = (build_step(1, turn.task.text, result.route),)
         if result.written_text or turn.plan.revision != revision:
             # A part of the plan is published already, so complete it.
-            await _write_plan(turn, steps, steps[:1], written_text=result.written_text)
+            await _write_plan(turn, asked, asked, written_text=result.written_text)
         else:
-            await turn.task.record(*_route_events(steps[:1]))
+            await turn.task.record(*_route_events(asked))
         if result.failure is not None:
             raise result.failure
-        await ask_user(turn, result.question or no_agent_question(steps, turn.router))
+        await ask_user(turn, result.question)
         return Command(goto=_END)
     await _write_plan(turn, steps, steps, written_text=result.written_text)
     return Command(update={"steps": steps}, goto=_send_branches(turn, steps, {}))
@@ -157,20 +140,17 @@ def _send_branches(
     return [Send("run", BranchInput(branch=branch, run=run)) for branch in run.branches]
 
 
-def _is_introduction(text: str, by_score: Sequence[Step], router: Router) -> bool:
-    """Return whether to introduce the agents. An agent that fits the request answers it itself."""
-    is_routed = any(step.agent for step in by_score) or router.has_default
-    return not is_routed and asks_for_introduction(text)
-
-
-async def _plan_request(turn: SupervisorTurn, by_score: tuple[Step, ...]) -> PlanResult:
-    """Plan with the model, if there is one and the request does not name its agents."""
-    task, router, planner = turn.task, turn.router, turn.planner
-    is_clear = names_agents(task.text, router) or not split_words(task.text)
-    if planner is None or is_clear or not router.cards:
-        return PlanResult(by_score)
+async def _plan_request(turn: SupervisorTurn) -> PlanResult:
+    task, roster, planner = turn.task, turn.roster, turn.planner
+    if unknown_name := roster.find_unknown_address(task.text):
+        return PlanResult(question=f"No agent named {unknown_name!r} can be asked here.")
+    if not roster.cards:
+        return PlanResult(question="No agent is here to route to; start one and ask again.")
+    request = task.text if task.text.strip() else describe_files(task.message)
+    if not planner.is_model:
+        return await planner.plan(request, roster, turn.plan)
     await task.working()
-    last_agent = await find_last_agent(task, turn.directory, router)
+    last_agent = await find_last_agent(task, turn.directory, roster)
     earlier_messages = turn.memory.earlier_messages() if turn.memory is not None else ()
     attributes = {
         telemetry.GEN_AI_OPERATION_NAME: telemetry.PLAN,
@@ -178,44 +158,19 @@ async def _plan_request(turn: SupervisorTurn, by_score: tuple[Step, ...]) -> Pla
         telemetry.GEN_AI_CONVERSATION_ID: task.context_id,
     }
     with telemetry.span(f"{telemetry.PLAN} {task.agent}", attributes=attributes):
-        result = await planner.plan(
-            task.text,
-            by_score,
-            router,
+        return await planner.plan(
+            request,
+            roster,
             turn.plan,
             last_agent=last_agent,
             earlier_messages=earlier_messages,
             meter=task.meter,
         )
-    if result.steps:
-        return result
-    if result.question:
-        route = event_pb2.RouteDecided(reasons=[f"{planner.name} has a question"])
-        route.scores.extend(by_score[0].route.scores)
-        return replace(result, steps=(Step("step-1", task.text, route),))
-    for step in by_score:
-        step.route.reasons.append(f"planned by score: {result.problem}")
-    return replace(result, steps=by_score)
 
 
 def _describe_steps(steps: Sequence[Step], files: str) -> tuple[Step, ...]:
     """Describe steps without text by the files that came with them."""
     return tuple(step if step.text.strip() else replace(step, plan_text=files) for step in steps)
-
-
-async def _route_remaining(turn: SupervisorTurn, steps: tuple[Step, ...]) -> None:
-    """Route steps without an agent.
-
-    Whole questions go to the agent that takes any, other steps to the last agent if no step has
-    one, and what remains to the default.
-    """
-    for step in steps:
-        if is_open_question(step.text):
-            turn.router.apply_open_questions(step.route)
-    if not any(step.agent for step in steps):
-        route_to_last_agent(steps, await find_last_agent(turn.task, turn.directory, turn.router))
-    for step in steps:
-        turn.router.apply_default(step.route)
 
 
 async def _write_plan(
@@ -240,7 +195,7 @@ async def _write_plan(
         plan_id=plan_id,
         revision=revision,
         steps=build_plan_steps(steps),
-        rewritten=turn.planner is not None and len(steps) > 1,
+        rewritten=turn.planner.is_model and len(steps) > 1,
     )
     await turn.task.record(
         *([plan_event(plan_id, revision, tokens)] if tokens else ()),

@@ -24,7 +24,7 @@ from trunkline.workflows.validation import load_workflow_dict
 _LINE_CHARS: Final = 200
 _VALUE: Final = re.compile(
     r'"(?P<quote>[^"\n]{1,200})"|“(?P<curly>[^”\n]{1,200})”'
-    r"|(?<![\w.,])(?P<number>\d+(?:\.\d+)?)(?![\w]|[.,]\d)"
+    r"|(?<![\w.,{])(?P<number>\d+(?:\.\d+)?)(?![\w]|[.,]\d)"
 )
 _SHORT_ID: Final = 8
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
-from trunkline.calls.outcome import clip
 from trunkline.reasoning.toolbox import ToolSpec, build_tool_spec, object_schema
 from trunkline.reasoning.turn_result import ASK_USER, ASK_USER_PROPERTIES
-from trunkline.supervisor.references import format_step_id, has_reference
-from trunkline.supervisor.request_splitter import MAX_STEPS
-from trunkline.supervisor.router import Router
+from trunkline.supervisor.planning import MAX_STEPS
+from trunkline.supervisor.references import format_step_id
+from trunkline.supervisor.roster import Roster, build_step
 from trunkline.supervisor.steps import LINE_CHARS, Step, summary_line
+from trunkline.v1 import event_pb2
 
 MAKE_PLAN: Final = "make_plan"
 _LONGEST_TEXT = 32 * 1024
@@ -51,9 +51,9 @@ def build_plan_tools(agents: Sequence[str]) -> list[ToolSpec]:
 
 
 def parse_plan(
-    arguments: Mapping[str, Any], request: str, router: Router, *, planner: str
+    arguments: Mapping[str, Any], request: str, roster: Roster, *, planner: str
 ) -> tuple[Step, ...]:
-    """Parse the steps in a model's tool call, and add the scores of each.
+    """Parse the steps in a model's tool call.
 
     Repairs small mistakes: the case of an agent's name, the form of a step's number, a needed
     result without a placeholder.
@@ -69,7 +69,7 @@ def parse_plan(
     if len(items) == 1 and isinstance(items[0], dict) and not items[0].get("text"):
         items = [{**items[0], "text": request}]
     steps = tuple(
-        _parse_step(number, item, len(items), router, planner)
+        _parse_step(number, item, len(items), roster, planner)
         for number, item in enumerate(items, start=1)
     )
     try:
@@ -79,7 +79,7 @@ def parse_plan(
     return steps
 
 
-def render_partial_plan(arguments: Mapping[str, Any], router: Router) -> str:
+def render_partial_plan(arguments: Mapping[str, Any], roster: Roster) -> str:
     """Render the plan for people, as far as an incomplete tool call contains it.
 
     The text for a longer prefix of the call begins with the text for a shorter one.
@@ -97,16 +97,16 @@ def render_partial_plan(arguments: Mapping[str, Any], router: Router) -> str:
             if list(item)[-1] == "agent":
                 break
             line = line[: LINE_CHARS - 1]
-        lines.append(f"{number}. {_normalize_agent(agent, router)}: {line}")
+        lines.append(f"{number}. {_normalize_agent(agent, roster)}: {line}")
     return "\n".join(lines)
 
 
-def _parse_step(number: int, item: object, count: int, router: Router, planner: str) -> Step:
+def _parse_step(number: int, item: object, count: int, roster: Roster, planner: str) -> Step:
     if not isinstance(item, dict):
         raise UnusablePlanError(f"step {number} is not an object")
-    agent = _normalize_agent(str(item.get("agent", "")), router)
-    if agent not in router.cards:
-        names = ", ".join(router.cards)
+    agent = _normalize_agent(str(item.get("agent", "")), roster)
+    if agent not in roster.cards:
+        names = ", ".join(roster.cards)
         raise UnusablePlanError(f"step {number} is for {agent!r}; there are only: {names}")
     text = item.get("text")
     if not isinstance(text, str) or not text.strip():
@@ -115,21 +115,15 @@ def _parse_step(number: int, item: object, count: int, router: Router, planner: 
         raise UnusablePlanError(f"the text of step {number} is too long")
     text, numbers = _normalize_placeholders(text.strip(), number, count)
     after = sorted({*numbers, *_parse_step_numbers(number, item.get("after"), count)})
-    if not (has_reference(text) and len(after) == 1):
-        placeholders = (f"{{{earlier}}}" for earlier in after if earlier not in numbers)
-        text = "\n".join([text, *placeholders])
-    route = router.route(text).decision
-    score = next((score for score in route.scores if score.agent == agent), None)
-    reasons = [f"{planner} planned it", *(score.reasons if score else ())]
-    route.agent, route.confidence = agent, score.confidence if score else 0.0
-    route.reasons[:] = reasons
-    route.step_id, route.text = format_step_id(number), clip(text)
-    return Step(route.step_id, text, route, tuple(map(format_step_id, after)))
+    placeholders = (f"{{{earlier}}}" for earlier in after if earlier not in numbers)
+    text = "\n".join([text, *placeholders])
+    route = event_pb2.RouteDecided(agent=agent, reasons=[f"{planner} planned it"])
+    return build_step(number, text, route, after=tuple(map(format_step_id, after)))
 
 
-def _normalize_agent(agent: str, router: Router) -> str:
+def _normalize_agent(agent: str, roster: Roster) -> str:
     name = agent.strip().removeprefix("@")
-    return router.find_name(name) or name.lower()
+    return roster.find_name(name) or name.lower()
 
 
 def _normalize_placeholders(text: str, number: int, count: int) -> tuple[str, set[int]]:

@@ -10,7 +10,8 @@ from trunkline.calls.outcome import Outcome, clip, failed_outcome
 from trunkline.client import Directory
 from trunkline.errors import TrunklineError
 from trunkline.redaction import redact_addresses
-from trunkline.supervisor.router import Router
+from trunkline.supervisor.planning import Planner
+from trunkline.supervisor.roster import Roster
 from trunkline.supervisor.steps import Step
 from trunkline.tasks import approvals
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -18,7 +19,6 @@ from trunkline.tasks.writers import PlanWriter
 from trunkline.v1 import event_pb2, message_pb2
 
 if TYPE_CHECKING:
-    from trunkline.supervisor.planner import Planner
     from trunkline.supervisor.planner_memory import PlannerMemory
 
 
@@ -28,11 +28,10 @@ class SupervisorTurn:
 
     task: TurnRuntime
     directory: Directory
-    router: Router
+    roster: Roster
     plan: PlanWriter
     limits: ChildLimits
-    planner: "Planner | None" = None
-    """The model that plans and merges answers; None: plan by scores, keep the agents' words."""
+    planner: Planner
     memory: "PlannerMemory | None" = None
     """The conversation, for the planner."""
 

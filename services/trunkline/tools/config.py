@@ -59,12 +59,6 @@ class _ArgumentRule(_Strict):
     map: dict[str, Any] = {}
     type: Literal["string", "integer", "number", "boolean"] = "string"
     default: Any = None
-    join: str = ", "
-    """The separator between earlier answers in place of `{answers}`."""
-    only: _Pattern = ""
-    """A pattern that earlier answers have to match; empty: all answers."""
-    least: Annotated[int, Field(ge=1)] = 1
-    """The number of earlier answers that the rule needs."""
 
     @model_validator(mode="after")
     def _has_a_value(self) -> Self:
@@ -100,10 +94,6 @@ class MatchRule(_Strict):
     """A regular expression in RE2's syntax, without distinction of case."""
     require: dict[str, _Pattern] = {}
     """Patterns that groups of `pattern` have to contain; group "0" is the whole match."""
-    exclude: dict[str, _Pattern] = {}
-    """Patterns that groups of `pattern` must not contain."""
-    contains: _Pattern | None = None
-    """A short pattern that the question has to contain, tried before `pattern`."""
     fallback: bool = False
     """Match only questions that no other tool matches."""
     arguments: Annotated[dict[str, Any], AfterValidator(_check_arguments)] = {}

@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import Any, Final, Self, TypeVar
 
 from trunkline.errors import ConfigurationError
-from trunkline.phrasing import extract_value
 from trunkline.settings import describe_install
+from trunkline.workflows.values import extract_value
 
 VARIABLES: Final = frozenset({"input", "nodes", "last", "data", "steps", "message"})
 """The variables that expressions read. `message` is for the conditions of waits only."""

@@ -1,4 +1,4 @@
-"""The Argo CD agent: its card, whose tags decide routing, and its MCP server."""
+"""The Argo CD agent: its card, whose tags decide routing without a model, and its MCP server."""
 
 from trunkline import AgentPlugin, AgentSkill, ReasoningAgentSpec
 from trunkline_agents.argocd.settings import ArgoCDSettings, build_servers
@@ -8,10 +8,8 @@ _STATUS = AgentSkill(
     name="Argo CD",
     description="Shows Argo CD's version, and its applications with health, history and diff.",
     tags=[
-        *("argocd", "argo", "argo cd", "application", "applications", "app", "apps"),
-        *("gitops", "kubernetes", "k8s", "cluster", "deployment", "deployments", "rollout"),
-        *("out of sync", "synced", "unhealthy", "degraded"),
-        *("in sync", "healthy", "rollouts", "release history"),
+        *("argocd", "argo cd", "application", "applications", "app", "apps"),
+        *("gitops", "kubernetes", "cluster", "out of sync", "unhealthy", "degraded"),
     ],
     examples=["show argocd version", "list argocd applications", "diff of app guestbook"],
 )
@@ -19,7 +17,7 @@ _SYNC = AgentSkill(
     id="sync",
     name="Sync an application",
     description="Syncs an application, once a person has approved it.",
-    tags=["sync", "resync", "deploy", "redeploy"],
+    tags=["sync", "deploy"],
     examples=["sync app guestbook"],
 )
 

@@ -35,6 +35,7 @@ from trunkline_agents.mcp_server import (
     MatchRuleJson,
     ToolAnswer,
     call_result,
+    match_whole,
     run_stdio_server,
 )
 
@@ -287,13 +288,16 @@ def build_server(tools: ArgoCDTools) -> MCPServer[Any]:
     )
     for function, title, declarations in read_tools:
         server.add_tool(
-            function, title=title, annotations=READ_ONLY_REMOTE, meta={MATCH_KEY: declarations}
+            function,
+            title=title,
+            annotations=READ_ONLY_REMOTE,
+            meta={MATCH_KEY: match_whole(declarations)},
         )
     server.add_tool(
         tools.sync_application,
         title="Sync an application",
         annotations=_DESTRUCTIVE,
-        meta={MATCH_KEY: patterns.SYNC},
+        meta={MATCH_KEY: match_whole(patterns.SYNC)},
     )
     return server
 

@@ -5,117 +5,64 @@ from difflib import get_close_matches
 
 from trunkline.errors import InvalidArgumentError
 
-# Code, countries, adjectives, and the nouns of the currency in the singular. The first currency
+# Code, adjectives, and the nouns of the currency in the singular. The first currency
 # with a noun is meant if the noun has no adjective.
 _CURRENCIES = (
-    (
-        "EUR",
-        "germany france italy spain austria ireland finland the_eurozone europe portugal greece"
-        " belgium "
-        "the_netherlands netherlands holland luxembourg estonia latvia lithuania slovakia slovenia "
-        "croatia malta cyprus",
-        "european",
-        "euro",
-    ),
-    (
-        "USD",
-        "the_us us the_usa usa america the_united_states the_states",
-        "us american",
-        "dollar buck",
-    ),
-    (
-        "GBP",
-        "britain great_britain england the_uk uk scotland wales the_united_kingdom",
-        "british english uk",
-        "pound quid sterling pound_sterling",
-    ),
-    ("JPY", "japan", "japanese", "yen"),
-    ("CHF", "switzerland", "swiss", "franc"),
-    ("CAD", "canada", "canadian", "dollar"),
-    ("AUD", "australia", "australian aussie", "dollar"),
-    ("NZD", "new_zealand", "new_zealand", "dollar"),
-    ("HKD", "hong_kong", "hong_kong", "dollar"),
-    ("SGD", "singapore", "singapore", "dollar"),
-    ("CNY", "china", "chinese", "yuan renminbi"),
-    ("INR", "india", "indian", "rupee"),
-    ("KRW", "korea south_korea", "korean south_korean", "won"),
-    ("SEK", "sweden", "swedish", "krona kronor krone kroner crown"),
-    ("NOK", "norway", "norwegian", "krone kroner crown"),
-    ("DKK", "denmark", "danish", "krone kroner crown"),
-    ("ISK", "iceland", "icelandic", "krona kronur krone crown"),
-    ("CZK", "czechia the_czech_republic czech_republic", "czech", "koruna crown"),
-    ("PLN", "poland", "polish", "zloty"),
-    ("HUF", "hungary", "hungarian", "forint"),
-    ("TRY", "turkey", "turkish", "lira"),
-    ("MXN", "mexico", "mexican", "peso"),
-    ("PHP", "the_philippines philippines", "philippine filipino", "peso"),
-    ("BRL", "brazil", "brazilian", "real reais"),
-    ("ZAR", "south_africa", "south_african", "rand"),
-    ("THB", "thailand", "thai", "baht"),
-    ("ILS", "israel", "israeli", "shekel"),
-    ("MYR", "malaysia", "malaysian", "ringgit"),
-    ("IDR", "indonesia", "indonesian", "rupiah"),
-    ("RON", "romania", "romanian", "leu lei"),
-    ("BGN", "bulgaria", "bulgarian", "lev leva"),
-    ("RUB", "russia", "russian", "rouble ruble"),
+    ("EUR", "european", "euro"),
+    ("USD", "us american", "dollar buck"),
+    ("GBP", "british english uk", "pound quid sterling pound_sterling"),
+    ("JPY", "japanese", "yen"),
+    ("CHF", "swiss", "franc"),
+    ("CAD", "canadian", "dollar"),
+    ("AUD", "australian aussie", "dollar"),
+    ("NZD", "new_zealand", "dollar"),
+    ("HKD", "hong_kong", "dollar"),
+    ("SGD", "singapore", "dollar"),
+    ("CNY", "chinese", "yuan renminbi"),
+    ("INR", "indian", "rupee"),
+    ("KRW", "korean south_korean", "won"),
+    ("SEK", "swedish", "krona kronor krone kroner crown"),
+    ("NOK", "norwegian", "krone kroner crown"),
+    ("DKK", "danish", "krone kroner crown"),
+    ("ISK", "icelandic", "krona kronur krone crown"),
+    ("CZK", "czech", "koruna crown"),
+    ("PLN", "polish", "zloty"),
+    ("HUF", "hungarian", "forint"),
+    ("TRY", "turkish", "lira"),
+    ("MXN", "mexican", "peso"),
+    ("PHP", "philippine filipino", "peso"),
+    ("BRL", "brazilian", "real reais"),
+    ("ZAR", "south_african", "rand"),
+    ("THB", "thai", "baht"),
+    ("ILS", "israeli", "shekel"),
+    ("MYR", "malaysian", "ringgit"),
+    ("IDR", "indonesian", "rupiah"),
+    ("RON", "romanian", "leu lei"),
+    ("BGN", "bulgarian", "lev leva"),
+    ("RUB", "russian", "rouble ruble"),
 )
 # "krone" alone is more often Norwegian, "krona" Swedish.
 _MEANT = {"krone": "NOK", "kroner": "NOK", "krona": "SEK", "kronor": "SEK"}
 
 
 def _list_names() -> dict[str, str]:
-    """Return the codes of all names. A currency is also named by its country."""
+    """Return the codes of all names, in the singular."""
     names: dict[str, str] = {}
-    for code, countries, adjectives, nouns in _CURRENCIES:
-        words = [
-            [word.replace("_", " ") for word in text.split()]
-            for text in (countries, adjectives, nouns)
-        ]
-        for noun in words[2]:
+    for code, adjectives, nouns in _CURRENCIES:
+        for noun in (word.replace("_", " ") for word in nouns.split()):
             names.setdefault(noun, code)
-            names |= {f"{adjective} {noun}": code for adjective in words[1]}
-        names |= {noun.replace(" ", "s ", 1): code for noun in words[2] if " " in noun}
-        names |= {f"{adjective} currency": code for adjective in words[1]}
-        names |= {f"{adjective} money": code for adjective in words[1]}
-        names |= {f"currency of {country}": code for country in words[0]}
-        names |= {f"currency in {country}": code for country in words[0]}
+            for adjective in adjectives.split():
+                names[f"{adjective.replace('_', ' ')} {noun}"] = code
+            if " " in noun:
+                names[noun.replace(" ", "s ", 1)] = code
     return names | _MEANT
 
 
 NAMES = _list_names()
 """Names in the singular, in lower case, and their codes. The lookup removes a plural s."""
-COUNTRY_NAMES = tuple(sorted(name for name in NAMES if name.startswith("currency ")))
-"""Names by country, such as "currency of japan"."""
-COUNTRIES = tuple(
-    sorted(
-        {
-            name.removeprefix("the_").replace("_", " ")
-            for _, countries, _, _ in _CURRENCIES
-            for name in countries.split()
-        }
-    )
-)
-"""Names of countries, in lower case and without their article."""
 SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR", "₩": "KRW", "₪": "ILS"}
 
 _MAX_SHOWN_CHARS = 30
-
-
-def find_country_currency(country: str) -> tuple[str, str]:
-    """Return the code and the name of a country's currency.
-
-    Raises:
-        InvalidArgumentError: no country with ECB rates has this name.
-    """
-    plain = "_".join(country.lower().split()).removeprefix("the_")
-    for code, countries, adjectives, nouns in _CURRENCIES:
-        if plain in {name.removeprefix("the_") for name in countries.split()}:
-            adjective, noun = adjectives.split()[0].replace("_", " "), nouns.split()[0]
-            name = noun if code == "EUR" else f"{adjective.title()} {noun.replace('_', ' ')}"
-            return code, name.replace("Us ", "US ")
-    raise InvalidArgumentError(
-        "country", f"{country[:_MAX_SHOWN_CHARS]!r} is not a country whose currency is known here."
-    )
 
 
 def resolve_currency(name: str, codes: Collection[str]) -> str:

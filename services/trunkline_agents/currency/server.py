@@ -1,9 +1,9 @@
-"""The currency tools over MCP: convert, compare, list_currencies, get_country_currency."""
+"""The currency tools over MCP: convert and list_currencies."""
 
 from datetime import date as Date  # noqa: N812 - `date` is an argument of the tool
 from decimal import ROUND_HALF_UP, Decimal, DivisionByZero, InvalidOperation
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from mcp.server import MCPServer
 from mcp_types import CallToolResult
@@ -12,13 +12,14 @@ from typing_extensions import TypedDict
 
 from trunkline.errors import InvalidArgumentError
 from trunkline_agents.currency import patterns
-from trunkline_agents.currency.names import find_country_currency, resolve_currency
+from trunkline_agents.currency.names import resolve_currency
 from trunkline_agents.currency.rates import RateTable, load_rates
 from trunkline_agents.mcp_server import (
     MATCH_KEY,
     READ_ONLY,
     ToolAnswer,
     call_result,
+    match_whole,
     run_stdio_server,
 )
 
@@ -49,22 +50,6 @@ class Currencies(TypedDict):
     last_date: str
 
 
-class Comparison(TypedDict):
-    """True or false, and the first amount in the second currency."""
-
-    holds: bool
-    converted: str
-    rate_date: str
-
-
-class CountryCurrency(TypedDict):
-    """The currency of a country."""
-
-    country: str
-    code: str
-    name: str
-
-
 Currency = Annotated[str, Field(description="A code such as USD, or a name such as euros or yen.")]
 
 
@@ -87,34 +72,9 @@ class CurrencyTools:
         """Convert an amount of money at the European Central Bank's reference rate of a day."""
         return await call_result(self._convert(amount, from_currency, to_currency, date=date))
 
-    async def compare(
-        self,
-        amount: Annotated[str | float, Field(description="The first amount.")],
-        currency: Currency,
-        relation: Literal["more", "less"],
-        other_amount: Annotated[str | float, Field(description="The second amount.")],
-        other_currency: Currency,
-    ) -> Annotated[CallToolResult, Comparison]:
-        """Say whether an amount is worth more or less than one in another currency."""
-        return await call_result(
-            self._compare((amount, currency), relation, (other_amount, other_currency))
-        )
-
     async def list_currencies(self) -> Annotated[CallToolResult, Currencies]:
         """List the currencies that can be converted, and the days with rates."""
         return await call_result(self._list_currencies())
-
-    async def get_country_currency(
-        self, country: Annotated[str, Field(description="The name of a country, in English.")]
-    ) -> Annotated[CallToolResult, CountryCurrency]:
-        """Say which currency a country has."""
-        return await call_result(self._get_country_currency(country))
-
-    async def _get_country_currency(self, country: str) -> ToolAnswer:
-        code, name = find_country_currency(country)
-        return ToolAnswer(
-            f"{country}: {name} ({code})", {"country": country, "code": code, "name": name}
-        )
 
     async def _convert(
         self, amount: str | float, from_currency: str, to_currency: str, *, date: str | None
@@ -139,24 +99,6 @@ class CurrencyTools:
                 "rate": f"{rate.factor:f}",
                 "rate_date": rate.day.isoformat(),
             },
-        )
-
-    async def _compare(
-        self, first: tuple[str | float, str], relation: str, second: tuple[str | float, str]
-    ) -> ToolAnswer:
-        rates = self._rates()
-        money, other_money = _parse_amount(first[0]), _parse_amount(second[0])
-        source, target = (
-            resolve_currency(name, rates.currencies) for name in (first[1], second[1])
-        )
-        rate = rates.get_rate(source, target, None)
-        value = money * rate.factor
-        holds = value > other_money if relation == "more" else value < other_money
-        converted = f"{_round(value):f}"
-        text = f"{'Yes' if holds else 'No'}, {money:f} {source} = {converted} {target}"
-        return ToolAnswer(
-            f"{text} (ECB rate of {rate.day})",
-            {"holds": holds, "converted": converted, "rate_date": rate.day.isoformat()},
         )
 
     async def _list_currencies(self) -> ToolAnswer:
@@ -213,7 +155,7 @@ def _round(money: Decimal, *, is_rate: bool = False) -> Decimal:
 
 
 def build_server() -> MCPServer[Any]:
-    """Return the MCP server with its four tools."""
+    """Return the MCP server with its tools."""
     server: MCPServer[Any] = MCPServer(
         NAME,
         title="Currency",
@@ -225,26 +167,13 @@ def build_server() -> MCPServer[Any]:
         tools.list_currencies,
         title="List currencies",
         annotations=READ_ONLY,
-        meta={MATCH_KEY: patterns.LIST},
+        meta={MATCH_KEY: match_whole(patterns.LIST)},
     )
-    server.add_tool(
-        tools.get_country_currency,
-        title="Currency of a country",
-        annotations=READ_ONLY,
-        meta={MATCH_KEY: patterns.COUNTRY},
-    )
-    server.add_tool(
-        tools.compare,
-        title="Compare amounts of money",
-        annotations=READ_ONLY,
-        meta={MATCH_KEY: patterns.COMPARE},
-    )
-    # Last, since matching gives each tool a share of what those before it left.
     server.add_tool(
         tools.convert,
         title="Convert money",
         annotations=READ_ONLY,
-        meta={MATCH_KEY: patterns.CONVERT},
+        meta={MATCH_KEY: match_whole(patterns.CONVERT)},
     )
     return server
 

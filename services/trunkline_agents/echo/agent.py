@@ -9,14 +9,6 @@ from trunkline.errors import InvalidArgumentError
 _COUNT = re.compile(r"count (?:to )?(\d{1,7})(?: (\d{1,6}))?(?: (\d{1,5}))?")
 _WAIT = re.compile(r"wait (\d{1,5}(?:\.\d{1,3})?)")
 _FILE = re.compile(r"file (\d{1,9})")
-# A request to repeat, in words before a colon: "repeat after me: hello".
-_REPEAT = re.compile(
-    r"(?:repeat|echo)(?:\s+(?:back|to me|after me|exactly|back to me|this|these|that|the|my"
-    r"|following"
-    r"|sentence|phrase|words?|text|line|message)){0,6}(?:\s*[:,]\s*|"
-    r"\s+(?=[\"'\N{LEFT DOUBLE QUOTATION MARK}]))",
-    re.IGNORECASE,
-)
 # Larger content must be an artifact by reference, which echo does not support.
 _FILE_LIMIT_BYTES = 1024 * 1024
 
@@ -35,7 +27,7 @@ _FILE_LIMIT_BYTES = 1024 * 1024
 async def echo(task: TaskContext) -> None:
     """Run one turn.
 
-    `echo TEXT`, `repeat after me: TEXT` and any other text repeat it. `count N [GAP_MS [SIZE]]`
+    `echo TEXT`, `repeat TEXT` and any other text repeat it. `count N [GAP_MS [SIZE]]`
     streams N deltas, GAP_MS milliseconds apart, padded to SIZE bytes. `ask QUESTION` requires
     input and completes with the next message. `wait SECONDS`, `fail REASON`, `reject REASON`,
     `message TEXT` (a direct reply) and `file BYTES` do what they say.
@@ -61,15 +53,7 @@ async def echo(task: TaskContext) -> None:
     elif match := _FILE.fullmatch(text):
         await _file(task, int(match[1]))
     else:
-        await _repeat(task, _read_repeated(text))
-
-
-def _read_repeated(text: str) -> str:
-    """Return the text without the words that ask to repeat it."""
-    if opening := _REPEAT.match(text):
-        return text[opening.end() :] or text
-    word, _, rest = text.partition(" ")
-    return rest if word.lower() in {"echo", "repeat"} and rest else text
+        await _repeat(task, rest if word.lower() in {"echo", "repeat"} and rest else text)
 
 
 async def _count(task: TaskContext, count: int, gap_ms: int, size_bytes: int) -> None:

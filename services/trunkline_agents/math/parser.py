@@ -15,7 +15,7 @@
 `nothing` is multiplication: 5x, 2(3+4), x sin(x). It binds like `*`, from the left: 1/2x is x/2.
 `%` is a percentage. `of` may only follow a percentage, a fraction or a parenthesis; "20% off 80" is
 80 less 20% of it. `log` is the natural logarithm, but of a number without a variable in words ("log
-100") it is the common one. The words of operators and functions are replaced by their symbols.
+100") it is the common one.
 """
 
 import re
@@ -25,6 +25,7 @@ from fractions import Fraction
 from typing import NoReturn
 
 from trunkline.errors import InvalidArgumentError
+from trunkline_agents.math.symbols import replace_symbols
 from trunkline_agents.math.syntax import (
     Constant,
     Equation,
@@ -39,7 +40,6 @@ from trunkline_agents.math.syntax import (
     Variable,
     has_variables,
 )
-from trunkline_agents.math.wording import replace_words
 
 MAX_TEXT_CHARS = 2_000
 MAX_TOKENS = 1_000
@@ -123,7 +123,7 @@ def tokenize(text: str) -> list[Token]:
             f"The expression is too long: {len(text):,} characters, and at most "
             f"{MAX_TEXT_CHARS:,} are allowed."
         )
-    plain = replace_words(text)
+    plain = replace_symbols(text)
     tokens: list[Token] = []
     position = 0
     while position < len(plain):

@@ -1,7 +1,7 @@
-"""The math tools over MCP: sums, statements, algebra and calculus, with units and dates."""
+"""The math tools over MCP: arithmetic, algebra and calculus."""
 
 import argparse
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from mcp.server import MCPServer
 from mcp_types import CallToolResult
@@ -9,39 +9,23 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from trunkline.errors import InvalidArgumentError
-from trunkline_agents.math import (
-    calendar_patterns,
-    clock_patterns,
-    date_patterns,
-    everyday_patterns,
-    patterns,
-    sum_patterns,
-    unit_patterns,
-)
-from trunkline_agents.math.calendar_tools import CalendarTools
-from trunkline_agents.math.clock_tools import ClockTools
-from trunkline_agents.math.date_tools import DateTools
+from trunkline_agents.math import patterns
 from trunkline_agents.math.engine import EngineLimits, MathEngine
-from trunkline_agents.math.everyday_tools import EverydayTools
 from trunkline_agents.math.parser import parse_equation, parse_expression, parse_variable
 from trunkline_agents.math.size_limits import check_size
-from trunkline_agents.math.unit_tools import UnitTools
 from trunkline_agents.math.whole_numbers import compute_whole_number
 from trunkline_agents.mcp_server import (
     MATCH_KEY,
     READ_ONLY,
     ToolAnswer,
     call_result,
+    match_whole,
     run_stdio_server,
 )
 
 NAME = "trunkline-mcp-math"
 MAX_DIGITS = 1_000
 MAX_ORDER = 10
-_PROPERTIES = (
-    *("prime", "even", "odd", "composite", "square", "cube", "leap year"),
-    *("triangular", "fibonacci", "palindrome", "integer"),
-)
 
 
 class Calculation(TypedDict):
@@ -96,35 +80,6 @@ class Expansion(TypedDict):
     expanded: str
 
 
-class Verdict(TypedDict):
-    """True or false, and the fact that decides it."""
-
-    holds: bool
-    fact: str
-
-
-Relation = Literal[
-    "prime",
-    "even",
-    "odd",
-    "composite",
-    "square",
-    "cube",
-    "leap year",
-    "triangular",
-    "fibonacci",
-    "palindrome",
-    "integer",
-    "power of",
-    "divisible by",
-    "coprime with",
-    "between",
-    "<",
-    "<=",
-    "=",
-    ">=",
-    ">",
-]
 Formula = Annotated[
     str,
     Field(
@@ -153,59 +108,9 @@ class MathTools:
         digits: Annotated[
             int | None, Field(description="Significant digits of the answer, 1 to 1000.")
         ] = None,
-        form: Annotated[
-            Literal["fraction", "mixed number", "ratio", "words", "roman", "percent"] | None,
-            Field(description="The form of the answer: 7/4, 1 3/4, 7:4, words, Roman, 175%."),
-        ] = None,
-        where: Annotated[
-            str | None, Field(description="The value of a variable, such as x = 9.")
-        ] = None,
-        other_reading: Annotated[
-            str | None,
-            Field(description="The formula of another meaning, which is answered first."),
-        ] = None,
     ) -> Annotated[CallToolResult, Calculation]:
         """Work out a number exactly ("15% of 240", "sqrt(2)"), or simplify an expression."""
-        return await call_result(
-            self._calculate(expression, digits, form, where=where, other_reading=other_reading)
-        )
-
-    async def work_out(
-        self,
-        expression: Formula,
-        form: Annotated[
-            Literal["amount", "percent"], Field(description="An amount, or a percentage.")
-        ] = "amount",
-        other_reading: Annotated[
-            str | None,
-            Field(description="The formula of another meaning, which is answered first."),
-        ] = None,
-        other_meaning: Annotated[
-            str | None, Field(description="When the other formula is meant, in some words.")
-        ] = None,
-    ) -> Annotated[CallToolResult, Calculation]:
-        """Work out an everyday sum: a share of a bill, change, a price, a recipe, interest."""
-        return await call_result(
-            self._calculate(
-                expression, None, form, other_reading=other_reading, other_meaning=other_meaning
-            )
-        )
-
-    async def check(
-        self,
-        number: Formula,
-        relation: Annotated[
-            Relation, Field(description="A property of the number, or its relation to the other.")
-        ],
-        other: Annotated[
-            str | None, Field(description="The divisor, or the number to compare with.")
-        ] = None,
-        second: Annotated[
-            str | None, Field(description="The other end of the range, for `between`.")
-        ] = None,
-    ) -> Annotated[CallToolResult, Verdict]:
-        """Answer a yes-or-no question: is 97 prime, is 12 divisible by 5, is 10 > 9."""
-        return await call_result(self._check(number, relation, other, second))
+        return await call_result(self._calculate(expression, digits))
 
     async def factor(self, expression: Formula) -> Annotated[CallToolResult, Factors]:
         """Factor an expression, or a whole number into primes."""
@@ -244,48 +149,17 @@ class MathTools:
         """Integrate an expression: an antiderivative, or with both limits the value."""
         return await call_result(self._integrate(expression, variable, lower=lower, upper=upper))
 
-    async def _calculate(
-        self,
-        expression: str,
-        digits: int | None,
-        form: str | None,
-        *,
-        where: str | None = None,
-        other_reading: str | None = None,
-        other_meaning: str | None = None,
-    ) -> ToolAnswer:
+    async def _calculate(self, expression: str, digits: int | None) -> ToolAnswer:
         # Users add '=' as on a pocket calculator.
         formula = _strip_punctuation(expression).removesuffix("=")
         node = parse_expression(formula)
         check_size(node)
-        options = {
-            "digits": digits,
-            "form": form,
-            "where": where,
-            "other_reading": None if other_reading is None else _check_formula(other_reading),
-            "other_meaning": other_meaning,
-        }
-        is_plain = not any(option is not None for option in options.values())
-        if is_plain and (number := compute_whole_number(node)) is not None:
+        if digits is None and (number := compute_whole_number(node)) is not None:
             return ToolAnswer(str(number), {"exact": str(number), "approximation": None})
         if digits is not None and not 1 <= digits <= MAX_DIGITS:
             raise InvalidArgumentError("digits", f"Ask for 1 to {MAX_DIGITS:,} digits.")
-        return await self._engine.compute("calculate", {"expression": formula, **options})
-
-    async def _check(
-        self, number: str, relation: Relation, other: str | None, second: str | None
-    ) -> ToolAnswer:
-        if relation not in _PROPERTIES and other is None:
-            raise InvalidArgumentError("other", f"'{relation}' needs a second number.")
-        if relation == "between" and second is None:
-            raise InvalidArgumentError("second", "'between' needs two numbers, its ends.")
-        arguments = {
-            "number": _check_formula(number),
-            "relation": relation,
-            "other": None if other is None else _check_formula(other),
-            "second": None if second is None else _check_formula(second),
-        }
-        return await self._engine.compute("check", arguments)
+        arguments = {"expression": formula, "digits": digits}
+        return await self._engine.compute("calculate", arguments)
 
     async def _rewrite(self, operation: str, expression: str) -> ToolAnswer:
         return await self._engine.compute(operation, {"expression": _check_formula(expression)})
@@ -345,51 +219,23 @@ def build_server(engine: MathEngine) -> MCPServer[Any]:
     server: MCPServer[Any] = MCPServer(
         NAME,
         title="Math",
-        instructions="Exact arithmetic, algebra and dates. Never runs code.",
+        instructions="Exact arithmetic, algebra and calculus. Never runs code.",
         log_level="WARNING",
     )
     tools = MathTools(engine)
-    date_tools = DateTools()
-    unit_tools = UnitTools()
-    everyday_tools = EverydayTools()
-    clock_tools = ClockTools()
-    calendar_tools = CalendarTools()
     for function, title, declarations in (
-        (unit_tools.compare_units, "Compare amounts", unit_patterns.COMPARE_UNITS),
-        (unit_tools.convert_units, "Convert units", unit_patterns.CONVERT_UNITS),
-        (everyday_tools.scale_price, "Scale a price", everyday_patterns.SCALE_PRICE),
-        (everyday_tools.travel, "Speed, time and distance", everyday_patterns.TRAVEL),
         (tools.factor, "Factor", patterns.FACTOR),
         (tools.expand, "Expand", patterns.EXPAND),
         (tools.differentiate, "Differentiate", patterns.DIFFERENTIATE),
         (tools.integrate, "Integrate", patterns.INTEGRATE),
-        (calendar_tools.measure_age, "Find an age", calendar_patterns.MEASURE_AGE),
-        (date_tools.count_days, "Count days", date_patterns.COUNT_DAYS),
-        (date_tools.move_date, "Move a date", date_patterns.MOVE_DATE),
-        (date_tools.check_date, "Check a date", date_patterns.CHECK_DATE),
-        (date_tools.find_weekday, "Find the weekday", date_patterns.FIND_WEEKDAY),
-        (calendar_tools.find_named_day, "Find a named day", calendar_patterns.FIND_NAMED_DAY),
-        (calendar_tools.count_named_days, "Count named days", calendar_patterns.COUNT_NAMED_DAYS),
-        (calendar_tools.find_week, "Find the week", calendar_patterns.FIND_WEEK),
-        (calendar_tools.find_leap_year, "Find a leap year", calendar_patterns.FIND_LEAP_YEAR),
-        (everyday_tools.sort_numbers, "Sort numbers", everyday_patterns.SORT_NUMBERS),
-        (
-            everyday_tools.continue_sequence,
-            "Continue a sequence",
-            everyday_patterns.CONTINUE_SEQUENCE,
-        ),
-        (everyday_tools.read_roman, "Read a Roman numeral", everyday_patterns.READ_ROMAN),
-        # Last, since matching gives each tool a share of what those before it left.
-        (clock_tools.find_time, "Find a time of day", clock_patterns.FIND_TIME),
-        (clock_tools.measure_time, "Measure the time", clock_patterns.MEASURE_TIME),
-        (tools.work_out, "Work out an everyday sum", sum_patterns.WORK_OUT),
-        (everyday_tools.add_items, "Add up", everyday_patterns.ADD_ITEMS),
-        (tools.check, "Check a statement", patterns.CHECK),
         (tools.solve, "Solve an equation", patterns.SOLVE),
         (tools.calculate, "Calculate", patterns.CALCULATE),
     ):
         server.add_tool(
-            function, title=title, annotations=READ_ONLY, meta={MATCH_KEY: declarations}
+            function,
+            title=title,
+            annotations=READ_ONLY,
+            meta={MATCH_KEY: match_whole(declarations)},
         )
     return server
 

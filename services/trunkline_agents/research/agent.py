@@ -1,4 +1,4 @@
-"""The research agent: its card, whose tags decide routing, and its MCP server."""
+"""The research agent: its card, whose tags decide routing without a model, and its MCP server."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,7 @@ _DOCUMENTS = AgentSkill(
     name="Documents",
     description="Answers from the documents of this mesh, with their pages and sections.",
     tags=[
-        *("document", "documents", "docs", "handbook", "manual", "knowledge base", "notes"),
-        *("pdf", "pdfs", "according to", "cite", "sources", "citations"),
+        *("document", "documents", "docs", "handbook", "manual", "according to"),
     ],
 )
 _OPEN_QUESTIONS = AgentSkill(
@@ -32,13 +31,13 @@ _WEB = AgentSkill(
     id="web",
     name="Web search",
     description="Searches the web, if a search engine is set.",
-    tags=["web", "internet", "online", "look up", "news", "search for", "research", "google"],
+    tags=["search the web", "web", "internet", "google"],
 )
 _ARXIV = AgentSkill(
     id="arxiv",
     name="arXiv",
     description="Finds scientific papers on arXiv.",
-    tags=["arxiv", "paper", "papers", "preprint", "preprints", "literature", "publications"],
+    tags=["arxiv", "papers"],
     examples=["find papers about retrieval augmented generation"],
 )
 _INSTRUCTIONS = (

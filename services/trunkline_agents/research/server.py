@@ -20,6 +20,7 @@ from trunkline_agents.mcp_server import (
     READ_ONLY_REMOTE,
     ToolAnswer,
     call_result,
+    match_whole,
     run_stdio_server,
 )
 from trunkline_agents.research import patterns
@@ -180,7 +181,10 @@ def build_server(tools: ResearchTools) -> MCPServer[Any]:
         (tools.search_documents, "Search documents", READ_ONLY, patterns.DOCUMENTS),
     ):
         server.add_tool(
-            function, title=title, annotations=annotations, meta={MATCH_KEY: declarations}
+            function,
+            title=title,
+            annotations=annotations,
+            meta={MATCH_KEY: match_whole(declarations)},
         )
     return server
 

@@ -28,7 +28,7 @@ def order_tool(
         {
             "trunkline/match": [
                 {
-                    "pattern": r"order (?P<n>\d+) (?P<item>\w+)",
+                    "pattern": r"order (?P<n>\d+) (?P<item>\w+).*",
                     "arguments": {"n": {"from": "{n}", "type": "number"}, "item": "{item}"},
                 }
             ]

@@ -15,7 +15,7 @@ server = MCPServer("shop")
 _PAUSE_S = 0.02
 _MATCH = [
     {
-        "pattern": r"order (?P<n>\d+) (?P<item>\w+)",
+        "pattern": r"order (?P<n>\d+) (?P<item>\w+).*",
         "arguments": {"n": {"from": "{n}", "type": "number"}, "item": "{item}"},
     }
 ]

@@ -27,6 +27,7 @@ from trunkline.client import (
 )
 from trunkline.errors import PeerUnavailableError
 from trunkline.registry import Membership, RegistryServicer
+from trunkline.rules.planner import RulesPlanner
 from trunkline.server import MeshServer
 from trunkline.settings import Settings, SupervisorSettings
 from trunkline.supervisor import ChildLimits, Planner, Supervisor
@@ -153,7 +154,7 @@ class SmallMesh:
             self.directory,
             name=name,
             options=SupervisorSettings(**options),
-            planner=planner,
+            planner=planner or RulesPlanner(),
             limits=limits,
         )
         await supervisor.prewarm()

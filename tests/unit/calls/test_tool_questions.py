@@ -237,10 +237,10 @@ CHOICES: dict[str, Any] = {
     ("text", "content"),
     [
         (
-            "red, with cherry and nut, 5 stars",
+            "red, cherry and nut, 5 stars",
             {"color": "#f00", "toppings": ["c", "n"], "stars": 5},
         ),
-        ("Dark blue and cherry", {"color": "#00f", "toppings": ["c"], "stars": 3}),
+        ("Dark blue, cherry", {"color": "#00f", "toppings": ["c"], "stars": 3}),
         ('{"color": "#f00", "toppings": ["n"]}', {"color": "#f00", "toppings": ["n"], "stars": 3}),
     ],
 )
@@ -298,8 +298,8 @@ def answer_in_rounds(*texts: str) -> tuple[QuestionAnswer, PendingQuestion]:
 @pytest.mark.parametrize(
     ("texts", "content"),
     [
-        (["leave: Rome", "Oslo", "two"], {"leave": "Rome", "arrive": "Oslo", "seats": 2}),
-        (["2 seats", "leave Oslo arrive Rome"], {"leave": "Oslo", "arrive": "Rome", "seats": 2}),
+        (["leave: Rome", "Oslo", "2"], {"leave": "Rome", "arrive": "Oslo", "seats": 2}),
+        (["2 seats", "leave Oslo, arrive Rome"], {"leave": "Oslo", "arrive": "Rome", "seats": 2}),
         (["Oslo, Rome, seats: 99", "3"], {"leave": "Oslo", "arrive": "Rome", "seats": 3}),
         (["Oslo", "2 seats, leave: Bern", "Rome"], {"leave": "Bern", "arrive": "Rome", "seats": 2}),
         (['{"leave": "Oslo", "seats": 4}', "Rome"],

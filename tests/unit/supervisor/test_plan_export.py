@@ -48,12 +48,12 @@ def test_the_text_of_the_only_step_is_the_input() -> None:
 
 
 def test_numbers_and_quoted_texts_of_the_request_are_inputs_and_results_are_read() -> None:
-    request = 'convert 100 USD to EUR, then multiply it by 2.50 and say "two or 2" and 007 and 2'
+    request = 'convert 100 USD to EUR, then multiply {1} by 2.50 and say "two or 2" and 007 and 2'
     workflow = export_plan(
         planned(
             request,
             ("currency", "convert 100 USD to EUR", ()),
-            ("math", "multiply it by 2.50", ["step-1"]),
+            ("math", "multiply {1} by 2.50", ["step-1"]),
             ("echo", 'say "two or 2" and 007 and 2', ()),
             ("writer", "Write it anew with 2 and 9:\n{1}\n{2}x", ["step-1", "step-2"]),
         ),

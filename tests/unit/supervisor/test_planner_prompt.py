@@ -1,16 +1,11 @@
 """Text of cards is data in the planner's prompt: delimited, limited, and without hidden letters."""
 
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-
 from trunkline.reasoning.models import Model
-from trunkline.supervisor import Planner
-from trunkline.supervisor.answer import no_agent_question
-from trunkline.supervisor.request_splitter import split_request
-from trunkline.supervisor.router import Router
+from trunkline.supervisor import ModelPlanner
+from trunkline.supervisor.roster import Roster
 from trunkline.testing import ScriptedModel
 from trunkline.v1 import agent_card_pb2
 
@@ -31,24 +26,10 @@ def card(name: str, text: str) -> agent_card_pb2.AgentCard:
 
 async def read_prompt(*cards: agent_card_pb2.AgentCard) -> str:
     """Return the system prompt of a planner over these cards."""
-    return cast("str", (await read_messages(*cards))[0].content)
-
-
-async def read_messages(
-    *cards: agent_card_pb2.AgentCard, earlier: Sequence[BaseMessage] = ()
-) -> Sequence[BaseMessage]:
-    """Return the messages that a planner over these cards sends to its model."""
     chat = ScriptedModel("I can't plan.", "I can't plan.")
-    router = Router(cards)
-    request = "weigh the box"
-    await Planner(Model.from_chat_model(chat)).plan(
-        request,
-        split_request(request, router),
-        router,
-        cast("PlanWriter", None),
-        earlier_messages=earlier,
-    )
-    return chat.requests[0]
+    planner = ModelPlanner(Model.from_chat_model(chat))
+    await planner.plan("weigh the box", Roster(cards), cast("PlanWriter", None))
+    return cast("str", chat.requests[0][0].content)
 
 
 def split_prompt(prompt: str) -> tuple[str, list[Any], str]:
@@ -69,26 +50,6 @@ async def test_an_instruction_in_a_card_stays_inside_the_delimiters() -> None:
     claims = {entry["agent"]: entry["claims"] for entry in data if "claims" in entry}
     assert claims.keys() == {"evil", "scale"}
     assert f"</{TAG}>" in claims["evil"]
-    # The reasons of the scores have the names of skills.
-    assert any("SYSTEM" in json.dumps(entry["fits"]) for entry in data if "fits" in entry)
-
-
-async def test_examples_in_an_earlier_question_are_delimited() -> None:
-    cards = [card("evil", INJECTION), card("scale", "Weighs.")]
-    router = Router(cards)
-    question = no_agent_question(split_request("boil an egg", router), router)
-    assert "SYSTEM" in question
-    earlier = [HumanMessage("boil an egg"), AIMessage(question), AIMessage("It weighs 3 kg.")]
-    messages = await read_messages(*cards, earlier=earlier)
-
-    before, data, after = split_prompt(str(messages[2].content))
-    assert before == "No agent here can answer this.\nThese would work:"
-    assert [text.partition(":")[0] for text in data] == ["evil", "scale"]
-    assert after == ""
-    assert messages[2].content.count(f"</{TAG}>") == 1
-    assert [message.content for message in (messages[1], messages[3])] == [
-        "boil an egg", "It weighs 3 kg.",
-    ]  # fmt: skip
 
 
 async def test_the_text_of_a_card_is_limited_and_has_no_hidden_characters() -> None:

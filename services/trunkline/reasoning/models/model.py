@@ -1,6 +1,7 @@
 """Models with fallbacks, and the settings that choose a model."""
 
 import asyncio
+import importlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -206,10 +207,10 @@ def _open_client(name: str, options: ModelSettings, examples: tuple[str, ...]) -
 
 
 def _build_rules_model(examples: tuple[str, ...]) -> "BaseChatModel":
-    # Loads LangChain, so import it only when a model is needed.
-    from trunkline.reasoning.models.rules import RulesModel
-
-    return RulesModel(examples=examples)
+    # By its name, as the class of any other model: it loads LangChain, and stands above the core.
+    module = importlib.import_module("trunkline.rules.model")
+    model: BaseChatModel = module.RulesModel(examples=examples)
+    return model
 
 
 def _strip_metadata(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ async def send(host: TaskHost, text: str, task_id: str = "") -> snapshot_pb2.Tas
     [
         ("echo hello", "hello"),
         ("hello", "hello"),
-        ("repeat after me: a: b", "a: b"),
+        ("repeat a: b", "a: b"),
         ("repeat it", "it"),
         ("count me in", "count me in"),
         ("echo", "echo"),

@@ -40,12 +40,8 @@ def phrase(case: Case) -> str:
         Case("(250)*(1+(19)%)", "297.5"),
         Case("round(sqrt(50), 2)", "7.07"),
         Case("1/2", "1/2 = 0.5"),
-        Case("2/3 divided by 4/9", "3/2 = 1.5"),
-        Case("9 to the power of 1/2", "3"),
-        Case("2.5k plus 500", "3000"),
-        Case("2 and 3/4 times 4", "11"),
+        Case("2 3/4 * 4", "11"),
         Case("6 x 7", "42"),
-        Case("log 10 of 1000", "3"),
         Case("1/3", "1/3 ≈ 0.333333333333333"),
         Case("-7/2", "-7/2 = -3.5"),
         Case("sqrt(2)", "1.414213562", {"digits": 10}),
@@ -167,92 +163,3 @@ def test_an_answer_is_a_valid_expression(text: str) -> None:
         "exact"
     ]
     assert second_result == first_result
-
-
-@pytest.mark.parametrize(
-    ("expression", "form", "expected"),
-    [("0.375", "fraction", "3/8"), ("18/24", "ratio", "3:4"), ("50%*4", "fraction", "2")],
-)
-def test_a_number_is_written_in_a_form(expression: str, form: str, expected: str) -> None:
-    assert answer("calculate", expression=expression, form=form) == expected
-
-
-def test_an_irrational_number_has_no_fraction() -> None:
-    with pytest.raises(InvalidArgumentError, match="no fraction of whole numbers"):
-        answer("calculate", expression="sqrt(2)", form="fraction")
-
-
-@pytest.mark.parametrize(
-    ("number", "relation", "other", "expected"),
-    [
-        ("8", "coprime with", "15", "Yes, 8 and 15 are coprime."),
-        ("9", "coprime with", "12", "No, 9 and 12 are not coprime: both are divisible by 3."),
-        ("27", "cube", None, "Yes, 27 is a perfect cube."),
-        ("1900", "leap year", None, "No, 1900 is not a leap year."),
-        ("1", "composite", None, "No, 1 is not composite."),
-        ("15", "triangular", None, "Yes, 15 is a triangular number."),
-        ("16", "triangular", None, "No, 16 is not a triangular number."),
-        ("21", "fibonacci", None, "Yes, 21 is a Fibonacci number."),
-        ("22", "fibonacci", None, "No, 22 is not a Fibonacci number."),
-        ("12321", "palindrome", None, "Yes, 12321 is a palindrome."),
-        ("3/4", "integer", None, "No, 3/4 is not a whole number."),
-        ("1024", "power of", "2", "Yes, 1024 is a power of 2: it is 2^10."),
-        ("1000", "power of", "2", "No, 1000 is not a power of 2."),
-    ],
-)
-def test_more_statements_are_checked(
-    number: str, relation: str, other: str | None, expected: str
-) -> None:
-    checked = run_operation("check", {"number": number, "relation": relation, "other": other})
-    assert checked.text == expected
-
-
-def test_powers_of_one_are_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="powers of 2"):
-        run_operation("check", {"number": "5", "relation": "power of", "other": "1"})
-
-
-@pytest.mark.parametrize(
-    ("number", "relation", "text"),
-    [
-        ("15", "even", "No, 15 is odd."),
-        ("14", "odd", "No, 14 is even."),
-        ("14", "even", "Yes, 14 is even."),
-    ],
-)
-def test_a_number_is_even_or_odd(number: str, relation: str, text: str) -> None:
-    arguments = {"number": number, "relation": relation, "other": None}
-    assert run_operation("check", arguments).text == text
-
-
-@pytest.mark.parametrize(
-    ("expression", "text"),
-    [("7/4", "1 3/4"), ("-7/4", "-1 3/4"), ("8/4", "2"), ("3/4", "3/4"), ("2.5", "2 1/2")],
-)
-def test_a_number_is_written_as_a_mixed_number(expression: str, text: str) -> None:
-    arguments = {"expression": expression, "digits": None, "form": "mixed number"}
-    assert run_operation("calculate", arguments).text == text
-
-
-@pytest.mark.parametrize(
-    ("number", "first", "second", "text"),
-    [
-        ("200", "100", "300", "Yes, 200 is between 100 and 300."),
-        ("200", "300", "100", "Yes, 200 is between 300 and 100."),
-        ("1/4", "1/2", "1", "No, 1/4 is not between 1/2 and 1."),
-        ("5", "5", "9", "Yes, 5 is between 5 and 9 if the ends count: it is one of them."),
-    ],
-)
-def test_a_number_is_between_two_others(number: str, first: str, second: str, text: str) -> None:
-    arguments = {"number": number, "relation": "between", "other": first, "second": second}
-
-    assert run_operation("check", arguments).text == text
-
-
-def test_both_values_of_a_formula_with_two_meanings_are_answered() -> None:
-    text = answer("calculate", expression="900-1/3", other_reading="900*(1-1/3)")
-
-    assert text == "600, if a part of the number is meant (900-1/3 = 2699/3 ≈ 899.666666666667)"
-    assert answer("calculate", expression="1-1/3", other_reading="1*(1-1/3)") == (
-        "2/3 ≈ 0.666666666666667"
-    )
