@@ -10,12 +10,11 @@ from pathlib import Path
 
 PROTO = Path(__file__).resolve().parent
 SERVICES = PROTO.parent / "services"
-PACKAGES = ("trunkline/v1", "trunkline/a2a/v1", "trunkline/a2a/v1_1", "trunkline/a2a/v0_3")
+PACKAGES = ("trunkline/v1", "trunkline/a2a/v1", "trunkline/a2a/v0_3")
 INITS = {
     "trunkline/v1": '"""Generated from proto/trunkline/v1; never edited."""\n',
     "trunkline/a2a": '"""A2A\'s own messages, generated."""\n',
     "trunkline/a2a/v1": '"""Generated from proto/trunkline/a2a/v1; never edited."""\n',
-    "trunkline/a2a/v1_1": '"""Generated from proto/trunkline/a2a/v1_1; never edited."""\n',
     "trunkline/a2a/v0_3": '"""Generated from proto/trunkline/a2a/v0_3; never edited."""\n',
 }
 

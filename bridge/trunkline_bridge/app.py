@@ -99,13 +99,11 @@ class Bridge:
             lease_s=settings.lease_s,
             agent_view=settings.agent_view,
         )
-        with_draft = settings.a2a_1_1
         self.grpc = GrpcBinding(
             operations,
             callers,
             MessageLimits(settings.body_limit_bytes, settings.request_timeout_s),
             is_strict=is_strict,
-            with_draft=with_draft,
         )
         in_flight = self._in_flight = InFlightRequests()
         heartbeats = Heartbeats(settings.heartbeat_s)
@@ -114,11 +112,9 @@ class Bridge:
             return HttpHandler(binding, settings, in_flight, heartbeats)
 
         aliases = TaskAliases(directory)
-        jsonrpc_binding = JsonRpcBinding(
-            operations, callers, aliases, is_strict=is_strict, with_draft=with_draft
-        )
+        jsonrpc_binding = JsonRpcBinding(operations, callers, aliases, is_strict=is_strict)
         jsonrpc = build_handler(jsonrpc_binding)
-        rest = RestBinding(operations, callers, is_strict=is_strict, with_draft=with_draft)
+        rest = RestBinding(operations, callers, is_strict=is_strict)
         card_endpoints = CardEndpoints(
             cards, callers, max_age_s=settings.card_max_age_s, is_strict=is_strict
         )

@@ -59,8 +59,6 @@ EXTENSION_SUPPORT_REQUIRED = ErrorKind(
 VERSION_NOT_SUPPORTED = ErrorKind(
     -32009, "VERSION_NOT_SUPPORTED", 400, code_pb2.FAILED_PRECONDITION
 )
-TASK_GENERATION_MISMATCH = ErrorKind(-32010, "TASK_GENERATION_MISMATCH", 409, code_pb2.ABORTED)
-"""Of the draft of A2A 1.1."""
 
 SPECIFIED_KINDS = (
     PARSE_ERROR,
@@ -77,7 +75,6 @@ SPECIFIED_KINDS = (
     EXTENDED_CARD_NOT_CONFIGURED,
     EXTENSION_SUPPORT_REQUIRED,
     VERSION_NOT_SUPPORTED,
-    TASK_GENERATION_MISMATCH,
 )
 """The errors that A2A and JSON-RPC define, each with its own code."""
 
@@ -108,7 +105,6 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.TaskNotCancelableError: TASK_NOT_CANCELABLE,
     errors.TaskEndedError: UNSUPPORTED_OPERATION,
     errors.ApprovalAnsweredError: UNSUPPORTED_OPERATION,
-    errors.TaskGenerationMismatchError: TASK_GENERATION_MISMATCH,
     errors.ConfigurationError: INTERNAL_ERROR,
     errors.TreeLimitError: TREE_LIMIT,
     errors.UnauthenticatedError: INTERNAL_ERROR,

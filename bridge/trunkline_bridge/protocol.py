@@ -36,8 +36,6 @@ LEGACY_EXTENDED_PATH = "/agent/authenticatedExtendedCard"
 KEYS_PATH = "/.well-known/jwks.json"
 """Path of the public keys that verify cards, as a JWKS."""
 
-V1_1: Final = "1.1"
-"""The draft of the next version, behind `BridgeSettings.a2a_1_1`."""
 V1_0: Final = "1.0"
 V0_3: Final = "0.3"
 """Includes v0.2, which has the same messages."""

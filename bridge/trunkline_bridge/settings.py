@@ -104,10 +104,6 @@ class BridgeSettings:
     """The view of tasks for requests that do not activate the extension of the plain view."""
     agent_views: Mapping[str, Literal["detailed", "plain"]] = field(default_factory=dict)
     """The views of agents that have their own."""
-    long_poll_s: float = 25.0
-    """Seconds that GetTask of A2A 1.1 waits for a higher generation. Proxies often cut at 60."""
-    a2a_1_1: bool = False
-    """Serve the draft of A2A 1.1 to requests that name it. The draft may still change."""
     graphql: GraphQLSettings = field(default_factory=GraphQLSettings)
     """GraphQL at `/graphql`."""
     page: PageSettings = field(default_factory=PageSettings)

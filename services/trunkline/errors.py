@@ -18,7 +18,6 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ TaskNotCancelableError         FAILED_PRECONDITION  TASK_NOT_CANCELABLE
 │  ├─ TaskEndedError                 FAILED_PRECONDITION  TASK_ENDED
 │  ├─ ApprovalAnsweredError          FAILED_PRECONDITION  APPROVAL_ANSWERED
-│  ├─ TaskGenerationMismatchError    ABORTED              TASK_GENERATION_MISMATCH
 │  ├─ ConfigurationError             FAILED_PRECONDITION  CONFIGURATION_INVALID
 │  ├─ TreeLimitError                 FAILED_PRECONDITION  TREE_LIMIT
 │  ├─ UnauthenticatedError           UNAUTHENTICATED      UNAUTHENTICATED
@@ -299,21 +298,6 @@ class ApprovalAnsweredError(RequestError):
     code: ClassVar[Code] = Code.FAILED_PRECONDITION
     reason: ClassVar[str] = "APPROVAL_ANSWERED"
     template: ClassVar[str] = "approval {approval_id!r} was answered before: it is {decision}"
-
-
-@dataclass(eq=False)
-class TaskGenerationMismatchError(RequestError):
-    """The task has changed since the client read it."""
-
-    task_id: str
-    expected_generation: str
-    current_generation: str
-    code: ClassVar[Code] = Code.ABORTED
-    reason: ClassVar[str] = "TASK_GENERATION_MISMATCH"
-    template: ClassVar[str] = (
-        "task {task_id!r} has generation {current_generation}, not {expected_generation}; "
-        "read the task and decide again"
-    )
 
 
 @dataclass(eq=False)

@@ -20,7 +20,6 @@ from trunkline_bridge.streams.event_renderer import EventRenderer, EventWriter
 from trunkline_bridge.versions.v0_1.json_writer import V01EventWriter
 from trunkline_bridge.versions.v0_3.json_writer import V03EventWriter
 from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
-from trunkline_bridge.versions.v1_1.json_writer import V11EventWriter
 
 RUN = 100
 ROUNDS = 30
@@ -30,7 +29,7 @@ TEXT = 'token “n°1” of an "answer" '
 
 def make_snapshot() -> snapshot_pb2.TaskSnapshot:
     """Return a snapshot of a task with one growing artifact."""
-    snapshot = snapshot_pb2.TaskSnapshot(sequence=5, generation=7)
+    snapshot = snapshot_pb2.TaskSnapshot(sequence=5)
     snapshot.task.id = "abcdefgh-0123456789abcdef"
     snapshot.task.context_id = "0b8e7c9e-5f4f-4ad0-9a9a-2f9a1a4c7d11"
     snapshot.task.artifacts.append(artifact_pb2.Artifact(artifact_id="artifact-1", name="answer"))
@@ -77,7 +76,6 @@ def main() -> None:
     assert all(isinstance(event, TextDelta) for event in events)
     renderer = EventRenderer(V1EventWriter(), event_frame(1))
     event_writers: dict[str, EventWriter] = {
-        "v1.1": V11EventWriter(),
         "v1.0": V1EventWriter(),
         "v0.3": V03EventWriter(),
         "v0.1": V01EventWriter("task-1"),

@@ -7,14 +7,12 @@ import pytest
 from a2a.compat.v0_3 import a2a_v0_3_pb2
 from a2a.types import a2a_pb2 as sdk_pb2
 from google.protobuf import descriptor_pool
-from google.protobuf.descriptor import FieldDescriptor
 
 from trunkline.a2a.v0_3 import a2a_pb2 as old_pb2
 from trunkline.a2a.v0_3 import agent_card_pb2 as old_card_pb2
 from trunkline.a2a.v0_3 import security_scheme_pb2 as old_security_pb2
 from trunkline.a2a.v0_3 import task_pb2 as old_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.json_values import JSON_TYPES
 from trunkline.v1 import (
     agent_card_pb2,
@@ -28,7 +26,6 @@ from trunkline.v1 import (
 from trunkline_bridge.bindings.grpc import SERVICES
 from trunkline_bridge.bindings.grpc_server import public_pool
 from trunkline_bridge.bindings.grpc_service import GrpcService
-from trunkline_bridge.versions.v1_1 import grpc_methods as v1_1
 
 OWN_MODULES = {
     "1.0": (
@@ -92,59 +89,6 @@ def test_every_a2a_message_equals_the_sdks_field_by_field(version: str) -> None:
     actual = describe_files(*(module.DESCRIPTOR for module in OWN_MODULES[version]))
     assert expected
     assert {name: actual.get(name) for name in expected} == expected
-
-
-# Message, and the number, name and type of each field that the draft of v1.1 adds to v1.0:
-# pull requests 1810 and 2129 of a2aproject/A2A, at commit b5fe6101.
-ADDED_IN_V1_1: dict[str, set[tuple[int, str, str]]] = {
-    "SendMessageConfiguration": {
-        (5, "if_generation_match", "int64"),
-        (6, "timeline_length", "int32"),
-    },
-    "Task": {(7, "generation", "int64"), (8, "timeline", "TimelineEntry")},
-    "TimelineEntry": {
-        (1, "message", "Message"),
-        (2, "status", "TaskStatus"),
-        (3, "generation", "int64"),
-    },
-    "Artifact": {(7, "start_generation", "int64"), (8, "end_generation", "int64")},
-    "TaskStatusUpdateEvent": {(5, "generation", "int64")},
-    "TaskArtifactUpdateEvent": {(7, "generation", "int64")},
-    "GetTaskRequest": {(4, "current_generation", "int64"), (5, "timeline_length", "int32")},
-    "ListTasksRequest": {(9, "timeline_length", "int32")},
-}
-NUMBER_TYPES = {FieldDescriptor.TYPE_INT32: "int32", FieldDescriptor.TYPE_INT64: "int64"}
-
-
-def test_v1_1_has_the_fields_of_v1_0_and_those_of_the_draft() -> None:
-    older = describe_files(sdk_pb2.DESCRIPTOR)
-    newer = describe_files(v1_1_pb2.DESCRIPTOR)
-    added = {
-        name: {
-            (number, field_name, type_name or NUMBER_TYPES[kind])
-            for number, field_name, _, kind, type_name, *_ in fields
-            if (number, field_name) not in {field[:2] for field in older.get(name, [])}
-        }
-        for name, fields in newer.items()
-    }
-    assert {name: fields for name, fields in added.items() if fields} == ADDED_IN_V1_1
-    kept = {
-        name: [field for field in newer[name] if field in older[name]]
-        for name in newer
-        if name in older
-    }
-    assert kept == {name: older[name] for name in kept}
-
-
-def test_reflection_describes_v1_1_if_it_is_served() -> None:
-    pool = public_pool([v1_1.SERVICE])
-    service: Any = pool.FindServiceByName("lf.a2a.v1.A2AService")
-    older: Any = descriptor_pool.Default().FindServiceByName("lf.a2a.v1.A2AService")
-    assert describe_methods(service) == describe_methods(older)
-    fields = describe_files(service.file)
-    assert {name: fields[name] for name in ADDED_IN_V1_1} == {
-        name: describe_files(v1_1_pb2.DESCRIPTOR)[name] for name in ADDED_IN_V1_1
-    }
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.package)

@@ -1,6 +1,6 @@
 """Every method in the README's table works in each version and binding."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -8,11 +8,9 @@ import pytest_asyncio
 
 from harness.a2a.grpc_client import GrpcMesh
 from harness.a2a.protocol_variants import (
-    DRAFT,
     OPERATIONS,
     SPOKEN,
     ProtocolVariant,
-    TaskView,
     find_variant,
     open_variants,
 )
@@ -23,21 +21,20 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 HOOK = "http://127.0.0.1:9/hook"
 # The operations of each version.
 OPERATIONS_BY_VERSION = {
-    "1.1": OPERATIONS,
     "1.0": OPERATIONS,
     "0.3": OPERATIONS - {"list"},
     "0.1": OPERATIONS - {"list", "list_push", "delete_push", "extended_card"},
 }
 CELLS = [
     pytest.param(variant, operation, id=f"{variant[0]} {variant[1].binding} {operation}")
-    for variant in (*DRAFT, *SPOKEN)
+    for variant in SPOKEN
     for operation in sorted(OPERATIONS_BY_VERSION[variant[0]])
 ]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
-    async with open_variants(tmp_path_factory.mktemp("table"), partner, with_draft=True) as mesh:
+    async with open_variants(tmp_path_factory.mktemp("table"), partner) as mesh:
         yield mesh
 
 
@@ -56,19 +53,8 @@ async def make_waiting_task(wire: ProtocolVariant) -> str:
     return task.task
 
 
-def check_generations(wire: ProtocolVariant, events: Iterable[TaskView]) -> None:
-    """In the draft of A2A 1.1, each event has the next generation; otherwise there is none."""
-    generations = [event.generation for event in events]
-    if wire.version == "1.1":
-        assert generations[0] > 0
-        assert generations == [generations[0] + n for n in range(len(generations))]
-    else:
-        assert set(generations) == {0}
-
-
 async def send(wire: ProtocolVariant) -> None:
     task = await wire.send("count 3")
-    check_generations(wire, [task])
     assert (task.kind, task.state, task.text) == ("task", "completed", "1 2 3 ")
 
 
@@ -77,7 +63,6 @@ async def stream(wire: ProtocolVariant) -> None:
     texts = [event.text for event in events if event.kind == "artifact"]
     assert "".join(texts) == "".join(f"{number} " for number in range(1, 21))
     assert events[-1].state == "completed"
-    check_generations(wire, events)
 
 
 async def get(wire: ProtocolVariant) -> None:

@@ -14,7 +14,6 @@ from a2a.types import a2a_pb2
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, refusal, send_request
 from harness.a2a.protocol_variants import (
-    DRAFT,
     OPERATIONS,
     SPOKEN,
     ProtocolVariant,
@@ -35,7 +34,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ISSUER = SigningKey("issuer")
 NOW = datetime.now(UTC)
-ALL_SPOKEN = (*DRAFT, *SPOKEN)
 MISSING = "00000000-0000-0000-0000-000000000000"
 FIELDS: Mapping[str, Mapping[str, str]] = {
     "send": {"text": "hi"},
@@ -109,7 +107,6 @@ async def limited(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grp
         ),
         allow_webhook=("example.com",),
         failed_credentials_per_minute=0,
-        a2a_1_1=True,
     )
     async with open_bridged_mesh(folder, settings) as bridged:
         await bridged.mesh.join(echo, writer)
@@ -131,9 +128,7 @@ async def perform(wire: ProtocolVariant, operation: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize(
-    "spoken", [*DRAFT, *SPOKEN], ids=lambda spoken: f"{spoken[0]} {spoken[1].binding}"
-)
+@pytest.mark.parametrize("spoken", SPOKEN, ids=lambda spoken: f"{spoken[0]} {spoken[1].binding}")
 async def test_the_scopes_of_a_key_hold_for_every_operation(limited: GrpcMesh, spoken: Any) -> None:
     version, variant = spoken
     operations = OPERATIONS - NOT_IN.get(version, set())
@@ -269,9 +264,7 @@ async def test_streams_of_a_removed_key_end_and_the_task_goes_on(
 
     keys = [ApiKey(name, "acme", hash_key(f"key-of-{name}")) for name in ("ann", "ben")]
     save_keys(tmp_path / "keys.toml", keys)
-    settings = BridgeSettings(
-        default_agent="waiter", api_keys_file=tmp_path / "keys.toml", a2a_1_1=True
-    )
+    settings = BridgeSettings(default_agent="waiter", api_keys_file=tmp_path / "keys.toml")
     ends: dict[str, str] = {}
 
     async def follow(wire: ProtocolVariant, task: str, first: asyncio.Event) -> None:
@@ -286,7 +279,7 @@ async def test_streams_of_a_removed_key_end_and_the_task_goes_on(
         async with open_bridge_grpc(bridged) as mesh, asyncio.timeout(PATIENCE_S):
             remaining = RestVariant(mesh, "1.0", headers("ann"))
             task = (await remaining.send("hi", now=True)).task
-            spoken = [variant(mesh, version, headers("ben")) for version, variant in ALL_SPOKEN]
+            spoken = [variant(mesh, version, headers("ben")) for version, variant in SPOKEN]
             async with remaining.subscribe(task) as events:
                 await anext(events)
                 async with asyncio.TaskGroup() as streams:

@@ -145,48 +145,6 @@ async def test_a_sent_message_is_answered_at_the_end_of_its_turn(client: HostCli
     assert texts(snapshot) == ["1 2 3 "]
 
 
-@pytest.mark.parametrize("is_requested", [False, True])
-async def test_answers_have_the_timeline_only_on_request(
-    client: HostClient, script: Script, is_requested: bool
-) -> None:
-    submission = message_service_pb2.Submission(with_timeline=is_requested)
-
-    async def send_message(sent: message_pb2.Message, **options: bool) -> snapshot_pb2.TaskSnapshot:
-        answer = await client.send_message(
-            agent="tested", message=sent, submission=submission, **options
-        )
-        assert isinstance(answer, snapshot_pb2.TaskSnapshot)
-        return answer
-
-    asked = await send_message(message("ask"))
-    task_id = asked.task.id
-    read = await client.get_task(task_id, account=ACCOUNT, with_timeline=is_requested)
-    async with client.watch_task(
-        task_id, account=ACCOUNT, until_head=True, with_timeline=is_requested
-    ) as stream:
-        watched = stream.take_snapshot()
-    request = message_service_pb2.StreamMessageRequest(
-        agent="tested", message=message("wait", task_id=task_id), submission=submission
-    )
-    async with client.open_stream(request) as stream:
-        continued = stream.take_snapshot()
-        await script.waits.wait()
-        canceled = await client.cancel_task(task_id, account=ACCOUNT, with_timeline=is_requested)
-    begun = await send_message(message("count 1", message_id="m-2"), return_immediately=True)
-    async with client.open_stream(
-        message_service_pb2.StreamMessageRequest(
-            agent="tested", message=message("count 1", message_id="m-3"), submission=submission
-        )
-    ) as stream:
-        streamed = stream.take_snapshot()
-    snapshots = (asked, read, watched, continued, canceled, begun, streamed)
-    assert [bool(snapshot.timeline) for snapshot in snapshots if snapshot is not None] == [
-        is_requested
-    ] * 7
-    # Two messages of the client, the question, the working status, progress and the cancellation.
-    assert len(canceled.timeline) == (6 if is_requested else 0)
-
-
 async def test_a_direct_reply_is_a_message_and_no_task(client: HostClient) -> None:
     answer = await client.send_message(agent="tested", message=message("reply"), submission=NOTHING)
     assert isinstance(answer, message_pb2.Message)

@@ -41,7 +41,7 @@ from trunkline_bridge.edge.client_certificates import (
 from trunkline_bridge.edge.connection_limits import MAX_HEAD_BYTES
 from trunkline_bridge.edge.http import PAYLOAD_TOO_LARGE, REQUEST_TIMEOUT
 from trunkline_bridge.edge.in_flight import Connection, InFlightRequests, Peer
-from trunkline_bridge.edge.version_header import check_version, parse_version
+from trunkline_bridge.edge.version_header import check_version
 from trunkline_bridge.errors import (
     BRIDGE,
     INVALID_REQUEST,
@@ -58,7 +58,6 @@ from trunkline_bridge.versions.v0_3.file_bytes import (
     uses_raw_file_bytes,
 )
 from trunkline_bridge.versions.v1_0 import grpc_methods as v1_0
-from trunkline_bridge.versions.v1_1 import grpc_methods as v1_1
 
 SERVICES: Sequence[GrpcService] = (v1_0.SERVICE, v0_3.SERVICE)
 
@@ -210,23 +209,13 @@ class GrpcBinding:
         limits: MessageLimits,
         *,
         is_strict: bool = False,
-        with_draft: bool = False,
     ) -> None:
-        """With `is_strict`, a call of v1.0 that names no version is rejected.
-
-        With `with_draft`, calls that name it are in the draft of A2A 1.1, which has v1.0's name.
-        """
+        """With `is_strict`, a call of v1.0 that names no version is rejected."""
         self.limits = limits
         self._operations = operations
         self._callers = callers
         self._is_strict = is_strict
-        self._drafts = {v1_1.SERVICE.name: v1_1.SERVICE} if with_draft else {}
         self._in_flight = InFlightRequests()
-
-    @property
-    def described_services(self) -> Sequence[GrpcService]:
-        """The services, for reflection: with the draft's messages if it is served."""
-        return [self._drafts.get(service.name, service) for service in SERVICES]
 
     def __len__(self) -> int:
         """Return the number of calls in flight."""
@@ -343,11 +332,6 @@ class GrpcBinding:
         self, service: GrpcService, method: GrpcMethod, metadata: CallMetadata
     ) -> tuple[GrpcService, GrpcMethod]:
         """Return the service and method of the version that a call names. WireError: not served."""
-        draft = self._drafts.get(service.name)
-        if draft is not None:
-            named = parse_version(metadata, served=(service.version, draft.version))
-            if named == draft.version:
-                return draft, draft.find_method(method.name)
         check_version(metadata, version=service.version, is_strict=self._is_strict)
         return service, method
 

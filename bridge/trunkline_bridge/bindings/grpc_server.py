@@ -195,7 +195,7 @@ def _build_server(
         generic = grpc.method_handlers_generic_handler(service.name, handlers)
         server.add_generic_rpc_handlers((generic,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    _add_reflection(server, binding.described_services)
+    _add_reflection(server, SERVICES)
     server.add_generic_rpc_handlers((UnknownMethods(SERVICES),))
     return server
 

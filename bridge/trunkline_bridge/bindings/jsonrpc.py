@@ -40,13 +40,12 @@ from trunkline_bridge.edge.http import (
 from trunkline_bridge.edge.json_decoder import INLINE_PARSE_BYTES
 from trunkline_bridge.edge.version_header import parse_version, version_required
 from trunkline_bridge.errors import METHOD_NOT_FOUND, WireError, to_wire_error
-from trunkline_bridge.protocol import CARD_PATH, V0_1, V0_3, V1_0, V1_1
+from trunkline_bridge.protocol import CARD_PATH, V0_1, V0_3, V1_0
 from trunkline_bridge.streams.event_renderer import EventRenderer, render_error_event
 from trunkline_bridge.versions.v0_1 import jsonrpc_methods as v0_1
 from trunkline_bridge.versions.v0_1.task_aliases import TaskAliases
 from trunkline_bridge.versions.v0_3 import jsonrpc_methods as v0_3
 from trunkline_bridge.versions.v1_0 import json_methods as v1_0
-from trunkline_bridge.versions.v1_1 import json_methods as v1_1
 
 logger = logging.getLogger(__name__)
 
@@ -78,16 +77,9 @@ _METHOD_NAMES = (
 class JsonRpcVersions:
     """The versions that are served over JSON-RPC, and the choice of one for each request."""
 
-    def __init__(
-        self, *versions: JsonRpcVersion, is_strict: bool, draft: JsonRpcVersion | None = None
-    ) -> None:
-        """With `is_strict`, a request without a version is in v0.3 (A2A v1.0, §3.6).
-
-        Only requests that name its version are in `draft`.
-        """
+    def __init__(self, *versions: JsonRpcVersion, is_strict: bool) -> None:
+        """With `is_strict`, a request without a version is in v0.3 (A2A v1.0, §3.6)."""
         self.by_version = {version.version: version for version in versions}
-        if draft is not None:
-            self.by_version[draft.version] = draft
         self._is_strict = is_strict
         # If two versions share a method, the newer one wins.
         self._by_method = {
@@ -137,7 +129,7 @@ def _unknown_method(method: str, version: str, owner: JsonRpcVersion | None) -> 
 
 
 def _translate_method(version: str, method: str) -> str:
-    index = {V1_1: 0, V1_0: 0, V0_3: 1, V0_1: 2}[version]
+    index = {V1_0: 0, V0_3: 1, V0_1: 2}[version]
     return next((names[index] for names in _METHOD_NAMES if method in names), "")
 
 
@@ -154,9 +146,7 @@ class JsonRpcBinding:
         aliases: TaskAliases,
         *,
         is_strict: bool,
-        with_draft: bool = False,
     ) -> None:
-        """With `with_draft`, requests may be in the draft of A2A 1.1."""
         self.operations = operations
         self.callers = callers
         self.aliases = aliases
@@ -165,7 +155,6 @@ class JsonRpcBinding:
             v0_3.build_jsonrpc(operations),
             v0_1.build_jsonrpc(operations, aliases),
             is_strict=is_strict,
-            draft=v1_0.build_jsonrpc(operations, v1_1.METHODS) if with_draft else None,
         )
 
     def new_call(self) -> "JsonRpcCall":
@@ -318,7 +307,7 @@ def _find_agent(agent: str, call: JsonRpcRequest, version: JsonRpcVersion) -> st
     """
     params = call.params
     # Older versions have no tenants.
-    if version.version in (V1_0, V1_1) and isinstance(params, dict) and "tenant" in params:
+    if version.version == V1_0 and isinstance(params, dict) and "tenant" in params:
         tenant = params["tenant"]
         return resolve_agent(agent, [tenant]) if isinstance(tenant, str) else agent
     return agent

@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.audit import DENIED, OK, Action, AuditLog, outcome_of
 from trunkline.v1 import message_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.edge.caller import Caller
@@ -161,7 +160,7 @@ def _objects(message: object) -> dict[str, str]:
     match message:
         case a2a_pb2.SendMessageRequest():
             ids = {"task": message.message.task_id, "context": message.message.context_id}
-        case task_pb2.Task() | v1_1_pb2.Task():
+        case task_pb2.Task():
             ids = {"task": message.id, "context": message.context_id}
         case message_pb2.Message():
             ids = {"context": message.context_id}

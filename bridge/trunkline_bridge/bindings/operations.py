@@ -1,14 +1,12 @@
 """Performs the operations of A2A by calls to the mesh, for all bindings and versions."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory, TaskStream, allocate_task_id
 from trunkline.errors import (
@@ -17,7 +15,6 @@ from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
     TaskEndedError,
-    TaskGenerationMismatchError,
     TaskNotFoundError,
     UnsupportedOperationError,
 )
@@ -28,6 +25,7 @@ from trunkline.v1 import (
     message_service_pb2,
     push_notification_pb2,
     snapshot_pb2,
+    task_pb2,
 )
 from trunkline_bridge.bindings.approval_answers import note_approved_calls
 from trunkline_bridge.bindings.operation_audit import (
@@ -49,7 +47,7 @@ from trunkline_bridge.errors import (
     WireError,
     invalid_params,
 )
-from trunkline_bridge.projection import AnyTask, FileLinks, View, project_versioned_task
+from trunkline_bridge.projection import FileLinks, View, project_task
 from trunkline_bridge.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.task_streams import (
@@ -62,7 +60,6 @@ from trunkline_bridge.streams.task_streams import (
     limit_auth_wait,
     no_events,
     parse_event_id,
-    read_until_generation,
     read_until_interrupted,
     snapshot_events,
     turn_events,
@@ -95,20 +92,6 @@ def check_not_ended(snapshot: snapshot_pb2.TaskSnapshot) -> None:
         raise TaskEndedError(snapshot.task.id, state_name(state))
 
 
-def check_generation(caller: Caller, task: snapshot_pb2.TaskSnapshot | None) -> int | None:
-    """Return the generation that a message's existing task must have; None: any.
-
-    Raises:
-        TaskGenerationMismatchError: the task has another one.
-    """
-    if task is None or caller.generations is None or caller.generations.expected is None:
-        return None
-    expected = caller.generations.expected
-    if expected != task.generation:
-        raise TaskGenerationMismatchError(task.task.id, str(expected), str(task.generation))
-    return expected
-
-
 def build_submission(
     caller: Caller, request: a2a_pb2.SendMessageRequest, *, task_id: str = ""
 ) -> message_service_pb2.Submission:
@@ -120,7 +103,6 @@ def build_submission(
         # Anonymous callers may choose the same message ids, so they must activate the extension.
         idempotent=caller.is_authenticated or RESUME_EXTENSION in caller.extensions,
         accepted_output_modes=request.configuration.accepted_output_modes,
-        with_timeline=caller.wants_timeline,
     )
     if request.HasField("metadata"):
         submission.metadata.CopyFrom(request.metadata)
@@ -219,7 +201,7 @@ class Operations:
     @audited(Action.MESSAGE_SEND)
     async def send_message(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest, *, new_task_id: str = ""
-    ) -> AnyTask | message_pb2.Message:
+    ) -> task_pb2.Task | message_pb2.Message:
         """Submit a message; return the direct reply, or the task at the end of its turn.
 
         With `return_immediately`, the task is returned at once. If the host fails meanwhile, this
@@ -250,9 +232,8 @@ class Operations:
             return result
         tracing.record_task(result)
         tracing.record_state(result.task.status.state)
-        return project_versioned_task(
+        return project_task(
             result,
-            caller.generations,
             history_length=requested_history_length(request.configuration),
             links=links,
             view=self._view(caller),
@@ -266,7 +247,7 @@ class Operations:
         if not request.configuration.return_immediately:
             async with self._watch(caller, task_id) as stream:
                 await read_until_interrupted(stream)
-        return await self._wait_for_task(caller, task_id, with_timeline=caller.wants_timeline)
+        return await self._wait_for_task(caller, task_id)
 
     async def _submit(
         self,
@@ -298,7 +279,7 @@ class Operations:
             task_id = stream.snapshot.task.id if stream.snapshot else request.message.task_id
             if not request.configuration.return_immediately:
                 await read_until_interrupted(stream)
-        return await self._wait_for_task(caller, task_id, with_timeline=caller.wants_timeline)
+        return await self._wait_for_task(caller, task_id)
 
     @audited_stream(Action.MESSAGE_STREAM)
     def stream_message(
@@ -347,7 +328,6 @@ class Operations:
                     stream,
                     history_length=requested_history_length(request.configuration),
                     links=links,
-                    generations=caller.generations,
                     auth_wait_s=None if caller.is_older else self._settings.auth_wait_s,
                     view=self._view(caller),
                 )
@@ -363,11 +343,8 @@ class Operations:
     async def _open_attached(self, caller: Caller, task_id: str) -> AsyncIterator[WireEvents]:
         """Stream the current turn, from the task's snapshot or after the last event id."""
         if caller.last_event_id is None:
-            with_timeline = caller.wants_timeline
-            async with self._watch(caller, task_id, with_timeline=with_timeline) as stream:
-                events = current_turn_events(
-                    stream, self._links(caller), caller.generations, self._view(caller)
-                )
+            async with self._watch(caller, task_id) as stream:
+                events = current_turn_events(stream, self._links(caller), self._view(caller))
                 yield self._limit_turn(caller, events)
         else:
             async with self._resume(caller, task_id, caller.last_event_id, of_turn=True) as events:
@@ -387,50 +364,30 @@ class Operations:
         return min(self._settings.patience_s, max(0.0, left.total_seconds()))
 
     @audited(Action.TASK_GET)
-    async def get_task(self, caller: Caller, request: a2a_pb2.GetTaskRequest) -> AnyTask:
-        """Return a task.
-
-        In A2A 1.1, a caller that knows its generation gets it when it has a higher one, when it has
-        ended, or after `long_poll_s`.
-        """
-        with_timeline = caller.wants_timeline
-        snapshot = await self._get_task(caller, request.id, with_timeline=with_timeline)
-        known = caller.generations.current if caller.generations is not None else None
-        is_running = snapshot.task.status.state not in TERMINAL
-        if known is not None and is_running and 0 < snapshot.generation <= known:
-            # The snapshot may be large.
-            del snapshot
-            with contextlib.suppress(TimeoutError):
-                async with (
-                    asyncio.timeout(self._settings.long_poll_s),
-                    self._watch(caller, request.id) as stream,
-                ):
-                    await read_until_generation(stream, known, self._links(caller))
-            snapshot = await self._get_task(caller, request.id, with_timeline=with_timeline)
-        return project_versioned_task(
+    async def get_task(self, caller: Caller, request: a2a_pb2.GetTaskRequest) -> task_pb2.Task:
+        """Return a task."""
+        snapshot = await self._get_task(caller, request.id)
+        return project_task(
             snapshot,
-            caller.generations,
             history_length=requested_history_length(request),
             links=self._links(caller),
             view=self._view(caller),
         )
 
     @audited(Action.TASK_CANCEL)
-    async def cancel_task(self, caller: Caller, request: a2a_pb2.CancelTaskRequest) -> AnyTask:
+    async def cancel_task(
+        self, caller: Caller, request: a2a_pb2.CancelTaskRequest
+    ) -> task_pb2.Task:
         """Cancel a task and return it in its terminal state."""
         await self._get_task(caller, request.id)
         client = self._directory.client_for_task(request.id)
-        snapshot = await client.cancel_task(
-            request.id, account=caller.account, with_timeline=caller.wants_timeline
-        )
-        return project_versioned_task(
-            snapshot, caller.generations, links=self._links(caller), view=self._view(caller)
-        )
+        snapshot = await client.cancel_task(request.id, account=caller.account)
+        return project_task(snapshot, links=self._links(caller), view=self._view(caller))
 
     @audited(Action.TASK_LIST)
     async def list_tasks(
         self, caller: Caller, request: a2a_pb2.ListTasksRequest
-    ) -> a2a_pb2.ListTasksResponse | v1_1_pb2.ListTasksResponse:
+    ) -> a2a_pb2.ListTasksResponse:
         """Return a page of the agent's tasks on the host that currently runs the agent."""
         client = self._directory.client_for_agent(caller.agent)
         return await fetch_task_page(
@@ -461,8 +418,7 @@ class Operations:
             ) as events:
                 yield events
             return
-        with_timeline = caller.wants_timeline
-        async with self._watch(caller, request.id, with_timeline=with_timeline) as stream:
+        async with self._watch(caller, request.id) as stream:
             snapshot = check_agent_task(caller, request.id, stream.snapshot)
             links, view = self._links(caller), self._view(caller)
             if not caller.is_older:
@@ -475,7 +431,6 @@ class Operations:
                 stream,
                 history_length=None,
                 links=links,
-                generations=caller.generations,
                 view=view,
             )
             yield until_turn_end(events, caller.turn_ends) if caller.is_older else events
@@ -576,22 +531,17 @@ class Operations:
         return self._cards.file_links(caller.origin)
 
     def _view(self, caller: Caller) -> View:
-        """Return the view of tasks for the caller. A2A 1.1 counts events of the detailed one."""
-        if caller.generations is not None:
-            return View.DETAILED
+        """Return the view of tasks for the caller."""
         if PLAIN_EXTENSION in caller.extensions:
             return View.PLAIN
         return View(self._settings.agent_view(caller.agent))
 
-    def _watch(
-        self, caller: Caller, task_id: str, *, with_timeline: bool = False
-    ) -> AbstractAsyncContextManager[TaskStream]:
+    def _watch(self, caller: Caller, task_id: str) -> AbstractAsyncContextManager[TaskStream]:
         """Open the stream of a task, from its current snapshot on."""
         return self._directory.watch(
             task_id,
             account=caller.account,
             with_snapshot=True,
-            with_timeline=with_timeline,
             patience_s=self._settings.patience_s,
         )
 
@@ -625,15 +575,11 @@ class Operations:
         if request.configuration.HasField("task_push_notification_config"):
             self._check_push_notifications()
             caller.permissions.check(caller.agent, CREATE_PUSH_CONFIG)
-        expected_generation = check_generation(caller, task)
         if task is None and not new_task_id:
             new_task_id = allocate_task_id(self._directory.get_agent_host(caller.agent))
         if task is not None and task.approvals:
             note_approved_calls(request.message, task)
         submission = build_submission(caller, request, task_id=new_task_id)
-        if expected_generation is not None:
-            # The host checks it again, so that of two callers only one wins.
-            submission.if_generation_match = expected_generation
         if request.configuration.HasField("task_push_notification_config"):
             webhook = await self._webhooks.validate(
                 request.configuration.task_push_notification_config,
@@ -645,18 +591,12 @@ class Operations:
             submission.push_notification_version = caller.version
         return submission
 
-    async def _get_task(
-        self, caller: Caller, task_id: str, *, with_timeline: bool = False
-    ) -> snapshot_pb2.TaskSnapshot:
+    async def _get_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
         client = self._directory.client_for_task(task_id)
-        snapshot = await client.get_task(
-            task_id, account=caller.account, with_timeline=with_timeline
-        )
+        snapshot = await client.get_task(task_id, account=caller.account)
         return check_agent_task(caller, task_id, snapshot)
 
-    async def _wait_for_task(
-        self, caller: Caller, task_id: str, *, with_timeline: bool = False
-    ) -> snapshot_pb2.TaskSnapshot:
+    async def _wait_for_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
         """Return a task. If its host is unreachable, wait up to `patience_s` as streams do."""
-        async with self._watch(caller, task_id, with_timeline=with_timeline) as stream:
+        async with self._watch(caller, task_id) as stream:
             return check_agent_task(caller, task_id, stream.snapshot)

@@ -25,13 +25,12 @@ from trunkline_bridge.edge.caller import (
 )
 from trunkline_bridge.edge.http import method_not_allowed_error
 from trunkline_bridge.edge.pages import mount
-from trunkline_bridge.edge.version_header import check_version, parse_version
+from trunkline_bridge.edge.version_header import check_version
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.streams.event_renderer import EventFrame, EventRenderer
 from trunkline_bridge.versions.json_values import Json, dumps
 from trunkline_bridge.versions.v0_3.rest_methods import RestV03
 from trunkline_bridge.versions.v1_0.json_methods import RestV1
-from trunkline_bridge.versions.v1_1 import json_methods as v1_1
 
 
 class RestVersion(Protocol):
@@ -74,32 +73,27 @@ class RestBinding:
         callers: CallerFactory,
         *,
         is_strict: bool,
-        with_draft: bool = False,
     ) -> None:
-        """With `is_strict`, a request without a version is in v0.3 (A2A v1.0, §3.6).
-
-        With `with_draft`, requests that name it are in the draft of A2A 1.1.
-        """
+        """With `is_strict`, a request without a version is in v0.3 (A2A v1.0, §3.6)."""
         self.operations = operations
         self.callers = callers
         self.is_strict = is_strict
         self._v1_0 = RestV1(operations)
-        self._v1_1 = RestV1(operations, v1_1.METHODS) if with_draft else None
         self._v0_3 = RestV03(operations)
 
     def routes(self, build_handler: Callable[[Binding], ASGIApp]) -> list[BaseRoute]:
         """Return the routes below an agent's address; `build_handler` builds the application."""
 
-        def routes(version: RestVersion, draft: RestVersion | None = None) -> list[BaseRoute]:
+        def routes(version: RestVersion) -> list[BaseRoute]:
             return [
-                Route(path, build_handler(RestResource(self, version, operations, draft)))
+                Route(path, build_handler(RestResource(self, version, operations)))
                 for path, operations in version.routes.items()
             ]
 
         return [
             mount("/v1", routes(self._v0_3)),
-            *routes(self._v1_0, self._v1_1),
-            mount("/{tenant:tenant}", routes(self._v1_0, self._v1_1)),
+            *routes(self._v1_0),
+            mount("/{tenant:tenant}", routes(self._v1_0)),
         ]
 
 
@@ -114,12 +108,10 @@ class RestResource:
         binding: RestBinding,
         version: RestVersion,
         operations: Mapping[str, str],
-        draft: RestVersion | None = None,
     ) -> None:
         """`operations` are the names of operations by HTTP method, in both versions."""
         self.binding = binding
         self.version = version
-        self.draft = draft
         self.operations = operations
         allowed = [*operations, "OPTIONS"]
         if operations.get("GET", "SubscribeToTask") not in version.streams:
@@ -132,11 +124,6 @@ class RestResource:
 
     def choose_version(self, headers: ServiceParameters, query: bytes) -> RestVersion:
         """Return the version of a request. WireError: it is not served here."""
-        draft = self.draft
-        if draft is not None:
-            served = (self.version.version, draft.version)
-            if parse_version(headers, query, served=served) == draft.version:
-                return draft
         version, is_strict = self.version.version, self.binding.is_strict
         check_version(headers, query, version=version, is_strict=is_strict)
         return self.version

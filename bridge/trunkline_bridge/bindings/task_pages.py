@@ -4,18 +4,15 @@ import asyncio
 from collections.abc import Sequence
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.client import HostClient
 from trunkline.client.mesh_tasks import make_page_token
 from trunkline.errors import TaskNotFoundError, TrunklineError
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.projection import (
-    AnyTask,
     FileLinks,
     View,
-    core_task,
-    project_versioned_task,
+    project_task,
     set_task_outcome,
 )
 
@@ -31,13 +28,10 @@ async def fetch_task_page(
     request: a2a_pb2.ListTasksRequest,
     links: FileLinks,
     view: View = View.DETAILED,
-) -> a2a_pb2.ListTasksResponse | v1_1_pb2.ListTasksResponse:
+) -> a2a_pb2.ListTasksResponse:
     """Return a page of the agent's tasks on a host. Whole tasks are read only if requested.
 
     The page ends after `page_size` tasks or 4 MiB, whichever comes first.
-
-    In A2A 1.1 they are always read, because rows of the journal have no generation; they have no
-    history unless it is requested.
     """
     query = task_service_pb2.ListTasksRequest(
         account=caller.account,
@@ -50,9 +44,9 @@ async def fetch_task_page(
     if request.HasField("status_timestamp_after"):
         query.status_after.CopyFrom(request.status_timestamp_after)
     page = await client.list_tasks(query)
-    tasks: list[AnyTask] = []
+    tasks: list[task_pb2.Task] = []
     is_whole = request.include_artifacts or request.history_length > 0
-    if caller.generations is not None or is_whole:
+    if is_whole:
         count = await _read_tasks(client, caller, request, page.tasks, links, view, into=tasks)
     else:
         tasks.extend(links.task_to_urls(_task_from_summary(row)) for row in page.tasks)
@@ -64,11 +58,7 @@ async def fetch_task_page(
         page_size=request.page_size,
         total_size=page.total_size,
     )
-    if caller.generations is not None:
-        versioned = v1_1_pb2.ListTasksResponse.FromString(response.SerializeToString())
-        versioned.tasks.extend(task for task in tasks if isinstance(task, v1_1_pb2.Task))
-        return versioned
-    response.tasks.extend(core_task(task) for task in tasks)
+    response.tasks.extend(tasks)
     return response
 
 
@@ -80,30 +70,26 @@ async def _read_tasks(  # noqa: PLR0913  the parts of one request
     links: FileLinks,
     view: View,
     *,
-    into: list[AnyTask],
+    into: list[task_pb2.Task],
 ) -> int:
     """Read the tasks of a page, in its order, and return the number of its rows.
 
     Tasks that were purged meanwhile are omitted.
     """
     failures: list[TrunklineError] = []
-    is_older = caller.generations is None
-    history_length = requested_history_length(request) if is_older else request.history_length
+    history_length = requested_history_length(request)
 
-    async def read(task_id: str) -> AnyTask | None:
+    async def read(task_id: str) -> task_pb2.Task | None:
         try:
-            snapshot = await client.get_task(
-                task_id, account=caller.account, with_timeline=caller.wants_timeline
-            )
+            snapshot = await client.get_task(task_id, account=caller.account)
         except TaskNotFoundError:
             return None
         except TrunklineError as error:
             # If raised here, it would leave the TaskGroup as an ExceptionGroup.
             failures.append(error)
             return None
-        return project_versioned_task(
+        return project_task(
             snapshot,
-            caller.generations,
             history_length=history_length,
             include_artifacts=request.include_artifacts,
             links=links,
@@ -131,7 +117,7 @@ async def _read_tasks(  # noqa: PLR0913  the parts of one request
     return count
 
 
-def _count_page(tasks: Sequence[AnyTask]) -> int:
+def _count_page(tasks: Sequence[task_pb2.Task]) -> int:
     """Return how many of the tasks a page has room for; at least one, if there are any."""
     remaining_bytes = _PAGE_BYTES
     for number, task in enumerate(tasks, 1):

@@ -12,7 +12,7 @@ from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.edge.caller import Authenticator, Caller
 from trunkline_bridge.errors import UNAUTHENTICATED, WireError
 from trunkline_bridge.projection import FileLinks
-from trunkline_bridge.protocol import PLAIN_EXTENSION, RESUME_EXTENSION, V0_3, V1_0, V1_1
+from trunkline_bridge.protocol import PLAIN_EXTENSION, RESUME_EXTENSION, V0_3, V1_0
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.versions.json_values import Json
 
@@ -173,8 +173,7 @@ class AgentCards:
                 grpc=grpc,
                 v0_3_grpc=v0_3_grpc,
                 at_root=at_root,
-                # Clients prefer the first version that they know, so the draft comes after v1.0.
-                versions=(V1_0, V1_1, V0_3) if self._settings.a2a_1_1 else (V1_0, V0_3),
+                versions=(V1_0, V0_3),
             )
         )
         self._declare(card)

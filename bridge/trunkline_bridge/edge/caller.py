@@ -19,7 +19,6 @@ from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.in_flight import Peer
 from trunkline_bridge.edge.permissions import UNRESTRICTED, Permissions
 from trunkline_bridge.errors import invalid_params
-from trunkline_bridge.projection import GenerationParameters
 from trunkline_bridge.projection.wire_events import V0_1_TURN_END
 from trunkline_bridge.protocol import (
     EXTENSIONS_HEADER,
@@ -30,7 +29,6 @@ from trunkline_bridge.protocol import (
     TREE_HEADER,
     V0_1,
     V1_0,
-    V1_1,
 )
 from trunkline_bridge.settings import BridgeSettings
 
@@ -169,8 +167,6 @@ class Caller(NamedTuple):
     origin: str = ""
     """Scheme and host of the request's URL; empty over gRPC and without a Host header."""
     user_agent: str = ""
-    generations: GenerationParameters | None = None
-    """The parameters of A2A 1.1; None in versions before it."""
     kind: ActorKind = ActorKind.ANONYMOUS
     key_id: str = ""
     address: str = ""
@@ -184,12 +180,7 @@ class Caller(NamedTuple):
     @property
     def is_older(self) -> bool:
         """True for versions before 1.0, in which streams end with the turn."""
-        return self.version not in (V1_0, V1_1)
-
-    @property
-    def wants_timeline(self) -> bool:
-        """True if tasks in the response have a timeline."""
-        return self.generations is not None and self.generations.timeline_length != 0
+        return self.version != V1_0
 
     @property
     def turn_ends(self) -> Set[task_pb2.TaskState.ValueType]:

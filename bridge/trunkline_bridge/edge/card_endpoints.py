@@ -28,7 +28,6 @@ from trunkline_bridge.protocol import (
     LEGACY_EXTENDED_PATH,
     V0_3,
     V1_0,
-    V1_1,
     VERSION_HEADER,
 )
 from trunkline_bridge.versions import json_values
@@ -39,7 +38,7 @@ from trunkline_bridge.versions.v1_0.json_writer import agent_card_json
 # More than the number of agents times the forms of a card.
 _MAX_ENTRIES = 1024
 # Cards for readers that refuse the members of other versions.
-_RENDERERS = {V1_1: agent_card_json, V1_0: agent_card_json, V0_3: v0_3_card_json}
+_RENDERERS = {V1_0: agent_card_json, V0_3: v0_3_card_json}
 
 
 def card_etag(body: Json) -> str:

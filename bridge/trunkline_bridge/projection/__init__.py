@@ -5,12 +5,8 @@ from trunkline_bridge.projection.plain_answer import View
 from trunkline_bridge.projection.plain_view import Projection, open_projection
 from trunkline_bridge.projection.roles import ROLE_KEY, ArtifactRole, set_task_outcome
 from trunkline_bridge.projection.snapshot import (
-    AnyTask,
-    GenerationParameters,
-    core_task,
     count_final_events,
     project_task,
-    project_versioned_task,
     snapshot_event,
 )
 from trunkline_bridge.projection.task_projection import TaskProjection
@@ -25,23 +21,19 @@ from trunkline_bridge.projection.wire_events import (
 __all__ = [
     "RELATIVE_LINKS",
     "ROLE_KEY",
-    "AnyTask",
     "ArtifactRole",
     "ArtifactView",
     "EventId",
     "FileLinks",
     "FullEvent",
-    "GenerationParameters",
     "Projection",
     "TaskProjection",
     "TextDelta",
     "View",
     "WireEvent",
-    "core_task",
     "count_final_events",
     "open_projection",
     "project_task",
-    "project_versioned_task",
     "set_task_outcome",
     "snapshot_event",
 ]

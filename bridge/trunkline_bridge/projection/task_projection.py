@@ -32,9 +32,6 @@ class TaskProjection:
     Every batch must be applied once, in order. A text of a delta or plan gives one wire event, and
     another journal event none, one or two. The projection stores names, ids and the texts of
     unfinished plans, but no other content.
-
-    It also counts the task's generation: the number of wire events, and of messages that opened
-    later turns, since the task's creation.
     """
 
     def __init__(
@@ -54,18 +51,8 @@ class TaskProjection:
         self._roles = RoleAssigner()
         self._turn = 1
         self._has_answer = False
-        # The generation of the next wire event, minus its sequence and index. None: the host of the
-        # snapshot does not count. It changes only where an event has not one wire event for each
-        # sequence.
-        self._offset: int | None = 0
-        self._next_sequence = 1
         if snapshot is not None:
             self._start_from(snapshot)
-
-    @property
-    def generation(self) -> int:
-        """The task's generation after the applied events; 0: unknown."""
-        return 0 if self._offset is None else self._next_sequence - 1 + self._offset
 
     def apply(self, batch: event_pb2.EventBatch) -> list[WireEvent]:
         """Return the wire events of a batch, in order."""
@@ -85,27 +72,16 @@ class TaskProjection:
             else:
                 responses = list(self._handlers.get(kind or "", _no_events)(self, header, event))
                 wire_events += [
-                    FullEvent(sequence, n, response, self._epoch, self._offset)
+                    FullEvent(sequence, n, response, self._epoch)
                     for n, response in enumerate(responses)
                 ]
-                # A client's message counts, too, although clients get no event for it.
-                counted = 1 if kind == "turn_started" else len(responses)
-                self._shift(counted - 1)
                 sequence += 1
-        self._next_sequence = sequence
         return wire_events
-
-    def _shift(self, difference: int) -> None:
-        """Count more or fewer wire events than sequences."""
-        if difference and self._offset is not None:
-            self._offset += difference
 
     def _start_from(self, snapshot: snapshot_pb2.TaskSnapshot) -> None:
         self._task_id = snapshot.task.id
         self._context_id = snapshot.task.context_id
         self._has_answer = has_answer(snapshot)
-        self._offset = snapshot.generation - snapshot.sequence if snapshot.generation else None
-        self._next_sequence = snapshot.sequence + 1
         self._steps = views.child_steps(snapshot)
         for artifact, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
             origin = info.origin if info.HasField("origin") else None
@@ -134,24 +110,23 @@ class TaskProjection:
         if view is None or is_first:
             view = self._artifacts[key] = self._begin(header, delta)
         if not view.is_shown:
-            self._shift(-max(1, len(delta.texts)))
             return
-        epoch, offset = self._epoch, self._offset
+        epoch = self._epoch
         texts = list(delta.texts)
         if not texts and delta.HasField("part"):
             update = view.update(append=not is_first, last_chunk=delta.last)
             update.artifact_update.artifact.parts.append(delta.part)
             self._links.event_to_urls(update)
-            wire_events.append(FullEvent(sequence, 0, update, epoch, offset))
+            wire_events.append(FullEvent(sequence, 0, update, epoch))
             return
         texts = texts or [""]
         if is_first:
             is_whole = delta.last and len(texts) == 1
             update = view.update(append=False, last_chunk=is_whole, text=texts.pop(0))
-            wire_events.append(FullEvent(sequence, 0, update, epoch, offset))
+            wire_events.append(FullEvent(sequence, 0, update, epoch))
             sequence += 1
         text_deltas = [
-            TextDelta(number, 0, view, text, False, epoch, offset)
+            TextDelta(number, 0, view, text, False, epoch)
             for number, text in enumerate(texts, sequence)
         ]
         if delta.last and text_deltas:
@@ -192,20 +167,16 @@ class TaskProjection:
         plan.texts += change.texts
         for index, text in enumerate(change.texts):
             if plan.is_streaming:
-                text_delta = TextDelta(
-                    sequence + index, 0, plan.view, text, False, self._epoch, self._offset
-                )
+                text_delta = TextDelta(sequence + index, 0, plan.view, text, False, self._epoch)
                 wire_events.append(text_delta)
                 continue
             plan.is_streaming = True
             update = plan.view.update(
                 append=False, last_chunk=False, text=views.PLAN_OPENING + text
             )
-            wire_events.append(FullEvent(sequence + index, 0, update, self._epoch, self._offset))
+            wire_events.append(FullEvent(sequence + index, 0, update, self._epoch))
         if change.steps:
             self._finish_plan(sequence, plan, change, wire_events)
-        elif not change.texts:
-            self._shift(-1)
 
     def _finish_plan(
         self,
@@ -216,9 +187,7 @@ class TaskProjection:
     ) -> None:
         n = 0
         if plan.is_streaming:
-            closing = TextDelta(
-                sequence, n, plan.view, views.PLAN_CLOSING, False, self._epoch, self._offset
-            )
+            closing = TextDelta(sequence, n, plan.view, views.PLAN_CLOSING, False, self._epoch)
             wire_events.append(closing)
             plan.is_streaming = False
             n += 1
@@ -226,8 +195,7 @@ class TaskProjection:
         update = whole.update(
             append=False, last_chunk=True, text=views.whole_plan("".join(plan.texts), change.steps)
         )
-        wire_events.append(FullEvent(sequence, n, update, self._epoch, self._offset))
-        self._shift(n)
+        wire_events.append(FullEvent(sequence, n, update, self._epoch))
         plan.texts = []
 
     def _created(

@@ -4,7 +4,6 @@ import re
 from typing import NamedTuple, Self, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, event_pb2, task_pb2
 from trunkline_bridge.projection.roles import ArtifactRole
@@ -98,14 +97,6 @@ class TextDelta(NamedTuple):
     text: str
     is_last: bool
     epoch: int = 1
-    generation_offset: int | None = None
-    """The task's generation minus sequence and index: the same for all texts of a run."""
-
-    @property
-    def generation(self) -> int:
-        """The task's generation after the event, of A2A 1.1; 0: unknown."""
-        offset = self.generation_offset
-        return 0 if offset is None else self.sequence + self.n + offset
 
     @property
     def id(self) -> str:
@@ -125,16 +116,6 @@ class FullEvent(NamedTuple):
     n: int
     response: a2a_pb2.StreamResponse
     epoch: int = 1
-    generation_offset: int | None = None
-    """The task's generation minus sequence and index."""
-    task: v1_1_pb2.Task | None = None
-    """For callers of A2A 1.1: the task of a snapshot event, whose response has only its status."""
-
-    @property
-    def generation(self) -> int:
-        """The task's generation after the event, of A2A 1.1; 0: unknown."""
-        offset = self.generation_offset
-        return 0 if offset is None else self.sequence + self.n + offset
 
     @property
     def id(self) -> str:

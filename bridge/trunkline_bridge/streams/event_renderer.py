@@ -44,8 +44,6 @@ class EventWriter(Protocol):
     """The JSON after the text of a delta."""
     last_text_end: str
     """The JSON after the text of an artifact's last delta."""
-    generation_end: str
-    """The JSON after the generation, which follows the end of a text. Empty: there is none."""
 
     def text_start(self, artifact: ArtifactView) -> str:
         """Return the JSON of a delta before its text; called once for each artifact."""
@@ -80,17 +78,14 @@ class EventRenderer:
         self._writer = writer
         self._frame = frame
         after = f"{frame.after}\n\n"
-        # In A2A 1.1 the generation is between the end of the text and the end of the frame.
-        self._generation_end = f"{writer.generation_end}{after}" if writer.generation_end else ""
-        text_after = "" if self._generation_end else after
-        self._text_end = writer.text_end + text_after
-        self._last_text_end = writer.last_text_end + text_after
+        self._text_end = writer.text_end + after
+        self._last_text_end = writer.last_text_end + after
         self._text_starts: dict[ArtifactView, str] = {}
 
     def render(self, event: WireEvent) -> str:
         """Render an event with its id and the empty line that ends it."""
         if isinstance(event, TextDelta):
-            sequence, n, artifact, text, is_last, epoch, _ = event
+            sequence, n, artifact, text, is_last, epoch = event
             start = self._text_starts.get(artifact) or self._render_text_start(artifact)
             quoted = _escape(text)
             if not quoted.isascii():
@@ -98,8 +93,6 @@ class EventRenderer:
             # The text of an EventId, without building one.
             epoch_suffix = "" if epoch == 1 else f"-{epoch}"
             end = self._last_text_end if is_last else self._text_end
-            if self._generation_end:
-                end = f"{end}{event.generation}{self._generation_end}"
             return f"id: {sequence}.{n}{epoch_suffix}\ndata: {start}{quoted}{end}"
         before, after = self._frame[:2]
         objects = self._writer.write_event(event)

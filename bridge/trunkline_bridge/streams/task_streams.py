@@ -17,9 +17,7 @@ from trunkline_bridge.projection import (
     EventId,
     FileLinks,
     FullEvent,
-    GenerationParameters,
     Projection,
-    TaskProjection,
     View,
     WireEvent,
     count_final_events,
@@ -71,14 +69,12 @@ async def turn_events(
     *,
     history_length: int | None,
     links: FileLinks,
-    generations: GenerationParameters | None = None,
     auth_wait_s: float | None = None,
     view: View = View.DETAILED,
 ) -> WireEvents:
     """Yield a direct reply, or a task's snapshot and the events after it until the task ends.
 
-    End also when the task has been in auth-required for `auth_wait_s` seconds. `generations` is
-    None in versions before A2A 1.1.
+    End also when the task has been in auth-required for `auth_wait_s` seconds.
     """
     if stream.message is not None:
         # A direct reply is in no journal, so its sequence is 0.
@@ -96,7 +92,6 @@ async def turn_events(
                 snapshot,
                 history_length=history_length,
                 links=links,
-                generations=generations,
                 view=view,
             )
         ]
@@ -119,11 +114,10 @@ async def turn_events(
 async def snapshot_events(
     snapshot: snapshot_pb2.TaskSnapshot,
     links: FileLinks,
-    generations: GenerationParameters | None = None,
     view: View = View.DETAILED,
 ) -> WireEvents:
     """Yield the task's snapshot alone."""
-    yield [snapshot_event(snapshot, links=links, generations=generations, view=view)]
+    yield [snapshot_event(snapshot, links=links, view=view)]
 
 
 async def until_turn_end(
@@ -174,16 +168,13 @@ async def limit_auth_wait(
 def current_turn_events(
     stream: TaskStream,
     links: FileLinks,
-    generations: GenerationParameters | None = None,
     view: View = View.DETAILED,
 ) -> WireEvents:
     """Yield the task's snapshot, and its events up to the end of the turn."""
     snapshot = stream.snapshot
     if snapshot is not None and snapshot.task.status.state in TURN_END:
-        return snapshot_events(snapshot, links, generations, view)
-    events = turn_events(
-        stream, history_length=None, links=links, generations=generations, view=view
-    )
+        return snapshot_events(snapshot, links, view)
+    events = turn_events(stream, history_length=None, links=links, view=view)
     return until_turn_end(events)
 
 
@@ -195,21 +186,6 @@ async def read_until_interrupted(stream: TaskStream) -> None:
         for sealed in batches:
             if any(_is_over(event.status.status) for event in read_batch(sealed).events):
                 return
-
-
-async def read_until_generation(stream: TaskStream, generation: int, links: FileLinks) -> None:
-    """Read a task until its generation is higher, or until it ends."""
-    # Generations count the events of the detailed view.
-    snapshot = stream.take_snapshot()
-    has_events = snapshot is not None and snapshot.sequence
-    projection = TaskProjection(snapshot if has_events else None, links=links)
-    if projection.generation > generation:
-        return
-    async for batches in stream:
-        for sealed in batches:
-            projection.apply(read_batch(sealed))
-        if projection.generation > generation:
-            return
 
 
 def build_projection(

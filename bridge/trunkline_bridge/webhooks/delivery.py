@@ -17,7 +17,6 @@ from trunkline.errors import (
 )
 from trunkline.v1 import webhook_service_pb2
 from trunkline_bridge.projection import EventId, FileLinks, TextDelta, View, WireEvent
-from trunkline_bridge.protocol import V1_1
 from trunkline_bridge.webhooks.attempt import AttemptResult
 from trunkline_bridge.webhooks.notifications import (
     UnsentEvents,
@@ -75,9 +74,8 @@ class WebhookDeliverer:
         self._name = f"bridge-{uuid.uuid4().hex}"
 
     def _view(self, claim: "_Claim") -> View:
-        """Return the view of a webhook's task. A2A 1.1 has the detailed one alone."""
-        webhook = claim.webhook
-        return View.DETAILED if webhook.version == V1_1 else View(self._agent_view(webhook.agent))
+        """Return the view of a webhook's task."""
+        return View(self._agent_view(claim.webhook.agent))
 
     async def run(self) -> None:
         """Deliver until canceled."""

@@ -12,7 +12,6 @@ from trunkline_bridge.projection import (
     EventId,
     FileLinks,
     FullEvent,
-    GenerationParameters,
     TextDelta,
     View,
     WireEvent,
@@ -20,12 +19,11 @@ from trunkline_bridge.projection import (
     project_task,
     snapshot_event,
 )
-from trunkline_bridge.protocol import V0_1, V0_3, V1_1
+from trunkline_bridge.protocol import V0_1, V0_3
 from trunkline_bridge.versions.json_values import Json, dumps
 from trunkline_bridge.versions.v0_1 import json_writer as v0_1_json
 from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
 from trunkline_bridge.versions.v1_0 import json_writer as v1_json
-from trunkline_bridge.versions.v1_1 import json_writer as v1_1_json
 from trunkline_bridge.webhooks.sender import Notification
 
 # Adjacent text deltas are joined up to this length.
@@ -45,13 +43,9 @@ class UnsentEvents:
         seen: EventId | None,
         links: FileLinks,
         *,
-        version: str,
         view: View = View.DETAILED,
     ) -> None:
-        """`seen` is the last event that was sent; `stream` starts with it.
-
-        `version` is the webhook's version of A2A.
-        """
+        """`seen` is the last event that was sent; `stream` starts with it."""
         snapshot = stream.take_snapshot()
         self._batches = aiter(stream)
         self._seen = seen
@@ -62,9 +56,7 @@ class UnsentEvents:
         else:
             self._apply = open_projection(snapshot, links=links, view=view).apply
             if seen is None:
-                generations = GenerationParameters() if version == V1_1 else None
-                first = snapshot_event(snapshot, links=links, generations=generations, view=view)
-                self._first = (first,)
+                self._first = (snapshot_event(snapshot, links=links, view=view),)
         self.position = seen
         """The id of the last journal event that was read, even if it has no wire events."""
 
@@ -131,9 +123,8 @@ async def open_unsent(
         epoch=epoch,
         # From the beginning, the first event is the task.
         with_snapshot=after > 0,
-        with_timeline=webhook.version == V1_1 and seen is None,
     ) as stream:
-        yield UnsentEvents(stream, seen, links, version=webhook.version, view=view)
+        yield UnsentEvents(stream, seen, links, view=view)
 
 
 @asynccontextmanager
@@ -144,10 +135,8 @@ async def open_from_snapshot(
     view: View = View.DETAILED,
 ) -> AsyncIterator[UnsentEvents]:
     """Open the task's current snapshot and later events, if older events no longer exist."""
-    async with client.watch_task(
-        webhook.config.task_id, account=webhook.account, with_timeline=webhook.version == V1_1
-    ) as stream:
-        yield UnsentEvents(stream, None, links, version=webhook.version, view=view)
+    async with client.watch_task(webhook.config.task_id, account=webhook.account) as stream:
+        yield UnsentEvents(stream, None, links, view=view)
 
 
 async def load_task_at(
@@ -182,7 +171,7 @@ async def replace_artifact(
     for artifact in task.artifacts:
         if artifact.artifact_id == artifact_id:
             response.artifact_update.artifact.parts.extend(artifact.parts)
-    return FullEvent(delta.sequence, delta.n, response, delta.epoch, delta.generation_offset)
+    return FullEvent(delta.sequence, delta.n, response, delta.epoch)
 
 
 def join_text(events: Iterable[WireEvent]) -> Iterator[WireEvent]:
@@ -242,24 +231,20 @@ async def render_notifications(
 ) -> AsyncIterator[Notification]:
     """Render events as notifications, in order.
 
-    From v1.0 on, each event is a notification. Adjacent text deltas are joined, but not in v1.1,
-    which allows no gap between generations. Before v1.0, each change of status is a notification
-    with the whole task at that event. `may_repeat`: the text of the first event may have been
-    delivered in part, so that its whole artifact is sent.
+    From v1.0 on, each event is a notification. Adjacent text deltas are joined. Before v1.0, each
+    change of status is a notification with the whole task at that event. `may_repeat`: the text of
+    the first event may have been delivered in part, so that its whole artifact is sent.
 
     Raises:
         CursorExpiredError: The task's state at an event no longer exists.
     """
     if webhook.version not in _TASK_WRITERS:
-        for event in events if webhook.version == V1_1 else join_text(events):
+        for event in join_text(events):
             notified = event
             if may_repeat and isinstance(event, TextDelta):
                 notified = await replace_artifact(client, webhook, event, links, view)
             may_repeat = False
-            if webhook.version == V1_1:
-                content = v1_1_json.event_json(notified)
-            else:
-                content = v1_json.stream_response_json(notified.response)
+            content = v1_json.stream_response_json(notified.response)
             yield _build_notification(notified.id, content, _A2A_JSON)
         return
     for event in events:

@@ -213,7 +213,7 @@ class WorkflowOperations:
 
         They are those of the host that currently runs it.
         """
-        target = caller._replace(agent=name, generations=None)
+        target = caller._replace(agent=name)
         self._operations.authorize(target, "ListTasks")
         page = await self._operations.list_tasks(target, request)
         return a2a_pb2.ListTasksResponse.FromString(page.SerializeToString())

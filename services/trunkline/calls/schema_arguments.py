@@ -93,7 +93,7 @@ def _assign_parts(text: str, slots: Sequence["_Slot"]) -> dict["_Slot", str]:
     """Return the parts of a text by the arguments whose values they are."""
     said: dict[_Slot, str] = {}
     last: _Slot | None = None
-    for part in _split_parts(text, slots):
+    for part in filter(None, _split_parts(text, slots)):
         if named := _find_name(part, slots):
             last, said[named[0]] = named
             continue
@@ -374,11 +374,29 @@ def _spell(value: object) -> str:
 
 
 def _split_parts(text: str, slots: Sequence[_Slot]) -> Iterator[str]:
-    """Yield the parts of a text between commas, semicolons, lines, and "and" before a name."""
-    names = "|".join(_write_name(slot) for slot in slots if slot.words) or r"(?!)"
-    joint = re.compile(rf"\s+and\s+(?:an?\s+|the\s+)?(?=(?:{names})\b)", re.IGNORECASE)
+    """Yield the parts of a text: between commas, semicolons and lines, and before names.
+
+    A name begins a part if "and" is before it, or a colon or an equals sign behind it.
+    """
+    # `unit` in "from unit: m" is a part of the longer name.
+    longest_first = sorted((slot for slot in slots if slot.words), key=lambda slot: -len(slot.name))
+    names = "|".join(map(_write_name, longest_first)) or r"(?!)"
+    joint = re.compile(
+        rf"(?:^|\s+)(?:and\s+)?(?:an?\s+|the\s+)?(?P<stated>{names})\s*[=:]"
+        rf"|\s+and\s+(?:an?\s+|the\s+)?(?P<named>{names})\b",
+        re.IGNORECASE,
+    )
     for part in _PART.findall(text):
-        yield from filter(None, (piece.strip() for piece in joint.split(part)))
+        begin = 0
+        for match in joint.finditer(_mask_quotes(part)):
+            yield part[begin : match.start()].strip()
+            begin = match.start(match.lastgroup or 0)
+        yield part[begin:].strip()
+
+
+def _mask_quotes(text: str) -> str:
+    """Return a text whose quotations have no names: those belong to the texts there."""
+    return _QUOTED.sub(lambda quoted: "\0" * len(quoted[0]), text)
 
 
 def _find_name(part: str, slots: Sequence[_Slot]) -> tuple[_Slot, str] | None:
@@ -386,7 +404,7 @@ def _find_name(part: str, slots: Sequence[_Slot]) -> tuple[_Slot, str] | None:
 
     `NAME: VALUE`, `NAME = VALUE`, `NAME VALUE`, `NAME is VALUE` or `VALUE NAME`.
     """
-    bare = _QUOTED.sub(lambda quoted: "\0" * len(quoted[0]), part)
+    bare = _mask_quotes(part)
     # `unit` in "from unit: m" is a part of the longer name.
     for slot in sorted(slots, key=lambda slot: -len(slot.name)):
         if not (name := _write_name(slot)):

@@ -196,7 +196,6 @@ class Directory:
         after: int | None = None,
         epoch: int = 0,
         with_snapshot: bool = False,
-        with_timeline: bool = False,
         until_turn_ends: bool = False,
         patience_s: float = PATIENCE_S,
     ) -> ResumingStream:
@@ -216,7 +215,6 @@ class Directory:
             after=after,
             epoch=epoch,
             with_snapshot=with_snapshot,
-            with_timeline=with_timeline,
             until_turn_ends=until_turn_ends,
         )
 

@@ -183,13 +183,9 @@ class HostClient:
             finally:
                 responses.cancel()
 
-    async def get_task(
-        self, task_id: str, *, account: str, with_timeline: bool = False
-    ) -> snapshot_pb2.TaskSnapshot:
-        """Return a task's snapshot, with its timeline if a client of A2A 1.1 reads it."""
-        request = task_service_pb2.GetTaskRequest(
-            task_id=task_id, account=account, with_timeline=with_timeline
-        )
+    async def get_task(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
+        """Return a task's snapshot."""
+        request = task_service_pb2.GetTaskRequest(task_id=task_id, account=account)
         return (await self._call_idempotent(self._get, request)).snapshot
 
     async def list_tasks(
@@ -199,11 +195,11 @@ class HostClient:
         return await self._call_idempotent(self._list, request)
 
     async def cancel_task(
-        self, task_id: str, *, account: str, reason: str = "", with_timeline: bool = False
+        self, task_id: str, *, account: str, reason: str = ""
     ) -> snapshot_pb2.TaskSnapshot:
         """Cancel a task and its descendants; return the ended task."""
         request = task_service_pb2.CancelTaskRequest(
-            task_id=task_id, account=account, reason=reason, with_timeline=with_timeline
+            task_id=task_id, account=account, reason=reason
         )
         return (await self._call(self._cancel, request)).snapshot
 
@@ -225,7 +221,6 @@ class HostClient:
         after: int | None = None,
         epoch: int = 0,
         with_snapshot: bool = True,
-        with_timeline: bool = False,
         until_head: bool = False,
         until_turn_ends: bool = False,
     ) -> AbstractAsyncContextManager[TaskStream]:
@@ -240,7 +235,6 @@ class HostClient:
             after_sequence=after,
             epoch=epoch,
             with_snapshot=with_snapshot,
-            with_timeline=with_timeline,
             until_head=until_head,
             until_turn_ends=until_turn_ends,
         )

@@ -156,7 +156,6 @@ class ResumingStream(TaskStream):
         after: int | None = None,
         epoch: int = 0,
         with_snapshot: bool = True,
-        with_timeline: bool = False,
         until_turn_ends: bool = False,
     ) -> task_service_pb2.WatchTaskRequest:
         """Return the request for a watch: from the cursor once there is one, else from `after`."""
@@ -169,7 +168,6 @@ class ResumingStream(TaskStream):
             after_sequence=after,
             epoch=epoch,
             with_snapshot=with_snapshot,
-            with_timeline=with_timeline,
             until_turn_ends=until_turn_ends,
         )
 
@@ -307,7 +305,6 @@ class WatchStream(ResumingStream):
         after: int | None,
         epoch: int,
         with_snapshot: bool,
-        with_timeline: bool,
         until_turn_ends: bool,
     ) -> None:
         super().__init__(directory, task_id, account, patience_s)
@@ -319,7 +316,6 @@ class WatchStream(ResumingStream):
         self._start_epoch = epoch
         # Without a cursor the snapshot tells where the stream starts.
         self._with_snapshot = with_snapshot or after is None
-        self._with_timeline = with_timeline
         self._until_turn_ends = until_turn_ends
 
     async def _next_request(self) -> StreamRequest:
@@ -327,7 +323,6 @@ class WatchStream(ResumingStream):
             after=self._start_sequence,
             epoch=self._start_epoch,
             with_snapshot=self._with_snapshot,
-            with_timeline=self._with_timeline,
             until_turn_ends=self._until_turn_ends,
         )
 
@@ -368,8 +363,7 @@ class SubmitStream(ResumingStream):
         return request
 
     def _watch_turn(self) -> task_service_pb2.WatchTaskRequest:
-        with_timeline = self._request.submission.with_timeline
-        return self._watch(with_timeline=with_timeline, until_turn_ends=True)
+        return self._watch(until_turn_ends=True)
 
     def _is_final(self, error: TrunklineError) -> bool:
         # A full disk refuses a new message at once. For an accepted message, the client retries.

@@ -8,7 +8,6 @@ from google.protobuf import timestamp_pb2
 from trunkline import json_values
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.journal.events import EventKind, event_count, event_kind
-from trunkline.journal.timeline import Timeline, has_wire_events, is_own_answer
 from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.v1 import artifact_pb2, event_pb2, json_pb2, part_pb2, snapshot_pb2, task_pb2
 
@@ -25,8 +24,6 @@ class ArtifactFold:
         self.info = snapshot_pb2.ArtifactInfo()
         self.info.CopyFrom(info)
         self.is_closed = info.closed
-        self.is_shown: bool = has_wire_events(info)
-        """Clients see it, so its events count in the task's generation."""
         self._artifact = artifact_pb2.Artifact()
         self._artifact.CopyFrom(artifact)
         # The texts of the last part, if it has only text. None: the next text begins a part.
@@ -61,7 +58,6 @@ class ArtifactFold:
         if start.HasField("metadata"):
             artifact.metadata.CopyFrom(start.metadata)
         self.info.kind = start.kind
-        self.is_shown = has_wire_events(self.info)
 
     def apply(self, delta: event_pb2.ArtifactDelta) -> None:
         """Add the content of a delta."""
@@ -189,14 +185,12 @@ class Fold:
         self._children: dict[str, snapshot_pb2.ChildInfo] = {}
         self._approvals: dict[str, snapshot_pb2.ApprovalInfo] = {}
         self._forwarded = dict(forwarded or {})
-        self._sequence = self._epoch = self._generation = 0
-        self._has_answer = False
+        self._sequence = self._epoch = 0
         self._is_ended = False
         # The header of the current batch, and its origin task. Empty: it was not forwarded.
         self._header = _NO_HEADER
         self._origin_task = ""
         self._task = self._snapshot.task
-        self._timeline = Timeline()
         if snapshot is not None:
             self._restore(snapshot)
         self._task.id = task_id
@@ -212,16 +206,14 @@ class Fold:
         del self._snapshot.artifacts[:]
         self._plans = {plan.plan_id: _PlanFold(plan) for plan in self._snapshot.plans}
         del self._snapshot.plans[:]
-        self._timeline = Timeline(self._snapshot.timeline)
+        # Earlier builds stored what the draft of A2A 1.1 showed.
         del self._snapshot.timeline[:]
+        self._snapshot.generation = 0
         self._calls = {call.started.call_id: call for call in self._snapshot.tool_calls}
         self._children = {child.started.task_id: child for child in self._snapshot.children}
         self._approvals = {info.requested.approval_id: info for info in self._snapshot.approvals}
         self._sequence = self._snapshot.sequence
         self._epoch = self._snapshot.epoch
-        # Builds before A2A 1.1 stored folds without a generation and deleted the events.
-        self._generation = self._snapshot.generation or self._snapshot.sequence
-        self._has_answer = any(is_own_answer(fold.info) for fold in self._artifacts.values())
         self._is_ended = self._task.status.state in TERMINAL
 
     @property
@@ -278,7 +270,6 @@ class Fold:
             else:
                 artifact.add_texts(texts, last=delta.last)
                 self._sequence += len(texts)
-                self._count_delta(artifact, delta, len(texts))
 
     def _apply_event(self, event: event_pb2.Event) -> None:
         kind = event_kind(event)
@@ -289,18 +280,15 @@ class Fold:
         self._HANDLERS[kind](self, event)
         self._sequence += event_count(event)
 
-    def snapshot(self, *, with_timeline: bool = False) -> snapshot_pb2.TaskSnapshot:
-        """Return a copy of the current state. Only readers of A2A 1.1 need the timeline."""
+    def snapshot(self) -> snapshot_pb2.TaskSnapshot:
+        """Return a copy of the current state."""
         snapshot = snapshot_pb2.TaskSnapshot()
         snapshot.CopyFrom(self._snapshot)
         snapshot.sequence = self._sequence
         snapshot.epoch = self._epoch
-        snapshot.generation = self._generation
         snapshot.task.artifacts.extend(artifact.artifact() for artifact in self._artifacts.values())
         snapshot.artifacts.extend(artifact.info for artifact in self._artifacts.values())
         snapshot.plans.extend(plan.plan() for plan in self._plans.values())
-        if with_timeline:
-            snapshot.timeline.extend(self._timeline)
         return snapshot
 
     def _defect(self, problem: str) -> InvalidAgentResponseError:
@@ -308,8 +296,6 @@ class Fold:
 
     def _on_created(self, event: event_pb2.Event) -> None:
         _apply_created(self._snapshot, event.created, self._header.time)
-        self._generation = self._snapshot.generation
-        self._timeline.add_message(0, generation=self._generation)
 
     def _on_status(self, event: event_pb2.Event) -> None:
         status = self._task.status
@@ -318,10 +304,6 @@ class Fold:
             status.timestamp.CopyFrom(self._header.time)
         if event.status.HasField("metadata"):
             merge_metadata(self._task.metadata, event)
-        is_complete_answer = status.state == task_pb2.TASK_STATE_COMPLETED and self._has_answer
-        # Before the status, clients get the artifact that marks the answer as complete.
-        self._generation += 2 if is_complete_answer else 1
-        self._timeline.add_status(status, generation=self._generation)
         self._is_ended = status.state in TERMINAL
         if event.status.HasField("usage"):
             self._snapshot.usage.CopyFrom(event.status.usage)
@@ -335,8 +317,6 @@ class Fold:
             self._task.history.append(status.message)
             status.ClearField("message")
         self._task.history.append(event.turn_started.message)
-        self._generation += 1
-        self._timeline.add_message(len(self._task.history) - 1, generation=self._generation)
         self._snapshot.turn = event.turn_started.turn
         self._snapshot.turn_traceparent = event.turn_started.traceparent
         if event.turn_started.user_statement:
@@ -362,20 +342,6 @@ class Fold:
         if artifact.is_closed:
             raise self._defect(f"artifact {delta.artifact_id!r} was appended to after its close")
         artifact.apply(delta)
-        self._has_answer = self._has_answer or is_own_answer(artifact.info)
-        self._count_delta(artifact, delta, event_count(event))
-
-    def _count_delta(
-        self, artifact: ArtifactFold, delta: event_pb2.ArtifactDelta, wire_events: int
-    ) -> None:
-        if not artifact.is_shown:
-            return
-        info = artifact.info
-        if not info.start_generation:
-            info.start_generation = self._generation + 1
-        self._generation += wire_events
-        if delta.last:
-            info.end_generation = self._generation
 
     def _on_rewound(self, event: event_pb2.Event) -> None:
         remains = event.rewound.remains
@@ -383,8 +349,6 @@ class Fold:
         if artifact is None:
             raise self._defect(f"artifact {remains.artifact_id!r} was rewound before its create")
         artifact.rewind(remains)
-        artifact.info.end_generation = 0
-        self._generation += artifact.is_shown
 
     def _origin(self) -> event_pb2.Origin | None:
         """Return the origin of the current event, if it was forwarded."""
@@ -402,17 +366,15 @@ class Fold:
                 plan_id=event.plan.plan_id, first_sequence=self._sequence + 1
             )
             plan = self._plans[info.plan_id] = _PlanFold(info)
-        self._generation = plan.add(event.plan, self._generation)
+        plan.add(event.plan)
 
     def _on_tool_started(self, event: event_pb2.Event) -> None:
         started = event.tool_started
         if started.call_id in self._calls:
             raise self._defect(f"tool call {started.call_id!r} was started twice")
-        self._generation += 1
         self._calls[started.call_id] = self._snapshot.tool_calls.add(
             started=started,
             first_sequence=self._sequence + 1,
-            start_generation=self._generation,
         )
 
     def _on_tool_task_started(self, event: event_pb2.Event) -> None:
@@ -428,8 +390,6 @@ class Fold:
         if call is None:
             raise self._defect(f"tool call {finished.call_id!r} was finished before its start")
         call.finished.CopyFrom(finished)
-        self._generation += 1
-        call.end_generation = self._generation
 
     def _on_approval_requested(self, event: event_pb2.Event) -> None:
         requested = event.approval_requested
@@ -496,33 +456,20 @@ class _PlanFold:
         self._info = snapshot_pb2.PlanInfo()
         self._info.CopyFrom(info)
         self._texts = [info.text]
-        # Its text is being written, and clients have not got the end of it.
-        self._is_streaming = bool(info.start_generation) and not info.steps
 
-    def add(self, change: event_pb2.PlanChanged, generation: int) -> int:
-        """Add an event. Return the task's generation after it; `generation` is that before it."""
+    def add(self, change: event_pb2.PlanChanged) -> None:
+        """Add an event."""
         info = self._info
         if change.revision != info.revision:
             info.revision = change.revision
-            info.end_generation = 0
             info.rewritten = False
             self._texts = []
-            self._is_streaming = False
             del info.steps[:]
-        if not info.start_generation and (change.texts or change.steps):
-            info.start_generation = generation + 1
         self._texts.extend(change.texts)
-        generation += len(change.texts)
-        self._is_streaming = self._is_streaming or bool(change.texts)
         if change.steps:
             del info.steps[:]
             info.steps.extend(change.steps)
             info.rewritten = change.rewritten
-            # A plan that was streamed is first closed.
-            generation += 2 if self._is_streaming else 1
-            self._is_streaming = False
-            info.end_generation = generation
-        return generation
 
     def plan(self) -> snapshot_pb2.PlanInfo:
         self._texts = ["".join(self._texts)]
@@ -531,7 +478,7 @@ class _PlanFold:
 
 
 def initial_snapshot(
-    task_id: str, created: event_pb2.TaskCreated, *, epoch: int, with_timeline: bool = False
+    task_id: str, created: event_pb2.TaskCreated, *, epoch: int
 ) -> snapshot_pb2.TaskSnapshot:
     """Return the snapshot of a new task whose creation is not committed yet.
 
@@ -540,8 +487,6 @@ def initial_snapshot(
     snapshot = snapshot_pb2.TaskSnapshot(sequence=1, epoch=epoch)
     snapshot.task.id = task_id
     _apply_created(snapshot, created, _NO_HEADER.time)
-    if with_timeline:
-        snapshot.timeline.add(generation=snapshot.generation, message_index=0)
     return snapshot
 
 
@@ -578,7 +523,6 @@ def _apply_created(
     task.status.state = task_pb2.TASK_STATE_SUBMITTED
     task.status.timestamp.CopyFrom(time)
     task.history.append(created.message)
-    snapshot.generation = 1
     if created.HasField("metadata"):
         task.metadata.CopyFrom(created.metadata)
 

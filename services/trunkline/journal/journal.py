@@ -372,9 +372,7 @@ class Journal:
         """Remove a listener. Removing it twice has no effect."""
         self._subscribers.unsubscribe(task_id, listener)
 
-    async def snapshot(
-        self, task_id: str, *, at: int | None = None, with_timeline: bool = False
-    ) -> snapshot_pb2.TaskSnapshot:
+    async def snapshot(self, task_id: str, *, at: int | None = None) -> snapshot_pb2.TaskSnapshot:
         """Return the state of a task after sequence `at`, or after all events.
 
         Raises:
@@ -387,7 +385,7 @@ class Journal:
         if not 0 <= until <= head:
             raise InvalidArgumentError("at", f"the task has {head} events so far")
         fold = await self._folds.fold(task_id, until)
-        return fold.snapshot(with_timeline=with_timeline)
+        return fold.snapshot()
 
     def find_stored_snapshot(self, task_id: str) -> snapshot_pb2.TaskSnapshot | None:
         """Return the stored snapshot of a task whose events are past retention; None: it has none.

@@ -133,7 +133,7 @@ class Compactor:
             self._fold = None
             raise
         if fold.sequence >= row.head:
-            snapshot = fold.snapshot(with_timeline=True)
+            snapshot = fold.snapshot()
             self._folds[row.task_id] = StoredFold(
                 snapshot.SerializeToString(), snapshot.epoch, fold.forwarded_sequences
             )

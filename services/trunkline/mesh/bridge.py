@@ -113,13 +113,11 @@ async def open_bridge(
             streaming=settings.streaming,
             push_notifications=settings.push_notifications,
             strict_versions=settings.strict_versions,
-            a2a_1_1=settings.a2a_1_1,
             view=settings.view,
             content=ContentCapture.from_settings(settings),
             agent_views={
                 name: agent.view for name, agent in settings.agent_options.items() if agent.view
             },
-            long_poll_s=settings.long_poll_s,
             body_limit_bytes=settings.body_limit_bytes,
             request_timeout_s=settings.request_timeout_s,
             heartbeat_s=settings.heartbeat_s,

@@ -37,18 +37,17 @@ class MessageServicer:
     ) -> message_service_pb2.SendMessageResponse:
         submission = request.submission
         await self._note_approving_users(submission)
-        with_timeline = submission.with_timeline
         result = await self._host.submit(
             request.agent, request.message, submission, is_held=request.return_immediately
         )
         if isinstance(result, message_pb2.Message):
             return message_service_pb2.SendMessageResponse(message=result)
         if not request.return_immediately:
-            snapshot = await self._host.wait_turn(result.task_id, with_timeline=with_timeline)
+            snapshot = await self._host.wait_turn(result.task_id)
             return message_service_pb2.SendMessageResponse(snapshot=snapshot)
         context.add_done_callback(lambda _: result.start())
         snapshot = result.snapshot or await self._host.snapshot(
-            result.task_id, account=submission.account, with_timeline=with_timeline
+            result.task_id, account=submission.account
         )
         return message_service_pb2.SendMessageResponse(snapshot=snapshot)
 
@@ -66,8 +65,7 @@ class MessageServicer:
             with_snapshot=True,
             until_turn_ends=True,
         )
-        with_timeline = submission.with_timeline
-        snapshot = result.snapshot or await watch.snapshot(with_timeline=with_timeline)
+        snapshot = result.snapshot or await watch.snapshot()
         response = message_service_pb2.StreamMessageResponse(snapshot=snapshot)
         return OpenStream(response.SerializeToString(), watch, result.start)
 

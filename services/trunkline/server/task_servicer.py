@@ -31,9 +31,7 @@ class TaskServicer:
     async def GetTask(
         self, request: task_service_pb2.GetTaskRequest, _context: _Context
     ) -> task_service_pb2.GetTaskResponse:
-        snapshot = await self._host.snapshot(
-            request.task_id, account=request.account, with_timeline=request.with_timeline
-        )
+        snapshot = await self._host.snapshot(request.task_id, account=request.account)
         return task_service_pb2.GetTaskResponse(snapshot=snapshot)
 
     async def ListTasks(
@@ -54,7 +52,6 @@ class TaskServicer:
                 request.task_id,
                 account=request.account,
                 reason=request.reason,
-                with_timeline=request.with_timeline,
             )
         return task_service_pb2.CancelTaskResponse(snapshot=snapshot)
 
@@ -92,7 +89,7 @@ class TaskServicer:
             until_head=request.until_head,
             until_turn_ends=request.until_turn_ends,
         )
-        snapshot = await watch.snapshot(with_timeline=request.with_timeline)
+        snapshot = await watch.snapshot()
         response = task_service_pb2.WatchTaskResponse(snapshot=snapshot)
         return OpenStream(response.SerializeToString(), watch)
 

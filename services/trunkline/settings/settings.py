@@ -120,12 +120,6 @@ class Settings:
     push_notifications: bool = True
     """Serve A2A's webhooks. Without them, cards don't declare push notifications, their methods are
     refused, and this bridge delivers none."""
-    a2a_1_1: bool = False
-    """Serve the draft of A2A 1.1 to requests that name it: generations and timelines. The draft may
-    still change."""
-    long_poll_s: Annotated[float, Between(0, 3600)] = 25.0
-    """The longest time that GetTask of A2A 1.1 waits for the generation after `currentGeneration`.
-    Proxies often end requests after 60 s."""
     strict_versions: bool = False
     """Treat a request whose `A2A-Version` is missing or empty as v0.3, as A2A 1.0 says (section
     3.6): it gets the card of v0.3, and a method of another version is an error. Otherwise the

@@ -18,10 +18,10 @@ from trunkline.settings.addresses import HostPort
 # untrusted file may set it.
 _HARMLESS: Final = frozenset(
     {
-        "a2a_1_1", "auth_wait_s", "body_limit_bytes", "breaker_failures", "breaker_open_s",
+        "auth_wait_s", "body_limit_bytes", "breaker_failures", "breaker_open_s",
         "breaker_successes", "cancel_grace_s", "connection_limit", "drain_grace_s",
         "flush_interval_ms", "heartbeat_s", "lease_s", "limits", "log_format", "log_level",
-        "long_poll_s", "patience_s", "ping_s", "prewarm", "push_notifications", "queue_limit",
+        "patience_s", "ping_s", "prewarm", "push_notifications", "queue_limit",
         "request_timeout_s", "streaming", "strict_versions", "synchronous", "task_limit",
         "tool_idle_s", "trace_age_s", "trace_limit", "tree",
     }

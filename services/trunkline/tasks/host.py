@@ -355,9 +355,7 @@ class TaskHost:
                 agent=agent,
             )
 
-    async def snapshot(
-        self, task_id: str, *, account: str, with_timeline: bool = False
-    ) -> snapshot_pb2.TaskSnapshot:
+    async def snapshot(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Return the snapshot of a task.
 
         Raises:
@@ -367,7 +365,7 @@ class TaskHost:
         """
         host = self._get_host(task_id)
         host.get_account_row(task_id, account)
-        return await host.journal.snapshot(task_id, with_timeline=with_timeline)
+        return await host.journal.snapshot(task_id)
 
     def list(
         self, request: task_service_pb2.ListTasksRequest
@@ -484,17 +482,15 @@ class TaskHost:
                 return task_id
         return ""
 
-    async def wait_turn(
-        self, task_id: str, *, with_timeline: bool = False
-    ) -> snapshot_pb2.TaskSnapshot:
+    async def wait_turn(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
         """Wait until the task has ended or is interrupted, and return its snapshot."""
         journal = self._get_host(task_id).journal
         while (row := journal.row(task_id)).state not in TERMINAL | INTERRUPTED:
             await journal.wait(task_id, row.head)
-        return await journal.snapshot(task_id, with_timeline=with_timeline)
+        return await journal.snapshot(task_id)
 
     async def cancel(
-        self, task_id: str, *, account: str, reason: str = "", with_timeline: bool = False
+        self, task_id: str, *, account: str, reason: str = ""
     ) -> snapshot_pb2.TaskSnapshot:
         """Cancel a task and its descendants; return its snapshot after the end.
 
@@ -525,7 +521,7 @@ class TaskHost:
             raise PeerUnavailableError("this host", "it could not end the task; try again")
         if state != State.TASK_STATE_CANCELED:
             raise TaskNotCancelableError(task_id, state_name(state))
-        return await host.journal.snapshot(task_id, with_timeline=with_timeline)
+        return await host.journal.snapshot(task_id)
 
     async def pause(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Begin no further step of a task until it is resumed; return its snapshot.

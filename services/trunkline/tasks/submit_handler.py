@@ -13,7 +13,6 @@ from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
     TaskEndedError,
-    TaskGenerationMismatchError,
     TaskNotFoundError,
     TrunklineError,
     UnsupportedOperationError,
@@ -158,7 +157,6 @@ class SubmitHandler:
                 task_id,
                 created,
                 epoch=self._journal.epoch,
-                with_timeline=submission.with_timeline,
             ),
             idempotency_key(name, message, submission),
             self._build_webhook(task_id, created, submission),
@@ -282,7 +280,6 @@ class SubmitHandler:
             row = await self._get_interrupted_row(agent, message, submission.account)
         except (TaskEndedError, UnsupportedOperationError):
             # Another client's message was first.
-            await self._check_generation(message.task_id, submission)
             raise
         is_child = submission.HasField("parent")
         self._admissions.check(agent.card.name, row.account, is_child=is_child)
@@ -293,7 +290,6 @@ class SubmitHandler:
 
         async def open_turn() -> bool:
             try:
-                await self._check_generation(row.task_id, submission)
                 await self._register_webhook(row, submission)
                 slot.runtime = await self._turns.load(row.task_id)
                 await slot.runtime.open_turn(await self._files.store_message(row.task_id, message))
@@ -344,20 +340,6 @@ class SubmitHandler:
     def _on_created(self, new_task: NewTask, *, is_new: bool) -> None:
         if is_new and new_task.webhook is not None:
             self._push_configs.outbox.activate(self._journal, from_row(new_task.webhook))
-
-    async def _check_generation(
-        self, task_id: str, submission: message_service_pb2.Submission
-    ) -> None:
-        """Raise TaskGenerationMismatchError if the submission requires another generation.
-
-        In the task's slot, the generation can't change before the turn opens.
-        """
-        if not submission.HasField("if_generation_match"):
-            return
-        expected = submission.if_generation_match
-        snapshot = await self._journal.snapshot(task_id)
-        if snapshot.generation != expected:
-            raise TaskGenerationMismatchError(task_id, str(expected), str(snapshot.generation))
 
     async def _register_webhook(
         self, row: TaskRow, submission: message_service_pb2.Submission

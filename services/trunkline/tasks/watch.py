@@ -64,7 +64,7 @@ class TaskWatch:
         self._until_turn_ends = until_turn_ends
         self._listener: Callable[[], None] | None = None
 
-    async def snapshot(self, *, with_timeline: bool = False) -> snapshot_pb2.TaskSnapshot | None:
+    async def snapshot(self) -> snapshot_pb2.TaskSnapshot | None:
         """Return the snapshot at the cursor if the reader wants one; call it before `take`.
 
         Raises:
@@ -73,9 +73,7 @@ class TaskWatch:
         """
         if not self._with_snapshot:
             return None
-        return await self._journal.snapshot(
-            self.task_id, at=self._cursor, with_timeline=with_timeline
-        )
+        return await self._journal.snapshot(self.task_id, at=self._cursor)
 
     def take(self, limit_bytes: int) -> list[bytes]:
         """Return the batches that are ready, at least one if any is, and advance the cursor.

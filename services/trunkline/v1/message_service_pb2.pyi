@@ -26,6 +26,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
@@ -65,12 +70,26 @@ class Submission(_message.Message):
     """Higher goes first."""
     push_notification_version: _builtins.str
     """The version of A2A that the webhook is registered in."""
-    if_generation_match: _builtins.int
-    """With a message for an existing task: ABORTED (TASK_GENERATION_MISMATCH) unless the task has
-    this generation.
-    """
-    with_timeline: _builtins.bool
-    """The snapshot in the response has the timeline."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def if_generation_match(self) -> _builtins.int:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @if_generation_match.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def if_generation_match(self, value: _builtins.int) -> None:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def with_timeline(self) -> _builtins.bool:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @with_timeline.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def with_timeline(self, value: _builtins.bool) -> None:
+        """Unused: it served a draft of A2A 1.1."""
+
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
         """When the task ends at the latest; a child gets its parent's."""

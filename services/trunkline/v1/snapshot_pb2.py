@@ -30,27 +30,45 @@ from trunkline.v1 import task_pb2 as trunkline_dot_v1_dot_task__pb2
 from trunkline.v1 import tree_pb2 as trunkline_dot_v1_dot_tree__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btrunkline/v1/snapshot.proto\x12\x0ctrunkline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1btrunkline/v1/envelope.proto\x1a\x18trunkline/v1/event.proto\x1a\x17trunkline/v1/json.proto\x1a\x17trunkline/v1/task.proto\x1a\x17trunkline/v1/tree.proto\"\xf1\x06\n\x0cTaskSnapshot\x12 \n\x04task\x18\x01 \x01(\x0b\x32\x12.trunkline.v1.Task\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x05 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x06 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x06parent\x18\x08 \x01(\x0b\x32\x18.trunkline.v1.ParentTask\x12-\n\tartifacts\x18\t \x03(\x0b\x32\x1a.trunkline.v1.ArtifactInfo\x12%\n\x05plans\x18\n \x03(\x0b\x32\x16.trunkline.v1.PlanInfo\x12.\n\ntool_calls\x18\x0b \x03(\x0b\x32\x1a.trunkline.v1.ToolCallInfo\x12)\n\x08\x63hildren\x18\x0c \x03(\x0b\x32\x17.trunkline.v1.ChildInfo\x12*\n\x06routes\x18\r \x03(\x0b\x32\x1a.trunkline.v1.RouteDecided\x12\x0c\n\x04turn\x18\x0e \x01(\r\x12-\n\tapprovals\x18\x0f \x03(\x0b\x32\x1a.trunkline.v1.ApprovalInfo\x12\x10\n\x08priority\x18\x10 \x01(\x05\x12\x1d\n\x15\x61\x63\x63\x65pted_output_modes\x18\x11 \x03(\t\x12\x13\n\x0btraceparent\x18\x12 \x01(\t\x12\x18\n\x10turn_traceparent\x18\x17 \x01(\t\x12/\n\x0b\x63reate_time\x18\x13 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63ontinuation\x18\x14 \x01(\x0c\x12\x12\n\ngeneration\x18\x15 \x01(\x04\x12-\n\x08timeline\x18\x16 \x03(\x0b\x32\x1b.trunkline.v1.TimelineEntry\x12(\n\x04tree\x18\x1e \x01(\x0b\x32\x1a.trunkline.v1.TreePosition\x12&\n\x05usage\x18\x1f \x01(\x0b\x32\x17.trunkline.v1.TreeUsage\x12\x16\n\x0euser_statement\x18! \x01(\t\x12(\n\x08\x65nvelope\x18\" \x01(\x0b\x32\x16.trunkline.v1.Envelope\"q\n\rTimelineEntry\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x17\n\rmessage_index\x18\x02 \x01(\rH\x00\x12*\n\x06status\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.TaskStatusH\x00\x42\x07\n\x05\x65ntry\"\xdb\x01\n\x0c\x41rtifactInfo\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12$\n\x06origin\x18\x02 \x01(\x0b\x32\x14.trunkline.v1.Origin\x12(\n\x04kind\x18\x03 \x01(\x0e\x32\x1a.trunkline.v1.ArtifactKind\x12\x0e\n\x06\x63losed\x18\x04 \x01(\x08\x12\x16\n\x0e\x66irst_sequence\x18\x05 \x01(\x04\x12\x18\n\x10start_generation\x18\x06 \x01(\x04\x12\x16\n\x0e\x65nd_generation\x18\x07 \x01(\x04\x12\x0c\n\x04turn\x18\x08 \x01(\r\"\xbf\x01\n\x08PlanInfo\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12%\n\x05steps\x18\x04 \x03(\x0b\x32\x16.trunkline.v1.PlanStep\x12\x16\n\x0e\x66irst_sequence\x18\x05 \x01(\x04\x12\x18\n\x10start_generation\x18\x06 \x01(\x04\x12\x16\n\x0e\x65nd_generation\x18\x07 \x01(\x04\x12\x11\n\trewritten\x18\x08 \x01(\x08\"\xc7\x01\n\x0cToolCallInfo\x12*\n\x07started\x18\x01 \x01(\x0b\x32\x19.trunkline.v1.ToolStarted\x12,\n\x08\x66inished\x18\x02 \x01(\x0b\x32\x1a.trunkline.v1.ToolFinished\x12\x16\n\x0e\x66irst_sequence\x18\x03 \x01(\x04\x12\x18\n\x10start_generation\x18\x04 \x01(\x04\x12\x16\n\x0e\x65nd_generation\x18\x05 \x01(\x04\x12\x13\n\x0btask_handle\x18\x06 \x01(\t\"g\n\tChildInfo\x12+\n\x07started\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.ChildStarted\x12-\n\x08\x66inished\x18\x02 \x01(\x0b\x32\x1b.trunkline.v1.ChildFinished\"t\n\x0c\x41pprovalInfo\x12\x32\n\trequested\x18\x01 \x01(\x0b\x32\x1f.trunkline.v1.ApprovalRequested\x12\x30\n\x08\x61nswered\x18\x02 \x01(\x0b\x32\x1e.trunkline.v1.ApprovalAnswered\"\xea\x01\n\x0bTaskSummary\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\r\n\x05\x61gent\x18\x03 \x01(\t\x12(\n\x06status\x18\x04 \x01(\x0b\x32\x18.trunkline.v1.TaskStatus\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0eparent_task_id\x18\x06 \x01(\t\x12&\n\x08metadata\x18\x07 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x0c\n\x04text\x18\x08 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btrunkline/v1/snapshot.proto\x12\x0ctrunkline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1btrunkline/v1/envelope.proto\x1a\x18trunkline/v1/event.proto\x1a\x17trunkline/v1/json.proto\x1a\x17trunkline/v1/task.proto\x1a\x17trunkline/v1/tree.proto\"\xf9\x06\n\x0cTaskSnapshot\x12 \n\x04task\x18\x01 \x01(\x0b\x32\x12.trunkline.v1.Task\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x05 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x06 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x06parent\x18\x08 \x01(\x0b\x32\x18.trunkline.v1.ParentTask\x12-\n\tartifacts\x18\t \x03(\x0b\x32\x1a.trunkline.v1.ArtifactInfo\x12%\n\x05plans\x18\n \x03(\x0b\x32\x16.trunkline.v1.PlanInfo\x12.\n\ntool_calls\x18\x0b \x03(\x0b\x32\x1a.trunkline.v1.ToolCallInfo\x12)\n\x08\x63hildren\x18\x0c \x03(\x0b\x32\x17.trunkline.v1.ChildInfo\x12*\n\x06routes\x18\r \x03(\x0b\x32\x1a.trunkline.v1.RouteDecided\x12\x0c\n\x04turn\x18\x0e \x01(\r\x12-\n\tapprovals\x18\x0f \x03(\x0b\x32\x1a.trunkline.v1.ApprovalInfo\x12\x10\n\x08priority\x18\x10 \x01(\x05\x12\x1d\n\x15\x61\x63\x63\x65pted_output_modes\x18\x11 \x03(\t\x12\x13\n\x0btraceparent\x18\x12 \x01(\t\x12\x18\n\x10turn_traceparent\x18\x17 \x01(\t\x12/\n\x0b\x63reate_time\x18\x13 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63ontinuation\x18\x14 \x01(\x0c\x12\x16\n\ngeneration\x18\x15 \x01(\x04\x42\x02\x18\x01\x12\x31\n\x08timeline\x18\x16 \x03(\x0b\x32\x1b.trunkline.v1.TimelineEntryB\x02\x18\x01\x12(\n\x04tree\x18\x1e \x01(\x0b\x32\x1a.trunkline.v1.TreePosition\x12&\n\x05usage\x18\x1f \x01(\x0b\x32\x17.trunkline.v1.TreeUsage\x12\x16\n\x0euser_statement\x18! \x01(\t\x12(\n\x08\x65nvelope\x18\" \x01(\x0b\x32\x16.trunkline.v1.Envelope\"u\n\rTimelineEntry\x12\x16\n\ngeneration\x18\x01 \x01(\x04\x42\x02\x18\x01\x12\x17\n\rmessage_index\x18\x02 \x01(\rH\x00\x12*\n\x06status\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.TaskStatusH\x00\x42\x07\n\x05\x65ntry\"\xe3\x01\n\x0c\x41rtifactInfo\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12$\n\x06origin\x18\x02 \x01(\x0b\x32\x14.trunkline.v1.Origin\x12(\n\x04kind\x18\x03 \x01(\x0e\x32\x1a.trunkline.v1.ArtifactKind\x12\x0e\n\x06\x63losed\x18\x04 \x01(\x08\x12\x16\n\x0e\x66irst_sequence\x18\x05 \x01(\x04\x12\x1c\n\x10start_generation\x18\x06 \x01(\x04\x42\x02\x18\x01\x12\x1a\n\x0e\x65nd_generation\x18\x07 \x01(\x04\x42\x02\x18\x01\x12\x0c\n\x04turn\x18\x08 \x01(\r\"\xc7\x01\n\x08PlanInfo\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12%\n\x05steps\x18\x04 \x03(\x0b\x32\x16.trunkline.v1.PlanStep\x12\x16\n\x0e\x66irst_sequence\x18\x05 \x01(\x04\x12\x1c\n\x10start_generation\x18\x06 \x01(\x04\x42\x02\x18\x01\x12\x1a\n\x0e\x65nd_generation\x18\x07 \x01(\x04\x42\x02\x18\x01\x12\x11\n\trewritten\x18\x08 \x01(\x08\"\xcf\x01\n\x0cToolCallInfo\x12*\n\x07started\x18\x01 \x01(\x0b\x32\x19.trunkline.v1.ToolStarted\x12,\n\x08\x66inished\x18\x02 \x01(\x0b\x32\x1a.trunkline.v1.ToolFinished\x12\x16\n\x0e\x66irst_sequence\x18\x03 \x01(\x04\x12\x1c\n\x10start_generation\x18\x04 \x01(\x04\x42\x02\x18\x01\x12\x1a\n\x0e\x65nd_generation\x18\x05 \x01(\x04\x42\x02\x18\x01\x12\x13\n\x0btask_handle\x18\x06 \x01(\t\"g\n\tChildInfo\x12+\n\x07started\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.ChildStarted\x12-\n\x08\x66inished\x18\x02 \x01(\x0b\x32\x1b.trunkline.v1.ChildFinished\"t\n\x0c\x41pprovalInfo\x12\x32\n\trequested\x18\x01 \x01(\x0b\x32\x1f.trunkline.v1.ApprovalRequested\x12\x30\n\x08\x61nswered\x18\x02 \x01(\x0b\x32\x1e.trunkline.v1.ApprovalAnswered\"\xea\x01\n\x0bTaskSummary\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\r\n\x05\x61gent\x18\x03 \x01(\t\x12(\n\x06status\x18\x04 \x01(\x0b\x32\x18.trunkline.v1.TaskStatus\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0eparent_task_id\x18\x06 \x01(\t\x12&\n\x08metadata\x18\x07 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x0c\n\x04text\x18\x08 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.v1.snapshot_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_TASKSNAPSHOT'].fields_by_name['generation']._loaded_options = None
+  _globals['_TASKSNAPSHOT'].fields_by_name['generation']._serialized_options = b'\030\001'
+  _globals['_TASKSNAPSHOT'].fields_by_name['timeline']._loaded_options = None
+  _globals['_TASKSNAPSHOT'].fields_by_name['timeline']._serialized_options = b'\030\001'
+  _globals['_TIMELINEENTRY'].fields_by_name['generation']._loaded_options = None
+  _globals['_TIMELINEENTRY'].fields_by_name['generation']._serialized_options = b'\030\001'
+  _globals['_ARTIFACTINFO'].fields_by_name['start_generation']._loaded_options = None
+  _globals['_ARTIFACTINFO'].fields_by_name['start_generation']._serialized_options = b'\030\001'
+  _globals['_ARTIFACTINFO'].fields_by_name['end_generation']._loaded_options = None
+  _globals['_ARTIFACTINFO'].fields_by_name['end_generation']._serialized_options = b'\030\001'
+  _globals['_PLANINFO'].fields_by_name['start_generation']._loaded_options = None
+  _globals['_PLANINFO'].fields_by_name['start_generation']._serialized_options = b'\030\001'
+  _globals['_PLANINFO'].fields_by_name['end_generation']._loaded_options = None
+  _globals['_PLANINFO'].fields_by_name['end_generation']._serialized_options = b'\030\001'
+  _globals['_TOOLCALLINFO'].fields_by_name['start_generation']._loaded_options = None
+  _globals['_TOOLCALLINFO'].fields_by_name['start_generation']._serialized_options = b'\030\001'
+  _globals['_TOOLCALLINFO'].fields_by_name['end_generation']._loaded_options = None
+  _globals['_TOOLCALLINFO'].fields_by_name['end_generation']._serialized_options = b'\030\001'
   _globals['_TASKSNAPSHOT']._serialized_start=209
-  _globals['_TASKSNAPSHOT']._serialized_end=1090
-  _globals['_TIMELINEENTRY']._serialized_start=1092
-  _globals['_TIMELINEENTRY']._serialized_end=1205
-  _globals['_ARTIFACTINFO']._serialized_start=1208
-  _globals['_ARTIFACTINFO']._serialized_end=1427
-  _globals['_PLANINFO']._serialized_start=1430
-  _globals['_PLANINFO']._serialized_end=1621
-  _globals['_TOOLCALLINFO']._serialized_start=1624
-  _globals['_TOOLCALLINFO']._serialized_end=1823
-  _globals['_CHILDINFO']._serialized_start=1825
-  _globals['_CHILDINFO']._serialized_end=1928
-  _globals['_APPROVALINFO']._serialized_start=1930
-  _globals['_APPROVALINFO']._serialized_end=2046
-  _globals['_TASKSUMMARY']._serialized_start=2049
-  _globals['_TASKSUMMARY']._serialized_end=2283
+  _globals['_TASKSNAPSHOT']._serialized_end=1098
+  _globals['_TIMELINEENTRY']._serialized_start=1100
+  _globals['_TIMELINEENTRY']._serialized_end=1217
+  _globals['_ARTIFACTINFO']._serialized_start=1220
+  _globals['_ARTIFACTINFO']._serialized_end=1447
+  _globals['_PLANINFO']._serialized_start=1450
+  _globals['_PLANINFO']._serialized_end=1649
+  _globals['_TOOLCALLINFO']._serialized_start=1652
+  _globals['_TOOLCALLINFO']._serialized_end=1859
+  _globals['_CHILDINFO']._serialized_start=1861
+  _globals['_CHILDINFO']._serialized_end=1964
+  _globals['_APPROVALINFO']._serialized_start=1966
+  _globals['_APPROVALINFO']._serialized_end=2082
+  _globals['_TASKSUMMARY']._serialized_start=2085
+  _globals['_TASKSUMMARY']._serialized_end=2319
 # @@protoc_insertion_point(module_scope)

@@ -22,6 +22,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
@@ -77,10 +82,16 @@ class TaskSnapshot(_message.Message):
     """W3C trace context of the submission of the current turn; empty in the first one."""
     continuation: _builtins.bytes
     """What the agent goes on from, if its last turn asked for something."""
-    generation: _builtins.int
-    """The number of events that A2A clients have of the task, counting its creation and the messages
-    that opened later turns. It does not depend on batches. 0: the host does not count.
-    """
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def generation(self) -> _builtins.int:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @generation.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def generation(self, value: _builtins.int) -> None:
+        """Unused: it served a draft of A2A 1.1."""
+
     user_statement: _builtins.str
     """Signed statement of the user that the current turn is for."""
     @_builtins.property
@@ -128,8 +139,9 @@ class TaskSnapshot(_message.Message):
         """When it was created."""
 
     @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
     def timeline(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimelineEntry]:
-        """The latest messages of the client and statuses, oldest first. Empty unless it is requested."""
+        """Unused: it served a draft of A2A 1.1."""
 
     @_builtins.property
     def tree(self) -> _tree_pb2.TreePosition:
@@ -186,15 +198,23 @@ Global___TaskSnapshot: _TypeAlias = TaskSnapshot  # noqa: Y015
 
 @_typing.final
 class TimelineEntry(_message.Message):
-    """A message of the client or a status, in the order of generations."""
+    """Unused: it served a draft of A2A 1.1."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     GENERATION_FIELD_NUMBER: _builtins.int
     MESSAGE_INDEX_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
-    generation: _builtins.int
-    """The task's generation at this entry."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def generation(self) -> _builtins.int:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @generation.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def generation(self, value: _builtins.int) -> None:
+        """Unused: it served a draft of A2A 1.1."""
+
     message_index: _builtins.int
     """Index of the message in `task.history`."""
     @_builtins.property
@@ -240,10 +260,26 @@ class ArtifactInfo(_message.Message):
     """Nothing more comes."""
     first_sequence: _builtins.int
     """Sequence of its first delta."""
-    start_generation: _builtins.int
-    """The task's generation at its first event."""
-    end_generation: _builtins.int
-    """The task's generation at the event that closed it; 0: it is open."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def start_generation(self) -> _builtins.int:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @start_generation.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def start_generation(self, value: _builtins.int) -> None:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def end_generation(self) -> _builtins.int:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @end_generation.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def end_generation(self, value: _builtins.int) -> None:
+        """Unused: it served a draft of A2A 1.1."""
+
     turn: _builtins.int
     """The turn that began it; 0: an older host wrote it."""
     @_builtins.property
@@ -292,10 +328,26 @@ class PlanInfo(_message.Message):
     """Its text so far."""
     first_sequence: _builtins.int
     """Sequence of its first event."""
-    start_generation: _builtins.int
-    """The task's generation at its first event."""
-    end_generation: _builtins.int
-    """The task's generation when it was whole; 0: it is not."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def start_generation(self) -> _builtins.int:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @start_generation.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def start_generation(self, value: _builtins.int) -> None:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def end_generation(self) -> _builtins.int:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @end_generation.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def end_generation(self, value: _builtins.int) -> None:
+        """Unused: it served a draft of A2A 1.1."""
+
     rewritten: _builtins.bool
     """A model rewrites the answers of its steps."""
     @_builtins.property
@@ -336,10 +388,26 @@ class ToolCallInfo(_message.Message):
     TASK_HANDLE_FIELD_NUMBER: _builtins.int
     first_sequence: _builtins.int
     """Sequence of its start."""
-    start_generation: _builtins.int
-    """The task's generation at its start."""
-    end_generation: _builtins.int
-    """The task's generation at its end; 0: it runs."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def start_generation(self) -> _builtins.int:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @start_generation.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def start_generation(self, value: _builtins.int) -> None:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def end_generation(self) -> _builtins.int:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @end_generation.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def end_generation(self, value: _builtins.int) -> None:
+        """Unused: it served a draft of A2A 1.1."""
+
     task_handle: _builtins.str
     """The long-running task of the MCP server that it became; empty: none."""
     @_builtins.property

@@ -22,6 +22,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
@@ -37,8 +42,16 @@ class GetTaskRequest(_message.Message):
     """The task."""
     account: _builtins.str
     """Only if it belongs to this account."""
-    with_timeline: _builtins.bool
-    """The snapshot has the timeline."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def with_timeline(self) -> _builtins.bool:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @with_timeline.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def with_timeline(self, value: _builtins.bool) -> None:
+        """Unused: it served a draft of A2A 1.1."""
+
     def __init__(
         self,
         *,
@@ -178,8 +191,16 @@ class CancelTaskRequest(_message.Message):
     """Only if it belongs to this account."""
     reason: _builtins.str
     """Why, for people."""
-    with_timeline: _builtins.bool
-    """The snapshot has the timeline."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def with_timeline(self) -> _builtins.bool:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @with_timeline.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def with_timeline(self, value: _builtins.bool) -> None:
+        """Unused: it served a draft of A2A 1.1."""
+
     def __init__(
         self,
         *,
@@ -348,8 +369,16 @@ class WatchTaskRequest(_message.Message):
     """The epoch the cursor was read in; 0: unknown."""
     until_turn_ends: _builtins.bool
     """End also where the task asks for input."""
-    with_timeline: _builtins.bool
-    """The snapshot has the timeline."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def with_timeline(self) -> _builtins.bool:
+        """Unused: it served a draft of A2A 1.1."""
+
+    @with_timeline.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def with_timeline(self, value: _builtins.bool) -> None:
+        """Unused: it served a draft of A2A 1.1."""
+
     def __init__(
         self,
         *,

@@ -23,7 +23,6 @@ from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, refusal_of
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import write_api_keys
-from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.json_values import message_to_dict, parse_dict
 from trunkline.tasks.agent import Agent
 from trunkline_bridge.protocol import RESUME_EXTENSION
@@ -57,7 +56,6 @@ class TaskView:
     """None if the version has no such field."""
     id: str = ""
     """The id of the event."""
-    generation: int = 0
     """0 in versions before A2A 1.1."""
 
 
@@ -247,10 +245,6 @@ class GrpcVariant(ProtocolVariant):
         return getattr(stub, call.name)(request, metadata=metadata, timeout=PATIENCE_S)
 
     def _dict(self, message: Any) -> Json:
-        draft_type = getattr(v1_1_pb2, message.DESCRIPTOR.name, None)
-        if self.version == "1.1" and draft_type is not None:
-            # The reference SDK does not know the draft: its messages keep the fields unread.
-            message = draft_type.FromString(message.SerializeToString())
         result: Json = message_to_dict(message)
         return result
 
@@ -272,8 +266,6 @@ SPOKEN = (
     ("0.1", JsonRpcVariant),
 )
 """Every combination of a released version and a binding."""
-DRAFT = (("1.1", JsonRpcVariant), ("1.1", RestVariant), ("1.1", GrpcVariant))
-"""Those of the draft of A2A 1.1, which a bridge serves only if its settings say so."""
 
 
 # Requests.
@@ -308,7 +300,6 @@ _PATHS = {
 }
 _IN_PATH = ("taskId", "name", "parent")
 _OTHER_REQUESTS = {
-    ("1.1", f"Create{_PUSH}"): _PUSH,
     ("1.0", f"Create{_PUSH}"): _PUSH,
     ("0.3", "GetAgentCard"): "GetAgentCardRequest",
 }
@@ -415,7 +406,7 @@ def _v0_1(operation: str, fields: Json) -> Call:
     return Call(name, _picked(fields, task="id", history="historyLength"))
 
 
-_JSON_RPC = {"1.1": _v1, "1.0": _v1, "0.3": _v0_3, "0.1": _v0_1}
+_JSON_RPC = {"1.0": _v1, "0.3": _v0_3, "0.1": _v0_1}
 
 
 def _message(given: Json, **fields: Any) -> Json:
@@ -455,10 +446,9 @@ def _seen(answer: Json, event_id: str) -> TaskView:
         return TaskView("message", text=_text(answer), id=event_id)
     task = answer.get("taskId") or answer.get("id", "")
     context = answer.get("contextId") or answer.get("sessionId", "")
-    generation = int(answer.get("generation", 0))
     if "artifact" in answer:
         text = _text(answer["artifact"])
-        return TaskView("artifact", task, context, text=text, id=event_id, generation=generation)
+        return TaskView("artifact", task, context, text=text, id=event_id)
     status = answer["status"]
     state = status["state"].removeprefix("TASK_STATE_").lower().replace("_", "-")
     is_update = "taskId" in answer or "final" in answer
@@ -473,7 +463,6 @@ def _seen(answer: Json, event_id: str) -> TaskView:
         tuple(_text(message) for message in answer.get("history", ())),
         answer.get("final"),
         event_id,
-        generation,
     )
 
 
@@ -517,18 +506,17 @@ async def _sse(response: httpx2.Response) -> AsyncIterator[tuple[str, Json]]:
 
 @asynccontextmanager
 async def open_variants(
-    folder: Path, *agents: Agent, auth_wait_s: float = 600.0, with_draft: bool = False
+    folder: Path, *agents: Agent, auth_wait_s: float = 600.0
 ) -> AsyncIterator[GrpcMesh]:
     """Open a mesh with a bridge and its gRPC edge; the first agent is the default one.
 
-    Callers authenticate with an API key: `HEADERS` has Ann's. `with_draft` serves `DRAFT`, too.
+    Callers authenticate with an API key: `HEADERS` has Ann's.
     """
     settings = BridgeSettings(
         default_agent=agents[0].card.name,
         api_keys_file=write_api_keys(folder / "keys.toml", [("ann", "acme", _KEY)]),
         allow_webhook=("127.0.0.1",),
         auth_wait_s=auth_wait_s,
-        a2a_1_1=with_draft,
     )
     async with open_bridged_mesh(folder, settings) as bridged:
         await bridged.mesh.join(*agents)
@@ -537,6 +525,6 @@ async def open_variants(
 
 
 def find_variant(mesh: GrpcMesh, spoken: tuple[str, type[ProtocolVariant]]) -> ProtocolVariant:
-    """Return one of `SPOKEN` or `DRAFT` to the default agent of a mesh, with Ann's key."""
+    """Return one of `SPOKEN` to the default agent of a mesh, with Ann's key."""
     version, kind = spoken
     return kind(mesh, version, HEADERS)

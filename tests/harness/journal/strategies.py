@@ -250,4 +250,4 @@ def fold(entries: Entries, *, upto: int) -> snapshot_pb2.TaskSnapshot:
     folded = Fold(TASK)
     for event_batch in batches(entries[:upto], set()):
         folded.apply(event_batch)
-    return folded.snapshot(with_timeline=True)
+    return folded.snapshot()

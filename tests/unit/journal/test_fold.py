@@ -155,7 +155,6 @@ def test_the_first_delta_describes_its_artifact() -> None:
         artifact_id="a",
         kind=event_pb2.ARTIFACT_KIND_ANSWER,
         first_sequence=3,
-        start_generation=3,
         turn=1,
     )
 
@@ -247,12 +246,10 @@ def test_a_plan_is_its_latest_revision() -> None:
         text="do it",
         steps=steps,
         first_sequence=2,
-        start_generation=2,
-        end_generation=5,
     )
     again = fold(plan_event("p", 1, ["do it"]), whole, plan_event("p", 2, ["other"]))
     assert again.plans[0] == snapshot_pb2.PlanInfo(
-        plan_id="p", revision=2, text="other", first_sequence=2, start_generation=2
+        plan_id="p", revision=2, text="other", first_sequence=2
     )
 
 
@@ -371,22 +368,3 @@ def test_a_batch_of_deltas_after_the_end_is_a_defect() -> None:
     task_fold.apply(batch([created(), begin("a", "x"), completed()]))
     with pytest.raises(InvalidAgentResponseError, match="after the task had ended"):
         task_fold.apply(batch([append("a", "y")], 4))
-
-
-def test_a_stored_fold_of_an_earlier_build_has_its_sequence_as_generation() -> None:
-    stored = fold(working(), begin("a", "x"))
-    assert (stored.sequence, stored.generation) == (3, 3)
-    stored.sequence, stored.generation = 9, 0
-    restored = Fold(stored.task.id, stored).snapshot(with_timeline=True)
-    assert (restored.generation, len(restored.timeline)) == (9, 0)
-
-
-def test_a_snapshot_has_the_timeline_only_on_request() -> None:
-    task_fold = Fold(TASK)
-    task_fold.apply(batch([created(), working(), completed()]))
-    assert not task_fold.snapshot().timeline
-    stored = task_fold.snapshot(with_timeline=True)
-    assert [entry.generation for entry in stored.timeline] == [1, 2, 3]
-    restored = Fold(TASK, stored)
-    assert not restored.snapshot().timeline
-    assert restored.snapshot(with_timeline=True) == stored

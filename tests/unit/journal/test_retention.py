@@ -63,11 +63,11 @@ async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 async def test_a_compacted_task_is_read_as_its_fold(journal: Journal) -> None:
     task_id = await make_ended_task(journal, "y", "z")
-    before = await journal.snapshot(task_id, with_timeline=True)
+    before = await journal.snapshot(task_id)
     row = journal.row(task_id)
     await wait_until_compacted(journal, task_id)
     for _ in range(2):
-        assert await journal.snapshot(task_id, with_timeline=True) == before
+        assert await journal.snapshot(task_id) == before
     assert await journal.forwarded_sequences(task_id) == {"child": 5}
     assert journal.head(task_id) == row.head
     assert journal.row(task_id).state == row.state

@@ -23,7 +23,6 @@ from trunkline.tasks.rewind import ATTEMPT_KEY, PLANNED_STOP_KEY
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import SubmitResult, build_task_created
 from trunkline.v1 import event_pb2, message_service_pb2
-from trunkline_bridge.projection import TaskProjection
 
 TURN = "invoke_agent tested"
 
@@ -79,38 +78,6 @@ async def test_a_resumable_agent_continues_from_its_artifacts(
     assert call.finished.is_error
     assert "host stopped" in call.finished.summary
     assert read_member(ended.task.metadata, ATTEMPT_KEY) == 2
-
-
-async def test_a_takeover_continues_the_generations(
-    journal_path: Path, open_host: OpenHost
-) -> None:
-    reached = asyncio.Event()
-
-    async def long(task: TaskContext) -> None:
-        answer = task.artifact("answer")
-        if task.attempt == 1:
-            for text in ("one ", "two ", "three"):
-                await answer.append(text)
-            async with task.tool("math/calculate"):
-                reached.set()
-                await asyncio.Event().wait()
-        await task.rewind({answer.id: 4})
-        await task.artifact(id=answer.id).append("four", last=True)
-
-    agent = define(long, resumable=True)
-    task_id = await run_until_killed(journal_path, agent, reached)
-    host = await open_host(agent)
-    ended = await host.wait_turn(task_id)
-    assert read_member(ended.task.metadata, ATTEMPT_KEY) == 2
-    projection = TaskProjection()
-    events = [
-        event
-        async for batches in host.watch(task_id, account="", after=0, until_head=True)
-        for sealed in batches
-        for event in projection.apply(event_pb2.EventBatch.FromString(sealed))
-    ]
-    assert [event.generation for event in events] == list(range(1, ended.generation + 1))
-    assert texts(ended) == ["one four"]
 
 
 async def test_readers_see_that_a_turn_runs_again(journal_path: Path, open_host: OpenHost) -> None:

@@ -22,7 +22,6 @@ from trunkline.errors import (
     InvalidAgentResponseError,
     InvalidArgumentError,
     TaskEndedError,
-    TaskGenerationMismatchError,
     UnsupportedOperationError,
 )
 from trunkline.json_values import read_member
@@ -32,7 +31,6 @@ from trunkline.tasks.lifecycle import State
 from trunkline.v1 import (
     event_pb2,
     message_pb2,
-    message_service_pb2,
     part_pb2,
     task_service_pb2,
 )
@@ -187,45 +185,6 @@ async def test_of_concurrent_answers_one_starts_the_turn(open_host: OpenHost) ->
     assert refused == 2
     final = await host.wait_turn(waiting.task.id)
     assert final.turn == 2
-
-
-async def test_a_message_for_another_generation_is_refused(open_host: OpenHost) -> None:
-    async def ask(task: TaskContext) -> None:
-        await task.require_input("?")
-
-    host = await open_host(define(ask))
-    waiting = await finish(host)
-    task_id, generation = waiting.task.id, waiting.generation
-    # Its creation and the question.
-    assert generation == 2
-    outdated = message_service_pb2.Submission(if_generation_match=generation - 1)
-    with pytest.raises(TaskGenerationMismatchError) as raised:
-        await host.submit("tested", message(task_id=task_id), outdated)
-    assert raised.value.metadata() == {
-        "task_id": task_id, "expected_generation": "1", "current_generation": "2",
-    }  # fmt: skip
-    current = message_service_pb2.Submission(if_generation_match=generation)
-    await host.submit("tested", message(task_id=task_id), current)
-    # The message, `working` and the question.
-    assert (await host.wait_turn(task_id)).generation == 5
-    with pytest.raises(TaskGenerationMismatchError):
-        await host.submit("tested", message(task_id=task_id), current)
-
-
-async def test_a_message_for_an_ended_task_s_earlier_generation_says_so(
-    open_host: OpenHost,
-) -> None:
-    async def quiet(task: TaskContext) -> None:
-        return None
-
-    host = await open_host(define(quiet))
-    ended = await finish(host)
-    outdated = message_service_pb2.Submission(if_generation_match=1)
-    with pytest.raises(TaskGenerationMismatchError):
-        await host.submit("tested", message(task_id=ended.task.id), outdated)
-    current = message_service_pb2.Submission(if_generation_match=ended.generation)
-    with pytest.raises(TaskEndedError):
-        await host.submit("tested", message(task_id=ended.task.id), current)
 
 
 async def test_an_ended_task_takes_no_more_messages(open_host: OpenHost) -> None:

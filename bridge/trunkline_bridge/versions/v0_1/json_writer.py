@@ -97,7 +97,6 @@ class V01EventWriter:
 
     text_end = "}]}}"
     last_text_end = '}],"lastChunk":true}}'
-    generation_end = ""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id

@@ -19,7 +19,7 @@ from trunkline_bridge.bindings.jsonrpc_version import (
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.errors import to_wire_error
-from trunkline_bridge.projection import FullEvent, WireEvent, core_task
+from trunkline_bridge.projection import FullEvent, WireEvent
 from trunkline_bridge.protocol import V0_1
 from trunkline_bridge.streams.task_streams import EventsContext, WireEvents
 from trunkline_bridge.versions.json_values import Json
@@ -109,7 +109,7 @@ class _Methods:
             result = await self._operations.send_message(caller, request, new_task_id=new_task_id)
         if isinstance(result, message_pb2.Message):
             return json_writer.reply_task_json(result, client_id=client_id)
-        task = core_task(result)
+        task = result
         if new_task_id:
             _check_task_owner(request.message, task)
         del task.history[: max(0, len(task.history) - history_length)]
@@ -146,7 +146,7 @@ class _Methods:
         history = json_reader.convert_history_length(json_reader.require_object(params))
         request = parser.parse_get({"id": task_id, **history})
         with _rename_task(client_id, task_id):
-            task = core_task(await self._operations.get_task(caller, request))
+            task = await self._operations.get_task(caller, request)
         return json_writer.task_json(task, client_id=client_id)
 
     async def cancel(self, caller: Caller, params: object) -> Json:
@@ -155,7 +155,7 @@ class _Methods:
         task_id = await self._find_task_id(caller, client_id)
         request = a2a_pb2.CancelTaskRequest(id=task_id)
         with _rename_task(client_id, task_id):
-            task = core_task(await self._operations.cancel_task(caller, request))
+            task = await self._operations.cancel_task(caller, request)
         del task.history[:]
         return json_writer.task_json(task, client_id=client_id)
 
@@ -172,7 +172,7 @@ class _Methods:
                 # Artifacts that the client has seen keep their indexes.
                 request = a2a_pb2.GetTaskRequest(id=task_id)
                 task = await self._operations.get_task(caller, request)
-                writer.assign_indexes(core_task(task))
+                writer.assign_indexes(task)
             async with self._operations.subscribe_to_task(
                 caller, a2a_pb2.SubscribeToTaskRequest(id=task_id)
             ) as events:
@@ -239,7 +239,7 @@ class _Methods:
     async def _find_task(self, caller: Caller, task_id: str) -> task_pb2.Task | None:
         request = a2a_pb2.GetTaskRequest(id=task_id, history_length=0)
         try:
-            return core_task(await self._operations.get_task(caller, request))
+            return await self._operations.get_task(caller, request)
         except TaskNotFoundError:
             return None
 

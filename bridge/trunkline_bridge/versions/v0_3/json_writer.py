@@ -143,7 +143,6 @@ class V03EventWriter:
 
     text_end = '}]},"append":true,"lastChunk":false}'
     last_text_end = '}]},"append":true,"lastChunk":true}'
-    generation_end = ""
 
     def text_start(self, artifact: ArtifactView) -> str:
         """Return the JSON of a text delta before its text."""

@@ -77,7 +77,6 @@ class V1EventWriter:
 
     text_end = '}]},"append":true}}'
     last_text_end = '}]},"append":true,"lastChunk":true}}'
-    generation_end = ""
 
     def text_start(self, artifact: ArtifactView) -> str:
         """Return the JSON of a text delta before its text."""

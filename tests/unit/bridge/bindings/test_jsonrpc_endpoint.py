@@ -108,7 +108,7 @@ def open_client(host: ScriptedHost, version: str = "1.0") -> httpx2.AsyncClient:
     """Return a client of a bridge that serves the draft of A2A 1.1, too."""
     # The scripted directory has only the methods that these calls use.
     directory: Any = ScriptedDirectory(host)
-    app = Bridge(directory, BridgeSettings(default_agent="tested", a2a_1_1=True))
+    app = Bridge(directory, BridgeSettings(default_agent="tested"))
     return httpx2.AsyncClient(
         transport=httpx2.ASGITransport(app=app),
         base_url="http://test",
@@ -170,12 +170,9 @@ async def test_an_internal_error_before_the_answer_is_redacted(method: str) -> N
     ("failure", "code"),
     [(PeerUnavailableError("host", "gone"), -32000), (RuntimeError("hunter2"), -32603)],
 )
-@pytest.mark.parametrize("version", ["1.0", "1.1"])
-async def test_an_error_within_a_stream_is_its_last_event(
-    failure: Exception, code: int, version: str
-) -> None:
+async def test_an_error_within_a_stream_is_its_last_event(failure: Exception, code: int) -> None:
     script = ScriptedStream([created_batch()], failure)
-    answer = await post(ScriptedHost(script=script), "SendStreamingMessage", version=version)
+    answer = await post(ScriptedHost(script=script), "SendStreamingMessage")
     assert answer.status_code == 200
     first, last = parse_events(answer)
     assert first["id"] == "1.0"
@@ -193,15 +190,13 @@ async def test_a_stream_from_before_the_first_event_begins_with_the_created_task
     assert json.loads(event["data"])["result"]["task"]["id"] == "jrnl0001-task"
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.1"])
-async def test_the_card_of_a_named_version_has_only_its_members(version: str) -> None:
-    async with open_client(ScriptedHost(), version) as client:
+async def test_the_card_of_a_named_version_has_only_its_members() -> None:
+    async with open_client(ScriptedHost(), "1.0") as client:
         answer = await client.get(CARD_PATH)
     # It refuses unknown members.
     card = parse_dict(answer.json(), a2a_pb2.AgentCard())
     assert [interface.protocol_version for interface in card.supported_interfaces] == [
         *("1.0", "1.0"),
-        *("1.1", "1.1"),
         *("0.3", "0.3"),
     ]
 

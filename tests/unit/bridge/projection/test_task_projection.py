@@ -188,14 +188,3 @@ def test_event_ids_contain_the_journals_epoch() -> None:
 )
 def test_an_invalid_event_id_is_none(text: str) -> None:
     assert EventId.parse(text) is None
-
-
-def test_events_of_a_host_that_does_not_count_have_no_generation() -> None:
-    snapshot = snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1"))
-    assert snapshot.generation == 0
-    projection = TaskProjection(snapshot)
-    (event,) = projection.apply(batch(snapshot.sequence + 1, delta("text")))
-    assert (event.generation, projection.generation) == (0, 0)
-    snapshot.generation = 7
-    (event,) = TaskProjection(snapshot).apply(batch(snapshot.sequence + 1, delta("text")))
-    assert event.generation == 8

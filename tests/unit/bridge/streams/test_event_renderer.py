@@ -15,7 +15,6 @@ from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.projection import ArtifactView, FullEvent, TextDelta
 from trunkline_bridge.streams.event_renderer import HEARTBEAT, EventRenderer
 from trunkline_bridge.versions.v0_3.json_writer import V03EventWriter
-from trunkline_bridge.versions.v1_1.json_writer import V11EventWriter
 
 
 def view(artifact_id: str = "artifact-1", name: str = "") -> ArtifactView:
@@ -41,16 +40,6 @@ def test_the_fast_path_renders_the_same_as_the_general_one(
     assert parse_data(fast_result)["result"]["artifactUpdate"]["artifact"]["parts"] == [
         {"text": text}
     ]
-
-
-@given(st.text(), st.booleans(), st.integers(-5, 5))
-def test_the_fast_path_of_v1_1_has_the_generation(text: str, is_last: bool, offset: int) -> None:
-    piece = TextDelta(12, 0, view(name="näme"), text, is_last, 1, offset)
-    renderer = EventRenderer(V11EventWriter(), event_frame(1))
-    fast_result = renderer.render(piece)
-    assert fast_result == renderer.render(FullEvent(12, 0, piece.response, 1, offset))
-    update = parse_data(fast_result)["result"]["artifactUpdate"]
-    assert update["generation"] == str(12 + offset)
 
 
 @given(st.text())

@@ -88,12 +88,6 @@ async def render(version: str, *events: WireEvent) -> list[dict[str, Any]]:
     ]
 
 
-async def test_in_v1_1_each_text_is_a_notification_so_that_generations_have_no_gap() -> None:
-    pieces = [piece(2, "a"), piece(3, "b"), piece(4, "c")]
-    # With this offset, generation and sequence are equal.
-    events = [delta._replace(generation_offset=0) for delta in pieces]
-    updates = await render("1.1", *events)
-    posted = [(update["generation"], update["artifact"]["parts"]) for update in updates]
-    assert posted == [("2", [{"text": "a"}]), ("3", [{"text": "b"}]), ("4", [{"text": "c"}])]
-    (update,) = await render("1.0", *events)
+async def test_adjacent_texts_are_one_notification() -> None:
+    (update,) = await render("1.0", piece(2, "a"), piece(3, "b"), piece(4, "c"))
     assert update["artifact"]["parts"] == [{"text": "abc"}]

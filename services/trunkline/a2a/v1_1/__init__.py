@@ -1,1 +1,0 @@
-"""Generated from proto/trunkline/a2a/v1_1; never edited."""
