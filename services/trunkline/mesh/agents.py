@@ -1,6 +1,6 @@
 """The agents of a mesh: supervisors, plugins, agents of tools and outside, and the user's."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -208,8 +208,9 @@ def _list_builders(
         if not set(plugin.required_servers) <= config.plugin_servers.keys():
             continue
         if isinstance(agent, ReasoningAgentSpec):
+            told = replace(agent, instructions=_find_instructions(settings, name, agent))
             builders[name] = partial(
-                build_reasoning_agent, agent, choose_tools(name), choose_model(name)
+                build_reasoning_agent, told, choose_tools(name), choose_model(name)
             )
         else:
             builders[name] = partial(_return_agent, agent)
@@ -218,16 +219,63 @@ def _list_builders(
             problem = "an installed agent has this name; choose another"
             raise ConfigurationError(f"[supervisor.{name}]", problem)
         builders[name] = partial(_build_supervisor, settings, directory, name)
-    for spec in agents_from_config(config):
-        if spec.name in RESERVED_NAMES:
-            problem = f"no agent can be named {spec.name!r}; set trunkline.agent.name"
-            raise ConfigurationError(f"mcpServers.{spec.servers[0]}", problem)
+    for spec in (*_list_server_specs(settings, config), *_list_table_specs(settings, config)):
         tools = choose_tools(spec.name)
         build = partial(_build_tools_agent, spec, tools, choose_model(spec.name))
         _add_builder(builders, spec.name, build)
     for agent in (*build_remote_agents(settings), *build_participants(settings)):
         _add_builder(builders, agent.card.name, partial(_return_agent, agent))
     return builders
+
+
+def _find_instructions(settings: Settings, name: str, spec: ReasoningAgentSpec | AgentSpec) -> str:
+    """Return what the model of an agent is told: by its package, then by its table."""
+    options = settings.agent_options.get(name, AgentSettings())
+    return " ".join(filter(None, (spec.instructions, options.instructions)))
+
+
+def _list_server_specs(settings: Settings, config: McpConfig) -> Iterator[AgentSpec]:
+    """Yield the agents of configured MCP servers.
+
+    Raises:
+        ConfigurationError: two agents have the same name, or a name is reserved.
+    """
+    for spec in agents_from_config(config):
+        if spec.name in RESERVED_NAMES:
+            problem = f"no agent can be named {spec.name!r}; set trunkline.agent.name"
+            raise ConfigurationError(f"mcpServers.{spec.servers[0]}", problem)
+        yield replace(spec, instructions=_find_instructions(settings, spec.name, spec))
+
+
+def _list_table_specs(settings: Settings, config: McpConfig) -> Iterator[AgentSpec]:
+    """Yield the agents that tables `[agent.NAME]` define.
+
+    Raises:
+        ConfigurationError: a table has no description, or names an MCP server that is not
+            configured.
+    """
+    for name, options in settings.agent_options.items():
+        if not options.defines_agent:
+            if options.servers or options.tags or options.examples:
+                problem = (
+                    "give a description too: without one, servers, tags and examples are no agent"
+                )
+                raise ConfigurationError(f"[agent.{name}]", problem)
+            continue
+        for server in options.servers:
+            if server not in config.servers:
+                known = ", ".join(config.servers) or "none"
+                problem = f"there is no MCP server {server!r}; there are: {known}"
+                raise ConfigurationError(f"[agent.{name}] servers", problem)
+        yield AgentSpec(
+            name=name,
+            description=options.description,
+            tags=options.tags,
+            examples=options.examples,
+            servers=options.servers,
+            fingerprint=" ".join(config.servers[each].fingerprint() for each in options.servers),
+            instructions=options.instructions,
+        )
 
 
 def _add_builder(
@@ -241,8 +289,15 @@ def _add_builder(
 def _build_tools_agent(
     spec: AgentSpec, tools: WatchableToolSource, model: ModelChoice
 ) -> ReasoningAgent:
-    agent = ReasoningAgent(spec.build_card(), servers=spec.servers, tools=tools, model=model)
-    agent.lifespan = follow_tools(agent, spec, tools)
+    agent = ReasoningAgent(
+        spec.build_card(),
+        servers=spec.servers,
+        tools=tools,
+        model=model,
+        instructions=spec.instructions,
+    )
+    if spec.servers:
+        agent.lifespan = follow_tools(agent, spec, tools)
     return agent
 
 
@@ -259,7 +314,8 @@ def _build_supervisor(settings: Settings, directory: Directory, name: str) -> Su
     if choice.name != RULES:
         fallbacks = tuple(name for name in choice.fallbacks if name != RULES)
         model = open_model(replace(choice, fallbacks=fallbacks))
-        planner = ModelPlanner(model, fallback=rules if RULES in choice.fallbacks else None)
+        fallback = rules if RULES in choice.fallbacks else None
+        planner = ModelPlanner(model, instructions=options.instructions, fallback=fallback)
     return Supervisor(
         directory,
         name=name,

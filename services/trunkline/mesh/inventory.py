@@ -30,6 +30,11 @@ def describe_inventory(
         **{name: f"for {workflow}" for name, workflow in (brought or {}).items()},
         **{name: f"[participant.{name}]" for name in settings.participants},
         **{name: f"[remote.{name}]" for name in settings.remotes},
+        **{
+            name: f"[agent.{name}]"
+            for name, options in settings.agent_options.items()
+            if options.defines_agent
+        },
         **dict.fromkeys(workflows, "workflow"),
         **dict.fromkeys((spec.name for spec in agents_from_config(config)), file),
         **dict.fromkeys(plugins, "installed"),

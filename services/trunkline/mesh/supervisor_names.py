@@ -38,6 +38,9 @@ def check_agent_names(settings: Settings) -> None:
         "supervisor": settings.supervisors,
         "remote": settings.remotes,
         "participant": settings.participants,
+        "agent": [
+            name for name, options in settings.agent_options.items() if options.defines_agent
+        ],
     }
     for table, names in tables.items():
         for name in names:

@@ -178,10 +178,12 @@ class ReasoningAgent:
         await self._model.load()
 
     def _build_prompt(self) -> str:
+        means = "with your tools, briefly" if self._servers else "briefly"
+        lacking = "your tools" if self._servers else "you"
         return (
-            f"You are the agent {self.card.name}. {self.card.description} Answer with your tools, "
-            f"briefly and exactly. Ask by {ASK_USER} for what only the user can tell, and say by "
-            f"{GIVE_UP} that your tools can't answer. {self._instructions}"
+            f"You are the agent {self.card.name}. {self.card.description} Answer {means} and "
+            f"exactly. Ask by {ASK_USER} for what only the user can tell, and say by {GIVE_UP} "
+            f"that {lacking} can't answer. {self._instructions}"
         ).rstrip()
 
     def _list_examples(self) -> list[str]:

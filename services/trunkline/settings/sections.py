@@ -52,6 +52,22 @@ class AgentSettings:
     """The view of the agent's tasks for A2A clients. None: the mesh's."""
     options: Mapping[str, object] = field(default_factory=dict)
     """The agent's own settings, table `[agent.NAME.options]`. The agent's type validates them."""
+    instructions: str = ""
+    """What the agent's model is told, beside what its package and its description say."""
+    description: str = ""
+    """What the agent does. With this, the table defines an agent of its own: no package, MCP server
+    or other table may have one of the name."""
+    servers: Texts = ()
+    """MCP servers whose tools an agent that the table defines may call."""
+    tags: Texts = ()
+    """Words by which supervisors without a model recognise requests for it."""
+    examples: Texts = ()
+    """Requests that it can answer."""
+
+    @property
+    def defines_agent(self) -> bool:
+        """True if the table defines an agent of its own."""
+        return bool(self.description)
 
     def allows_tool(self, server: str, tool: str) -> bool:
         """Return True if the agent may see and call a tool."""
@@ -299,6 +315,8 @@ class SupervisorSettings:
     """The agent for requests that match no agent clearly. Empty: the supervisor asks the user."""
     model: str = ""
     """The model that plans. Empty: the mesh's `planner_model`."""
+    instructions: str = ""
+    """What the planning model is told beside its task: for example, whom to ask for what."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -62,9 +62,15 @@ class ModelPlanner:
 
     is_model = True
 
-    def __init__(self, model: Model, *, fallback: Planner | None = None) -> None:
-        """`fallback` plans a turn for which the model makes no plan; without it, the turn fails."""
+    def __init__(
+        self, model: Model, *, instructions: str = "", fallback: Planner | None = None
+    ) -> None:
+        """`instructions` are added to the prompt for plans.
+
+        `fallback` plans a turn for which the model makes no plan; without it, the turn fails.
+        """
         self._model = model
+        self._instructions = instructions
         self._fallback = fallback
 
     @property
@@ -118,7 +124,7 @@ class ModelPlanner:
 
         text = request[:_REQUEST_CHARS]
         messages: list[BaseMessage] = [
-            SystemMessage(_build_prompt(roster, last_agent)),
+            SystemMessage(_build_prompt(roster, last_agent, self._instructions)),
             *earlier_messages,
             HumanMessage(text),
         ]
@@ -247,12 +253,14 @@ class _PlanStream:
         self._reset()
 
 
-def _build_prompt(roster: Roster, last_agent: str) -> str:
+def _build_prompt(roster: Roster, last_agent: str, instructions: str) -> str:
     data = [
         _render_data({"agent": card.name, "claims": _describe_agent(card)})
         for card in roster.cards.values()
     ]
     prompt = _PLAN_PROMPT.format(limit=MAX_STEPS, tag=_DATA_TAG, data="\n".join(data))
+    if instructions:
+        prompt += f"\n\nWho runs this supervisor adds:\n{instructions}"
     if last_agent:
         prompt += f"\n\nIn this conversation {last_agent} was asked last. It has the messages."
     return prompt

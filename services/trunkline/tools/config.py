@@ -288,7 +288,7 @@ class McpConfig:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """An agent that is made for a configured MCP server."""
+    """An agent that configuration alone makes, of MCP servers and instructions."""
 
     name: str
     description: str
@@ -297,6 +297,7 @@ class AgentSpec:
     servers: tuple[str, ...]
     fingerprint: str
     """Changes when the servers are other programs or endpoints."""
+    instructions: str = ""
 
     def build_card(self) -> agent_card_pb2.AgentCard:
         """Return the agent card, without interfaces and capabilities."""
