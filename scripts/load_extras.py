@@ -7,9 +7,9 @@ import os
 import sys
 from importlib import import_module
 
+from trunkline.embeddings import EmbeddingModel
 from trunkline.reasoning.models.providers import PROVIDERS
 from trunkline.settings import GraphQLSettings, ModelSettings
-from trunkline_agents.research.documents.embeddings import EmbeddingModel, open_embedding_index
 from trunkline_bridge.graphql.schema import build_schema
 
 KEY_VARIABLE = "TRIAL_KEY"
@@ -23,7 +23,8 @@ def main() -> int:
     for provider in PROVIDERS.values():
         provider.build_client("any", ModelSettings(api_key_env=KEY_VARIABLE))
     build_schema(GraphQLSettings())
-    open_embedding_index(EmbeddingModel(name="openai:any", api_key="no key"))
+    EmbeddingModel(name="openai:any", api_key="no key").open()
+    EmbeddingModel(name="local:minilm").open().encode(["a text"])
     return 0
 
 

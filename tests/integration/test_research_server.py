@@ -13,9 +13,10 @@ from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 
 from harness.remote.search_engines import Engines, Reply, Script, as_json, feed, search_engines
+from trunkline.embeddings import EmbeddingModel
 from trunkline_agents.research.documents.adding import add_documents
-from trunkline_agents.research.documents.embeddings import EmbeddingModel, open_embedding_index
 from trunkline_agents.research.documents.store import DocumentStore
+from trunkline_agents.research.documents.vectors import VectorIndex
 
 LEAVE = "# Time off\n\n## Paid leave\n\nEmployees have 28 days of paid leave a year.\n"
 HUGE = b'{"results": [' + b'{"title": "x"},' * 400_000
@@ -268,7 +269,7 @@ async def with_vectors(folder: Path, engines: Engines) -> Path:
     def fill() -> None:
         model = EmbeddingModel(name="openai:any", base_url=f"{engines.url}/v1")
         with DocumentStore.open(folder / "documents.db") as store:
-            add_documents(store, [pages], index=open_embedding_index(model))
+            add_documents(store, [pages], index=VectorIndex(model.open()))
 
     await asyncio.to_thread(fill)
     return folder / "documents.db"

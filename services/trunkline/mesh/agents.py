@@ -13,6 +13,7 @@ from trunkline.agents.process import load_agent
 from trunkline.agents.tool_skills import follow_tools
 from trunkline.calls.tool_source import AllowedTools, MeshTools, ToolSource, WatchableToolSource
 from trunkline.client import Directory, run_in_background
+from trunkline.embeddings import EmbeddingModel
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.participants import build_participants
 from trunkline.mesh.remotes import build_remote_agents
@@ -25,6 +26,7 @@ from trunkline.reasoning import (
 )
 from trunkline.reasoning import prewarm as prewarm_reasoning
 from trunkline.reasoning.models import RULES, open_model
+from trunkline.rules.examples import ExampleIndex
 from trunkline.rules.planner import RulesPlanner
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import AgentSettings, Settings, SupervisorSettings
@@ -309,7 +311,8 @@ def _build_supervisor(settings: Settings, directory: Directory, name: str) -> Su
     options = settings.supervisors.get(name, SupervisorSettings())
     agent_options = settings.agent_options.get(name, AgentSettings())
     choice = ModelChoice.for_planner(settings, options.model or agent_options.model)
-    rules = RulesPlanner()
+    embeddings = EmbeddingModel.from_settings(settings.embeddings, settings.models)
+    rules = RulesPlanner(ExampleIndex(embeddings) if embeddings else None)
     planner: Planner = rules
     if choice.name != RULES:
         fallbacks = tuple(name for name in choice.fallbacks if name != RULES)

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from trunkline.calls.outcome import Outcome
 from trunkline.printable import to_plain_line
+from trunkline.rules.examples import ExampleIndex
 from trunkline.rules.routing import SEARCHED_CHARS, Router, find_tied
 from trunkline.supervisor.planning import PlanResult
 from trunkline.supervisor.roster import (
@@ -54,7 +55,9 @@ class RulesPlanner:
     name = "rules"
     is_model = False
 
-    def __init__(self) -> None:
+    def __init__(self, examples: ExampleIndex | None = None) -> None:
+        """With `examples`, a request that fits no tag goes to the agent of the nearest example."""
+        self._examples = examples
         self._routers: WeakKeyDictionary[Roster, Router] = WeakKeyDictionary()
 
     async def load(self) -> None:
@@ -75,7 +78,7 @@ class RulesPlanner:
         meter: UsageMeter | None = None,
     ) -> PlanResult:
         """Return the steps of a request, or a question that says what can be asked here."""
-        steps = self._split(request, roster)
+        steps = self._split(request, roster, await self._find_nearest(request, roster))
         if any(step.agent for step in steps):
             return PlanResult(steps)
         return PlanResult(question=_explain(steps[0], roster), route=steps[0].route)
@@ -92,10 +95,26 @@ class RulesPlanner:
         """Return "": the answers stay as they are."""
         return ""
 
-    def _split(self, request: str, roster: Roster) -> tuple[Step, ...]:
+    async def _find_nearest(self, request: str, roster: Roster) -> event_pb2.RouteDecided | None:
+        """Return the route by meaning of a request that names no agent and that no tag fits."""
+        if self._examples is None or roster.find_address(request) is not None:
+            return None
+        route = self._find_router(roster).route(request)
+        if route.agent or find_tied(route):
+            return None
+        return await self._examples.route(request, roster)
+
+    def _find_router(self, roster: Roster) -> Router:
         router = self._routers.get(roster)
         if router is None:
             router = self._routers[roster] = Router(roster)
+        return router
+
+    def _split(
+        self, request: str, roster: Roster, nearest: event_pb2.RouteDecided | None = None
+    ) -> tuple[Step, ...]:
+        """Return the steps of a request. `nearest` is the route of a part that fits no agent."""
+        router = self._find_router(roster)
         address = roster.find_address(request)
         unaddressed = request if address is None else request[:address]
         steps: list[Step] = []
@@ -104,6 +123,8 @@ class RulesPlanner:
             text = unaddressed[piece.begin : piece.end].strip(EDGE_CHARS)
             if piece.end < len(request):
                 text = strip_joints(text)
+            if not piece.route.agent and nearest is not None:
+                piece.route = nearest
             router.apply_open_question(text, piece.route)
             if not piece.route.agent and roster.default:
                 piece.route.agent = roster.default

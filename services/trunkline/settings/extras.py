@@ -14,7 +14,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "anthropic": "langchain_anthropic",
     "google": "langchain_google_genai",
     "ollama": "langchain_ollama",
-    "embeddings": "numpy",
+    "embeddings": "onnxruntime",
     "redis": "redis",
     "workflows": "cel",
     "graphql": "strawberry",

@@ -165,6 +165,10 @@ class Settings:
     network."""
     planner_model: str = ""
     """The model that supervisors plan with. Empty: `model`."""
+    embeddings: str = ""
+    """An embedding model, `provider:name`: documents, and the examples of agents on a mesh without
+    a model, are then found by meaning, too. `local:minilm` needs no provider. Addresses and keys
+    are set as for models."""
     fallbacks: Texts = ()
     """Models to try in order when a model fails."""
     models: Mapping[str, ModelSettings] = field(default_factory=dict)

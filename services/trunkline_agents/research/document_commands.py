@@ -9,21 +9,17 @@ from typing import Any
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json, print_progress, print_stderr, print_table
+from trunkline.embeddings import EmbeddingModel
 from trunkline.encryption import KEY_SETTINGS, Cipher
 from trunkline.errors import InvalidArgumentError
-from trunkline.settings import Settings, load_plugin_settings
+from trunkline.settings import Settings
 from trunkline_agents.research.documents.adding import add_documents, find_documents
-from trunkline_agents.research.documents.embeddings import (
-    EmbeddingIndex,
-    EmbeddingModel,
-    open_embedding_index,
-)
 from trunkline_agents.research.documents.passages import SearchHit
 from trunkline_agents.research.documents.search import search_documents
 from trunkline_agents.research.documents.store import DocumentStore
+from trunkline_agents.research.documents.vectors import VectorIndex
 from trunkline_agents.research.settings import (
     DOCUMENTS_FILE,
-    ResearchSettings,
     documents_path,
     open_documents_key,
 )
@@ -37,7 +33,7 @@ def add(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> ExitCode:
         ConfigurationError: the store can't be written.
         ModelUnavailableError: the embedding model does not answer.
     """
-    settings = _load_settings(data, uses={"data_dir", "models", "research"})
+    settings = _load_settings(data, uses={"data_dir", "embeddings", "models"})
     index = _open_index(settings)
     with DocumentStore.open(_store_path(settings), _open_cipher(settings)) as store:
         report = add_documents(
@@ -125,7 +121,7 @@ def search(query: str, data: Path | None, *, limit: int, as_json: bool) -> ExitC
         ConfigurationError: the store can't be read.
         ModelUnavailableError: the embedding model does not answer.
     """
-    settings = _load_settings(data, uses={"data_dir", "models", "research"})
+    settings = _load_settings(data, uses={"data_dir", "embeddings", "models"})
     store = _open_existing(settings)
     hits: list[SearchHit] = []
     if store is not None:
@@ -163,10 +159,9 @@ def _open_cipher(settings: Settings) -> Cipher | None:
     return None if key is None else key.cipher(name=DOCUMENTS_FILE)
 
 
-def _open_index(settings: Settings) -> EmbeddingIndex | None:
-    research = load_plugin_settings("research", ResearchSettings, settings)
-    model = EmbeddingModel.from_settings(research.embeddings, settings.models)
-    return open_embedding_index(model) if model else None
+def _open_index(settings: Settings) -> VectorIndex | None:
+    model = EmbeddingModel.from_settings(settings.embeddings, settings.models)
+    return VectorIndex(model.open()) if model else None
 
 
 def _count(count: int) -> str:

@@ -20,7 +20,6 @@ _DASHES = re.compile(r"-{4,}")
 # Words with the same first characters count as one word: leave, leaves, leaving.
 _STEM_CHARS: Final = 5
 _NUMBER_POINTS: Final = 2.0
-_SYNONYM_POINTS: Final = 0.75
 
 _Kind = Literal["sentence", "item", "head", "row"]
 
@@ -128,11 +127,9 @@ def _break_between(before: str, kind: _Kind) -> str:
 
 
 def _score(term: Term, words: str) -> float:
-    """Return what a unit has of a word: all, less in other words, or nothing."""
+    """Return the points of a unit for a word that it has, or 0."""
     if term.is_number:
         # Not the 3 of 30.
         found = re.search(rf"(?<![\w.]){re.escape(term.word)}(?!\w|[.,]\d)", words)
         return _NUMBER_POINTS if found else 0.0
-    if term.word[:_STEM_CHARS] in words:
-        return 1.0
-    return _SYNONYM_POINTS if any(word in words for word in term.others) else 0.0
+    return float(term.word[:_STEM_CHARS] in words)

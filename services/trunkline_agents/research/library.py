@@ -4,6 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
+from trunkline.embeddings import EmbeddingModel
 from trunkline.encryption import Cipher
 from trunkline.errors import (
     ConfigurationError,
@@ -11,14 +12,10 @@ from trunkline.errors import (
     ModelUnavailableError,
     TrunklineError,
 )
-from trunkline_agents.research.documents.embeddings import (
-    EmbeddingIndex,
-    EmbeddingModel,
-    open_embedding_index,
-)
 from trunkline_agents.research.documents.passages import SearchHit
 from trunkline_agents.research.documents.search import search_documents
 from trunkline_agents.research.documents.store import DocumentStore
+from trunkline_agents.research.documents.vectors import VectorIndex
 from trunkline_agents.research.sources import TEXT_CHARS, SearchResult, Source
 
 # After a failure of the embedding model, searches don't wait for it for this long.
@@ -37,7 +34,7 @@ class DocumentLibrary:
         self._cipher = cipher
         self._store: DocumentStore | None = None
         self._inode = 0
-        self._index: EmbeddingIndex | None = None
+        self._index: VectorIndex | None = None
         self._problem = ""
         self._retry_at = 0.0
         self._turn = asyncio.Lock()
@@ -98,9 +95,9 @@ class DocumentLibrary:
                 self._retry_at = time.monotonic() + _RETRY_AFTER_S
         return search_documents(store, query, limit=limit), (self._problem,)
 
-    def _open_index(self) -> EmbeddingIndex | None:
+    def _open_index(self) -> VectorIndex | None:
         if self._index is None and self._model is not None:
-            self._index = open_embedding_index(self._model)
+            self._index = VectorIndex(self._model.open())
         return self._index
 
 

@@ -12,6 +12,7 @@ from mcp_types import CallToolResult
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from trunkline.embeddings import EmbeddingModel
 from trunkline.encryption import DerivedKey
 from trunkline.errors import InvalidArgumentError, PeerError, TrunklineError
 from trunkline_agents.mcp_server import (
@@ -25,7 +26,6 @@ from trunkline_agents.mcp_server import (
 )
 from trunkline_agents.research import patterns
 from trunkline_agents.research.arxiv import ARXIV_URL, ArxivSearch
-from trunkline_agents.research.documents.embeddings import EmbeddingModel
 from trunkline_agents.research.library import DocumentLibrary
 from trunkline_agents.research.settings import (
     COMMAND,

@@ -41,9 +41,6 @@ class ResearchSettings(BaseModel):
     """The address of Tavily."""
     arxiv_url: _OptionalUrl = "https://export.arxiv.org"
     """The address of arXiv or of a mirror. Empty: papers are not searched."""
-    embeddings: str = ""
-    """An embedding model as `provider:name`: documents are then searched by meaning, too. Its
-    address and the variable of its key are set under `[models]`."""
 
 
 def documents_path(data_dir: Path) -> Path:
@@ -71,15 +68,10 @@ def build_servers(context: "PluginContext[ResearchSettings]") -> Mapping[str, "M
     """
     # Loads gRPC's messages: the server, which imports this module, needs none.
     from trunkline import McpServer
-    from trunkline_agents.research.documents.embeddings import (
-        EmbeddingModel,
-        check_embedding_model,
-    )
+    from trunkline.embeddings import EmbeddingModel
 
     settings = context.settings
-    model = EmbeddingModel.from_settings(settings.embeddings, context.mesh.models)
-    if model:
-        check_embedding_model(model)
+    model = EmbeddingModel.from_settings(context.mesh.embeddings, context.mesh.models)
     args = {
         "--documents": str(documents_path(context.mesh.data_dir).absolute()),
         "--searxng-url": settings.searxng_url,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from harness.mesh.bundled_cards import shipped_cards
+from trunkline.embeddings import EmbeddingModel
+from trunkline.rules.examples import ExampleIndex
 from trunkline.rules.planner import RulesPlanner
 from trunkline.rules.routing import Router
 from trunkline.supervisor.roster import Roster
@@ -162,3 +164,47 @@ def test_names_begin_a_request_and_split_it() -> None:
     assert second.after == (first.id,)
     assert ROSTER.split_at_addresses("ask @math what is 1+2") == ()
     assert ROSTER.find_unknown_address("@nobody hi") == "nobody"
+
+
+EXAMPLES = (
+    card("weather", "forecast", examples=["what will the weather be like in Oslo tomorrow"]),
+    card("billing", "invoice", examples=["when is my bill due"]),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "agent"),
+    [
+        ("do I need an umbrella in Bergen next Tuesday", "weather"),
+        ("by which date do I have to pay you", "billing"),
+        ("who painted the ceiling of the Sistine Chapel", ""),
+        # A tag decides alone, though an example of another agent is nearer.
+        ("does the invoice say what the weather was", "billing"),
+    ],
+)
+async def test_with_embeddings_the_nearest_example_takes_what_no_tag_fits(
+    text: str, agent: str
+) -> None:
+    planner = RulesPlanner(ExampleIndex(EmbeddingModel(name="local:minilm")))
+
+    planned = await planner.plan(text, Roster(EXAMPLES), WRITER)
+
+    assert [step.agent for step in planned.steps] == ([agent] if agent else [])
+    if text.startswith("do I need"):
+        (reason,) = planned.steps[0].route.reasons
+        assert reason == (
+            "its example 'what will the weather be like in Oslo tomorrow' is near in meaning"
+        )
+
+
+async def test_without_its_embedding_model_the_rules_answer_as_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    planner = RulesPlanner(ExampleIndex(EmbeddingModel(name="unknown:x")))
+
+    unmatched = await planner.plan("do I need an umbrella", Roster(EXAMPLES), WRITER)
+    matched = await planner.plan("the forecast", Roster(EXAMPLES), WRITER)
+
+    assert "I am the built-in rules model" in unmatched.question
+    assert [step.agent for step in matched.steps] == ["weather"]
+    assert [record.message for record in caplog.records] == ["rules.embeddings_unavailable"]

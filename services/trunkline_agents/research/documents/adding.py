@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from trunkline.errors import InvalidArgumentError
-from trunkline_agents.research.documents.embeddings import EmbeddingIndex
 from trunkline_agents.research.documents.formats import (
     FILE_LIMIT_BYTES,
     UnreadableFileError,
@@ -21,6 +20,7 @@ from trunkline_agents.research.documents.formats import (
 from trunkline_agents.research.documents.passages import Document, Passage, split_passages
 from trunkline_agents.research.documents.reader import DocumentReader
 from trunkline_agents.research.documents.store import DocumentStore
+from trunkline_agents.research.documents.vectors import VectorIndex
 
 DEPTH_LIMIT = 32
 FILE_LIMIT = 20_000
@@ -119,7 +119,7 @@ def add_documents(
     store: DocumentStore,
     paths: Sequence[Path],
     *,
-    index: EmbeddingIndex | None = None,
+    index: VectorIndex | None = None,
     on_file: Callable[[str], None] = lambda name: None,
 ) -> AddReport:
     """Add files, and the documents in folders and below; they replace earlier versions.
@@ -186,7 +186,7 @@ def _add_file(
     store: DocumentStore,
     reader: DocumentReader,
     file: DocumentFile,
-    index: EmbeddingIndex | None,
+    index: VectorIndex | None,
 ) -> None:
     if file.size_bytes > FILE_LIMIT_BYTES:
         raise UnreadableFileError(f"it is larger than {FILE_LIMIT_BYTES // 1024**2} MiB")
@@ -208,11 +208,14 @@ def _add_file(
         page_count=extract.page_count,
     )
     model = index.name if index else ""
-    texts = [_embedded_text(document, passage) for passage in passages]
+    texts = [_embedded_text(passage) for passage in passages]
     vectors = index.embed(texts) if index else []
     store.put(document, passages, model=model, vectors=vectors)
 
 
-def _embedded_text(document: Document, passage: Passage) -> str:
-    """Return a passage with its title and headings, which tell what it is about."""
-    return "\n".join((document.title, *passage.headings, passage.text))
+def _embedded_text(passage: Passage) -> str:
+    """Return a passage with its nearest heading.
+
+    What all passages of a document share, such as its title, would only make them alike.
+    """
+    return "\n".join((*passage.headings[-1:], passage.text))

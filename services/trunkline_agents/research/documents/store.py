@@ -23,7 +23,6 @@ _ENCRYPTED_VERSION: Final = 2
 # SQLite's header marks the file as ours: "TRND".
 _APPLICATION_ID: Final = 0x54524E44
 _BUSY_S: Final = 10.0
-_LISTED_WORDS: Final = 2000
 _COLUMNS: Final = (
     "path, name, title, media_type, size_bytes, modified_ns, page_count, passage_count, added_at"
 )
@@ -221,32 +220,6 @@ class DocumentStore:
             self._refresh()
             return self._connection.execute(statement, values).fetchall()
 
-    def list_words(self, opening: str, shortest: int, longest: int) -> list[str]:
-        """Return the words of the index, as it stems them, by their first letter and lengths."""
-        return [
-            word
-            for (word,) in self.query(
-                "SELECT term FROM vocabulary WHERE term >= ? AND term < ?"
-                " AND length(term) BETWEEN ? AND ? LIMIT ?",
-                *(opening, chr(ord(opening) + 1), shortest, longest, _LISTED_WORDS),
-            )
-        ]
-
-    def count_words(self, words: Sequence[str]) -> dict[str, int]:
-        """Return those of the words that the index has, as it stems them, with their passages."""
-        marks = ", ".join("?" * len(words))
-        return dict(
-            self.query(f"SELECT term, doc FROM vocabulary WHERE term IN ({marks})", *words)  # noqa: S608
-        )
-
-    def find_words(self, words: Sequence[str]) -> list[tuple[int, str]]:
-        """Return the passages that have one of the words of the index, each with the word."""
-        marks = ", ".join("?" * len(words))
-        return self.query(
-            f"SELECT DISTINCT doc, term FROM occurrences WHERE term IN ({marks})",  # noqa: S608
-            *words,
-        )
-
     def _prepare(self) -> None:
         (version,) = self._file.execute("PRAGMA user_version").fetchone()
         (application,) = self._file.execute("PRAGMA application_id").fetchone()
@@ -333,12 +306,6 @@ def _connect(path: Path | str) -> sqlite3.Connection:
         path, isolation_level=None, timeout=_BUSY_S, check_same_thread=False
     )
     connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute(
-        "CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'words', 'row')"
-    )
-    connection.execute(
-        "CREATE VIRTUAL TABLE temp.occurrences USING fts5vocab('main', 'words', 'instance')"
-    )
     return connection
 
 

@@ -82,8 +82,7 @@ def test_a_folder_is_added_recursively_under_its_own_name(
         ("where is the assembly point?", "page 2"),
         ("WRITE-THROUGH CACHE", ""),
         ("hotel", "line 1"),
-        # Other words, and typing errors.
-        ("how much vacation does an employee get", 'section "Paid leave", line 5'),
+        # One of the words has a typing error.
         ("paid leave for emplyees", 'section "Paid leave", line 5'),
     ],
 )

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from trunkline.embeddings import EmbeddingModel
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline_agents.research.documents.adding import add_documents
-from trunkline_agents.research.documents.embeddings import EmbeddingModel
 from trunkline_agents.research.documents.store import DocumentStore
 from trunkline_agents.research.library import DocumentLibrary
 

@@ -26,11 +26,12 @@ def test_the_server_gets_the_documents_engines_and_keys_of_its_mesh(tmp_path: Pa
         {
             "tavily_key_env": "MY_TAVILY",
             "searxng_url": "http://s.example",
-            "embeddings": "openai:small",
         }
     )
 
-    config = load_mcp_config(Settings(data_dir=tmp_path, plugins={"research": table}))
+    settings = Settings(data_dir=tmp_path, embeddings="openai:small", plugins={"research": table})
+
+    config = load_mcp_config(settings)
 
     server = config.servers["research"]
     assert f"--documents={tmp_path / 'private' / 'documents.db'}" in server.args
