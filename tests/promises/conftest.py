@@ -11,7 +11,7 @@ from harness.promise_scale import PromiseScale
 
 _HERE = Path(__file__).parent
 # The suites and the servers of others have no small size.
-_PROOFS_ALONE = frozenset({"test_mcp_conformance.py", "test_phoenix.py"})
+_PROOFS_ALONE = frozenset({"test_a_real_model.py", "test_mcp_conformance.py", "test_phoenix.py"})
 # No proof needs an hour. Tests of CI's size have the timeout of all tests.
 _PROVE_TIMEOUT_S = 3600
 
