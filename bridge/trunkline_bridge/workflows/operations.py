@@ -1,7 +1,7 @@
 """Performs what callers outside do with workflows and their runs.
 
-A run is the task of a workflow, or of a supervisor, whose plan is a workflow. Its agent is the name
-of the workflow, so credentials with agents are for the workflows in their lists.
+A run is the task of a workflow, or of a supervisor, whose plan is shown as one. Its agent is the
+name of the workflow, so credentials with agents are for the workflows in their lists.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ SupervisorGraph: TypeAlias = CompiledStateGraph[
 
 
 def compile_graph() -> SupervisorGraph:
-    """Compile the graph: analyse → plan → run, once per branch → check → synthesise.
+    """Compile the graph: analyse → plan → run, once for each step → check → synthesise.
 
     Each node names the next ones in its `Command`, because a conditional edge costs another 0.1 ms.
     All nodes are coroutine functions, because plain functions run in threads. The graph has no
@@ -25,11 +25,11 @@ def compile_graph() -> SupervisorGraph:
     graph = StateGraph(SupervisorState, context_schema=SupervisorTurn)
     graph.add_node("analyse", nodes.analyse_request)
     graph.add_node("plan", nodes.plan_steps)
-    graph.add_node("run", nodes.run_branch)
+    graph.add_node("run", nodes.run_step)
     graph.add_node("check", nodes.check_outcomes)
     graph.add_node("synthesise", nodes.synthesise_answer)
     graph.add_edge(START, "analyse")
-    # All branches of the plan join here.
+    # All steps of the plan join here.
     graph.add_edge("run", "check")
     return graph.compile(name="supervisor")
 

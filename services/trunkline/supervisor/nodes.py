@@ -29,7 +29,6 @@ from trunkline.supervisor.roster import build_step
 from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
 from trunkline.v1 import event_pb2
-from trunkline.workflows.compiler import Branch
 
 # `langgraph.graph.END`, whose type is `str`.
 _END: Final = "__end__"
@@ -46,9 +45,9 @@ async def analyse_request(
     """
     turn = runtime.context
     if state["steps"]:
-        return Command(goto=_send_branches(turn, state["steps"], state["outcomes"]) or "check")
+        return Command(goto=_send_steps(turn, state["steps"], state["outcomes"]) or "check")
     if waiting := answer_waiting_children(turn.task.snapshot, turn.task.text):
-        sends = _send_branches(turn, waiting["steps"], waiting["outcomes"])
+        sends = _send_steps(turn, waiting["steps"], waiting["outcomes"])
         return Command(update=waiting, goto=sends or "check")
     return Command(update={"steps": turn.roster.split_at_addresses(turn.task.text)}, goto="plan")
 
@@ -67,7 +66,7 @@ async def plan_steps(
     if state.get("is_revised"):
         steps, outcomes = state["steps"], state["outcomes"]
         await _write_plan(turn, steps, [step for step in steps if step.id not in outcomes])
-        return Command(goto=_send_branches(turn, steps, outcomes))
+        return Command(goto=_send_steps(turn, steps, outcomes))
     revision = turn.plan.revision
     result = PlanResult(state["steps"]) if state["steps"] else await _plan_request(turn)
     files = describe_files(turn.task.message)
@@ -92,19 +91,20 @@ async def plan_steps(
         await ask_user(turn, result.question)
         return Command(goto=_END)
     await _write_plan(turn, steps, steps, written_text=result.written_text)
-    return Command(update={"steps": steps}, goto=_send_branches(turn, steps, {}))
+    return Command(update={"steps": steps}, goto=_send_steps(turn, steps, {}))
 
 
-class BranchInput(TypedDict):
-    """The input of the node that runs a branch of the plan."""
+class StepInput(TypedDict):
+    """The input of the node that runs a step of the plan."""
 
-    branch: Branch
+    step: Step
     run: PlanRun
 
 
-async def run_branch(state: BranchInput) -> SupervisorState:
-    """Run the steps of a branch. Branches run at the same time."""
-    return {"outcomes": await state["run"].run_branch(state["branch"])}
+async def run_step(state: StepInput) -> SupervisorState:
+    """Run a step behind the steps that it comes after. All steps are sent at the same time."""
+    step = state["step"]
+    return {"outcomes": {step.id: await state["run"].run(step)}}
 
 
 async def check_outcomes(
@@ -128,16 +128,12 @@ async def synthesise_answer(state: SupervisorState, runtime: Runtime[SupervisorT
     await deliver_answer(turn, await rewrite_answer(turn, answer, steps, outcomes))
 
 
-def _send_branches(
+def _send_steps(
     turn: SupervisorTurn, steps: Sequence[Step], outcomes: Mapping[str, Outcome]
 ) -> Sequence[Send]:
-    """Return a `Send` for each branch of the plan, without the steps that have an outcome.
-
-    This graph takes the place of the plan's start and end. So the graph of a branch begins when the
-    plan is recorded, and a step alone in its branch needs no graph of its own.
-    """
+    """Return a `Send` for each step of the plan that has no outcome."""
     run = PlanRun(turn, steps, outcomes)
-    return [Send("run", BranchInput(branch=branch, run=run)) for branch in run.branches]
+    return [Send("run", StepInput(step=step, run=run)) for step in run.steps]
 
 
 async def _plan_request(turn: SupervisorTurn) -> PlanResult:

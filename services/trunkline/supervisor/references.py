@@ -5,8 +5,10 @@ else its value.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+from trunkline.workflows.values import extract_value
 
 _PLACEHOLDER = re.compile(r"\{(\d{1,3})\}")
 
@@ -15,6 +17,21 @@ def find_needed_steps(text: str, after: Sequence[str]) -> tuple[str, ...]:
     """Return the ids of the earlier steps whose results the text refers to."""
     ids = {format_step_id(int(match[1])) for match in _PLACEHOLDER.finditer(text)}
     return tuple(earlier for earlier in after if earlier in ids)
+
+
+def fill_references(text: str, results: Mapping[str, str]) -> str:
+    """Return a text with the results of steps in place of its references.
+
+    `results` are answers by the ids of steps. References to other steps stay as they are.
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        result = results.get(format_step_id(int(match[1])))
+        if result is None:
+            return match[0]
+        return result.strip() if _is_line(text, match) else extract_value(result)
+
+    return _PLACEHOLDER.sub(fill, text)
 
 
 class TextReference(NamedTuple):

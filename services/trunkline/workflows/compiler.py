@@ -6,8 +6,8 @@ of the graph before the join, which is not in the workflow, waits for all of the
 """
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence, Set
-from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeAlias, TypedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, Protocol, TypeAlias, TypedDict
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp
@@ -19,7 +19,7 @@ from langgraph.types import Command
 from trunkline.errors import WorkflowFailedError
 from trunkline.metrics import instruments
 from trunkline.workflows.definition import Edge, EndNode, Node, ParallelNode, StartNode, Workflow
-from trunkline.workflows.nodes import NodeFailure, NodeRun, Result
+from trunkline.workflows.nodes import NodeFailure, Result, WorkflowRun
 from trunkline.workflows.routing import (
     FAILED,
     Scope,
@@ -31,8 +31,6 @@ from trunkline.workflows.routing import (
     group_edges,
 )
 
-_GRAPH_STEPS: Final = 1000
-"""The limit of a branch, higher than that of any workflow's steps by default."""
 WAITING = "waiting"
 """The label of a node that stopped for a question, in the journal."""
 
@@ -69,13 +67,15 @@ class WorkflowState(TypedDict, total=False):
     output: Annotated[dict[str, Any], _replace]
 
 
-WorkflowGraph: TypeAlias = CompiledStateGraph[WorkflowState, NodeRun, WorkflowState, WorkflowState]
-_Builder: TypeAlias = StateGraph[WorkflowState, NodeRun, WorkflowState, WorkflowState]
+WorkflowGraph: TypeAlias = CompiledStateGraph[
+    WorkflowState, WorkflowRun, WorkflowState, WorkflowState
+]
+_Builder: TypeAlias = StateGraph[WorkflowState, WorkflowRun, WorkflowState, WorkflowState]
 
 
 class _NodeFunction(Protocol):
     def __call__(
-        self, state: WorkflowState, *, runtime: Runtime[NodeRun]
+        self, state: WorkflowState, *, runtime: Runtime[WorkflowRun]
     ) -> Awaitable[Command[Any]]: ...
 
 
@@ -85,69 +85,21 @@ def compile_workflow(workflow: Workflow) -> WorkflowGraph:
     return _Compiler(workflow, start.id).compile((), start.id)
 
 
-class Branch(NamedTuple):
-    """A part of a workflow that runs in a node of another graph."""
-
-    nodes: Sequence[str]
-    """Its nodes of the workflow, also those of the branches within it."""
-    run: Callable[[WorkflowState, NodeRun], Coroutine[Any, Any, None]]
-
-
-def compile_branches(workflow: Workflow) -> list[Branch]:
-    """Compile what runs at the same time behind the start of a workflow that has been validated.
-
-    These are the branches of a parallel node whose join is an end, else there is only one. A graph
-    that runs them does the work of the start, of this parallel node and of the ends.
-    """
-    start = next(node.id for node in workflow.nodes if isinstance(node, StartNode))
-    ends = {node.id for node in workflow.nodes if isinstance(node, EndNode)}
-    return _Compiler(workflow, start, ends).compile_branches(start)
-
-
 class _Compiler:
-    """Compiles the nodes of one workflow, each branch to a separate graph.
+    """Compiles the nodes of one workflow, each branch to a separate graph."""
 
-    `ends` are the nodes where the graph ends, without running them.
-    """
-
-    def __init__(self, workflow: Workflow, start: str, ends: Set[str] = frozenset()) -> None:
+    def __init__(self, workflow: Workflow, start: str) -> None:
         self._workflow = workflow
-        self._ends = ends
         self._outgoing = group_edges(workflow)
         self._joins = find_joins(workflow.nodes)
         self._scopes = find_branches(start, self._outgoing, self._joins).scopes
 
-    def compile_branches(self, start: str) -> list[Branch]:
-        """Compile what runs at the same time behind the start."""
-        (first,) = self._outgoing[start]
-        if self._joins.get(first.target) not in self._ends:
-            return [self._compile_branch((), first.target, {start})]
-        edges = self._outgoing[first.target]
-        return [
-            self._compile_branch(((first.target, number),), edge.target)
-            for number, edge in enumerate(edges)
-        ]
-
-    def _compile_branch(self, scope: Scope, entry: str, outside: Set[str] = frozenset()) -> Branch:
-        nodes = [
-            node
-            for node in self._workflow.nodes
-            if self._scopes[node.id][: len(scope)] == scope and node.id not in self._ends | outside
-        ]
-        ids = [node.id for node in nodes]
-        if len(nodes) == 1:
-            # A graph of one node would only add to the costs.
-            edges = self._outgoing[entry]
-            function = _build_function(self._workflow, nodes[0], edges, [END for _ in edges])
-            return Branch(ids, _run_alone(function))
-        return Branch(ids, _run_graph(self.compile(scope, entry, outside)))
-
-    def compile(self, scope: Scope, entry: str, outside: Set[str] = frozenset()) -> WorkflowGraph:
+    def compile(self, scope: Scope, entry: str) -> WorkflowGraph:
         """Compile the nodes of one branch; `()` is the workflow without its branches."""
-        graph: _Builder = StateGraph(WorkflowState, context_schema=NodeRun)
+        graph: _Builder = StateGraph(WorkflowState, context_schema=WorkflowRun)
         graph.add_edge(START, entry)
         for node in self._workflow.nodes:
-            if self._scopes.get(node.id) != scope or node.id in self._ends | outside:
+            if self._scopes.get(node.id) != scope:
                 continue
             edges = self._outgoing.get(node.id, [])
             if isinstance(node, ParallelNode):
@@ -162,7 +114,7 @@ class _Compiler:
     def _find_target(self, target: str, scope: Scope) -> str:
         """Return the node of the graph that leads to a node; END: the end of the branch."""
         is_join = bool(scope) and target == self._joins[scope[-1][0]]
-        return END if is_join or target in self._ends else target
+        return END if is_join else target
 
     def _add_branches(
         self, graph: _Builder, node: ParallelNode, edges: Sequence[Edge]
@@ -182,35 +134,13 @@ class _Compiler:
         return names
 
 
-def _run_alone(
-    function: _NodeFunction,
-) -> Callable[[WorkflowState, NodeRun], Coroutine[Any, Any, None]]:
-    async def run(state: WorkflowState, context: NodeRun) -> None:
-        await function(state, runtime=Runtime(context=context))
-
-    return run
-
-
-def _run_graph(
-    graph: WorkflowGraph,
-) -> Callable[[WorkflowState, NodeRun], Coroutine[Any, Any, None]]:
-    async def run(state: WorkflowState, context: NodeRun) -> None:
-        # No stream modes: the run has the results.
-        async for _ in graph.astream(
-            state, {"recursion_limit": _GRAPH_STEPS}, context=context, stream_mode=[]
-        ):
-            pass
-
-    return run
-
-
 def _build_branch(
     name: str, branch: WorkflowGraph | None
 ) -> Callable[..., Awaitable[WorkflowState]]:
     """Return the function that runs a branch, and adds what it changed to the state."""
 
     async def run(
-        state: WorkflowState, config: RunnableConfig, *, runtime: Runtime[NodeRun]
+        state: WorkflowState, config: RunnableConfig, *, runtime: Runtime[WorkflowRun]
     ) -> WorkflowState:
         if branch is None:
             return {"branches": {name: _last(state)}}
@@ -259,7 +189,7 @@ def _build_function(
 ) -> _NodeFunction:
     """Return the function that runs a node, and chooses the next ones."""
 
-    async def run(state: WorkflowState, *, runtime: Runtime[NodeRun]) -> Command[Any]:
+    async def run(state: WorkflowState, *, runtime: Runtime[WorkflowRun]) -> Command[Any]:
         context = runtime.context
         await context.wait_while_paused()
         steps = state.get("steps", 0)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -75,31 +74,8 @@ class Result(NamedTuple):
 
 
 @dataclass(slots=True)
-class NodeRun(ABC):
-    """The run that nodes are a part of. The compiled graph calls it for each node."""
-
-    @abstractmethod
-    async def wait_while_paused(self) -> None:
-        """Wait until a node may begin."""
-
-    @abstractmethod
-    async def start_step(self, node: str) -> None:
-        """Journal that a node begins."""
-
-    @abstractmethod
-    async def finish_step(
-        self, node: str, label: str, *, is_error: bool = False, text: str = ""
-    ) -> None:
-        """Journal that a node has ended, or waits; returns when that is durable."""
-
-    @abstractmethod
-    async def run_node(self, node: Node, variables: Mapping[str, Any]) -> Result:
-        """Do the work of a node. Raises NodeFailure if it failed."""
-
-
-@dataclass(slots=True)
-class WorkflowRun(NodeRun):
-    """The run of a workflow in one turn of its task."""
+class WorkflowRun:
+    """The run of a workflow in one turn of its task. The compiled graph calls it for each node."""
 
     task: TaskContext[Any]
     plan_id: str = ""
@@ -133,7 +109,7 @@ class WorkflowRun(NodeRun):
         await get_turn_runtime(self.task).record(event_pb2.Event(step_finished=event))
 
     async def run_node(self, node: Node, variables: Mapping[str, Any]) -> Result:
-        """Do the work of a node, by its type; see `run_node`."""
+        """Do the work of a node, by its type. Raises NodeFailure if it failed."""
         return await run_node(node, variables, self)
 
 
