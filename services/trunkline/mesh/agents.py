@@ -26,11 +26,11 @@ from trunkline.reasoning import (
 )
 from trunkline.reasoning import prewarm as prewarm_reasoning
 from trunkline.reasoning.models import RULES, open_model
-from trunkline.rules.examples import ExampleIndex
 from trunkline.rules.planner import RulesPlanner
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import AgentSettings, Settings, SupervisorSettings
 from trunkline.supervisor import ChildLimits, ModelPlanner, Planner, Supervisor
+from trunkline.supervisor.example_index import ExampleIndex
 from trunkline.tasks.agent import Agent
 from trunkline.tools.config import AgentSpec, McpConfig, agents_from_config
 from trunkline.v1.registry_service_pb2 import AgentRegistration

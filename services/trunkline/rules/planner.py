@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 
 from trunkline.calls.outcome import Outcome
 from trunkline.printable import to_plain_line
-from trunkline.rules.examples import ExampleIndex
 from trunkline.rules.routing import SEARCHED_CHARS, Router, find_tied
+from trunkline.supervisor.example_index import ExampleIndex
 from trunkline.supervisor.planning import PlanResult
 from trunkline.supervisor.roster import (
     EDGE_CHARS,

@@ -8,9 +8,9 @@ import pytest
 
 from harness.mesh.bundled_cards import shipped_cards
 from trunkline.embeddings import EmbeddingModel
-from trunkline.rules.examples import ExampleIndex
 from trunkline.rules.planner import RulesPlanner
 from trunkline.rules.routing import Router
+from trunkline.supervisor.example_index import ExampleIndex
 from trunkline.supervisor.roster import Roster
 from trunkline.supervisor.steps import Step
 from trunkline.v1 import agent_card_pb2
@@ -207,4 +207,4 @@ async def test_without_its_embedding_model_the_rules_answer_as_before(
 
     assert "I am the built-in rules model" in unmatched.question
     assert [step.agent for step in matched.steps] == ["weather"]
-    assert [record.message for record in caplog.records] == ["rules.embeddings_unavailable"]
+    assert [record.message for record in caplog.records] == ["supervisor.embeddings_unavailable"]

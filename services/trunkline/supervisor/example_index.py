@@ -48,7 +48,7 @@ class ExampleIndex:
             except (ConfigurationError, ModelUnavailableError) as error:
                 self._retry_at = time.monotonic() + _RETRY_AFTER_S
                 extra = {"problem": str(error)}
-                logger.warning("rules.embeddings_unavailable", extra=extra)
+                logger.warning("supervisor.embeddings_unavailable", extra=extra)
                 return None
 
     def _route(self, request: str, roster: Roster) -> event_pb2.RouteDecided | None:
