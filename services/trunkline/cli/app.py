@@ -1,7 +1,7 @@
 """The command line: its commands, in the order in which help lists them.
 
-`commands/` holds the arguments and options of each command. A module of this package does the
-command's work. It is imported when the command runs, so that `--help` stays fast.
+Each command is a function in `commands/`. It imports what it works with when it runs, so that
+`--help` stays fast.
 """
 
 import sys
