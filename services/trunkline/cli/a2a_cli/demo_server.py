@@ -18,7 +18,8 @@ async def run_demo_server(context: CommandContext, address: str, grpc_address: s
     Raises:
         CommandError: it can't be served.
     """
-    from trunkline.cli import serve
+    from trunkline.cli.serve import serve_until_signal
+    from trunkline.mesh.all_in_one import open_mesh
 
     context.console.warn(f"starting a demo agent at http://{address}; Ctrl-C stops it")
     with tempfile.TemporaryDirectory(prefix="trunkline-demo-") as folder:
@@ -35,6 +36,8 @@ async def run_demo_server(context: CommandContext, address: str, grpc_address: s
             "allow_webhook": ["127.0.0.1"],
         }
         as_json = context.configuration.is_json
-        code = await serve.up(flags, is_attached=False, as_json=as_json)
+        code = await serve_until_signal(
+            open_mesh, flags, as_json=as_json, reports=not as_json, logs_as="mesh"
+        )
     if code:
         raise CommandError(LocalCode.INTERNAL, "the demo agent could not be served")

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.exits import finish
-from trunkline.cli.options import DataOption
+from trunkline.cli.options import DataOption, load_command_settings
+from trunkline.errors import ConfigurationError
 
 
 def logs(
@@ -38,10 +38,26 @@ def logs(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
     """Show the log of the mesh that has its data here. `log_level` says what it logs."""
-    from trunkline.cli import log_file as command
+    from trunkline.audit import read_records
+    from trunkline.cli.log_file import LogQuery, follow_log, log_path, print_record
 
-    def work() -> int:
-        query = command.LogQuery.parse(since=since, level=level, task_id=task, trace_id=trace)
-        return command.show_logs(data, query, lines=lines, follow=follow, as_json=json)
-
-    finish(work)
+    query = LogQuery.parse(since=since, level=level, task_id=task, trace_id=trace)
+    path = log_path(load_command_settings({"data_dir": data}, uses={"data_dir"}))
+    try:
+        if follow:
+            for followed in follow_log(path, query, lines=lines):
+                if followed is not None:
+                    print_record(followed, as_json=json)
+        else:
+            selected = [record for record in read_records(path) if query.selects(record)]
+            if not selected and not path.exists():
+                problem = "no mesh has logged here; start one with `trunkline up`, or give --data"
+                raise ConfigurationError(str(path), problem)
+            for record in selected[-lines:]:
+                print_record(record, as_json=json)
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has left.
+        raise
+    except OSError as error:
+        problem = f"can't be read: {error.strerror or error}"
+        raise ConfigurationError(str(path), problem) from error

@@ -210,7 +210,7 @@ async def request_reply(
     mesh: MeshOption = None,
     *,
     type_name: TypeOption = "",
-    timeout: Annotated[  # noqa: ASYNC109  an option
+    timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.001, help="The wait for the reply.")
     ] = 60.0,
     priority: PriorityOption = "normal",
