@@ -80,7 +80,7 @@ def create_file(folder: Path, name: str) -> Iterator[BinaryIO]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path = _unused_path(folder, _sanitize(name) or "file")
+        path = unused_path(folder, _sanitize(name) or "file")
         with path.open("xb") as file:
             try:
                 yield file
@@ -108,7 +108,8 @@ def _sanitize(name: str) -> str:
     return sanitize_filename(name)
 
 
-def _unused_path(folder: Path, name: str) -> Path:
+def unused_path(folder: Path, name: str) -> Path:
+    """Return the path of a name in a folder, or of a similar one that is not used."""
     path, number = folder / name, 1
     # `exists` would follow a link, and a broken one counts as used too.
     while os.path.lexists(path):
