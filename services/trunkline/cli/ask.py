@@ -2,8 +2,8 @@
 
 import asyncio
 import shlex
-from collections.abc import Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -141,18 +141,37 @@ async def build_report(
     client: "AgentClient", answer: StreamedAnswer, *, agent: str | None
 ) -> TurnReport:
     """Return the result of a turn. The task's route is read from the mesh."""
-    route: dict[str, Any] = {}
+    task: dict[str, Any] = {}
     if answer.task_id:
-        try:
-            with telemetry.suppress_spans():
-                task = await client.get_task(answer.task_id)
-        except TrunklineError:
-            # The answer is complete, so a missing route is no error.
-            task = {}
-        route = task.get("metadata", {}).get("trunkline/route", {})
+        # The answer is complete, so a missing route is no error.
+        with telemetry.suppress_spans(), suppress(TrunklineError):
+            task = await client.get_task(answer.task_id)
+    route = task.get("metadata", {}).get("trunkline/route", {})
+    return _describe_turn(client, answer, agent, turn_state(answer), route)
+
+
+async def report_interrupted(
+    client: "AgentClient", answer: StreamedAnswer, agent: str | None
+) -> TurnReport:
+    """Return what is known of a turn that was interrupted: the task's latest state, "" if none."""
+    state = state_name(answer.state)
+    with suppress(TimeoutError, TrunklineError):
+        async with asyncio.timeout(_CANCEL_TIMEOUT_S):
+            task = await client.get_task(answer.task_id) if answer.task_id else {}
+            state = state_name(task.get("status", {}).get("state", "")) or state
+    return _describe_turn(client, answer, agent, state, {})
+
+
+def _describe_turn(
+    client: "AgentClient",
+    answer: StreamedAnswer,
+    agent: str | None,
+    state: str,
+    route: Mapping[str, Any],
+) -> TurnReport:
     return TurnReport(
-        state=turn_state(answer),
-        outcome=answer.outcome or _OUTCOMES.get(turn_state(answer), ""),
+        state=state,
+        outcome=answer.outcome or _OUTCOMES.get(state, ""),
         answer=answer.text,
         status_text=answer.end_text,
         agent=", ".join(answer.agents) or route.get("agent") or agent or "",
@@ -245,16 +264,16 @@ async def ask_agent(
         else:
             answer = terminal_answer(continues=bool(task_id), is_plain=is_plain)
         try:
-            await _send_question(
-                client,
-                answer,
-                text,
-                agent=agent,
-                task_id=task_id,
-                context_id=context_id,
-                timeout_s=timeout_s,
-                files=files,
-            )
+            async with _explain_failure(client, answer, agent, task_id):
+                await send_turn(
+                    client,
+                    answer,
+                    text,
+                    task_id=task_id,
+                    context_id=context_id,
+                    timeout_s=timeout_s,
+                    files=files,
+                )
             if save is not None:
                 await save_files(client, answer.files, save)
         except asyncio.CancelledError:
@@ -273,67 +292,13 @@ async def ask_agent(
     return code
 
 
-def _advise(mesh: MeshAddresses, answer: StreamedAnswer, url: str | None, agent: str | None) -> str:
-    """Return how to answer what an agent asks."""
-    if mesh.is_ephemeral:
-        return "the mesh was ephemeral: run `trunkline up` for one that keeps its tasks"
-    target = (f"--url {url} " if url else "") + (f"--agent {agent} " if agent else "")
-    # The id is the server's: it must not become a command of the user's shell.
-    return f'answer with: trunkline ask {target}--task {shlex.quote(answer.task_id)} "…"'
-
-
-def open_client(mesh: MeshAddresses, agent: str | None, api_key: str) -> "AgentClient":
-    """Return a client of an agent of a mesh, to be entered."""
-    # Imported here: an ephemeral mesh starts meanwhile.
-    from trunkline.cli.agent_client import AgentClient
-
-    return AgentClient(build_agent_url(mesh.http, agent), api_key=api_key)
-
-
-async def report_interrupted(
-    client: "AgentClient", answer: StreamedAnswer, agent: str | None
-) -> TurnReport:
-    """Return what is known of a turn that was interrupted: the task's latest state, "" if none."""
-    state = state_name(answer.state)
-    with suppress(TimeoutError, TrunklineError):
-        async with asyncio.timeout(_CANCEL_TIMEOUT_S):
-            task = await client.get_task(answer.task_id) if answer.task_id else {}
-            state = state_name(task.get("status", {}).get("state", "")) or state
-    return TurnReport(
-        state=state,
-        outcome=answer.outcome or _OUTCOMES.get(state, ""),
-        answer=answer.text,
-        status_text=answer.end_text,
-        agent=", ".join(answer.agents) or agent or "",
-        confidence=None,
-        reasons=[],
-        task_id=answer.task_id,
-        context_id=answer.context_id,
-        trace_id=client.trace_id,
-    )
-
-
-async def _send_question(
-    client: "AgentClient",
-    answer: StreamedAnswer,
-    text: str,
-    *,
-    agent: str | None,
-    task_id: str,
-    context_id: str,
-    timeout_s: float | None,
-    files: Parts,
-) -> None:
+@asynccontextmanager
+async def _explain_failure(
+    client: "AgentClient", answer: StreamedAnswer, agent: str | None, task_id: str
+) -> AsyncGenerator[None]:
+    """Say what to do next if a block can't get an answer. One that stops cancels its task."""
     try:
-        await send_turn(
-            client,
-            answer,
-            text,
-            task_id=task_id,
-            context_id=context_id,
-            timeout_s=timeout_s,
-            files=files,
-        )
+        yield
     except (asyncio.CancelledError, PeerTimeoutError):
         answer.break_off()
         print_stderr(await cancel_turn(client, answer.task_id or task_id))
@@ -349,8 +314,25 @@ async def _send_question(
     except PeerUnavailableError as error:
         if not answer.task_id:
             raise
-        problem = f"{error.problem}; then `trunkline watch {answer.task_id}` follows the task"
-        raise PeerUnavailableError(error.peer, problem) from error
+        advice = f"then `trunkline watch {answer.task_id}` follows the task"
+        raise PeerUnavailableError(error.peer, f"{error.problem}; {advice}") from error
+
+
+def _advise(mesh: MeshAddresses, answer: StreamedAnswer, url: str | None, agent: str | None) -> str:
+    """Return how to answer what an agent asks."""
+    if mesh.is_ephemeral:
+        return "the mesh was ephemeral: run `trunkline up` for one that keeps its tasks"
+    target = (f"--url {url} " if url else "") + (f"--agent {agent} " if agent else "")
+    # The id is the server's: it must not become a command of the user's shell.
+    return f'answer with: trunkline ask {target}--task {shlex.quote(answer.task_id)} "…"'
+
+
+def open_client(mesh: MeshAddresses, agent: str | None, api_key: str) -> "AgentClient":
+    """Return a client of an agent of a mesh, to be entered."""
+    # Imported here: an ephemeral mesh starts meanwhile.
+    from trunkline.cli.agent_client import AgentClient
+
+    return AgentClient(build_agent_url(mesh.http, agent), api_key=api_key)
 
 
 async def cancel_turn(client: "AgentClient", task_id: str) -> str:

@@ -1,6 +1,5 @@
 """Prints records of the audit log, and records the acts of commands."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,9 +12,10 @@ from trunkline.audit import (
     open_audit_file,
     read_table,
 )
+from trunkline.cli.record_lines import print_entry
 from trunkline.cli.terminal import print_stderr
 from trunkline.errors import ConfigurationError
-from trunkline.printable import escape_controls, escape_json_controls
+from trunkline.printable import escape_controls
 from trunkline.settings import Settings
 
 USED_SETTINGS: Final = frozenset(
@@ -44,16 +44,11 @@ def record_act(settings: Settings, action: Action, **objects: str) -> None:
 
 def print_record(record: ReadRecord, query: AuditQuery, *, as_json: bool) -> int:
     """Print a record if it is selected; return 1 if the line is none."""
-    render = _render_json if as_json else _render_plain
     if record.entry is None:
         return 1
     if query.matches(record.entry):
-        print(f"{render(record.entry)}\n", end="", flush=True)
+        print_entry(record.entry, _render_plain, as_json=as_json)
     return 0
-
-
-def _render_json(entry: Mapping[str, Any]) -> str:
-    return escape_json_controls(json.dumps(entry, ensure_ascii=False))
 
 
 def _render_plain(entry: Mapping[str, Any]) -> str:

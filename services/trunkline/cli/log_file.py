@@ -4,7 +4,6 @@ Processes with one data directory share the file. It has lines of JSON, and is r
 """
 
 import copy
-import json
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -14,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from trunkline.audit import AuditFile, ReadRecord, follow_records
+from trunkline.cli.record_lines import print_entry
 from trunkline.cli.terminal import paint_level
 from trunkline.cli.times import parse_since
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.logs import JsonFormatter, make_event
-from trunkline.printable import escape_controls, escape_json_controls
+from trunkline.printable import escape_controls
 from trunkline.private_files import PRIVATE_FOLDER
 from trunkline.settings import Settings
 
@@ -136,13 +136,8 @@ def follow_log(path: Path, query: LogQuery, *, lines: int) -> Iterator[ReadRecor
 
 def print_record(record: ReadRecord, *, as_json: bool) -> None:
     """Print a line of the log."""
-    render = _render_json if as_json else _render_plain
     if record.entry is not None:
-        print(f"{render(record.entry)}\n", end="", flush=True)
-
-
-def _render_json(entry: Mapping[str, Any]) -> str:
-    return escape_json_controls(json.dumps(entry, ensure_ascii=False))
+        print_entry(record.entry, _render_plain, as_json=as_json)
 
 
 def _render_plain(entry: Mapping[str, Any]) -> str:

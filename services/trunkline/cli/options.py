@@ -20,6 +20,7 @@ _URL_VARIABLE = "TRUNKLINE_URL"
 _KEY_VARIABLE = "TRUNKLINE_API_KEY"
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 UrlOption = Annotated[
     str | None,
     typer.Option(
@@ -93,6 +94,10 @@ FilesOption = Annotated[
 SaveOption = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Save the answer's files there.", show_default=False),
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option("--timeout", metavar="S", min=0.001, help="End the task after S seconds."),
 ]
 MeshOption = Annotated[
     str | None,

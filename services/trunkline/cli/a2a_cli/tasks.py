@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 from urllib.parse import urlsplit
 
 from trunkline.a2a.v1 import a2a_pb2
@@ -22,7 +22,7 @@ from trunkline.cli.a2a_cli.waiting import (
     poll_task,
     time_limit,
 )
-from trunkline.cli.attachments import unused_path
+from trunkline.cli.attachments import open_new_file
 from trunkline.errors import (
     PeerProtocolError,
     PeerRefusedError,
@@ -189,31 +189,33 @@ async def download(context: CommandContext, *, task: str, folder: str) -> None:
 async def _save(session: AgentSession, artifact: Json, part: Json, folder: Path) -> Path:
     name = sanitize_filename(str(part.get("filename") or ""))
     stem = sanitize_filename(str(artifact.get("name") or artifact.get("artifactId") or "artifact"))
-    if "text" in part or "data" in part:
-        content = str(part["text"]) if "text" in part else pretty(part.get("data"))
-        path = unused_path(folder, name or f"{stem}.{'txt' if 'text' in part else 'json'}")
-        await asyncio.to_thread(path.write_text, content, "utf-8")
-        return path
-    path = unused_path(folder, name or stem or "file")
-    if "url" not in part:
-        await asyncio.to_thread(path.write_bytes, decode_raw(part))
-        return path
-    url = str(part["url"])
+    url, content = "", b""
+    if "text" in part:
+        name, content = name or f"{stem}.txt", str(part["text"]).encode()
+    elif "data" in part:
+        name, content = name or f"{stem}.json", pretty(part["data"]).encode()
+    elif "url" in part:
+        url = str(part["url"])
+    else:
+        content = decode_raw(part)
+    with open_new_file(folder, name or stem or "file") as (path, file):
+        file.write(content)
+        if url:
+            await _fetch(session, url, file)
+    return path
+
+
+async def _fetch(session: AgentSession, url: str, file: BinaryIO) -> None:
+    """Write what a URL has to a file. CommandError: it can't be fetched."""
     try:
-        with path.open("xb") as file:
-            async with aclosing(_download(session, url)) as pieces:
-                async for piece in pieces:
-                    file.write(piece)
+        async with aclosing(_download(session, url)) as pieces:
+            async for piece in pieces:
+                file.write(piece)
     except _PEER_ERRORS as error:
-        path.unlink(missing_ok=True)
         failure = session.failure(error)
         # The file may be elsewhere than the agent.
         failure.message, failure.hint = f"{url} can't be fetched: {error.problem}", None
         raise failure from error
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    return path
 
 
 async def _download(session: AgentSession, url: str) -> AsyncGenerator[bytes]:

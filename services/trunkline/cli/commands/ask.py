@@ -12,6 +12,7 @@ from trunkline.cli.options import (
     FilesOption,
     JsonOption,
     SaveOption,
+    TimeoutOption,
     UrlOption,
     resolve_api_key,
 )
@@ -38,9 +39,7 @@ async def ask(
         str, typer.Option(metavar="ID", help="Answer what this task asks.", show_default=False)
     ] = "",
     context: ContextOption = "",
-    timeout: Annotated[
-        float | None, typer.Option(metavar="S", min=0.001, help="End the task after S seconds.")
-    ] = None,
+    timeout: TimeoutOption = None,
     file: FilesOption = None,
     save: SaveOption = None,
     plain: PlainOption = False,

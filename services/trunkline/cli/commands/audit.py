@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.options import DataOption, load_command_settings
+from trunkline.cli.options import DataOption, JsonLinesOption, load_command_settings
 from trunkline.cli.terminal import print_stderr
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
@@ -39,7 +39,7 @@ def audit(
     follow: Annotated[
         bool, typer.Option("--follow", help="Also show new records, until Ctrl-C.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    json: JsonLinesOption = False,
 ) -> ExitCode:
     """Show who did what to tasks, approvals, webhooks and agents."""
     from trunkline.audit import (
@@ -51,6 +51,7 @@ def audit(
         read_records,
     )
     from trunkline.cli.audit import print_record
+    from trunkline.cli.record_lines import report_unreadable
     from trunkline.cli.times import parse_since
 
     if action and not any(fnmatchcase(known, action) for known in Action):
@@ -60,7 +61,7 @@ def audit(
     query = AuditQuery(since=start, account=account, action=action, task=task, outcome=outcome)
     path = audit_path(load_command_settings({"data_dir": data}, uses={"data_dir", "audit_file"}))
     damaged = 0
-    try:
+    with report_unreadable(path):
         if not follow:
             records = list(read_records(path))
             if not records and not path.exists():
@@ -72,12 +73,6 @@ def audit(
             for followed in follow_records(path):
                 if followed is not None:
                     damaged += print_record(followed, query, as_json=json)
-    except BrokenPipeError:
-        # The reader of the output, such as `head`, has left.
-        raise
-    except OSError as error:
-        problem = f"can't be read: {error.strerror or error}"
-        raise ConfigurationError(str(path), problem) from error
     if damaged:
         print_stderr(f"{path}: {damaged} lines are no records; a full disk or an edit damaged them")
     return ExitCode.FAILED if damaged else ExitCode.OK

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.options import DataOption, load_command_settings
+from trunkline.cli.options import DataOption, JsonLinesOption, load_command_settings
 from trunkline.errors import ConfigurationError
 
 
@@ -35,15 +35,16 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Also show new lines, until Ctrl-C.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    json: JsonLinesOption = False,
 ) -> None:
     """Show the log of the mesh that has its data here. `log_level` says what it logs."""
     from trunkline.audit import read_records
     from trunkline.cli.log_file import LogQuery, follow_log, log_path, print_record
+    from trunkline.cli.record_lines import report_unreadable
 
     query = LogQuery.parse(since=since, level=level, task_id=task, trace_id=trace)
     path = log_path(load_command_settings({"data_dir": data}, uses={"data_dir"}))
-    try:
+    with report_unreadable(path):
         if follow:
             for followed in follow_log(path, query, lines=lines):
                 if followed is not None:
@@ -55,9 +56,3 @@ def logs(
                 raise ConfigurationError(str(path), problem)
             for record in selected[-lines:]:
                 print_record(record, as_json=json)
-    except BrokenPipeError:
-        # The reader of the output, such as `head`, has left.
-        raise
-    except OSError as error:
-        problem = f"can't be read: {error.strerror or error}"
-        raise ConfigurationError(str(path), problem) from error

@@ -16,6 +16,7 @@ from trunkline.cli.options import (
     JsonOption,
     MeshOption,
     TaskIdArgument,
+    TimeoutOption,
     UrlOption,
     build_agent_url,
     resolve_api_key,
@@ -50,9 +51,7 @@ async def run_workflow(
     *,
     url: UrlOption = None,
     key: ApiKeyOption = None,
-    timeout: Annotated[
-        float | None, typer.Option(metavar="S", min=0.001, help="End the task after S seconds.")
-    ] = None,
+    timeout: TimeoutOption = None,
     json: JsonOption = False,
 ) -> ExitCode:
     """Run a workflow and stream its answer. Exits 0 only if the task completed."""
