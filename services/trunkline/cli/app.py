@@ -30,6 +30,7 @@ from trunkline.cli.commands import (
 )
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
+from trunkline.cli.options import flag
 from trunkline.cli.plugins import PluginGroup
 from trunkline.cli.terminal import accept_any_text
 from trunkline.cli.usage import QuestionCommand, parse_and_run
@@ -98,7 +99,7 @@ def run_command() -> int:
 def _main_callback(
     context: typer.Context,
     *,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[bool, flag("Print the version.", "--version")] = False,
 ) -> None:
     if version:
         from importlib import metadata

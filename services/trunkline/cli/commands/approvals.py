@@ -2,11 +2,16 @@
 
 from typing import Annotated
 
-import typer
-
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.options import AccountOption, ApprovalIdArgument, JsonOption, MeshOption
+from trunkline.cli.options import (
+    AccountOption,
+    ApprovalIdArgument,
+    JsonOption,
+    MeshOption,
+    argument,
+    option,
+)
 from trunkline.cli.terminal import print_json, print_table
 from trunkline.errors import ConfigurationError
 
@@ -43,11 +48,8 @@ async def approve(
     approval_id: ApprovalIdArgument,
     mesh: MeshOption = None,
     *,
-    edit: Annotated[
-        str,
-        typer.Option(metavar="JSON", help="Call it with these arguments.", show_default=False),
-    ] = "",
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why.", show_default=False)] = "",
+    edit: Annotated[str, option("JSON", "Call it with these arguments.")] = "",
+    reason: Annotated[str, option("TEXT", "Why.")] = "",
     account: AccountOption = ANONYMOUS_ACCOUNT,
     json: JsonOption = False,
 ) -> None:
@@ -74,7 +76,7 @@ async def approve(
 
 async def reject(
     approval_id: ApprovalIdArgument,
-    reason: Annotated[str, typer.Argument(metavar="REASON", help="Why.", show_default=False)] = "",
+    reason: Annotated[str, argument("REASON", "Why.")] = "",
     mesh: MeshOption = None,
     *,
     account: AccountOption = ANONYMOUS_ACCOUNT,

@@ -3,8 +3,6 @@
 import sys
 from typing import Annotated
 
-import typer
-
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import (
     AgentOption,
@@ -14,30 +12,25 @@ from trunkline.cli.options import (
     SaveOption,
     TimeoutOption,
     UrlOption,
+    argument,
+    flag,
+    option,
     resolve_api_key,
 )
 from trunkline.cli.terminal import print_json, print_progress
 from trunkline.errors import TrunklineError
 
-ContextOption = Annotated[
-    str, typer.Option(metavar="ID", help="Continue in this context.", show_default=False)
-]
-PlainOption = Annotated[
-    bool, typer.Option("--plain", help="Do not render the answer's Markdown on a terminal.")
-]
+ContextOption = Annotated[str, option("ID", "Continue in this context.")]
+PlainOption = Annotated[bool, flag("Do not render the answer's Markdown on a terminal.", "--plain")]
 
 
 async def ask(
-    question: Annotated[
-        str, typer.Argument(metavar="QUESTION", help="What to ask.", show_default=False)
-    ],
+    question: Annotated[str, argument("QUESTION", "What to ask.")],
     *,
     agent: AgentOption = None,
     url: UrlOption = None,
     key: ApiKeyOption = None,
-    task: Annotated[
-        str, typer.Option(metavar="ID", help="Answer what this task asks.", show_default=False)
-    ] = "",
+    task: Annotated[str, option("ID", "Answer what this task asks.")] = "",
     context: ContextOption = "",
     timeout: TimeoutOption = None,
     file: FilesOption = None,

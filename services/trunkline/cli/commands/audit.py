@@ -3,10 +3,8 @@
 from fnmatch import fnmatchcase
 from typing import Annotated
 
-import typer
-
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.options import DataOption, JsonLinesOption, load_command_settings
+from trunkline.cli.options import DataOption, JsonLinesOption, flag, load_command_settings, option
 from trunkline.cli.terminal import print_stderr
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
@@ -14,31 +12,12 @@ from trunkline.errors import ConfigurationError, InvalidArgumentError
 def audit(
     data: DataOption = None,
     *,
-    since: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME", help="Not before: 90s, 30m, 12h, 7d or a date.", show_default=False
-        ),
-    ] = "",
-    account: Annotated[
-        str, typer.Option(metavar="NAME", help="Only of this account.", show_default=False)
-    ] = "",
-    action: Annotated[
-        str,
-        typer.Option(
-            metavar="ACTION", help="Only these: task.cancel, webhook.*.", show_default=False
-        ),
-    ] = "",
-    task: Annotated[
-        str, typer.Option(metavar="ID", help="Only about this task.", show_default=False)
-    ] = "",
-    outcome: Annotated[
-        str,
-        typer.Option(metavar="OUTCOME", help="Only: ok, denied or a reason.", show_default=False),
-    ] = "",
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Also show new records, until Ctrl-C.")
-    ] = False,
+    since: Annotated[str, option("TIME", "Not before: 90s, 30m, 12h, 7d or a date.")] = "",
+    account: Annotated[str, option("NAME", "Only of this account.")] = "",
+    action: Annotated[str, option("ACTION", "Only these: task.cancel, webhook.*.")] = "",
+    task: Annotated[str, option("ID", "Only about this task.")] = "",
+    outcome: Annotated[str, option("OUTCOME", "Only: ok, denied or a reason.")] = "",
+    follow: Annotated[bool, flag("Also show new records, until Ctrl-C.", "--follow")] = False,
     json: JsonLinesOption = False,
 ) -> ExitCode:
     """Show who did what to tasks, approvals, webhooks and agents."""

@@ -8,7 +8,7 @@ import typer
 
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode, print_error
-from trunkline.cli.options import JsonOption
+from trunkline.cli.options import JsonOption, argument, flag
 from trunkline.cli.terminal import print_json, print_table
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
@@ -27,7 +27,7 @@ config = typer.Typer(
 def show_settings(
     *,
     only_set: Annotated[
-        bool, typer.Option("--set", help="Only settings that do not have their default.")
+        bool, flag("Only settings that do not have their default.", "--set")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -53,10 +53,8 @@ def show_settings(
 def check_files(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="FILE",
-            help="Settings, or MCP servers if it ends in .json. [those that `up` takes here]",
-            show_default=False,
+        argument(
+            "FILE", "Settings, or MCP servers if it ends in .json. [those that `up` takes here]"
         ),
     ] = None,
     *,
@@ -89,10 +87,11 @@ def check_files(
 def print_schema(
     kind: Annotated[
         str,
-        typer.Argument(
-            metavar="KIND",
-            help="settings: trunkline.toml; mcp: mcpServers files; workflow: workflow files.",
+        argument(
+            "KIND",
+            "settings: trunkline.toml; mcp: mcpServers files; workflow: workflow files.",
             autocompletion=lambda: list(SCHEMAS),
+            show_default=True,
         ),
     ] = "settings",
 ) -> None:

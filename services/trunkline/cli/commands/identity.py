@@ -7,29 +7,17 @@ import typer
 
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.options import JsonOption
+from trunkline.cli.options import JsonOption, argument, flag, option
 from trunkline.cli.terminal import print_json, print_stderr, print_table
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 
 keys = typer.Typer(help="Manage the API keys of callers.", rich_markup_mode=None)
 card = typer.Typer(help="Show and verify agent cards.", rich_markup_mode=None)
 
-KeyFile = Annotated[
-    Path | None, typer.Option("--file", metavar="FILE", help="The keys. [api_keys_file]")
-]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the key.", show_default=False)]
-ExpiresOption = Annotated[
-    str,
-    typer.Option(
-        metavar="TIME",
-        help="Reject it from then on: 90d, a time. [never]",
-        show_default=False,
-    ),
-]
-CardUrl = Annotated[
-    str,
-    typer.Argument(metavar="URL", help="The URL of an agent or of its card.", show_default=False),
-]
+KeyFile = Annotated[Path | None, option("FILE", "The keys. [api_keys_file]", "--file")]
+Name = Annotated[str, argument("NAME", "Of the key.")]
+ExpiresOption = Annotated[str, option("TIME", "Reject it from then on: 90d, a time. [never]")]
+CardUrl = Annotated[str, argument("URL", "The URL of an agent or of its card.")]
 
 
 @command(keys, "add")
@@ -37,21 +25,16 @@ def add_key(
     name: Name,
     file: KeyFile = None,
     *,
-    account: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="The account of its tasks. [NAME]", show_default=False),
-    ] = "",
+    account: Annotated[str, option("NAME", "The account of its tasks. [NAME]")] = "",
     expires: ExpiresOption = "",
     agent: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only for this agent; may be repeated. * is a wildcard."),
+        list[str] | None, option("NAME", "Only for this agent; may be repeated. * is a wildcard.")
     ] = None,
     method: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only for this method of A2A 1.0; may be repeated."),
+        list[str] | None, option("NAME", "Only for this method of A2A 1.0; may be repeated.")
     ] = None,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Only for methods that change nothing.")
+        bool, flag("Only for methods that change nothing.", "--read-only")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -105,7 +88,7 @@ def rotate_key(
     file: KeyFile = None,
     *,
     until: Annotated[
-        str, typer.Option(metavar="TIME", help="The old key works until then: 12h, 7d or a time.")
+        str, option("TIME", "The old key works until then: 12h, 7d or a time.", show_default=True)
     ] = "1d",
     expires: ExpiresOption = "",
     json: JsonOption = False,
@@ -210,13 +193,8 @@ async def show_card(url: CardUrl, *, json: JsonOption = False) -> None:
 async def verify_card(
     url: CardUrl,
     *,
-    key: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Trust this public key (PEM).", show_default=False),
-    ] = None,
-    jwks: Annotated[
-        str, typer.Option(metavar="URL|FILE", help="Trust these keys.", show_default=False)
-    ] = "",
+    key: Annotated[Path | None, option("FILE", "Trust this public key (PEM).")] = None,
+    jwks: Annotated[str, option("URL|FILE", "Trust these keys.")] = "",
     json: JsonOption = False,
 ) -> ExitCode:
     """Verify a card's signature by a key that you trust. Exits 0 only if one is valid."""

@@ -2,10 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.options import JsonOption, MeshOption
+from trunkline.cli.options import JsonOption, MeshOption, argument
 from trunkline.cli.terminal import print_json, print_stderr, print_table
 from trunkline.errors import PeerUnavailableError, TaskNotFoundError
 
@@ -51,9 +49,7 @@ def _agent_fields(
 
 
 async def trace(
-    trace_or_task_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The id of a trace or a task.", show_default=False)
-    ] = "",
+    trace_or_task_id: Annotated[str, argument("ID", "The id of a trace or a task.")] = "",
     mesh: MeshOption = None,
     *,
     json: JsonOption = False,

@@ -2,9 +2,7 @@
 
 from typing import Annotated
 
-import typer
-
-from trunkline.cli.options import DataOption, JsonLinesOption, load_command_settings
+from trunkline.cli.options import DataOption, JsonLinesOption, flag, load_command_settings, option
 from trunkline.errors import ConfigurationError
 
 
@@ -12,29 +10,21 @@ def logs(
     data: DataOption = None,
     *,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", metavar="N", min=1, help="The number of last lines.")
+        int, option("N", "The number of last lines.", "--lines", "-n", min=1, show_default=True)
     ] = 50,
-    since: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="Not before: 90s, 30m or a date.", show_default=False),
-    ] = "",
+    since: Annotated[str, option("TIME", "Not before: 90s, 30m or a date.")] = "",
     level: Annotated[
         str,
-        typer.Option(
-            metavar="LEVEL",
-            help="At least this: debug, info, warning or error.",
+        option(
+            "LEVEL",
+            "At least this: debug, info, warning or error.",
             autocompletion=lambda: ["debug", "info", "warning", "error"],
+            show_default=True,
         ),
     ] = "debug",
-    task: Annotated[
-        str, typer.Option(metavar="ID", help="Only about this task.", show_default=False)
-    ] = "",
-    trace: Annotated[
-        str, typer.Option(metavar="ID", help="Only of this trace.", show_default=False)
-    ] = "",
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Also show new lines, until Ctrl-C.")
-    ] = False,
+    task: Annotated[str, option("ID", "Only about this task.")] = "",
+    trace: Annotated[str, option("ID", "Only of this trace.")] = "",
+    follow: Annotated[bool, flag("Also show new lines, until Ctrl-C.", "--follow", "-f")] = False,
     json: JsonLinesOption = False,
 ) -> None:
     """Show the log of the mesh that has its data here. `log_level` says what it logs."""

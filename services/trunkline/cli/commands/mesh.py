@@ -5,7 +5,14 @@ from typing import Annotated
 import typer
 
 from trunkline.cli.declaration import command
-from trunkline.cli.options import JsonOption, MeshOption, resolve_mesh_settings
+from trunkline.cli.options import (
+    JsonOption,
+    MeshOption,
+    argument,
+    flag,
+    option,
+    resolve_mesh_settings,
+)
 from trunkline.cli.terminal import print_json, print_stderr
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
@@ -19,25 +26,17 @@ def create_token(
     mesh: MeshOption = None,
     *,
     agent: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="An agent that the process may serve; repeatable.",
-            show_default=False,
-        ),
+        list[str] | None, option("NAME", "An agent that the process may serve; repeatable.")
     ] = None,
-    bridge: Annotated[bool, typer.Option("--bridge", help="The process is a bridge.")] = False,
-    tools: Annotated[bool, typer.Option("--tools", help="The process serves tools.")] = False,
-    uses: Annotated[int, typer.Option(min=1, max=10_000, help="How many may join.")] = 1,
+    bridge: Annotated[bool, flag("The process is a bridge.", "--bridge")] = False,
+    tools: Annotated[bool, flag("The process serves tools.", "--tools")] = False,
+    uses: Annotated[
+        int, option(None, "How many may join.", min=1, max=10_000, show_default=True)
+    ] = 1,
     lifetime: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="Valid for this long: 30m, 12h, 7d.")
+        str, option("TIME", "Valid for this long: 30m, 12h, 7d.", "--for", show_default=True)
     ] = "1h",
-    address: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST[:PORT]", help="Where others reach the mesh.", show_default=False
-        ),
-    ] = "",
+    address: Annotated[str, option("HOST[:PORT]", "Where others reach the mesh.")] = "",
     json: JsonOption = False,
 ) -> None:
     """Make a token by which a process of another user or machine joins a mesh that you run."""
@@ -82,7 +81,7 @@ def create_token(
 def join_mesh(
     token: Annotated[
         str,
-        typer.Argument(metavar="TOKEN", help="From `trunkline mesh token`; - reads it from stdin."),
+        argument("TOKEN", "From `trunkline mesh token`; - reads it from stdin.", show_default=True),
     ],
     mesh: MeshOption = None,
     *,
@@ -119,9 +118,10 @@ def join_mesh(
 def revoke_processes(
     names: Annotated[
         list[str],
-        typer.Argument(
-            metavar="NAME...",
-            help="A role and agents, such as agents/math, a name of `mesh show`, or a token.",
+        argument(
+            "NAME...",
+            "A role and agents, such as agents/math, a name of `mesh show`, or a token.",
+            show_default=True,
         ),
     ],
     mesh: MeshOption = None,
@@ -158,9 +158,10 @@ def revoke_processes(
 async def release_journals(
     names: Annotated[
         list[str],
-        typer.Argument(
-            metavar="NAME...",
-            help="The id of a journal, or a role and agents, such as agents/math: all of theirs.",
+        argument(
+            "NAME...",
+            "The id of a journal, or a role and agents, such as agents/math: all of theirs.",
+            show_default=True,
         ),
     ],
     mesh: MeshOption = None,
@@ -188,9 +189,10 @@ def rotate_root(
     *,
     overlap: Annotated[
         str,
-        typer.Option(
-            metavar="TIME",
-            help="Until the next root issues: 1d, 1h. Processes that don't renew in it join again.",
+        option(
+            "TIME",
+            "Until the next root issues: 1d, 1h. Processes that don't renew in it join again.",
+            show_default=True,
         ),
     ] = "1d",
     json: JsonOption = False,

@@ -7,7 +7,7 @@ import typer
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.options import AccountOption, JsonOption, MeshOption
+from trunkline.cli.options import AccountOption, JsonOption, MeshOption, argument, flag, option
 from trunkline.cli.terminal import print_json, print_stderr, print_table
 from trunkline.errors import InvalidArgumentError
 
@@ -20,88 +20,45 @@ rooms = typer.Typer(help="List rooms, join or leave them, and watch their messag
 _STATES = ("pending", "running", "handled", "dead", "expired", "canceled")
 _PRIORITIES = ("low", "normal", "high")
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The message.", show_default=False)]
-RecipientArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RECIPIENT", help="An agent, all, room:NAME or user:NAME.", show_default=False
-    ),
-]
+IdArgument = Annotated[str, argument("ID", "The message.")]
+RecipientArgument = Annotated[str, argument("RECIPIENT", "An agent, all, room:NAME or user:NAME.")]
 PayloadArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="PAYLOAD",
-        help="A text, or with --type a JSON object; - reads it from stdin.",
-        show_default=False,
-    ),
+    str, argument("PAYLOAD", "A text, or with --type a JSON object; - reads it from stdin.")
 ]
-TypeOption = Annotated[
-    str, typer.Option("--type", metavar="NAME", help="The type.", show_default=False)
-]
-RoomOption = Annotated[
-    str, typer.Option("--room", metavar="NAME", help="The room.", show_default=False)
-]
+TypeOption = Annotated[str, option("NAME", "The type.", "--type")]
+RoomOption = Annotated[str, option("NAME", "The room.", "--room")]
 PriorityOption = Annotated[
     str,
-    typer.Option(
+    option(
+        "PRIORITY",
+        "low, normal or high.",
         "--priority",
-        metavar="PRIORITY",
-        help="low, normal or high.",
         autocompletion=lambda: list(_PRIORITIES),
+        show_default=True,
     ),
 ]
-UserOption = Annotated[
-    str,
-    typer.Option("--user", metavar="NAME", help="The user of the account.", show_default=False),
-]
-ConversationOption = Annotated[
-    str,
-    typer.Option("--conversation", metavar="ID", help="The correlation id.", show_default=False),
-]
-MessageIdArgument = Annotated[
-    str, typer.Argument(metavar="[ID]", help="Only this message.", show_default=False)
-]
+UserOption = Annotated[str, option("NAME", "The user of the account.", "--user")]
+ConversationOption = Annotated[str, option("ID", "The correlation id.", "--conversation")]
+MessageIdArgument = Annotated[str, argument("[ID]", "Only this message.")]
 ParticipantOption = Annotated[
-    str,
-    typer.Option(
-        "--participant", metavar="NAME", help="From or to this agent or user.", show_default=False
-    ),
+    str, option("NAME", "From or to this agent or user.", "--participant")
 ]
-ToOption = Annotated[
-    str,
-    typer.Option("--recipient", metavar="NAME", help="To this recipient.", show_default=False),
-]
+ToOption = Annotated[str, option("NAME", "To this recipient.", "--recipient")]
 StateOption = Annotated[
     str,
-    typer.Option(
+    option(
+        "STATE",
+        f"With a delivery in this state: {', '.join(_STATES)}.",
         "--state",
-        metavar="STATE",
-        help=f"With a delivery in this state: {', '.join(_STATES)}.",
-        show_default=False,
         autocompletion=lambda: list(_STATES),
     ),
 ]
-SinceOption = Annotated[
-    str,
-    typer.Option(
-        "--since", metavar="TIME", help="Since 30m, 12h, 7d or a time.", show_default=False
-    ),
-]
-UntilOption = Annotated[
-    str, typer.Option("--until", metavar="TIME", help="Before then.", show_default=False)
-]
-LimitOption = Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="At most so many.")]
-AfterOption = Annotated[
-    int | None,
-    typer.Option(
-        metavar="POSITION", min=0, help="Begin after it; 0: with all.", show_default=False
-    ),
-]
-RoomArgument = Annotated[str, typer.Argument(metavar="ROOM", help="Its name.", show_default=False)]
-MemberArgument = Annotated[
-    str,
-    typer.Argument(metavar="[AGENT]", help="The agent. [the user]", show_default=False),
-]
+SinceOption = Annotated[str, option("TIME", "Since 30m, 12h, 7d or a time.", "--since")]
+UntilOption = Annotated[str, option("TIME", "Before then.", "--until")]
+LimitOption = Annotated[int, option("N", "At most so many.", min=1, max=10_000, show_default=True)]
+AfterOption = Annotated[int | None, option("POSITION", "Begin after it; 0: with all.", min=0)]
+RoomArgument = Annotated[str, argument("ROOM", "Its name.")]
+MemberArgument = Annotated[str, argument("[AGENT]", "The agent. [the user]")]
 
 
 @command(messages, "list")
@@ -169,14 +126,8 @@ async def send_message(
     room: RoomOption = "",
     priority: PriorityOption = "normal",
     conversation: ConversationOption = "",
-    message_id: Annotated[
-        str,
-        typer.Option("--id", metavar="ID", help="Never sent twice. [new]", show_default=False),
-    ] = "",
-    expires: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", min=0.001, help="Not delivered later.", show_default=False),
-    ] = None,
+    message_id: Annotated[str, option("ID", "Never sent twice. [new]", "--id")] = "",
+    expires: Annotated[float | None, option("SECONDS", "Not delivered later.", min=0.001)] = None,
     user: UserOption = "",
     account: AccountOption = ANONYMOUS_ACCOUNT,
     json: JsonOption = False,
@@ -211,7 +162,7 @@ async def request_reply(
     *,
     type_name: TypeOption = "",
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.001, help="The wait for the reply.")
+        float, option("SECONDS", "The wait for the reply.", min=0.001, show_default=True)
     ] = 60.0,
     priority: PriorityOption = "normal",
     user: UserOption = "",
@@ -250,9 +201,7 @@ async def follow_messages(
     participant: ParticipantOption = "",
     recipient: ToOption = "",
     after: AfterOption = None,
-    deliveries: Annotated[
-        bool, typer.Option("--deliveries", help="Also when a delivery ends.")
-    ] = False,
+    deliveries: Annotated[bool, flag("Also when a delivery ends.", "--deliveries")] = False,
     account: AccountOption = ANONYMOUS_ACCOUNT,
     json: JsonOption = False,
 ) -> None:
@@ -282,11 +231,8 @@ async def replay_messages(
     participant: ParticipantOption = "",
     since: SinceOption = "",
     until: UntilOption = "",
-    to: Annotated[
-        str,
-        typer.Option(metavar="RECIPIENT", help="To this one instead.", show_default=False),
-    ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
+    to: Annotated[str, option("RECIPIENT", "To this one instead.")] = "",
+    dry_run: Annotated[bool, flag("Only say which.", "--dry-run")] = False,
     account: AccountOption = ANONYMOUS_ACCOUNT,
     json: JsonOption = False,
 ) -> None:

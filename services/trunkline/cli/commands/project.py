@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trunkline.cli.declaration import command
-from trunkline.cli.options import JsonOption
+from trunkline.cli.options import JsonOption, argument, flag
 from trunkline.cli.terminal import print_json, print_stderr, print_table
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
@@ -23,14 +23,10 @@ def _group() -> None:
 
 @command(new, "agent")
 def create_project(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The agent's name.", show_default=False)
-    ],
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="The folder to create. [NAME]")
-    ] = None,
+    name: Annotated[str, argument("NAME", "The agent's name.")],
+    folder: Annotated[Path | None, argument("DIR", "The folder to create. [NAME]")] = None,
     *,
-    langgraph: Annotated[bool, typer.Option("--langgraph", help="Use a LangGraph graph.")] = False,
+    langgraph: Annotated[bool, flag("Use a LangGraph graph.", "--langgraph")] = False,
     json: JsonOption = False,
 ) -> None:
     """Create a project for an agent: code, settings, tests, and how to run them."""
@@ -63,12 +59,10 @@ def create_project(
 
 
 def trust(
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="FOLDER", help="The folder. [the current one]")
-    ] = None,
+    folder: Annotated[Path | None, argument("FOLDER", "The folder. [the current one]")] = None,
     *,
-    show_all: Annotated[bool, typer.Option("--list", help="List the trusted folders.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Withdraw the trust.")] = False,
+    show_all: Annotated[bool, flag("List the trusted folders.", "--list")] = False,
+    remove: Annotated[bool, flag("Withdraw the trust.", "--remove")] = False,
     json: JsonOption = False,
 ) -> None:
     """Let all commands take agents, tools and models from a folder's trunkline.toml.

@@ -22,7 +22,10 @@ from trunkline.cli.options import (
     MeshOption,
     UrlOption,
     WorkflowFilesOption,
+    argument,
+    flag,
     load_command_settings,
+    option,
     resolve_api_key,
     resolve_base_url,
 )
@@ -42,10 +45,7 @@ async def up(
     http: HttpOption = None,
     a2a_grpc: A2aGrpcOption = None,
     mesh: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Serve the mesh's gRPC here. [default: 127.0.0.1:50051]"
-        ),
+        str | None, option("HOST:PORT", "Serve the mesh's gRPC here. [default: 127.0.0.1:50051]")
     ] = None,
     advertise: AdvertiseOption = None,
     data: DataOption = None,
@@ -56,8 +56,7 @@ async def up(
     allow_webhook: AllowWebhookOption = None,
     insecure: InsecureOption = False,
     reload: Annotated[
-        bool,
-        typer.Option("--reload", help="Start again when files of agents or settings change."),
+        bool, flag("Start again when files of agents or settings change.", "--reload")
     ] = False,
     attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
     json: JsonOption = False,
@@ -98,12 +97,7 @@ async def up(
 async def serve_registry(
     mesh: Annotated[
         str | None,
-        typer.Option(
-            "--mesh",
-            "--listen",
-            metavar="HOST:PORT",
-            help="Serve here. [default: 127.0.0.1:50051]",
-        ),
+        option("HOST:PORT", "Serve here. [default: 127.0.0.1:50051]", "--mesh", "--listen"),
     ] = None,
     *,
     data: DataOption = None,
@@ -153,15 +147,10 @@ async def serve_mcp(
     mesh: MeshOption = None,
     agent: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Offer this agent; may be repeated. [default: all agents of the mesh]",
-            show_default=False,
-        ),
+        option("NAME", "Offer this agent; may be repeated. [default: all agents of the mesh]"),
     ] = None,
     http: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve here, at /mcp. [default: stdio]"),
+        str | None, option("HOST:PORT", "Serve here, at /mcp. [default: stdio]")
     ] = None,
     insecure: InsecureOption = False,
     json: JsonOption = False,
@@ -248,12 +237,7 @@ async def serve_messages(
 @command(serve, "agents", serves=True, cls=AgentNamesCommand)
 async def serve_agents(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME",
-            help="{agents}, or one of the MCP file's.",
-            show_default=False,
-        ),
+        list[str] | None, argument("NAME", "{agents}, or one of the MCP file's.")
     ] = None,
     mesh: MeshOption = None,
     *,
@@ -285,42 +269,20 @@ async def serve_agents(
 
 
 async def join(
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL", help="The URL of the agent or of its card.", show_default=False
-        ),
-    ],
+    url: Annotated[str, argument("URL", "The URL of the agent or of its card.")],
     mesh: MeshOption = None,
     *,
-    name: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Its name on the mesh. [its card's name]", show_default=False
-        ),
-    ] = "",
-    token_env: Annotated[
-        str,
-        typer.Option(
-            metavar="VARIABLE", help="Send the token that this variable holds.", show_default=False
-        ),
-    ] = "",
-    api_key_env: Annotated[
-        str,
-        typer.Option(
-            metavar="VARIABLE", help="Send the key that this variable holds.", show_default=False
-        ),
-    ] = "",
+    name: Annotated[str, option("NAME", "Its name on the mesh. [its card's name]")] = "",
+    token_env: Annotated[str, option("VARIABLE", "Send the token that this variable holds.")] = "",
+    api_key_env: Annotated[str, option("VARIABLE", "Send the key that this variable holds.")] = "",
     api_key_header: Annotated[
-        str, typer.Option(metavar="HEADER", help="The header for the key.")
+        str, option("HEADER", "The header for the key.", show_default=True)
     ] = "X-API-Key",
     header: Annotated[
-        list[str] | None,
-        typer.Option(metavar="'NAME: VALUE'", help="Send this header; may be repeated."),
+        list[str] | None, option("'NAME: VALUE'", "Send this header; may be repeated.")
     ] = None,
     host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HOST", help="Also allow this host in its card; may be repeated."),
+        list[str] | None, option("HOST", "Also allow this host in its card; may be repeated.")
     ] = None,
     listen: ListenOption = None,
     advertise: AdvertiseOption = None,

@@ -7,7 +7,14 @@ import typer
 
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode, print_error
-from trunkline.cli.options import DataOption, JsonOption, load_command_settings
+from trunkline.cli.options import (
+    DataOption,
+    JsonOption,
+    argument,
+    flag,
+    load_command_settings,
+    option,
+)
 from trunkline.cli.terminal import print_json
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 
@@ -54,9 +61,7 @@ def check_data(data: DataOption = None, *, json: JsonOption = False) -> ExitCode
 
 @command(data, "backup")
 def back_up_data(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A new folder for the copy.", show_default=False)
-    ],
+    folder: Annotated[Path, argument("DIR", "A new folder for the copy.")],
     data: DataOption = None,
     *,
     json: JsonOption = False,
@@ -83,7 +88,7 @@ def back_up_data(
 
 @command(data, "restore")
 def restore_data(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The backup.", show_default=False)],
+    folder: Annotated[Path, argument("DIR", "The backup.")],
     data: DataOption = None,
     *,
     json: JsonOption = False,
@@ -137,8 +142,7 @@ def prune_data(
     data: DataOption = None,
     *,
     older_than: Annotated[
-        float | None,
-        typer.Option(metavar="DAYS", min=0, help="Delete tasks that ended longer ago. [retain_s]"),
+        float | None, option("DAYS", "Delete tasks that ended longer ago. [retain_s]", min=0)
     ] = None,
     json: JsonOption = False,
 ) -> ExitCode:
@@ -198,7 +202,7 @@ def rekey_data(
     data: DataOption = None,
     *,
     new_data_key: Annotated[
-        bool, typer.Option("--new-data-key", help="Also encrypt new data under a new data key.")
+        bool, flag("Also encrypt new data under a new data key.", "--new-data-key")
     ] = False,
     json: JsonOption = False,
 ) -> None:

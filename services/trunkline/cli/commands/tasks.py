@@ -4,11 +4,17 @@ import sys
 from contextlib import aclosing
 from typing import Annotated
 
-import typer
-
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.options import AccountOption, JsonOption, MeshOption, TaskIdArgument
+from trunkline.cli.options import (
+    AccountOption,
+    JsonOption,
+    MeshOption,
+    TaskIdArgument,
+    argument,
+    flag,
+    option,
+)
 from trunkline.cli.terminal import is_interactive, print_json
 from trunkline.errors import InvalidArgumentError
 
@@ -25,33 +31,23 @@ async def tasks(
     *,
     state: Annotated[
         str,
-        typer.Option(
-            metavar="STATE",
-            help="Only in this state: working, input-required, completed, failed, ….",
-            show_default=False,
+        option(
+            "STATE",
+            "Only in this state: working, input-required, completed, failed, ….",
             autocompletion=lambda: list(_STATES),
         ),
     ] = "",
-    agent: Annotated[
-        str, typer.Option(metavar="NAME", help="Only of this agent.", show_default=False)
-    ] = "",
-    context: Annotated[
-        str, typer.Option(metavar="ID", help="Only of this context.", show_default=False)
-    ] = "",
+    agent: Annotated[str, option("NAME", "Only of this agent.")] = "",
+    context: Annotated[str, option("ID", "Only of this context.")] = "",
     since: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME",
-            help="Only with a status since then: 90s, 30m, 12h, 7d or a date.",
-            show_default=False,
-        ),
+        str, option("TIME", "Only with a status since then: 90s, 30m, 12h, 7d or a date.")
     ] = "",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Also print each new status, until Ctrl-C.")
+        bool, flag("Also print each new status, until Ctrl-C.", "--follow", "-f")
     ] = False,
     account: AccountOption = ANONYMOUS_ACCOUNT,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=1, help="The maximum number of tasks.")
+        int, option("N", "The maximum number of tasks.", min=1, show_default=True)
     ] = 20,
     json: JsonOption = False,
 ) -> ExitCode:
@@ -126,22 +122,19 @@ async def watch(
 
 
 async def events(
-    task_id: Annotated[
-        str, typer.Argument(metavar="TASK", help="Its id. [all tasks]", show_default=False)
-    ] = "",
+    task_id: Annotated[str, argument("TASK", "Its id. [all tasks]")] = "",
     mesh: MeshOption = None,
     *,
     wire: Annotated[
         str,
-        typer.Option(
-            metavar="VERSION",
-            help="Show the events that clients of A2A get: v1, v0.3 or original.",
-            show_default=False,
+        option(
+            "VERSION",
+            "Show the events that clients of A2A get: v1, v0.3 or original.",
             autocompletion=lambda: ["v1", "v0.3", "original"],
         ),
     ] = "",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Also show later events, until the turn ends.")
+        bool, flag("Also show later events, until the turn ends.", "--follow", "-f")
     ] = False,
     account: AccountOption = ANONYMOUS_ACCOUNT,
     json: JsonOption = False,
@@ -188,7 +181,7 @@ async def cancel(
 async def top(
     mesh: MeshOption = None,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Show it once, as to a pipe.")] = False,
+    once: Annotated[bool, flag("Show it once, as to a pipe.", "--once")] = False,
     account: AccountOption = ANONYMOUS_ACCOUNT,
     json: JsonOption = False,
 ) -> ExitCode:

@@ -9,7 +9,7 @@ import typer
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode, print_error, run
-from trunkline.cli.options import AccountOption, JsonOption, MeshOption
+from trunkline.cli.options import AccountOption, JsonOption, MeshOption, argument, flag, option
 from trunkline.cli.terminal import print_json, print_stderr, print_table
 from trunkline.errors import InvalidArgumentError, PeerTimeoutError, SignInFailedError
 
@@ -21,12 +21,7 @@ tools = typer.Typer(
 # The wait for MCP servers that are starting.
 _START_TIMEOUT_S = 10.0
 
-ToolArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="SERVER/TOOL", help="As `trunkline tools list` shows it.", show_default=False
-    ),
-]
+ToolArgument = Annotated[str, argument("SERVER/TOOL", "As `trunkline tools list` shows it.")]
 
 
 @tools.callback()
@@ -91,30 +86,14 @@ async def show_tool(
 def call_tool(
     tool: ToolArgument,
     arguments: Annotated[
-        str,
-        typer.Argument(
-            metavar="JSON", help="The arguments as a JSON object; - reads it from stdin."
-        ),
+        str, argument("JSON", "The arguments as a JSON object; - reads it from stdin.")
     ] = "",
     mesh: MeshOption = None,
     *,
-    arg: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="One argument; may be repeated.", show_default=False
-        ),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Approve the call without a question.")
-    ] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", min=0.001, help="Cancel it then.", show_default=False),
-    ] = None,
-    save: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Save the result's files there.", show_default=False),
-    ] = None,
+    arg: Annotated[list[str] | None, option("NAME=VALUE", "One argument; may be repeated.")] = None,
+    yes: Annotated[bool, flag("Approve the call without a question.", "--yes")] = False,
+    timeout: Annotated[float | None, option("SECONDS", "Cancel it then.", min=0.001)] = None,
+    save: Annotated[Path | None, option("DIR", "Save the result's files there.")] = None,
     account: AccountOption = ANONYMOUS_ACCOUNT,
     json: JsonOption = False,
 ) -> ExitCode:
@@ -171,24 +150,20 @@ def call_tool(
 
 @command(tools, "login")
 async def log_in(
-    server: Annotated[
-        str,
-        typer.Argument(metavar="SERVER", help="A server with OAuth.", show_default=False),
-    ],
+    server: Annotated[str, argument("SERVER", "A server with OAuth.")],
     mesh: MeshOption = None,
     *,
     port: Annotated[
         int,
-        typer.Option(
-            metavar="PORT",
+        option(
+            "PORT",
+            "Port of the redirect on 127.0.0.1, if the authorization server knows only one.",
             min=0,
             max=65535,
-            help="Port of the redirect on 127.0.0.1, if the authorization server knows only one.",
+            show_default=True,
         ),
     ] = 0,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
-    ] = True,
+    browser: Annotated[bool, flag("Open the page in a browser.", "--browser/--no-browser")] = True,
 ) -> None:
     """Sign in to an MCP server by OAuth. The mesh stores and refreshes the tokens."""
     import asyncio

@@ -12,7 +12,10 @@ from trunkline.cli.options import (
     JsonOption,
     MeshOption,
     TaskIdArgument,
+    argument,
+    flag,
     load_command_settings,
+    option,
 )
 from trunkline.cli.terminal import print_json, print_table
 from trunkline.errors import ConfigurationError, TaskNotFoundError
@@ -30,9 +33,7 @@ class WebhookState(StrEnum):
     DONE = "done"
 
 
-ConfigId = Annotated[
-    str, typer.Argument(metavar="WEBHOOK", help="Its id. [all of the task]", show_default=False)
-]
+ConfigId = Annotated[str, argument("WEBHOOK", "Its id. [all of the task]")]
 
 
 @command(webhooks, "list")
@@ -41,11 +42,7 @@ async def list_webhooks(
     *,
     state: Annotated[
         WebhookState | None,
-        typer.Option(
-            metavar="STATE",
-            help="Only in this state: idle, pending, waiting, dead or done.",
-            show_default=False,
-        ),
+        option("STATE", "Only in this state: idle, pending, waiting, dead or done."),
     ] = None,
     json: JsonOption = False,
 ) -> ExitCode:
@@ -106,7 +103,7 @@ async def replay_webhooks(
     mesh: MeshOption = None,
     *,
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="Send all events again, also delivered ones.")
+        bool, flag("Send all events again, also delivered ones.", "--from-start")
     ] = False,
     json: JsonOption = False,
 ) -> None:

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.commands.workflows import workflow
 from trunkline.cli.declaration import command
@@ -18,6 +16,7 @@ from trunkline.cli.options import (
     TaskIdArgument,
     TimeoutOption,
     UrlOption,
+    argument,
     build_agent_url,
     resolve_api_key,
     resolve_base_url,
@@ -29,22 +28,17 @@ __all__ = ["workflow"]
 
 _NO_INPUT = "{}"
 
-_WorkflowName = Annotated[
-    str, typer.Argument(metavar="NAME", help="Of the workflow.", show_default=False)
-]
-_Input = Annotated[
-    str, typer.Argument(metavar="[INPUT]", help="A text, or JSON.", show_default=False)
-]
+_WorkflowName = Annotated[str, argument("NAME", "Of the workflow.")]
+_Input = Annotated[str, argument("[INPUT]", "A text, or JSON.")]
 
 
 @command(workflow, "run")
 async def run_workflow(
     target: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE|NAME",
-            help="A workflow of the mesh by its name, or a file, which gets a temporary mesh.",
-            show_default=False,
+        argument(
+            "FILE|NAME",
+            "A workflow of the mesh by its name, or a file, which gets a temporary mesh.",
         ),
     ],
     text: _Input = "",
@@ -159,12 +153,7 @@ def list_versions(
 @command(workflow, "rollback")
 def roll_back(
     name: _WorkflowName,
-    version: Annotated[
-        int | None,
-        typer.Argument(
-            metavar="[VERSION]", help="[the one before the current]", show_default=False
-        ),
-    ] = None,
+    version: Annotated[int | None, argument("[VERSION]", "[the one before the current]")] = None,
     data: DataOption = None,
     *,
     json: JsonOption = False,

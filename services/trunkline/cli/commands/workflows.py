@@ -13,7 +13,9 @@ from trunkline.cli.options import (
     DataOption,
     JsonOption,
     MeshOption,
+    argument,
     load_command_settings,
+    option,
 )
 from trunkline.cli.terminal import print_json, print_stderr, write
 from trunkline.errors import ConfigurationError, InvalidArgumentError
@@ -23,17 +25,12 @@ workflow = typer.Typer(
     rich_markup_mode=None,
 )
 
-FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A workflow, YAML or JSON.", show_default=False)
-]
+FileArgument = Annotated[Path, argument("FILE", "A workflow, YAML or JSON.")]
 
 
 @command(workflow, "validate")
 def validate_files(
-    files: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE...", help="Workflows, YAML or JSON.", show_default=False),
-    ],
+    files: Annotated[list[Path], argument("FILE...", "Workflows, YAML or JSON.")],
     mesh: MeshOption = None,
     *,
     json: JsonOption = False,
@@ -65,20 +62,15 @@ def validate_files(
 def show_workflow(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE|NAME|TASK",
-            help="A workflow, YAML or JSON; a published one by its name; or a task of the mesh.",
-            show_default=False,
+        argument(
+            "FILE|NAME|TASK",
+            "A workflow, YAML or JSON; a published one by its name; or a task of the mesh.",
         ),
     ],
     *,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="OUT", help="Write an SVG there.", show_default=False)
-    ] = None,
-    visited: Annotated[
-        str, typer.Option(metavar="ID,ID", help="Mark these nodes as the path of a run.")
-    ] = "",
-    failed: Annotated[str, typer.Option(metavar="ID", help="Mark this node as failed.")] = "",
+    svg: Annotated[Path | None, option("OUT", "Write an SVG there.")] = None,
+    visited: Annotated[str, option("ID,ID", "Mark these nodes as the path of a run.")] = "",
+    failed: Annotated[str, option("ID", "Mark this node as failed.")] = "",
     mesh: MeshOption = None,
     account: AccountOption = ANONYMOUS_ACCOUNT,
     data: DataOption = None,
@@ -133,23 +125,16 @@ def diff_files(old: FileArgument, new: FileArgument, *, json: JsonOption = False
 def export_workflow(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE|TASK",
-            help="A workflow file, or a task of a supervisor, whose plan becomes a workflow.",
-            show_default=False,
+        argument(
+            "FILE|TASK",
+            "A workflow file, or a task of a supervisor, whose plan becomes a workflow.",
         ),
     ],
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="OUT", help="Write it there.", show_default=False),
-    ] = None,
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="Of the workflow of a plan. [plan-TASK]")
-    ] = "",
+    output: Annotated[Path | None, option("OUT", "Write it there.", "--output", "-o")] = None,
+    name: Annotated[str, option("NAME", "Of the workflow of a plan. [plan-TASK]")] = "",
     file_format: Annotated[
-        str | None,
-        typer.Option("--format", metavar="FORMAT", help="yaml or json. [by OUT, or yaml]"),
+        str | None, option("FORMAT", "yaml or json. [by OUT, or yaml]", "--format")
     ] = None,
     mesh: MeshOption = None,
     account: AccountOption = ANONYMOUS_ACCOUNT,
