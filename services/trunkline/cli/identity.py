@@ -1,13 +1,13 @@
 """Agent cards and API keys as commands read and describe them."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from trunkline.cli.audit import USED_SETTINGS
 from trunkline.cli.options import load_command_settings
+from trunkline.cli.times import parse_duration
 from trunkline.errors import ConfigurationError, InvalidArgumentError, PeerProtocolError
 from trunkline.settings import Settings
 from trunkline.v1 import agent_card_pb2
@@ -21,8 +21,6 @@ from trunkline_bridge.versions.card_json import parse_card
 
 # Strict servers send the card of v0.3 to requests without a version. It has no signature.
 CARD_HEADERS = {VERSION_HEADER: V1_0}
-_DURATION = re.compile(r"([0-9]{1,6})([dhm])")
-_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 # The descriptions of `Signature.form`: the bytes of the card that the signature covers.
 FORM_NAMES = {
     "specified": "in the specification's form",
@@ -120,10 +118,10 @@ def check_methods(methods: tuple[str, ...]) -> tuple[str, ...]:
 def parse_expiry(option: str, text: str) -> datetime:
     """Return the time of an ISO 8601 date or time, or of a duration from now such as 90d or 12h."""
     now = datetime.now(UTC).replace(microsecond=0)
-    match = _DURATION.fullmatch(text)
+    duration = parse_duration(text)
     try:
-        if match:
-            return now + timedelta(**{_UNITS[match[2]]: int(match[1])})
+        if duration is not None:
+            return now + duration
         time = datetime.fromisoformat(text)
     except (ValueError, OverflowError) as error:
         problem = f"{text!r} is no time; give a date, a time or a duration like 90d, 12h or 30m"

@@ -1,18 +1,16 @@
 """What the commands for the identity on a mesh parse and find."""
 
-import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
+from trunkline.cli.times import parse_duration
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.identity import Identity, Role, identity_folder
 from trunkline.identity.folder import IdentityFolder
 from trunkline.network import parse_authority
 from trunkline.settings import HostPort, Settings
 
-_DURATION: Final = re.compile(r"(\d{1,6})([smhd])")
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _LONGEST: Final = timedelta(days=30)
 
 
@@ -41,10 +39,9 @@ def choose_identity(mesh: str, agents: Sequence[str], role: str) -> Identity:
 
 def parse_lifetime(text: str) -> timedelta:
     """Return a duration such as `30m`, of 30 days at most. InvalidArgumentError: it is none."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
+    duration = parse_duration(text)
+    if duration is None:
         raise InvalidArgumentError("TIME", f"{text!r} is no time like 30m, 12h or 7d")
-    duration = timedelta(**{_UNITS[match[2]]: int(match[1])})
     if not timedelta() < duration <= _LONGEST:
         raise InvalidArgumentError("TIME", "must be 30 days at most")
     return duration
