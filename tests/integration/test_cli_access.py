@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,9 +16,9 @@ from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import LIMIT_S, CompletedCommand, run_command
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.remote.token_issuer import SigningKey, key_set, write_api_keys
-from trunkline.cli import identity as card
-from trunkline.cli import identity as keys
 from trunkline.cli.agent_client import AgentClient
+from trunkline.cli.commands import identity as card
+from trunkline.cli.commands import identity as keys
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError, TaskNotFoundError
 from trunkline_bridge.edge.api_keys import ApiKeyFile
 
@@ -133,17 +134,22 @@ async def test_tasks_are_listed_by_account(guarded: Guarded) -> None:
 
 def listed(file: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     capsys.readouterr()
-    keys.list_keys(file, as_json=True)
+    keys.list_keys(file, json=True)
     entries: list[dict[str, object]] = json.loads(capsys.readouterr().out)
     return entries
 
 
 def test_a_key_may_have_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "keys.toml"
-    limits = keys.KeyLimits(
-        expires="2999-01-31", agents=("math",), methods=("CancelTask",), read_only=True
+    keys.add_key(
+        "ann",
+        file,
+        account="acme",
+        expires="2999-01-31",
+        agent=["math"],
+        method=["CancelTask"],
+        read_only=True,
     )
-    keys.add_key("ann", file, account="acme", as_json=False, limits=limits)
     assert listed(file, capsys) == [
         {
             "name": "ann",
@@ -153,13 +159,10 @@ def test_a_key_may_have_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str
             "methods": ["read", "CancelTask"],
         }
     ]
-    for wrong in (
-        keys.KeyLimits(expires="soon"),
-        keys.KeyLimits(methods=("Send",)),
-        keys.KeyLimits(agents=("",)),
-    ):
+    wrong: dict[str, Any]
+    for wrong in ({"expires": "soon"}, {"method": ["Send"]}, {"agent": [""]}):
         with pytest.raises(InvalidArgumentError):
-            keys.add_key("bob", file, account="acme", as_json=False, limits=wrong)
+            keys.add_key("bob", file, account="acme", **wrong)
     assert len(listed(file, capsys)) == 1
 
 
@@ -167,10 +170,9 @@ def test_a_rotated_key_works_until_the_chosen_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "keys.toml"
-    limits = keys.KeyLimits(methods=("GetTask",))
-    keys.add_key("ann", file, account="acme", as_json=False, limits=limits)
+    keys.add_key("ann", file, account="acme", method=["GetTask"])
     old = capsys.readouterr().out.strip()
-    keys.rotate_key("ann", file, until="2999-01-31T12:00:00Z", expires="", as_json=True)
+    keys.rotate_key("ann", file, until="2999-01-31T12:00:00Z", expires="", json=True)
     new = json.loads(capsys.readouterr().out)
     assert new["old_until"] == "2999-01-31T12:00:00+00:00"
     file_keys = ApiKeyFile(file)
@@ -179,25 +181,25 @@ def test_a_rotated_key_works_until_the_chosen_time(
     expiries = [entry and entry.expires and entry.expires.year for entry in entries]
     assert expiries == [2999, None]
     # An expired key of the name is removed.
-    keys.rotate_key("ann", file, until="2020-01-31", expires="30d", as_json=False)
-    keys.rotate_key("ann", file, until="1h", expires="", as_json=False)
+    keys.rotate_key("ann", file, until="2020-01-31", expires="30d", json=False)
+    keys.rotate_key("ann", file, until="1h", expires="", json=False)
     assert len(listed(file, capsys)) == 2
     with pytest.raises(InvalidArgumentError, match="no key 'bob'"):
-        keys.rotate_key("bob", file, until="1h", expires="", as_json=False)
-    keys.remove_key("ann", file, as_json=False)
+        keys.rotate_key("bob", file, until="1h", expires="", json=False)
+    keys.remove_key("ann", file, json=False)
     assert listed(file, capsys) == []
 
 
 def test_keys_are_listed_and_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "keys.toml"
     for name in ("ann", "ben"):
-        keys.add_key(name, file, account=name, as_json=True)
+        keys.add_key(name, file, account=name, json=True)
         assert json.loads(capsys.readouterr().out)["account"] == name
-    keys.remove_key("ann", file, as_json=True)
+    keys.remove_key("ann", file, json=True)
     assert json.loads(capsys.readouterr().out) == {"name": "ann", "removed": True}
     (entry,) = listed(file, capsys)
     assert (entry["name"], entry["account"]) == ("ben", "ben")
-    keys.list_keys(file, as_json=False)
+    keys.list_keys(file, json=False)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows == [
         ["KEY", "ACCOUNT", "EXPIRES", "AGENTS", "METHODS"],
@@ -205,9 +207,9 @@ def test_keys_are_listed_and_removed(tmp_path: Path, capsys: pytest.CaptureFixtu
     ]
     for name, account in (("ben", "ben"), ("x", "anonymous"), ("a\nb", "x")):
         with pytest.raises(InvalidArgumentError):
-            keys.add_key(name, file, account=account, as_json=False)
+            keys.add_key(name, file, account=account, json=False)
     with pytest.raises(InvalidArgumentError):
-        keys.remove_key("ann", file, as_json=False)
+        keys.remove_key("ann", file, json=False)
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -218,10 +220,10 @@ async def test_a_card_is_verified_with_trusted_keys(
     result = await guarded.run("card", "verify", url, "--key", key)
     assert (result.exit, result.err) == (0, "")
     for card_url in (url, f"{url}/", f"{url}/agents/math", f"{url}/.well-known/agent-card.json"):
-        assert await card.verify_card(card_url, key, as_json=False) == 0
+        assert await card.verify_card(card_url, jwks=key, json=False) == 0
         output = capsys.readouterr().out
         assert output.startswith("verified: signed by mesh-2026 (ES256), in the spec")
-    assert await card.verify_card(url, f"{url}/.well-known/jwks.json", as_json=True) == 0
+    assert await card.verify_card(url, jwks=f"{url}/.well-known/jwks.json", json=True) == 0
     assert json.loads(capsys.readouterr().out)["form"] == "specified"
 
 
@@ -235,31 +237,31 @@ async def test_a_card_is_not_verified_with_other_keys(
     assert (await guarded.run("card", "verify", url, "--key", "nothing.pub")).exit == 4
     for name in ("strange.pub", "strange.json"):
         wrong_key = str(guarded.folder / name)
-        assert await card.verify_card(url, wrong_key, as_json=False) == 1
+        assert await card.verify_card(url, jwks=wrong_key, json=False) == 1
         captured = capsys.readouterr()
         assert (captured.out, captured.err[:14]) == ("", "not verified: ")
-        assert await card.verify_card(url, wrong_key, as_json=True) == 1
+        assert await card.verify_card(url, jwks=wrong_key, json=True) == 1
         assert json.loads(capsys.readouterr().out)["verified"] is False
     with pytest.raises(InvalidArgumentError):
-        await card.verify_card(url, str(guarded.folder / "card.pem"), as_json=False)
+        await card.verify_card(url, jwks=str(guarded.folder / "card.pem"), json=False)
     with pytest.raises(InvalidArgumentError):
-        await card.verify_card("localhost", key, as_json=False)
+        await card.verify_card("localhost", jwks=key, json=False)
     with pytest.raises(PeerUnavailableError):
-        await card.verify_card(url, url, as_json=False)
+        await card.verify_card(url, jwks=url, json=False)
     with pytest.raises(PeerUnavailableError):
-        await card.verify_card("http://127.0.0.1:1", key, as_json=False)
+        await card.verify_card("http://127.0.0.1:1", jwks=key, json=False)
     # The URL serves JSON, but no signed card.
-    assert await card.verify_card(f"{url}/.well-known/jwks.json", key, as_json=False) == 1
+    assert await card.verify_card(f"{url}/.well-known/jwks.json", jwks=key, json=False) == 1
 
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_card_is_shown(guarded: Guarded, capsys: pytest.CaptureFixture[str]) -> None:
     url = guarded.mesh.http_url
-    assert await card.show_card(f"{url}/agents/math", as_json=False) == 0
+    await card.show_card(f"{url}/agents/math", json=False)
     output = capsys.readouterr().out
     assert f"JSONRPC 1.0 {url}/agents/math" in output
     assert "asks for   apiKey" in output
-    assert await card.show_card(url, as_json=True) == 0
+    await card.show_card(url, json=True)
     assert json.loads(capsys.readouterr().out)["name"] == "supervisor"
 
 

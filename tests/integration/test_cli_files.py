@@ -12,8 +12,8 @@ import pytest_asyncio
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.agents.file_agent import files, pieces
 from trunkline.cli.agent_client import AgentClient
-from trunkline.cli.ask import Question, ask
 from trunkline.cli.attachments import save_files
+from trunkline.cli.commands.ask import ask
 from trunkline.cli.exits import ExitCode
 from trunkline.errors import InvalidArgumentError, TrunklineError
 from trunkline_bridge.settings import BridgeSettings
@@ -35,20 +35,13 @@ async def _ask(
     bridged: BridgedMesh, text: str, *paths: Path, save: Path | None = None
 ) -> tuple[str, str]:
     """Ask; return stdout and stderr."""
-    question = Question(
-        text=text,
-        agent=None,
-        task_id="",
-        context_id="",
-        timeout_s=None,
-        files=tuple(map(str, paths)),
-        save=save,
-    )
     with (
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,
     ):
-        assert await ask(question, url=bridged.url, as_json=False) is ExitCode.OK
+        files = [*map(str, paths)]
+        code = await ask(text, url=bridged.url, file=files, save=save)
+    assert code is ExitCode.OK
     return out.getvalue(), err.getvalue()
 
 

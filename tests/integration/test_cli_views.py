@@ -17,10 +17,9 @@ from harness.a2a.sse_client import sse, user_message
 from harness.a2a.standard_cli import StandardCli
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.terminal import terminal
-from trunkline.accounts import ANONYMOUS_ACCOUNT
-from trunkline.cli import all_events, task_events, task_list, task_view, top, trace
 from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.ask import build_report, send_turn
+from trunkline.cli.commands import inspect, tasks
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.streamed_answer import StreamedAnswer
 from trunkline.errors import InvalidArgumentError
@@ -74,27 +73,14 @@ async def ask(mesh: MeshProcess, text: str, agent: str = "echo") -> dict[str, An
 
 
 async def list_tasks(mesh: MeshProcess, capsys: pytest.CaptureFixture[str], **query: Any) -> Any:
-    options: dict[str, Any] = {
-        "agent": "",
-        "context_id": "",
-        "state": "",
-        "since": "",
-        "limit": 20,
-    } | query
-    parsed = task_list.parse_query(account=ANONYMOUS_ACCOUNT, **options)
-    await task_list.list_tasks(mesh.mesh_address, parsed, as_json=True)
+    await tasks.tasks(mesh.mesh_address, **query, json=True)
     return json.loads(capsys.readouterr().out)
 
 
 async def show_events(
     mesh: MeshProcess, capsys: pytest.CaptureFixture[str], task_id: str, **options: Any
 ) -> str:
-    await task_events.show_events(
-        task_id,
-        mesh.mesh_address,
-        account=ANONYMOUS_ACCOUNT,
-        **{"as_json": False, "wire": "", **options},
-    )
+    await tasks.events(task_id, mesh.mesh_address, **options)
     return capsys.readouterr().out
 
 
@@ -131,12 +117,9 @@ async def test_tasks_are_selected_by_state_and_time(
 async def test_new_tasks_are_followed(
     mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    query = task_list.parse_query(
-        account=ANONYMOUS_ACCOUNT, agent="echo", context_id="", state="", since="", limit=20
-    )
     async with asyncio.TaskGroup() as group:
         following = group.create_task(
-            task_list.list_tasks(mesh.mesh_address, query, follows=True, as_json=True)
+            tasks.tasks(mesh.mesh_address, agent="echo", follow=True, json=True)
         )
         report = await ask(mesh, "follow me")
         seen = ""
@@ -153,9 +136,7 @@ async def test_a_task_is_shown_with_its_question_end_and_trace(
     mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = await ask(mesh, "hello there")
-    await task_view.show_task(
-        report["task_id"], mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False
-    )
+    await tasks.task(report["task_id"], mesh.mesh_address, json=False)
     text = capsys.readouterr().out
     assert "question  hello there\n" in text
     assert "\nended     " in text
@@ -173,7 +154,7 @@ async def test_the_journal_is_shown_event_by_event(
     assert all(re.match(r" *\d+ +\+[\d.]+ (µs|ms|s)  ", line) for line in lines)
     typed = [
         json.loads(line)
-        for line in (await show_events(mesh, capsys, task_id, as_json=True)).splitlines()
+        for line in (await show_events(mesh, capsys, task_id, json=True)).splitlines()
     ]
     assert len(typed) == len(lines)
     assert typed[0]["created"]["agent"] == "echo"
@@ -232,11 +213,9 @@ async def test_top_shows_what_the_page_shows(
     async with asyncio.timeout(LIMIT_S), counting(mesh) as task_id:
         shown: dict[str, Any] = {"edges": []}
         while not any(edge["to"] == "echo" for edge in shown["edges"]):
-            await top.show_top(
-                mesh.mesh_address, account=ANONYMOUS_ACCOUNT, once=True, as_json=True
-            )
+            await tasks.top(mesh.mesh_address, once=True, json=True)
             shown = json.loads(capsys.readouterr().out)
-        await top.show_top(mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False)
+        await tasks.top(mesh.mesh_address)
     agents = {agent.pop("agent"): agent for agent in shown["agents"]}
     assert agents["count"].pop("tokens_per_s") > 0
     assert agents["count"] == {"kind": "agent", "breaker": "closed", "working": 1, "waiting": 0}
@@ -277,9 +256,7 @@ async def test_top_is_live_on_a_terminal(
 ) -> None:
     with terminal(monkeypatch) as reader:
         async with counting(mesh) as task_id, asyncio.TaskGroup() as group:
-            showing = group.create_task(
-                top.show_top(mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False)
-            )
+            showing = group.create_task(tasks.top(mesh.mesh_address))
             output = b""
             async with asyncio.timeout(LIMIT_S):
                 while output.count(b"Ctrl-C leaves") < 2:
@@ -294,9 +271,7 @@ async def test_the_events_of_all_tasks_are_shown_as_they_happen(
     mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with asyncio.TaskGroup() as group:
-        following = group.create_task(
-            all_events.follow_events(mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=True)
-        )
+        following = group.create_task(tasks.events("", mesh.mesh_address, json=True))
         seen = ""
         async with asyncio.timeout(LIMIT_S):
             while not seen:
@@ -328,25 +303,19 @@ def ended(output: str) -> str:
 
 async def test_the_wire_is_that_of_one_task(mesh: MeshProcess) -> None:
     with pytest.raises(InvalidArgumentError, match="is for one task; give its id"):
-        await all_events.follow_events(
-            mesh.mesh_address, account=ANONYMOUS_ACCOUNT, wire="v1", as_json=False
-        )
+        await tasks.events("", mesh.mesh_address, wire="v1")
 
 
 async def test_watching_ends_with_the_task(
     mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task_id = (await ask(mesh, "hello"))["task_id"]
-    code = await task_events.watch_task(
-        task_id, mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False
-    )
+    code = await tasks.watch(task_id, mesh.mesh_address)
     assert code is ExitCode.OK
     assert capsys.readouterr().out.endswith("state           completed\n")
     text = "echo hello, and @echo fail no"
     partial = (await ask(mesh, text, agent="supervisor"))["task_id"]
-    code = await task_events.watch_task(
-        partial, mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False
-    )
+    code = await tasks.watch(partial, mesh.mesh_address)
     assert code is ExitCode.PARTIAL
     assert capsys.readouterr().out.endswith("state           completed (partial)\n")
 
@@ -357,9 +326,7 @@ async def test_commands_that_look_make_no_traces(
     reports = [await ask(mesh, "first")]
     await list_tasks(mesh, capsys)
     await show_events(mesh, capsys, reports[0]["task_id"])
-    await task_view.show_task(
-        reports[0]["task_id"], mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=True
-    )
+    await tasks.task(reports[0]["task_id"], mesh.mesh_address, json=True)
     standard = StandardCli(tmp_path).at(f"{mesh.http_url}/agents/echo")
     for words in (
         ("task", "get", reports[0]["task_id"], "--wait"),
@@ -369,9 +336,9 @@ async def test_commands_that_look_make_no_traces(
         assert (await standard.run(*words)).exit == 0
     reports.append(await ask(mesh, "last"))
     # Spans arrive in order: once the last question's trace is there, those before it are.
-    await trace.show_trace(reports[1]["trace_id"], mesh.mesh_address, as_json=True)
+    await inspect.trace(reports[1]["trace_id"], mesh.mesh_address, json=True)
     capsys.readouterr()
-    await trace.list_traces(mesh.mesh_address, as_json=True)
+    await inspect.trace("", mesh.mesh_address, json=True)
     rows = json.loads(capsys.readouterr().out)
     # A request that is still open has no root yet; the look of a command ends before the question.
     roots = {row["root_name"] for row in rows if "root_name" in row}

@@ -14,7 +14,7 @@ from harness.journal.protected import new_key
 from harness.polling import wait_for
 from harness.remote.webhook_receiver import open_receiver
 from trunkline import TaskContext, agent
-from trunkline.cli.storage import back_up_data
+from trunkline.cli.commands.storage import back_up_data
 from trunkline.encryption import read_keyring, rewrap
 from trunkline.journal.sqlite.check import check_journal
 from trunkline.journal.sqlite.connection import open_read_only
@@ -117,7 +117,7 @@ async def test_no_file_shows_content_and_the_key_changes_while_a_task_streams(
     report = check_journal(path, read_keyring(settings))
     assert (report.problems, report.chains.plain_count) == ([], 0)
     with contextlib.redirect_stdout(io.StringIO()):
-        back_up_data(tmp_path / "copy", data, as_json=True)
+        back_up_data(tmp_path / "copy", data, json=True)
     assert find_plain_text(tmp_path / "copy") == []
 
 

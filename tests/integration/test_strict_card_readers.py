@@ -16,8 +16,8 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.a2a.sdk_processes import PYTHON_V0_3, make_environment
 from harness.remote.token_issuer import SigningKey, key_set, token_settings, write_api_keys
 from trunkline import TaskContext, agent
+from trunkline.cli.commands.identity import verify_card
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.identity import verify_card
 from trunkline.json_values import parse_dict
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.settings import BridgeSettings
@@ -162,4 +162,4 @@ async def test_strict_versions_serve_readers_of_v1_0(strict: BridgedMesh) -> Non
     card = await read(strict, CARD, **{"A2A-Version": "1.0"})
     assert parse_dict(card, a2a_pb2.AgentCard()).signatures
     keys = f"{strict.url}/.well-known/jwks.json"
-    assert await verify_card(strict.url, keys, as_json=False) == ExitCode.OK
+    assert await verify_card(strict.url, jwks=keys) == ExitCode.OK

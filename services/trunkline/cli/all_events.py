@@ -3,16 +3,15 @@
 import asyncio
 import sys
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NoReturn
 
 from trunkline.cli.event_lines import EventDescriber
-from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.task_events import fit_terminal, print_json_events
 from trunkline.cli.terminal import BOLD, paint, print_stderr, write
 from trunkline.client import Directory, run_in_background
 from trunkline.client.mesh_tasks import MeshTaskWatch, list_mesh_tasks, watch_mesh_tasks
-from trunkline.errors import InvalidArgumentError, PeerError, TrunklineError
+from trunkline.errors import PeerError, TrunklineError
 from trunkline.journal.batches import parse_batch
 from trunkline.task_states import INTERRUPTED
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, task_service_pb2
@@ -33,20 +32,15 @@ _CLOCK_SKEW_S: Final = 5.0
 _Shown = tuple[snapshot_pb2.TaskSummary, event_pb2.EventBatch]
 
 
-async def follow_events(
-    mesh: str | None, *, account: str, wire: str = "", as_json: bool
-) -> ExitCode:
+async def print_all_events(mesh: str | None, *, account: str, as_json: bool) -> NoReturn:
     """Print the events of all tasks as they happen, until Ctrl-C.
 
     Of tasks that run already, later events; of new ones, all. A stream that is cut goes on where it
     was. An event that a task passes on from a task that it started is shown once, as of that task.
 
     Raises:
-        InvalidArgumentError: there is a `wire`, which is that of one task.
         PeerError: the mesh does not answer.
     """
-    if wire:
-        raise InvalidArgumentError("--wire", "is for one task; give its id")
     async with (
         open_mesh_view(mesh) as view,
         view.open_directory() as directory,

@@ -1,7 +1,7 @@
 """The command line: its commands, in the order in which help lists them.
 
-`commands/` holds the arguments and options of each command. A module of this package does the
-command's work. It is imported when the command runs, so that `--help` stays fast.
+Each command is a function in `commands/`. It imports what it works with when it runs, so that
+`--help` stays fast.
 """
 
 import sys
@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from trunkline.cli.commands import (
+    approvals,
     ask,
     audit,
     completion,
@@ -24,10 +25,12 @@ from trunkline.cli.commands import (
     storage,
     tasks,
     tools,
+    webhooks,
     workflow_runs,
-    workflows,
 )
+from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
+from trunkline.cli.options import flag
 from trunkline.cli.plugins import PluginGroup
 from trunkline.cli.terminal import accept_any_text
 from trunkline.cli.usage import QuestionCommand, parse_and_run
@@ -42,9 +45,9 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(serve.up)
-app.command()(serve.join)
-app.command(cls=QuestionCommand)(ask.ask)
+command(app, serves=True)(serve.up)
+command(app, serves=True)(serve.join)
+command(app, cls=QuestionCommand)(ask.ask)
 for _command in (
     ask.chat,
     ask.demo,
@@ -56,30 +59,29 @@ for _command in (
     tasks.events,
     tasks.cancel,
     tasks.top,
-    inspect.approvals,
-    inspect.approve,
-    inspect.reject,
+    approvals.approvals,
+    approvals.approve,
+    approvals.reject,
     inspect.trace,
     logs.logs,
     audit.audit,
     storage.usage,
 ):
-    app.command()(_command)
+    command(app)(_command)
 app.add_typer(serve.serve, name="serve")
 app.add_typer(tools.tools, name="tools")
 app.add_typer(messages.messages, name="messages")
 app.add_typer(messages.rooms, name="rooms")
-app.add_typer(inspect.webhooks, name="webhooks")
+app.add_typer(webhooks.webhooks, name="webhooks")
 app.add_typer(storage.data, name="data")
 app.add_typer(mesh.mesh, name="mesh")
 app.add_typer(identity.keys, name="keys")
 app.add_typer(identity.card, name="card")
-workflow_runs.add_commands(workflows.workflow)
-app.add_typer(workflows.workflow, name="workflow")
+app.add_typer(workflow_runs.workflow, name="workflow")
 app.add_typer(config.config, name="config")
 app.add_typer(completion.completion, name="completion")
 app.add_typer(project.new, name="new")
-app.command()(project.trust)
+command(app)(project.trust)
 
 
 def run_command() -> int:
@@ -97,7 +99,7 @@ def run_command() -> int:
 def _main_callback(
     context: typer.Context,
     *,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[bool, flag("Print the version.", "--version")] = False,
 ) -> None:
     if version:
         from importlib import metadata

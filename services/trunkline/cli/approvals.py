@@ -1,4 +1,4 @@
-"""`trunkline approvals`, `approve` and `reject`: lists pending approvals and answers them."""
+"""Finds the pending approvals of a mesh, and answers them."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -6,21 +6,19 @@ from typing import Any, Final
 
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view, query_hosts
-from trunkline.cli.terminal import print_json, print_table
+from trunkline.cli.terminal import print_json
 from trunkline.client import HostClient
-from trunkline.errors import ApprovalNotFoundError, ConfigurationError, PeerError, TaskNotFoundError
+from trunkline.errors import ApprovalNotFoundError, PeerError, TaskNotFoundError
 from trunkline.json_values import struct_json
 from trunkline.tasks.approvals import (
     approval_task_id,
     digest_answer,
-    parse_arguments,
     pending_approvals,
-    render_arguments,
     render_decision,
 )
 from trunkline.tasks.lifecycle import TERMINAL
 from trunkline.users import User, current_user
-from trunkline.v1 import event_pb2, json_pb2, snapshot_pb2, task_pb2, task_service_pb2
+from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, task_service_pb2
 
 _PAGE_SIZE: Final = 100
 _UNFINISHED_STATES: Final = (
@@ -38,80 +36,30 @@ class PendingApproval:
     root: snapshot_pb2.TaskSnapshot
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionRequest:
-    """A person's answer to an approval."""
-
-    approval_id: str
-    decision: event_pb2.ApprovalDecision.ValueType
-    account: str
-    reason: str = ""
-    edit: str = ""
-    """Changed arguments, as JSON; "" leaves them unchanged."""
-
-
-def build_approval(approval_id: str, *, account: str, reason: str, edit: str) -> DecisionRequest:
-    """Build the decision to approve a call, with changed arguments if `edit` has some."""
-    return DecisionRequest(approval_id, event_pb2.APPROVAL_DECISION_APPROVED, account, reason, edit)
-
-
-def build_rejection(approval_id: str, *, account: str, reason: str) -> DecisionRequest:
-    """Build the decision to reject a call."""
-    return DecisionRequest(approval_id, event_pb2.APPROVAL_DECISION_REJECTED, account, reason)
-
-
-async def list_approvals(mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
-    """Print the pending approvals of an account.
+async def list_pending(view: MeshView, account: str) -> tuple[list[PendingApproval], ExitCode]:
+    """Return the pending approvals of an account, and the exit code.
 
     They are sorted by the time at which their root task reached its state, oldest first. An error
     of a host is printed to stderr and sets the exit code.
     """
-    async with open_mesh_view(mesh) as view:
-        approvals, code = await query_hosts(view, lambda host: _list_on_host(host, account))
-        pending = [
-            approval for approval in approvals if await _is_still_waiting(view, approval, account)
-        ]
+    found, code = await query_hosts(view, lambda host: _list_on_host(host, account))
+    pending = [approval for approval in found if await _is_still_waiting(view, approval, account)]
     pending.sort(key=lambda approval: approval.root.task.status.timestamp.ToNanoseconds())
-    if as_json:
-        print_json([_as_json(approval) for approval in pending])
-        return code
-    rows = [
-        (
-            approval.requested.approval_id,
-            approval.requested.tool,
-            render_arguments(approval.requested.arguments),
-            " > ".join(approval.requested.path),
-            approval.root.task.id,
-        )
-        for approval in pending
-    ]
-    empty = "no tool call waits for approval"
-    print_table(("APPROVAL", "TOOL", "ARGUMENTS", "AGENTS", "TASK"), rows, empty=empty)
-    return code
+    return pending, code
 
 
 async def answer_approval(
-    mesh: str | None, decision: DecisionRequest, *, as_json: bool
-) -> ExitCode:
-    """Answer an approval; print the recorded decision.
+    mesh: str | None, request: task_service_pb2.AnswerApprovalRequest, *, as_json: bool
+) -> None:
+    """Answer an approval, by its id; print the recorded decision.
 
     Raises:
         ApprovalNotFoundError: there is no such approval.
         ApprovalAnsweredError: it has a different answer.
         TaskEndedError: its task has ended.
-        ConfigurationError: the changed arguments are not a JSON object.
         PeerUnavailableError: no mesh or no host of the task answers.
     """
-    request = task_service_pb2.AnswerApprovalRequest(
-        task_id=approval_task_id(decision.approval_id),
-        account=decision.account,
-        approval_id=decision.approval_id,
-        decision=decision.decision,
-        reason=decision.reason,
-    )
-    if decision.edit:
-        request.decision = event_pb2.APPROVAL_DECISION_EDITED
-        request.arguments.CopyFrom(_parse_edit(decision.edit))
+    request.task_id = approval_task_id(request.approval_id)
     async with open_mesh_view(mesh, is_traced=True) as view:
         try:
             host = view.task_host_client(request.task_id)
@@ -119,13 +67,12 @@ async def answer_approval(
             _note_approved(request, task)
             approval = await host.answer_approval(request)
         except TaskNotFoundError:
-            raise ApprovalNotFoundError(decision.approval_id) from None
+            raise ApprovalNotFoundError(request.approval_id) from None
     recorded = render_decision(approval.answered.decision)
     if as_json:
-        print_json({"approval_id": decision.approval_id, "decision": recorded})
+        print_json({"approval_id": request.approval_id, "decision": recorded})
     else:
-        print(f"{decision.approval_id}: {recorded}")
-    return ExitCode.OK
+        print(f"{request.approval_id}: {recorded}")
 
 
 def _note_approved(
@@ -137,14 +84,6 @@ def _note_approved(
         if approval.requested.approval_id == request.approval_id:
             digest = digest_answer(approval.requested, answer)
             current_user.set(User(task.account, approved=frozenset({digest} - {""})))
-
-
-def _parse_edit(text: str) -> json_pb2.Struct:
-    try:
-        return parse_arguments(text)
-    except ValueError:
-        problem = 'must be a JSON object, such as {"count": 1}'
-        raise ConfigurationError("--edit", problem) from None
 
 
 async def _list_on_host(host: HostClient, account: str) -> list[PendingApproval]:
@@ -190,7 +129,8 @@ async def _is_still_waiting(view: MeshView, pending: PendingApproval, account: s
     return task.task.status.state not in TERMINAL
 
 
-def _as_json(pending: PendingApproval) -> dict[str, Any]:
+def to_fields(pending: PendingApproval) -> dict[str, Any]:
+    """Return an approval as JSON."""
     requested = pending.requested
     return {
         "approval_id": requested.approval_id,

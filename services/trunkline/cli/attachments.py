@@ -71,26 +71,37 @@ async def save_files(
 
 @contextmanager
 def create_file(folder: Path, name: str) -> Iterator[BinaryIO]:
-    """Create a file in a folder, under the name or a similar one that is not used.
-
-    At the end of the block its path is printed. After an error, the file is deleted.
+    """Create a file as `open_new_file` does, and print its path at the end of the block.
 
     Raises:
         ConfigurationError: the folder is not writable.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = _unused_path(folder, _sanitize(name) or "file")
-        with path.open("xb") as file:
-            try:
-                yield file
-            except BaseException:
-                # Delete a partial file, because it looks like a complete one.
-                path.unlink(missing_ok=True)
-                raise
+        with open_new_file(folder, _sanitize(name) or "file") as (path, file):
+            yield file
     except OSError as error:
         raise ConfigurationError("--save", f"{folder}: {error.strerror or error}") from error
     print_stderr(f"saved {path}")
+
+
+@contextmanager
+def open_new_file(folder: Path, name: str) -> Iterator[tuple[Path, BinaryIO]]:
+    """Create a file in a folder, under the name or a similar one that is not used.
+
+    After an error in the block, the file is deleted.
+
+    Raises:
+        OSError: the folder is not writable.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = _unused_path(folder, name)
+    with path.open("xb") as file:
+        try:
+            yield path, file
+        except BaseException:
+            # Delete a partial file, because it looks like a complete one.
+            path.unlink(missing_ok=True)
+            raise
 
 
 def _add_metadata(part: dict[str, Any], path: str) -> dict[str, Any]:

@@ -1,12 +1,10 @@
-"""`trunkline usage`: shows the tokens and the cost of this day and month, and their budgets."""
+"""The tokens and the cost of this day and month, and their budgets."""
 
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
-from trunkline.cli.exits import ExitCode
-from trunkline.cli.options import load_command_settings
-from trunkline.cli.terminal import print_json, print_table
+from trunkline.cli.terminal import print_table
 from trunkline.settings import LimitSettings, Settings
 from trunkline.tasks.budgets import end_of_period, find_budget
 from trunkline.tasks.usage_store import Subject, Usage, list_usage, periods
@@ -14,27 +12,22 @@ from trunkline.tasks.usage_store import Subject, Usage, list_usage, periods
 _HEADERS = ("FOR", "PERIOD", "TOKENS", "BUDGET", "COST", "BUDGET")
 
 
-def show_usage(data: Path | None, *, as_json: bool) -> ExitCode:
-    """Show the usage in a data directory in the current day and month of UTC.
+def print_reports(reports: Sequence[dict[str, Any]]) -> None:
+    """Print the usage of each subject as a table."""
+    if reports:
+        print_table(_HEADERS, [_format_report(report) for report in reports])
+    else:
+        print("no usage and no budgets; usage is counted if trunkline.toml has budgets in [limits]")
+
+
+def build_reports(settings: Settings, now: datetime) -> list[dict[str, Any]]:
+    """Return the usage in a data directory in the current day and month of UTC.
 
     Accounts, keys and models with a budget are listed even if they used nothing.
 
     Raises:
-        ConfigurationError: a setting is wrong.
         JournalUnavailableError: the file of usage can't be read.
     """
-    settings = load_command_settings({"data_dir": data}, uses={"data_dir", "limits"})
-    reports = _build_reports(settings, datetime.now(UTC))
-    if as_json:
-        print_json(reports)
-    elif reports:
-        print_table(_HEADERS, [_format_report(report) for report in reports])
-    else:
-        print("no usage and no budgets; usage is counted if trunkline.toml has budgets in [limits]")
-    return ExitCode.OK
-
-
-def _build_reports(settings: Settings, now: datetime) -> list[dict[str, Any]]:
     limits = settings.limits
     used = {
         (subject, period): usage for period, subject, usage in list_usage(settings.data_dir, now)

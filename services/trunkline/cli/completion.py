@@ -1,14 +1,11 @@
-"""`trunkline completion`: scripts for shells, and the words that they offer."""
+"""The completion of words: the scripts for shells, and the words that they offer."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
 import typer
 
-from trunkline.cli.exits import ExitCode
-from trunkline.errors import InvalidArgumentError
-
-_FILES: Final = ":files"
+FILES: Final = ":files"
 """The line that stands for the names of files, which the shell completes."""
 # Options and arguments whose placeholders are these expect a file or a folder.
 _FILE_PLACEHOLDERS: Final = frozenset({"FILE", "PATH", "DIR", "FOLDER"})
@@ -17,7 +14,7 @@ _BASH: Final = rf"""
 _trunkline() {{
     local IFS=$'\n'
     COMPREPLY=($(trunkline completion words -- "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null))
-    if [[ ${{COMPREPLY[0]}} == {_FILES} ]]; then
+    if [[ ${{COMPREPLY[0]}} == {FILES} ]]; then
         COMPREPLY=()
         compopt -o default
     fi
@@ -28,7 +25,7 @@ _ZSH: Final = rf"""#compdef trunkline
 _trunkline() {{
     local -a items
     items=(${{(f)"$(trunkline completion words --zsh -- "${{(@)words[2,CURRENT]}}" 2>/dev/null)"}})
-    if [[ $items[1] == {_FILES} ]]; then _files; else _describe trunkline items; fi
+    if [[ $items[1] == {FILES} ]]; then _files; else _describe trunkline items; fi
 }}
 compdef _trunkline trunkline
 """
@@ -36,7 +33,7 @@ _FISH: Final = rf"""
 function __trunkline
     set -l before (commandline -opc)
     set -l items (trunkline completion words --fish -- $before[2..] (commandline -ct) 2>/dev/null)
-    if test "$items[1]" = {_FILES}
+    if test "$items[1]" = {FILES}
         __fish_complete_path (commandline -ct)
     else
         printf '%s\n' $items
@@ -45,40 +42,7 @@ end
 complete -c trunkline -f -a "(__trunkline)"
 """
 SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-
-
-def print_script(shell: str) -> ExitCode:
-    """Print the script that makes a shell complete the words of `trunkline`.
-
-    Raises:
-        InvalidArgumentError: there is no script for this shell.
-    """
-    if shell not in SCRIPTS:
-        problem = f"{shell!r} is not supported; there are: {', '.join(SCRIPTS)}"
-        raise InvalidArgumentError("SHELL", problem)
-    print(SCRIPTS[shell].strip())
-    return ExitCode.OK
-
-
-def print_words(root: Any, words: Sequence[str], *, shell: str) -> ExitCode:  # noqa: ANN401
-    """Print what may stand in place of the last word, a line each.
-
-    zsh and fish also get the help of each. Names of files are the line `:files`. `root` is the
-    group of all commands.
-    """
-    found = list_words(root, words)
-    if found is None:
-        print(_FILES)
-        return ExitCode.OK
-    for value, help_text in found:
-        summary = " ".join(help_text.split())
-        if shell == "zsh":
-            print(f"{value.replace(':', chr(92) + ':')}:{summary}")
-        elif shell == "fish":
-            print(f"{value}\t{summary}")
-        else:
-            print(value)
-    return ExitCode.OK
+"""The script for each shell."""
 
 
 def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]] | None:  # noqa: ANN401

@@ -1,18 +1,13 @@
-"""`trunkline demo`: asks questions on a temporary mesh, and shows the trace of the last answer."""
+"""The questions of `trunkline demo`."""
 
 import sys
 import time
 
 from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.ask import TurnReport, build_report, send_turn, show_end, terminal_answer
-from trunkline.cli.ephemeral_mesh import start_ephemeral_mesh
-from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.streamed_answer import StreamedAnswer
-from trunkline.cli.terminal import BOLD, paint, print_json
+from trunkline.cli.terminal import BOLD, paint
 from trunkline.cli.times import render_percent
-from trunkline.cli.trace import fetch_trace, render_trace
-from trunkline.client.trace_tree import TraceTree
 
 # Two agents answer the last question in parallel, so its trace is the one to show.
 QUESTIONS = (
@@ -23,28 +18,8 @@ QUESTIONS = (
 )
 
 
-async def demo(*, as_json: bool) -> ExitCode:
-    """Start a mesh, ask it questions, print the answers and the trace of the last one.
-
-    The exit code is 0 if every question was answered and the trace is complete.
-    """
-    if not as_json:
-        print("starting a temporary mesh", flush=True)
-    async with start_ephemeral_mesh() as mesh:
-        async with AgentClient(mesh.http) as client:
-            reports = [await _ask(client, question, as_json=as_json) for question in QUESTIONS]
-        async with open_mesh_view(mesh.mesh) as view:
-            spans = await fetch_trace(view.trace_client(), reports[-1].trace_id)
-    tree = TraceTree.build(spans)
-    if as_json:
-        print_json([report.to_json() for report in reports])
-    else:
-        print("\n".join(["", *render_trace(tree)]), flush=True)
-    is_ok = tree.is_complete and all(report.exit_code is ExitCode.OK for report in reports)
-    return ExitCode.OK if is_ok else ExitCode.FAILED
-
-
-async def _ask(client: AgentClient, question: str, *, as_json: bool) -> TurnReport:
+async def ask_and_show(client: AgentClient, question: str, *, as_json: bool) -> TurnReport:
+    """Ask a question; print it with the answer, and who gave that."""
     if as_json:
         answer = StreamedAnswer(write=lambda text: None)
     else:

@@ -46,23 +46,24 @@ class ExitCode(IntEnum):
     """Ctrl-C, or the task was canceled. 128 + SIGINT, as in shells."""
 
 
-def run(work: Coroutine[Any, Any, int]) -> None:
+def run(work: Coroutine[Any, Any, int | None]) -> None:
     """Run a command's coroutine and raise `typer.Exit` as `finish` does."""
     import asyncio
 
     finish(lambda: asyncio.run(work))
 
 
-def finish(work: Callable[[], int]) -> None:
+def finish(work: Callable[[], int | None]) -> None:
     """Run a command's function.
 
     Raises:
-        typer.Exit: always, with the returned code, or the code of an error, which is printed.
+        typer.Exit: always, with the returned code, or 0 for None, or the code of an error, which
+            is printed.
     """
     import asyncio
 
     try:
-        code = work()
+        code = work() or ExitCode.OK
         sys.stdout.flush()
     except (KeyboardInterrupt, asyncio.CancelledError):
         code = ExitCode.CANCELED

@@ -1,126 +1,51 @@
-"""`trunkline card` and `keys`: shows and verifies agent cards, and manages API keys."""
+"""Agent cards and API keys as commands read and describe them."""
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
-from trunkline.audit import Action
-from trunkline.cli.audit import USED_SETTINGS, record_act
-from trunkline.cli.exits import ExitCode
+from trunkline.cli.audit import USED_SETTINGS
 from trunkline.cli.options import load_command_settings
-from trunkline.cli.terminal import print_json, print_stderr, print_table
+from trunkline.cli.times import parse_duration
 from trunkline.errors import ConfigurationError, InvalidArgumentError, PeerProtocolError
 from trunkline.settings import Settings
 from trunkline.v1 import agent_card_pb2
-from trunkline_bridge.documents import fetch_document
 from trunkline_bridge.edge.api_keys import (
     ApiKey,
-    generate_key,
-    hash_key,
-    is_account_name,
     is_caller_name,
-    load_keys,
-    save_keys,
 )
-from trunkline_bridge.edge.permissions import READ, parse_methods
+from trunkline_bridge.edge.permissions import parse_methods
 from trunkline_bridge.protocol import CARD_PATH, V1_0, VERSION_HEADER
 from trunkline_bridge.versions.card_json import parse_card
-from trunkline_bridge.versions.v1_0.json_writer import agent_card_json
 
 # Strict servers send the card of v0.3 to requests without a version. It has no signature.
-_VERSION = {VERSION_HEADER: V1_0}
-_DURATION = re.compile(r"([0-9]{1,6})([dhm])")
-_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
+CARD_HEADERS = {VERSION_HEADER: V1_0}
 # The descriptions of `Signature.form`: the bytes of the card that the signature covers.
-_FORM_NAMES = {
+FORM_NAMES = {
     "specified": "in the specification's form",
     "pruned": "in the form of a2a-sdk, which doesn't cover what is empty",
     "as sent": "in the form in which it was sent",
 }
 
 
-async def show_card(url: str, *, as_json: bool) -> ExitCode:
-    """Print a card.
-
-    Raises:
-        InvalidArgumentError: the URL is not an HTTP URL.
-        PeerUnavailableError: there is no card, or no server answers.
-        PeerProtocolError: the document is not a card.
-    """
-    address = _card_url(url)
-    card = _parse_card(address, await fetch_document(address, headers=_VERSION))
-    if as_json:
-        print_json(agent_card_json(card))
-    else:
-        print("\n".join(_describe(card)))
-    return ExitCode.OK
-
-
-async def verify_card(url: str, trusted: str, *, as_json: bool) -> ExitCode:
-    """Print whether a card has a valid signature by a trusted key, and over which form of it.
-
-    `trusted` is the file or URL of the trusted keys. Without one, or without a valid signature, a
-    line on stderr says so and the exit code is not 0.
-
-    Raises:
-        InvalidArgumentError: the trusted keys can't be parsed, or the URL is not an HTTP URL.
-        PeerUnavailableError: there is no card, or no server answers.
-        PeerProtocolError: the document is not a card.
-    """
-    # Imported here because cryptography is slow to load and only verification needs it.
-    from trunkline_bridge.edge.card_signatures import (
-        InvalidSignatureError,
-        parse_trusted_keys,
-        verify_card,
-    )
-
-    if not trusted:
-        print_stderr("error: give a trusted key by --key or --jwks; a card can't vouch for itself")
-        return ExitCode.USAGE
-    try:
-        keys = parse_trusted_keys(await fetch_document(trusted))
-    except ValueError as error:
-        raise InvalidArgumentError("--key or --jwks", f"{trusted} {error}") from error
-    address = _card_url(url)
-    content = await fetch_document(address, headers=_VERSION)
-    try:
-        signature = verify_card(content, keys)
-    except InvalidSignatureError as error:
-        if as_json:
-            print_json({"url": address, "verified": False, "problem": str(error)})
-        print_stderr(f"not verified: {error}")
-        return ExitCode.FAILED
-    except ValueError as error:
-        raise PeerProtocolError(address, str(error)) from error
-    if as_json:
-        facts = {
-            "key_id": signature.key_id,
-            "algorithm": signature.algorithm,
-            "form": signature.form,
-        }
-        print_json({"url": address, "verified": True, **facts})
-    else:
-        form = _FORM_NAMES[signature.form]
-        print(f"verified: signed by {signature.key_id} ({signature.algorithm}), {form}")
-    return ExitCode.OK
-
-
-def _card_url(url: str) -> str:
+def card_url(url: str) -> str:
+    """Return the URL of an agent's card. InvalidArgumentError: it is not an HTTP URL."""
     if not url.startswith(("http://", "https://")):
         raise InvalidArgumentError("URL", f"{url!r} doesn't start with http:// or https://")
     return url if "/.well-known/" in url else url.rstrip("/") + CARD_PATH
 
 
-def _parse_card(url: str, content: bytes) -> agent_card_pb2.AgentCard:
+def read_card(url: str, content: bytes) -> agent_card_pb2.AgentCard:
+    """Parse the card that a URL has. PeerProtocolError: it is not a card."""
     try:
         return parse_card(content)
     except ValueError as error:
         raise PeerProtocolError(url, str(error)) from error
 
 
-def _describe(card: agent_card_pb2.AgentCard) -> Iterator[str]:
+def describe_card(card: agent_card_pb2.AgentCard) -> Iterator[str]:
+    """Yield the lines that describe a card."""
     yield f"name       {card.name} {card.version}".rstrip()
     yield f"says       {' '.join(card.description.split())}"
     for interface in card.supported_interfaces:
@@ -144,159 +69,18 @@ def _describe(card: agent_card_pb2.AgentCard) -> Iterator[str]:
     yield f"signed     {len(card.signatures)} times" if card.signatures else "signed     no"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeyLimits:
-    """The limits of a key, as words of the command line."""
-
-    expires: str = ""
-    """A time or a duration. Empty: it does not expire."""
-    agents: tuple[str, ...] = ()
-    methods: tuple[str, ...] = ()
-    read_only: bool = False
-
-
-_NO_LIMITS = KeyLimits()
-
-
-def add_key(
-    name: str,
-    file: Path | None,
-    *,
-    account: str,
-    as_json: bool,
-    limits: KeyLimits = _NO_LIMITS,
-) -> ExitCode:
-    """Create a key, store its SHA-256 in the keys file, and print the key.
-
-    The default of `file` is in the settings.
-
-    Raises:
-        ConfigurationError: no file is named, or it is invalid.
-        InvalidArgumentError: the name is taken, or a name, method or time is invalid.
-    """
-    settings = _load_settings()
-    path = _keys_file(file, settings)
-    keys = load_keys(path) if path.exists() else []
-    if not is_caller_name(name) or any(key.name == name for key in keys):
-        problem = f"{name!r} is taken or not a valid name; choose another"
-        raise InvalidArgumentError("NAME", f"{problem}, or `trunkline keys rotate`")
-    if not is_account_name(account):
-        raise InvalidArgumentError(
-            "--account", f"{account!r} is not a valid account; choose another"
-        )
-    key = generate_key()
-    entry = ApiKey(
-        name,
-        account,
-        hash_key(key),
-        _parse_time("--expires", limits.expires) if limits.expires else None,
-        _check_agents(limits.agents),
-        _check_methods((READ, *limits.methods) if limits.read_only else limits.methods),
-    )
-    save_keys(path, [*keys, entry])
-    record_act(settings, Action.KEY_ADD, key=name, key_id=entry.key_id, account=account)
-    if as_json:
-        print_json({**_describe_key(entry), "key": key, "file": str(path)})
-    else:
-        print(key)
-        print_stderr(f"key {name!r} of account {account!r} is in {path}; it is shown only once")
-    return ExitCode.OK
-
-
-def rotate_key(
-    name: str, file: Path | None, *, until: str, expires: str, as_json: bool
-) -> ExitCode:
-    """Create another key of a name and print it. The old keys of the name work `until` a time.
-
-    The new key has the account, agents and methods of the newest old one.
-
-    Raises:
-        ConfigurationError: no file is named, or it is invalid.
-        InvalidArgumentError: there is no such key, or a time is invalid.
-    """
-    settings = _load_settings()
-    path = _keys_file(file, settings)
-    keys = load_keys(path)
-    now = datetime.now(UTC)
-    same = [key for key in keys if key.name == name]
-    if not same:
-        raise _unknown_key(name)
-    end = _parse_time("--until", until)
-    secret = generate_key()
-    entry = replace(
-        same[-1],
-        sha256=hash_key(secret),
-        expires=_parse_time("--expires", expires) if expires else None,
-    )
-    # Expired keys are of no more use.
-    old = [_expire(key, end) for key in same if not key.is_expired(now)]
-    others = [key for key in keys if key.name != name]
-    save_keys(path, [*others, *old, entry])
-    record_act(settings, Action.KEY_ROTATE, key=name, key_id=entry.key_id, account=entry.account)
-    if as_json:
-        facts = {**_describe_key(entry), "key": secret, "file": str(path)}
-        print_json({**facts, "old_until": end.isoformat()})
-    else:
-        print(secret)
-        print_stderr(f"the old key {name!r} works until {end.isoformat()}; this is shown only once")
-    return ExitCode.OK
-
-
-def list_keys(file: Path | None, *, as_json: bool) -> ExitCode:
-    """Print the keys: their names, accounts and limits.
-
-    Raises:
-        ConfigurationError: no file is named, or it is invalid.
-    """
-    keys = load_keys(_keys_file(file, _load_settings()))
-    if as_json:
-        print_json([_describe_key(key) for key in keys])
-    else:
-        rows = [
-            (
-                key.name,
-                key.account,
-                _format_expiry(key),
-                ", ".join(key.agents) or "all",
-                ", ".join(key.methods) or "all",
-            )
-            for key in keys
-        ]
-        print_table(("KEY", "ACCOUNT", "EXPIRES", "AGENTS", "METHODS"), rows)
-    return ExitCode.OK
-
-
-def remove_key(name: str, file: Path | None, *, as_json: bool) -> ExitCode:
-    """Remove all keys of a name from the keys file.
-
-    Raises:
-        ConfigurationError: no file is named, or it is invalid.
-        InvalidArgumentError: there is no such key.
-    """
-    settings = _load_settings()
-    path = _keys_file(file, settings)
-    keys = load_keys(path)
-    remaining = [key for key in keys if key.name != name]
-    if len(remaining) == len(keys):
-        raise _unknown_key(name)
-    save_keys(path, remaining)
-    record_act(settings, Action.KEY_REMOVE, key=name)
-    if as_json:
-        print_json({"name": name, "removed": True})
-    else:
-        print_stderr(f"key {name!r} is gone")
-    return ExitCode.OK
-
-
-def _unknown_key(name: str) -> InvalidArgumentError:
+def unknown_key(name: str) -> InvalidArgumentError:
+    """Return the error for the name of no key."""
     return InvalidArgumentError("NAME", f"there is no key {name!r}; `trunkline keys list`")
 
 
-def _expire(key: ApiKey, end: datetime) -> ApiKey:
+def expire_key(key: ApiKey, end: datetime) -> ApiKey:
+    """Return a key that expires at a time, or earlier."""
     return replace(key, expires=min(end, key.expires or end))
 
 
-def _describe_key(key: ApiKey) -> dict[str, object]:
+def key_fields(key: ApiKey) -> dict[str, object]:
+    """Return a key as JSON, without its secret."""
     return {
         "name": key.name,
         "account": key.account,
@@ -306,21 +90,24 @@ def _describe_key(key: ApiKey) -> dict[str, object]:
     }
 
 
-def _format_expiry(key: ApiKey) -> str:
+def format_expiry(key: ApiKey) -> str:
+    """Return the time at which a key expires, as a cell of a table."""
     if key.expires is None:
         return "never"
     text = key.expires.isoformat(timespec="seconds")
     return f"{text} (expired)" if key.is_expired(datetime.now(UTC)) else text
 
 
-def _check_agents(agents: tuple[str, ...]) -> tuple[str, ...]:
+def check_agents(agents: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the agents of a key. InvalidArgumentError: one is not a valid name."""
     for agent in agents:
         if not is_caller_name(agent):
             raise InvalidArgumentError("--agent", f"{agent!r} is not a valid name")
     return agents
 
 
-def _check_methods(methods: tuple[str, ...]) -> tuple[str, ...]:
+def check_methods(methods: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the methods of a key. InvalidArgumentError: there is no such method."""
     try:
         parse_methods(methods)
     except ValueError as error:
@@ -328,13 +115,13 @@ def _check_methods(methods: tuple[str, ...]) -> tuple[str, ...]:
     return methods
 
 
-def _parse_time(option: str, text: str) -> datetime:
+def parse_expiry(option: str, text: str) -> datetime:
     """Return the time of an ISO 8601 date or time, or of a duration from now such as 90d or 12h."""
     now = datetime.now(UTC).replace(microsecond=0)
-    match = _DURATION.fullmatch(text)
+    duration = parse_duration(text)
     try:
-        if match:
-            return now + timedelta(**{_UNITS[match[2]]: int(match[1])})
+        if duration is not None:
+            return now + duration
         time = datetime.fromisoformat(text)
     except (ValueError, OverflowError) as error:
         problem = f"{text!r} is no time; give a date, a time or a duration like 90d, 12h or 30m"
@@ -342,11 +129,13 @@ def _parse_time(option: str, text: str) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _load_settings() -> Settings:
+def load_key_settings() -> Settings:
+    """Load the settings that the commands for keys use."""
     return load_command_settings(uses={"api_keys_file", *USED_SETTINGS})
 
 
-def _keys_file(file: Path | None, settings: Settings) -> Path:
+def keys_file(file: Path | None, settings: Settings) -> Path:
+    """Return the file of keys. ConfigurationError: neither the option nor a setting names one."""
     path = file or settings.api_keys_file
     if path is None:
         problem = "name the file of keys here, or in trunkline.toml as api_keys_file"

@@ -1,26 +1,24 @@
-"""The log file of serving processes, and `trunkline logs`, which shows it.
+"""The log file of serving processes, and how commands select and print its lines.
 
 Processes with one data directory share the file. It has lines of JSON, and is rotated.
 """
 
 import copy
-import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from trunkline.audit import AuditFile, ReadRecord, follow_records, read_records
-from trunkline.cli.exits import ExitCode
-from trunkline.cli.options import load_command_settings
+from trunkline.audit import AuditFile, ReadRecord, follow_records
+from trunkline.cli.record_lines import print_entry
 from trunkline.cli.terminal import paint_level
 from trunkline.cli.times import parse_since
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.logs import JsonFormatter, make_event
-from trunkline.printable import escape_controls, escape_json_controls
+from trunkline.printable import escape_controls
 from trunkline.private_files import PRIVATE_FOLDER
 from trunkline.settings import Settings
 
@@ -102,8 +100,11 @@ class LogQuery:
         time = parse_since(since) if since else None
         return cls(time, LEVELS.index(level), task_id, trace_id)
 
-    def matches(self, entry: Mapping[str, Any]) -> bool:
-        """Return True if a line is selected."""
+    def selects(self, record: ReadRecord) -> bool:
+        """Return True if a line is selected. A damaged one is not."""
+        entry = record.entry
+        if entry is None:
+            return False
         level = str(entry.get("level"))
         if level in LEVELS and LEVELS.index(level) < self.level:
             return False
@@ -112,37 +113,6 @@ class LogQuery:
         if self.trace_id not in ("", entry.get("trace_id")):
             return False
         return self.since is None or _parse_time(entry) >= self.since
-
-
-def show_logs(
-    data: Path | None, query: LogQuery, *, lines: int, follow: bool, as_json: bool
-) -> ExitCode:
-    """Print the last selected lines, the oldest first. With `follow`, go on until Ctrl-C.
-
-    Raises:
-        ConfigurationError: there is no log file, or it can't be read.
-    """
-    path = log_path(load_command_settings({"data_dir": data}, uses={"data_dir"}))
-    render = _render_json if as_json else _render_plain
-    try:
-        if follow:
-            for followed in follow_log(path, query, lines=lines):
-                if followed is not None:
-                    _print(followed, render)
-        else:
-            selected = [record for record in read_records(path) if _is_selected(record, query)]
-            if not selected and not path.exists():
-                problem = "no mesh has logged here; start one with `trunkline up`, or give --data"
-                raise ConfigurationError(str(path), problem)
-            for record in selected[-lines:]:
-                _print(record, render)
-    except BrokenPipeError:
-        # The reader of the output, such as `head`, has left.
-        raise
-    except OSError as error:
-        problem = f"can't be read: {error.strerror or error}"
-        raise ConfigurationError(str(path), problem) from error
-    return ExitCode.OK
 
 
 def follow_log(path: Path, query: LogQuery, *, lines: int) -> Iterator[ReadRecord | None]:
@@ -157,24 +127,17 @@ def follow_log(path: Path, query: LogQuery, *, lines: int) -> Iterator[ReadRecor
             yield from last or ()
             last = None
             yield None
-        elif _is_selected(record, query):
+        elif query.selects(record):
             if last is None:
                 yield record
             else:
                 last.append(record)
 
 
-def _is_selected(record: ReadRecord, query: LogQuery) -> bool:
-    return record.entry is not None and query.matches(record.entry)
-
-
-def _print(record: ReadRecord, render: Callable[[Mapping[str, Any]], str]) -> None:
+def print_record(record: ReadRecord, *, as_json: bool) -> None:
+    """Print a line of the log."""
     if record.entry is not None:
-        print(f"{render(record.entry)}\n", end="", flush=True)
-
-
-def _render_json(entry: Mapping[str, Any]) -> str:
-    return escape_json_controls(json.dumps(entry, ensure_ascii=False))
+        print_entry(record.entry, _render_plain, as_json=as_json)
 
 
 def _render_plain(entry: Mapping[str, Any]) -> str:

@@ -1,23 +1,20 @@
-"""`trunkline messages`: sends messages between agents, lists, follows and repeats them."""
+"""Messages between agents as commands select, build and show them."""
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, cast
 
-from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import MeshView, open_mesh_view
-from trunkline.cli.terminal import paint_state, print_json, print_stderr, print_table
+from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.terminal import paint_state, print_json, print_table
 from trunkline.cli.times import expiry_cell, parse_since, time_cell
 from trunkline.errors import InvalidArgumentError
-from trunkline.json_values import has_member, message_to_dict, struct_json
+from trunkline.json_values import message_to_dict, struct_json
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.types import load_type_plugins
 from trunkline.printable import remove_controls
-from trunkline.task_states import OUTCOME_KEY
 from trunkline.tasks.messages import Payload, Priority
 from trunkline.v1 import envelope_pb2, messaging_service_pb2
 
@@ -27,7 +24,7 @@ STATES: Final[Mapping[str, envelope_pb2.DeliveryState.ValueType]] = {
     for name, value in envelope_pb2.DeliveryState.items()
     if value != envelope_pb2.DELIVERY_STATE_UNSPECIFIED
 }
-_PRIORITIES: Final = ("low", "normal", "high")
+PRIORITIES: Final = ("low", "normal", "high")
 _PAGE_SIZE: Final = 1000
 # A message without deliveries: users read it in its room.
 STORED: Final = "stored"
@@ -37,100 +34,58 @@ MESSAGE_TITLES: Final = ("MESSAGE", "FROM", "TO", "STATE", "SENT", "TYPE")
 DEAD_LETTER_TITLES: Final = ("MESSAGE", "RECIPIENT", "ATTEMPTS", "SINCE", "REASON")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageQuery:
-    """Selects the messages of an account. Empty values match all."""
+def build_filter(
+    *,
+    state: str = "",
+    since: str = "",
+    until: str = "",
+    **fields: Any,  # noqa: ANN401  the texts of the filter
+) -> messaging_service_pb2.EnvelopeFilter:
+    """Return the filter of the messaging service. Empty values match all messages.
 
-    account: str
-    room: str = ""
-    type: str = ""
-    correlation_id: str = ""
-    envelope_id: str = ""
-    participant: str = ""
-    recipient: str = ""
-    state: str = ""
-    since: str = ""
-    until: str = ""
-
-    def build_filter(self) -> messaging_service_pb2.EnvelopeFilter:
-        """Return the filter of the messaging service.
-
-        Raises:
-            InvalidArgumentError: there is no such state, or a time is none.
-        """
-        query = messaging_service_pb2.EnvelopeFilter(
-            room=self.room,
-            type=self.type,
-            correlation_id=self.correlation_id,
-            envelope_id=self.envelope_id,
-            participant=self.participant,
-            recipient=self.recipient,
-        )
-        if self.state:
-            if self.state not in STATES:
-                problem = f"no such state; there are: {', '.join(STATES)}"
-                raise InvalidArgumentError("--state", problem)
-            query.states.append(STATES[self.state])
-        if self.since:
-            query.start_time.FromDatetime(parse_since(self.since))
-        if self.until:
-            query.end_time.FromDatetime(parse_since(self.until))
-        return query
+    Raises:
+        InvalidArgumentError: there is no such state, or a time is none.
+    """
+    query = messaging_service_pb2.EnvelopeFilter(**fields)
+    if state:
+        if state not in STATES:
+            problem = f"no such state; there are: {', '.join(STATES)}"
+            raise InvalidArgumentError("--state", problem)
+        query.states.append(STATES[state])
+    if since:
+        query.start_time.FromDatetime(parse_since(since))
+    if until:
+        query.end_time.FromDatetime(parse_since(until))
+    return query
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A message to send, as the user wrote it."""
+def build_message(
+    text: str,
+    *,
+    priority: str,
+    **fields: Any,  # noqa: ANN401  as `build_envelope`
+) -> envelope_pb2.Envelope:
+    """Return a message to send; "-" as its text reads stdin. With a type, JSON has its fields.
 
-    recipient: str
-    text: str
-    """"-": read it from stdin."""
-    type: str = ""
-    room: str = ""
-    priority: str = "normal"
-    correlation_id: str = ""
-    id: str = ""
-    expires_in_s: float | None = None
-    account: str = ""
-    user: str = ""
-
-    def build(self) -> envelope_pb2.Envelope:
-        """Return the message.
-
-        Raises:
-            InvalidArgumentError: it does not fit its type, or there is no such priority.
-        """
-        if self.priority not in _PRIORITIES:
-            problem = f"no such priority; there are: {', '.join(_PRIORITIES)}"
-            raise InvalidArgumentError("--priority", problem)
-        text = sys.stdin.read() if self.text == "-" else self.text
-        return build_envelope(
-            _read_payload(text) if self.type else text,
-            recipient=self.recipient,
-            type=self.type,
-            room=self.room,
-            priority=cast("Priority", self.priority),
-            expires_in_s=self.expires_in_s,
-            id=self.id,
-            correlation_id=self.correlation_id,
-        )
+    Raises:
+        InvalidArgumentError: it does not fit its type, or there is no such priority.
+    """
+    if priority not in PRIORITIES:
+        problem = f"no such priority; there are: {', '.join(PRIORITIES)}"
+        raise InvalidArgumentError("--priority", problem)
+    load_type_plugins()
+    text = sys.stdin.read() if text == "-" else text
+    payload = _read_payload(text) if fields["type"] else text
+    return build_envelope(payload, priority=cast("Priority", priority), **fields)
 
 
-def open_client(view: MeshView, account: str, user: str = "") -> MessagingClient:
-    """Return a client of the messaging service of a mesh."""
-    return MessagingClient(view, account=account, caller=user)
-
-
-async def list_messages(
-    mesh: str | None, query: MessageQuery, *, limit: int, as_json: bool
-) -> ExitCode:
-    """Print messages, newest first."""
-    found = await _read(mesh, query, limit=limit)
-    if as_json:
-        print_json([to_fields(stored) for stored in found])
-        return ExitCode.OK
-    print_messages(found)
-    return ExitCode.OK
+@asynccontextmanager
+async def open_messaging(
+    mesh: str | None, account: str, user: str = "", *, is_traced: bool = False
+) -> AsyncGenerator[MessagingClient]:
+    """Yield a client of the messaging service of a mesh; `is_traced` as in `open_mesh_view`."""
+    async with open_mesh_view(mesh, is_traced=is_traced) as view:
+        yield MessagingClient(view, account=account, caller=user)
 
 
 def print_messages(found: Iterable[envelope_pb2.StoredEnvelope]) -> None:
@@ -149,13 +104,10 @@ def print_messages(found: Iterable[envelope_pb2.StoredEnvelope]) -> None:
     print_table(MESSAGE_TITLES, rows, optional=("TYPE", "SENT"), empty="no messages")
 
 
-async def list_dead_letters(
-    mesh: str | None, query: MessageQuery, *, limit: int, as_json: bool
-) -> ExitCode:
-    """Print dead letters, each with the reason of its last attempt."""
-    found = await _read(mesh, query, limit=limit)
+def print_dead_letters(found: Iterable[envelope_pb2.StoredEnvelope], *, as_json: bool) -> None:
+    """Print the dead letters of messages, each with the reason of its last attempt."""
     dead = [
-        (stored, delivery)
+        (stored.envelope, delivery)
         for stored in found
         for delivery in stored.deliveries
         if delivery.state == envelope_pb2.DELIVERY_STATE_DEAD
@@ -164,170 +116,35 @@ async def list_dead_letters(
         print_json(
             [
                 {
-                    "envelope_id": stored.envelope.envelope_id,
-                    "type": stored.envelope.type,
-                    "sender": stored.envelope.sender,
+                    "envelope_id": envelope.envelope_id,
+                    "type": envelope.type,
+                    "sender": envelope.sender,
                     "recipient": delivery.recipient,
                     "attempts": delivery.attempt_count,
                     "problem": _last_problem(delivery),
                     "update_time": delivery.update_time.ToJsonString(),
                 }
-                for stored, delivery in dead
+                for envelope, delivery in dead
             ]
         )
-        return ExitCode.OK
+        return
     rows = [
         (
-            stored.envelope.envelope_id,
+            envelope.envelope_id,
             delivery.recipient,
             str(delivery.attempt_count),
             time_cell(delivery.update_time),
             _last_problem(delivery),
         )
-        for stored, delivery in dead
+        for envelope, delivery in dead
     ]
     print_table(DEAD_LETTER_TITLES, rows, empty="no dead letters")
-    return ExitCode.OK
-
-
-async def show_message(
-    message_id: str, mesh: str | None, *, account: str, as_json: bool
-) -> ExitCode:
-    """Print a message with its deliveries.
-
-    Raises:
-        EnvelopeNotFoundError: the account has none with this id.
-    """
-    async with open_mesh_view(mesh) as view:
-        stored = await open_client(view, account).get(message_id)
-    if as_json:
-        print_json(to_fields(stored))
-    else:
-        print("\n".join(_describe(stored)))
-    return ExitCode.OK
-
-
-async def send_message(message: Outgoing, mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Send a message and print its id.
-
-    Raises:
-        InvalidArgumentError: it is wrong, or there is no such recipient.
-        OverloadedError: too many messages wait.
-    """
-    load_type_plugins()
-    envelope = message.build()
-    async with open_mesh_view(mesh, is_traced=True) as view:
-        (stored,) = await open_client(view, message.account, message.user).send([envelope])
-    if as_json:
-        print_json(to_fields(stored))
-    else:
-        to = ", ".join(delivery.recipient for delivery in stored.deliveries)
-        print(f"{stored.envelope.envelope_id}  to {to or 'no recipient yet'}")
-    return ExitCode.OK
-
-
-async def request_reply(
-    message: Outgoing, mesh: str | None, *, timeout_s: float, as_json: bool
-) -> ExitCode:
-    """Send a message and print the first reply.
-
-    Raises:
-        PeerTimeoutError: there is none in time.
-        As `send_message`.
-    """
-    load_type_plugins()
-    envelope = message.build()
-    async with open_mesh_view(mesh, is_traced=True) as view:
-        client = open_client(view, message.account, message.user)
-        reply = await client.request(envelope, timeout_s=timeout_s)
-    if as_json:
-        print_json(_envelope_fields(reply))
-    else:
-        print(remove_controls(payload_text(reply)))
-    is_partial = has_member(reply.metadata, OUTCOME_KEY)
-    return ExitCode.PARTIAL if is_partial else ExitCode.OK
-
-
-async def follow_messages(
-    mesh: str | None,
-    query: MessageQuery,
-    *,
-    after: int | None,
-    with_deliveries: bool,
-    as_json: bool,
-) -> ExitCode:
-    """Print messages as they are accepted, a line each, until Ctrl-C."""
-    async with open_mesh_view(mesh) as view:
-        watch = open_client(view, query.account).watch(
-            query.build_filter(), after_position=after, with_deliveries=with_deliveries
-        )
-        async with aclosing(watch) as updates:
-            async for update in updates:
-                for stored in update.envelopes:
-                    if as_json:
-                        print_json(to_fields(stored))
-                    else:
-                        print(_follow_line(stored, with_state=with_deliveries), flush=True)
-    return ExitCode.OK
-
-
-async def replay_messages(
-    mesh: str | None, query: MessageQuery, *, recipient: str, dry_run: bool, as_json: bool
-) -> ExitCode:
-    """Send messages again; print their ids.
-
-    Raises:
-        InvalidArgumentError: there is no condition, or too many messages match.
-    """
-    async with open_mesh_view(mesh, is_traced=not dry_run) as view:
-        client = open_client(view, query.account)
-        ids = await client.replay(query.build_filter(), recipient=recipient, dry_run=dry_run)
-    if as_json:
-        print_json({"envelope_ids": ids, "dry_run": dry_run})
-        return ExitCode.OK
-    for message_id in ids:
-        print(message_id)
-    print_stderr(f"{len(ids)} {'would be sent' if dry_run else 'sent'} again")
-    return ExitCode.OK
-
-
-async def redrive_messages(mesh: str | None, query: MessageQuery, *, as_json: bool) -> ExitCode:
-    """Deliver dead letters again; print their number.
-
-    Raises:
-        InvalidArgumentError: the message of the query is no dead letter.
-    """
-    async with open_mesh_view(mesh, is_traced=True) as view:
-        count = await open_client(view, query.account).redrive(query.build_filter())
-    if query.envelope_id and not count:
-        problem = f"{query.envelope_id!r} is no dead letter; `trunkline messages dead` lists them"
-        raise InvalidArgumentError("ID", problem)
-    if as_json:
-        print_json({"deliveries": count})
-    else:
-        print(f"{count} delivered again")
-    return ExitCode.OK
-
-
-async def purge_messages(mesh: str | None, query: MessageQuery, *, as_json: bool) -> ExitCode:
-    """Delete messages whose deliveries have ended; print their number.
-
-    Raises:
-        InvalidArgumentError: there is no condition.
-    """
-    async with open_mesh_view(mesh, is_traced=True) as view:
-        count = await open_client(view, query.account).purge(query.build_filter())
-    if as_json:
-        print_json({"envelopes": count})
-    else:
-        print(f"{count} deleted")
-    return ExitCode.OK
 
 
 def to_fields(stored: envelope_pb2.StoredEnvelope) -> dict[str, Any]:
     """Return a message as JSON, with the names of the contract."""
     fields = message_to_dict(stored, with_proto_names=True)
-    fields["envelope"] = _envelope_fields(stored.envelope)
+    fields["envelope"] = envelope_fields(stored.envelope)
     return fields
 
 
@@ -338,26 +155,51 @@ def payload_text(envelope: envelope_pb2.Envelope) -> str:
     return json.dumps(struct_json(envelope.data), ensure_ascii=False)
 
 
-def _envelope_fields(envelope: envelope_pb2.Envelope) -> dict[str, Any]:
+def envelope_fields(envelope: envelope_pb2.Envelope) -> dict[str, Any]:
+    """Return a message without its deliveries as JSON, with the names of the contract."""
     return message_to_dict(envelope, with_proto_names=True)
 
 
-async def _read(
-    mesh: str | None, query: MessageQuery, *, limit: int
+async def read_messages(
+    mesh: str | None,
+    account: str,
+    selected: messaging_service_pb2.EnvelopeFilter,
+    *,
+    limit: int,
 ) -> Sequence[envelope_pb2.StoredEnvelope]:
     """Return messages, newest first."""
     found: list[envelope_pb2.StoredEnvelope] = []
     token = ""
-    async with open_mesh_view(mesh) as view:
-        client = open_client(view, query.account)
+    async with open_messaging(mesh, account) as client:
         while len(found) < limit:
             size = min(_PAGE_SIZE, limit - len(found))
-            page = await client.read_page(query.build_filter(), page_size=size, page_token=token)
+            page = await client.read_page(selected, page_size=size, page_token=token)
             found += page.envelopes
             token = page.next_page_token
             if not token:
                 break
     return found
+
+
+async def follow_messages(
+    mesh: str | None,
+    account: str,
+    selected: messaging_service_pb2.EnvelopeFilter,
+    *,
+    after: int | None,
+    with_deliveries: bool = False,
+    as_json: bool,
+) -> None:
+    """Print messages as they are accepted, a line each, until Ctrl-C."""
+    async with open_messaging(mesh, account) as client:
+        watch = client.watch(selected, after_position=after, with_deliveries=with_deliveries)
+        async with aclosing(watch) as updates:
+            async for update in updates:
+                for stored in update.envelopes:
+                    if as_json:
+                        print_json(to_fields(stored))
+                    else:
+                        print(_follow_line(stored, with_state=with_deliveries), flush=True)
 
 
 def _read_payload(text: str) -> Payload:
@@ -388,7 +230,8 @@ def _last_problem(delivery: envelope_pb2.Delivery) -> str:
     return next((a.problem for a in reversed(delivery.attempts) if a.problem), "")
 
 
-def _describe(stored: envelope_pb2.StoredEnvelope) -> list[str]:
+def describe_message(stored: envelope_pb2.StoredEnvelope) -> list[str]:
+    """Return the lines that describe a message, its payload and its deliveries."""
     envelope = stored.envelope
     priority = envelope_pb2.EnvelopePriority.Name(envelope.priority)
     rows = {

@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
@@ -19,23 +19,33 @@ if TYPE_CHECKING:
 _URL_VARIABLE = "TRUNKLINE_URL"
 _KEY_VARIABLE = "TRUNKLINE_API_KEY"
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+def option(metavar: str | None, text: str, *names: str, **settings: Any) -> Any:  # noqa: ANN401
+    """Declare an option: its placeholder, its help, and its names unless the parameter's is right.
+
+    Help shows the default only with `show_default`.
+    """
+    return typer.Option(*names, metavar=metavar, help=text, **{"show_default": False, **settings})
+
+
+def flag(text: str, *names: str, **settings: Any) -> Any:  # noqa: ANN401
+    """Declare an option without a value: its help and its names."""
+    return typer.Option(*names, help=text, **settings)
+
+
+def argument(metavar: str, text: str, **settings: Any) -> Any:  # noqa: ANN401
+    """Declare an argument: its placeholder and its help. `show_default` is as for an option."""
+    return typer.Argument(metavar=metavar, help=text, **{"show_default": False, **settings})
+
+
+JsonOption = Annotated[bool, flag("Print JSON.", "--json")]
+JsonLinesOption = Annotated[bool, flag("Print one JSON object a line.", "--json")]
 UrlOption = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        help="The URL of a mesh, or of an agent of it. [TRUNKLINE_URL]",
-        metavar="URL",
-    ),
+    str | None, option("URL", "The URL of a mesh, or of an agent of it. [TRUNKLINE_URL]", "--url")
 ]
 ApiKeyOption = Annotated[
     str | None,
-    typer.Option(
-        "--api-key",
-        help="An API key or token that identifies you. [TRUNKLINE_API_KEY]",
-        metavar="KEY",
-        show_default=False,
-    ),
+    option("KEY", "An API key or token that identifies you. [TRUNKLINE_API_KEY]", "--api-key"),
 ]
 
 
@@ -75,87 +85,67 @@ def _find_key_account(key: str) -> str | None:
 
 AccountOption = Annotated[
     str,
-    typer.Option(
+    option(
+        "NAME",
+        f"The account of the tasks; with {_KEY_VARIABLE}, the account of the key.",
         "--account",
-        help=f"The account of the tasks; with {_KEY_VARIABLE}, the account of the key.",
-        metavar="NAME",
         callback=_choose_account,
+        show_default=True,
     ),
 ]
 AgentOption = Annotated[
-    str | None,
-    typer.Option("--agent", help="Ask this agent instead of the default one.", metavar="NAME"),
+    str | None, option("NAME", "Ask this agent instead of the default one.", "--agent")
 ]
-FilesOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="PATH", help="Also send this file or URL.", show_default=False),
-]
-SaveOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Save the answer's files there.", show_default=False),
+FilesOption = Annotated[list[str] | None, option("PATH", "Also send this file or URL.")]
+SaveOption = Annotated[Path | None, option("DIR", "Save the answer's files there.")]
+TimeoutOption = Annotated[
+    float | None, option("S", "End the task after S seconds.", "--timeout", min=0.001)
 ]
 MeshOption = Annotated[
-    str | None,
-    typer.Option("--mesh", help="The mesh's gRPC address. [TRUNKLINE_MESH]", metavar="HOST:PORT"),
+    str | None, option("HOST:PORT", "The mesh's gRPC address. [TRUNKLINE_MESH]", "--mesh")
 ]
 
 # Options of serving commands.
 HttpOption = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Serve A2A over HTTP here. [default: 127.0.0.1:8000]"),
+    str | None, option("HOST:PORT", "Serve A2A over HTTP here. [default: 127.0.0.1:8000]")
 ]
 A2aGrpcOption = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Serve A2A over gRPC here. [default: 127.0.0.1:50052]"),
+    str | None, option("HOST:PORT", "Serve A2A over gRPC here. [default: 127.0.0.1:50052]")
 ]
 ListenOption = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Serve gRPC here. [default: any port of 127.0.0.1]"),
+    str | None, option("HOST:PORT", "Serve gRPC here. [default: any port of 127.0.0.1]")
 ]
 AdvertiseOption = Annotated[
-    str | None,
-    typer.Option(metavar="HOST[:PORT]", help="Its address for others. [default: where it serves]"),
+    str | None, option("HOST[:PORT]", "Its address for others. [default: where it serves]")
 ]
-DataOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="The data directory. [default: .trunkline]"),
-]
-McpFileOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="MCP servers, in the mcpServers form.")
-]
+DataOption = Annotated[Path | None, option("DIR", "The data directory. [default: .trunkline]")]
+McpFileOption = Annotated[Path | None, option("FILE", "MCP servers, in the mcpServers form.")]
 AgentSpecsOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="MODULE:NAME", help="Also run this agent; may be repeated."),
+    list[str] | None, option("MODULE:NAME", "Also run this agent; may be repeated.")
 ]
 WorkflowFilesOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="FILE|NAME",
-        help="Also run this workflow, those in a folder, or an installed one; may be repeated.",
+    option(
+        "FILE|NAME",
+        "Also run this workflow, those in a folder, or an installed one; may be repeated.",
     ),
 ]
 DefaultOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="The agent that answers at /. [default: supervisor]"),
+    str | None, option("NAME", "The agent that answers at /. [default: supervisor]")
 ]
 AllowWebhookOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="HOST[:PORT]",
-        help="Allow webhooks to this host, even if private or without https; may be repeated.",
+    option(
+        "HOST[:PORT]",
+        "Allow webhooks to this host, even if private or without https; may be repeated.",
     ),
 ]
 InsecureOption = Annotated[
-    bool, typer.Option("--insecure", help="Serve other machines, without authentication.")
+    bool, flag("Serve other machines, without authentication.", "--insecure")
 ]
 
-TaskIdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task.", show_default=False)]
-ApprovalIdArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="ID", help="The id that `trunkline approvals` shows.", show_default=False
-    ),
-]
+TaskIdArgument = Annotated[str, argument("ID", "The task.")]
+ApprovalIdArgument = Annotated[str, argument("ID", "The id that `trunkline approvals` shows.")]
 
 
 def load_command_settings(

@@ -1,12 +1,11 @@
-"""`trunkline new agent`: creates a project with an agent, its settings and tests."""
+"""A project with an agent, its settings and tests, from templates."""
 
 import keyword
 from pathlib import Path
 from typing import Final
 
-from trunkline.cli.exits import ExitCode
 from trunkline.cli.install_source import InstallSource
-from trunkline.cli.terminal import print_json, print_stderr
+from trunkline.cli.terminal import print_stderr
 from trunkline.errors import ConfigurationError
 from trunkline.settings import CONFIG_FILE, ENV_PREFIX
 
@@ -26,21 +25,12 @@ _FILES: Final = {
 _RESERVED: Final = {"supervisor", "tests", "pytest", "hatchling"}
 
 
-def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json: bool) -> ExitCode:
-    """Create a project in a folder, by default one with the agent's name; print its files.
-
-    Raises:
-        ConfigurationError: the name is invalid for an agent or a Python package, or in use; or the
-            folder is not empty.
-    """
+def render_project(
+    name: str, module: str, source: InstallSource | None, *, langgraph: bool
+) -> dict[str, str]:
+    """Return the texts of a project's files by their paths. `module` is the name of its package."""
     from importlib import metadata
 
-    module = name.lower().replace("-", "_")
-    _check_name(name, module)
-    folder = folder or Path(name)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(str(folder), "exists and is not an empty folder")
-    source = InstallSource.find()
     values = {
         "source": source.uv if source else "",
         "install": f"$ pip install {source.pip}\n" if source else "",
@@ -51,35 +41,19 @@ def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json:
         "example": _EXAMPLE,
         "version": metadata.version("trunkline"),
     }
-    kind = "langgraph" if with_graph else "function"
+    kind = "langgraph" if langgraph else "function"
     contents = {
-        path.format(module=module): _render_template(source.replace("KIND", kind), values)
-        for source, path in _FILES.items()
+        path.format(module=module): _render_template(template.replace("KIND", kind), values)
+        for template, path in _FILES.items()
     }
     if source:
         contents["pyproject.toml"] += _render_template("source.pyproject.toml", values)
-    agent_settings = "" if with_graph else _render_template("function.trunkline.toml", values)
+    agent_settings = "" if langgraph else _render_template("function.trunkline.toml", values)
     contents[CONFIG_FILE] = _render_template("trunkline.toml", values) + agent_settings
-    for path, text in contents.items():
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    _trust_project(folder)
-    if as_json:
-        print_json({"agent": name, "folder": str(folder), "files": sorted(contents)})
-    else:
-        for path in sorted(contents):
-            print(folder / path)
-        print_stderr(f"{folder / 'README.md'} says how to install, test and start it")
-        if source and source.is_gone:
-            print_stderr(
-                f"trunkline was installed from {source.place}, which is gone: write its new place "
-                "into README.md and pyproject.toml"
-            )
-    return ExitCode.OK
+    return contents
 
 
-def _trust_project(folder: Path) -> None:
+def trust_project(folder: Path) -> None:
     """Trust the user's own project. A state folder that can't be written doesn't harm it."""
     from trunkline.settings.trust import TrustStore
 
@@ -89,7 +63,8 @@ def _trust_project(folder: Path) -> None:
         print_stderr(f"the folder is not trusted: {error}")
 
 
-def _check_name(name: str, module: str) -> None:
+def check_name(name: str, module: str) -> None:
+    """Check the name of an agent. ConfigurationError: it is invalid, or in use."""
     from importlib.util import find_spec
 
     from trunkline.messaging.addresses import check_agent_name

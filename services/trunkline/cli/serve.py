@@ -1,140 +1,60 @@
-"""`trunkline up`, `serve` and `join`: runs a mesh or one service of it until a signal."""
+"""Serves a mesh, or one service of it, until a signal."""
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from trunkline import runtime
 from trunkline.cli.log_file import LogFileHandler, log_path
-from trunkline.cli.options import load_command_settings
+from trunkline.cli.options import load_command_settings, resolve_mesh_settings
 from trunkline.cli.terminal import DIM, paint, print_json, print_stderr
 from trunkline.errors import ConfigurationError
 from trunkline.logs import JsonFormatter, configure_logging, make_event, render_event
 from trunkline.runtime import ServiceStatus
-from trunkline.settings import Settings, TlsSettings, load_settings, parse_remote
+from trunkline.settings import Settings, TlsSettings, load_settings
 
-_USED_BY_JOIN: Final = frozenset({"advertise", "data_dir", "listen", "mesh"})
+_USED_BY_MCP: Final = frozenset({"log_format", "log_level", "patience_s"})
+USED_BY_JOIN: Final = frozenset({"advertise", "data_dir", "listen", "mesh"})
+"""The settings that `join` uses."""
+_STATE_KEY: Final = "TRUNKLINE_MCP_STATE_KEY"
+_SHORTEST_KEY_BYTES: Final = 32
 
 Service: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[ServiceStatus]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemoteOptions:
-    """The options of `join` for a remote agent. An empty text is an option that is not set."""
-
-    name: str
-    headers: Sequence[str]
-    """Lines of the form `NAME: VALUE`."""
-    token_env: str
-    api_key_env: str
-    api_key_header: str
-    hosts: Sequence[str]
-
-    def to_table(self) -> dict[str, object]:
-        """Convert to a `[remote.NAME]` table of the settings file.
-
-        Raises:
-            ConfigurationError: a header is not of the form `NAME: VALUE`.
-        """
-        headers: dict[str, str] = {}
-        for line in self.headers:
-            name, colon, value = line.partition(":")
-            if not colon or not name.strip():
-                raise ConfigurationError("--header", "write it as `NAME: VALUE`")
-            headers[name.strip()] = value.strip()
-        return {
-            "headers": headers,
-            "token_env": self.token_env,
-            "api_key_env": self.api_key_env,
-            "api_key_header": self.api_key_header,
-            "hosts": list(self.hosts),
-        }
+def parse_headers(lines: Sequence[str]) -> dict[str, str]:
+    """Return headers by their names. ConfigurationError: one is not of the form `NAME: VALUE`."""
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise ConfigurationError("--header", "write it as `NAME: VALUE`")
+        headers[name.strip()] = value.strip()
+    return headers
 
 
-async def serve_registry(flags: Mapping[str, object], *, as_json: bool) -> int:
-    """Serve the registry and the span store at the mesh's address."""
-    from trunkline.mesh.registry import serve_registry as service
-
-    return await _serve(service, flags, as_json=as_json, logs_as="registry")
+def load_mcp_settings(mesh: str | None, *, insecure: bool) -> Settings:
+    """Load the settings of a server that offers the agents of a mesh to MCP clients."""
+    return replace(resolve_mesh_settings(mesh, uses=_USED_BY_MCP), insecure=insecure)
 
 
-async def serve_bridge(flags: Mapping[str, object], *, as_json: bool) -> int:
-    """Serve A2A over HTTP and gRPC."""
-    from trunkline.mesh.bridge import serve_bridge as service
-
-    return await _serve(service, flags, as_json=as_json)
-
-
-async def serve_tools(flags: Mapping[str, object], *, as_json: bool) -> int:
-    """Serve the tools of MCP servers."""
-    from trunkline.mesh.tools import serve_tools as service
-
-    return await _serve(service, flags, as_json=as_json, logs_as="tools")
+def read_state_key() -> str:
+    """Return the key that seals the state of MCP sessions. ConfigurationError: it is too short."""
+    state_key = os.environ.get(_STATE_KEY, "")
+    if state_key and len(state_key.encode()) < _SHORTEST_KEY_BYTES:
+        raise ConfigurationError(_STATE_KEY, f"has less than {_SHORTEST_KEY_BYTES} bytes")
+    return state_key
 
 
-async def serve_messages(flags: Mapping[str, object], *, as_json: bool) -> int:
-    """Serve messages between agents."""
-    from trunkline.mesh.messaging import serve_messages as service
+def load_attached(flags: Mapping[str, object]) -> Settings:
+    """Load the settings of a mesh that serves another command on this machine.
 
-    return await _serve(service, flags, as_json=as_json, logs_as="messages")
-
-
-async def serve_agents(names: Sequence[str], flags: Mapping[str, object], *, as_json: bool) -> int:
-    """Serve the agents named by arguments and flags."""
-    from trunkline.mesh.agents import serve_agents as service
-
-    return await _serve(partial(service, names=names), flags, as_json=as_json, logs_as="agents")
-
-
-async def join(
-    url: str, flags: Mapping[str, object], remote: RemoteOptions, *, as_json: bool
-) -> int:
-    """Register the remote A2A agent at a URL on a mesh, once it can be reached."""
-    from trunkline.mesh.remotes import serve_remote as service
-
-    settings = parse_remote({"url": url, **remote.to_table()}, where="join")
-    return await _serve(
-        partial(
-            service,
-            remote=settings,
-            name=remote.name,
-            on_waiting=lambda error: print_stderr(f"waiting: {error}"),
-        ),
-        flags,
-        as_json=as_json,
-        load=partial(load_command_settings, uses=_USED_BY_JOIN),
-    )
-
-
-async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -> int:
-    """Start a mesh, print its addresses, and drain it on SIGTERM or Ctrl-C.
-
-    A second signal ends the process at once. An attached mesh serves another command. It takes only
-    harmless settings from a folder that is not trusted, and also stops when stdin ends, so that it
-    ends with the process that started it, even if that is killed.
-
-    Raises:
-        ConfigurationError: a setting is wrong, or an address can't be used.
+    From a folder that is not trusted, only harmless settings apply.
     """
-    # Imported here, because the other commands need only a part of it.
-    from trunkline.mesh.all_in_one import open_mesh
-
-    if not is_attached:
-        return await _serve(open_mesh, flags, as_json=as_json, reports=not as_json, logs_as="mesh")
-    return await _serve(
-        open_mesh,
-        flags,
-        as_json=as_json,
-        load=_load_attached,
-        parent_pipe=sys.stdin.fileno(),
-    )
-
-
-def _load_attached(flags: Mapping[str, object]) -> Settings:
     settings = load_command_settings(flags, uses=None)
     # A folder that is not trusted may have tables of agents that it does not load.
     joining = (*settings.joining, *settings.agent_options)
@@ -142,7 +62,7 @@ def _load_attached(flags: Mapping[str, object]) -> Settings:
     return replace(settings, tls=TlsSettings(), joining=joining)
 
 
-async def _serve(
+async def serve_until_signal(
     service: Service,
     flags: Mapping[str, object],
     *,
@@ -154,8 +74,13 @@ async def _serve(
 ) -> int:
     """Serve until a signal, or until `parent_pipe` ends. Print the addresses; return the code.
 
+    The first signal drains the service, and a second one ends the process at once.
+
     With `reports`, also print to stderr what is loaded. With `logs_as`, also log to the file of the
     data directory, by this name.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or an address can't be used.
     """
     settings = load(flags)
     configure_logging(level=settings.log_level, log_format=settings.log_format)

@@ -1,9 +1,9 @@
-"""`trunkline events` and `watch`: shows the journal of a task, and follows it."""
+"""Reads the journal of a task, follows it, and prints its events."""
 
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Final
 
 from rich.cells import cell_len
@@ -33,67 +33,42 @@ WIRES: Final = ("v1", "v0.3", "original")
 """The versions of A2A that `--wire` shows."""
 
 
-async def show_events(
-    task_id: str,
-    mesh: str | None,
-    *,
-    account: str,
-    wire: str = "",
-    follows: bool = False,
-    as_json: bool,
-) -> ExitCode:
-    """Print the events in the journal of a task: a line each, or the server-sent events of A2A.
+def choose_printer(
+    task_id: str, wire: str, *, as_json: bool
+) -> Callable[[event_pb2.EventBatch], None]:
+    """Return what prints the events of a task: a line each, or the server-sent events of A2A.
 
-    `wire` is one of `WIRES`, or "" for the journal's own events. With `follows`, later events are
-    printed until the turn ends.
+    `wire` is one of `WIRES`, or "" for the journal's own events.
 
     Raises:
-        InvalidArgumentError: there is no such wire, or single events are no longer retained.
-        TaskNotFoundError: no running host has the task, or it is another account's.
+        InvalidArgumentError: there is no such wire.
     """
     if wire and wire not in WIRES:
         raise InvalidArgumentError("--wire", f"no such version; there are: {', '.join(WIRES)}")
-    show: Callable[[event_pb2.EventBatch], None]
     if wire:
-        show = _build_wire_printer(wire, task_id)
-    elif as_json:
-        show = print_json_events
-    else:
-        show = _EventPrinter().show
-    batches = _read_batches(task_id, mesh, account=account, follows=follows)
-    async with aclosing(batches):
-        async for batch in batches:
-            show(batch)
-    return ExitCode.OK
+        return _build_wire_printer(wire, task_id)
+    return print_json_events if as_json else EventPrinter().show
 
 
-async def watch_task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
-    """Print what happens in a task until its turn ends; return the exit code for its end.
+def end_of_turn(batch: event_pb2.EventBatch, code: ExitCode) -> ExitCode:
+    """Return the exit code for the last status of a batch, else `code`."""
+    for event in batch.events:
+        if event.HasField("status"):
+            state = event.status.status.state
+            is_partial = find_outcome(state, event.status.metadata) is TaskOutcome.PARTIAL
+            code = ExitCode.PARTIAL if is_partial else _EXIT_CODES.get(state, ExitCode.FAILED)
+    return code
+
+
+async def read_batches(
+    task_id: str, mesh: str | None, *, account: str, follows: bool
+) -> AsyncGenerator[event_pb2.EventBatch]:
+    """Yield the events of a task. With `follows`, a cut stream resumes after the last event.
 
     Raises:
         InvalidArgumentError: single events are no longer retained.
         TaskNotFoundError: no running host has the task, or it is another account's.
     """
-    printer = _EventPrinter()
-    show = print_json_events if as_json else printer.show
-    state, outcome = task_pb2.TASK_STATE_UNSPECIFIED, None
-    batches = _read_batches(task_id, mesh, account=account, follows=True)
-    async with aclosing(batches):
-        async for batch in batches:
-            show(batch)
-            for event in batch.events:
-                if event.HasField("status"):
-                    state = event.status.status.state
-                    outcome = find_outcome(state, event.status.metadata)
-    if outcome is TaskOutcome.PARTIAL:
-        return ExitCode.PARTIAL
-    return _EXIT_CODES.get(state, ExitCode.FAILED)
-
-
-async def _read_batches(
-    task_id: str, mesh: str | None, *, account: str, follows: bool
-) -> AsyncGenerator[event_pb2.EventBatch]:
-    """Yield the events of a task. With `follows`, a cut stream resumes after the last event."""
     async with open_mesh_view(mesh) as view:
         try:
             async with _open_stream(view, task_id, account=account, follows=follows) as stream:
@@ -128,7 +103,7 @@ async def _open_stream(
         yield resuming
 
 
-class _EventPrinter:
+class EventPrinter:
     """Prints a line for each event: its sequence, the time since the first one, agent, content."""
 
     def __init__(self) -> None:
@@ -137,6 +112,7 @@ class _EventPrinter:
         self._describer = EventDescriber()
 
     def show(self, batch: event_pb2.EventBatch) -> None:
+        """Print the events of a batch."""
         header = batch.header
         now_ns = header.time.ToNanoseconds()
         self._start_ns = now_ns if self._start_ns is None else self._start_ns

@@ -1,16 +1,15 @@
-"""`trunkline tasks`: lists the latest tasks, and follows how they change."""
+"""Selects the latest tasks of a mesh, follows how they change, and prints them."""
 
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import MeshView, open_mesh_view, query_hosts
+from trunkline.cli.mesh_view import MeshView, query_hosts
 from trunkline.cli.terminal import paint_state, print_json, print_table
-from trunkline.cli.times import parse_since, time_cell
+from trunkline.cli.times import time_cell
 from trunkline.client import HostClient
 from trunkline.client.mesh_tasks import watch_mesh_tasks
 from trunkline.errors import InvalidArgumentError
@@ -60,52 +59,20 @@ class TaskQuery:
         return request
 
 
-def parse_query(
-    *, account: str, agent: str, context_id: str, state: str, since: str, limit: int
-) -> TaskQuery:
-    """Return the query of a command's options.
+def parse_state(state: str) -> task_pb2.TaskState.ValueType:
+    """Return the state of a name, and for "" the unspecified one.
 
     Raises:
-        InvalidArgumentError: there is no such state, or `since` is no time.
+        InvalidArgumentError: there is no such state.
     """
     if state and state not in list(TaskState):
         problem = f"no such state; there are: {', '.join(TaskState)}"
         raise InvalidArgumentError("--state", problem)
-    name = f"TASK_STATE_{state.upper().replace('-', '_')}" if state else "TASK_STATE_UNSPECIFIED"
-    return TaskQuery(
-        account=account,
-        agent=agent,
-        context_id=context_id,
-        limit=limit,
-        state=task_pb2.TaskState.Value(name),
-        since=parse_since(since) if since else None,
-    )
+    name = state.upper().replace("-", "_") or "UNSPECIFIED"
+    return task_pb2.TaskState.Value(f"TASK_STATE_{name}")
 
 
-async def list_tasks(
-    mesh: str | None, query: TaskQuery, *, follows: bool = False, as_json: bool
-) -> ExitCode:
-    """Print the latest tasks of all hosts, newest status first.
-
-    With `follows`, print them oldest first, then each new status, until Ctrl-C. An error of a host
-    is printed to stderr and sets the exit code.
-    """
-    async with open_mesh_view(mesh) as view:
-        if not follows:
-            tasks, code = await _fetch(view, query)
-            empty = (
-                "no tasks match" if query.has_filters else "no tasks yet; `trunkline ask` makes one"
-            )
-            _print_tasks(tasks, empty=empty, as_json=as_json)
-            return code
-        async with aclosing(_follow(view, query)) as changes:
-            async for changed in changes:
-                for task in changed:
-                    _print_change(task, as_json=as_json)
-    return ExitCode.OK
-
-
-async def _follow(
+async def follow_tasks(
     view: MeshView, query: TaskQuery
 ) -> AsyncGenerator[list[snapshot_pb2.TaskSummary]]:
     """Yield the latest tasks, and then those with a new status, oldest first."""
@@ -114,7 +81,7 @@ async def _follow(
         view.open_directory() as directory,
         watch_mesh_tasks(directory, query.account) as watch,
     ):
-        current, _ = await _fetch(view, query)
+        current, _ = await fetch_tasks(view, query)
         while True:
             fresh = [task for task in current if seen.get(task.task_id, -1) < _time_ns(task)]
             fresh.sort(key=_time_ns)
@@ -127,14 +94,17 @@ async def _follow(
             current = [task for task in tasks if query.matches(task)]
             if is_incomplete:
                 view = await view.refresh()
-                latest, _ = await _fetch(view, query)
+                latest, _ = await fetch_tasks(view, query)
                 current += latest
 
 
-async def _fetch(
+async def fetch_tasks(
     view: MeshView, query: TaskQuery
 ) -> tuple[list[snapshot_pb2.TaskSummary], ExitCode]:
-    """Return the latest tasks of all hosts, newest status first."""
+    """Return the latest tasks of all hosts, newest status first, and the exit code.
+
+    An error of a host is printed to stderr and sets the exit code.
+    """
     request = query.build_request()
     tasks, code = await query_hosts(
         view, lambda host: _fetch_from_host(host, request, limit=query.limit)
@@ -162,7 +132,8 @@ async def _fetch_from_host(
     return tasks
 
 
-def _print_tasks(tasks: Sequence[snapshot_pb2.TaskSummary], *, empty: str, as_json: bool) -> None:
+def print_tasks(tasks: Sequence[snapshot_pb2.TaskSummary], *, empty: str, as_json: bool) -> None:
+    """Print tasks as a table; a terminal without tasks shows `empty`."""
     if as_json:
         print_json([_task_json(task) for task in tasks])
         return
@@ -179,7 +150,8 @@ def _print_tasks(tasks: Sequence[snapshot_pb2.TaskSummary], *, empty: str, as_js
     print_table(TITLES, rows, optional=("PARENT",), empty=empty)
 
 
-def _print_change(task: snapshot_pb2.TaskSummary, *, as_json: bool) -> None:
+def print_change(task: snapshot_pb2.TaskSummary, *, as_json: bool) -> None:
+    """Print a task with a new status, on a line."""
     if as_json:
         print_json(_task_json(task))
         return

@@ -1,11 +1,10 @@
-"""`trunkline task` and `cancel`: shows a task, and cancels it."""
+"""Describes a task: its question, state, route, calls and artifacts."""
 
 import json
 import sys
 from collections.abc import Iterable, Iterator
 
-from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import MeshView, open_mesh_view
+from trunkline.cli.mesh_view import MeshView
 from trunkline.cli.model_calls import ModelCalls, count_model_calls
 from trunkline.cli.terminal import paint_state, print_json, print_wrapped
 from trunkline.cli.times import describe_time, render_duration, render_percent, time_cell
@@ -27,53 +26,27 @@ _EXCERPT_LENGTH = 160
 _LABEL_WIDTH = 10
 
 
-async def show_task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
-    """Print a task of an account: its state, route, calls and artifacts.
-
-    Raises:
-        TaskNotFoundError: no host has it, or it is another account's.
-        PeerUnavailableError: its host died.
-    """
-    async with open_mesh_view(mesh) as view:
-        host = view.find_task_host(task_id)
-        snapshot = await view.host_client(host).get_task(task_id, account=account)
-        calls = await _fetch_model_calls(view, task_id)
+def print_task(
+    snapshot: snapshot_pb2.TaskSnapshot, calls: Iterable[ModelCalls], *, host: str, as_json: bool
+) -> None:
+    """Print a task with the calls of models in it. `host` is the address of its host."""
     if as_json:
         document = message_to_dict(snapshot, with_proto_names=True)
         document["trace_id"] = _trace_id(snapshot)
-        document["host"] = host.address
+        document["host"] = host
         document["model_calls"] = [call.to_json() for call in calls]
         print_json(document)
     else:
-        for line in describe(snapshot, calls, host=host.address):
+        for line in describe(snapshot, calls, host=host):
             print_wrapped(line, indent=_LABEL_WIDTH)
-    return ExitCode.OK
 
 
-async def _fetch_model_calls(view: MeshView, task_id: str) -> list[ModelCalls]:
+async def fetch_model_calls(view: MeshView, task_id: str) -> list[ModelCalls]:
     """Return what the model was called for, by the task's trace; nothing without it."""
     try:
         return count_model_calls(await view.trace_client().get_trace(task_id=task_id), task_id)
     except (TraceNotFoundError, UnsupportedOperationError):
         return []
-
-
-async def cancel_task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
-    """Cancel a task of an account with its children; print its final state.
-
-    Raises:
-        TaskNotFoundError: no running host has it, or it is another account's.
-        TaskNotCancelableError: it has ended.
-    """
-    async with open_mesh_view(mesh, is_traced=True) as view:
-        client = view.task_host_client(task_id)
-        snapshot = await client.cancel_task(task_id, account=account, reason="by the command line")
-    state = state_name(snapshot.task.status.state)
-    if as_json:
-        print_json({"task_id": task_id, "state": state})
-    else:
-        print(f"{task_id} {state}")
-    return ExitCode.OK
 
 
 def describe(

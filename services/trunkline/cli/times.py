@@ -95,16 +95,22 @@ def describe_time(time: timestamp_pb2.Timestamp) -> str:
     return f"{time_cell(time)} ({seconds.ToJsonString()})"
 
 
+def parse_duration(text: str) -> timedelta | None:
+    """Return the duration of a text such as `90s`, `30m`, `12h` or `7d`; None: it is none."""
+    match = _AGE.fullmatch(text)
+    return timedelta(seconds=int(match[1]) * _UNITS[match[2]]) if match else None
+
+
 def parse_since(text: str) -> datetime:
     """Parse the value of `--since`: an age such as `30m`, or a time in ISO 8601, by default UTC.
 
     Raises:
         InvalidArgumentError: it is neither.
     """
-    match = _AGE.fullmatch(text)
+    age = parse_duration(text)
     try:
-        if match:
-            return datetime.now(UTC) - timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+        if age is not None:
+            return datetime.now(UTC) - age
         begin = datetime.fromisoformat(text)
         return begin.replace(tzinfo=UTC) if begin.tzinfo is None else begin.astimezone(UTC)
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""`trunkline tools login`: a person's sign-in to an MCP server by OAuth.
+"""The redirect of a person's sign-in to an MCP server by OAuth.
 
 The tool adapter has the OAuth client and the tokens. The command brings it the redirect of the
 person's browser, which a loopback address of this machine receives (RFC 8252, section 7.3).
@@ -6,55 +6,20 @@ person's browser, which a loopback address of this machine receives (RFC 8252, s
 
 import asyncio
 import secrets
-import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import open_mesh_view
-from trunkline.cli.terminal import print_stderr
-from trunkline.errors import ConfigurationError, SignInFailedError
+from trunkline.errors import ConfigurationError
 
 _PATH: Final = "/callback"
-_WAIT_S: Final = 600.0
+SIGN_IN_S: Final = 600.0
+"""The time in which a person has to sign in."""
 _READ_S: Final = 10.0
 _LIMIT_BYTES: Final = 16 * 1024
 _DONE: Final = "Trunkline has the answer. Close this page, and see the terminal."
-
-
-async def log_in(server: str, mesh: str | None, *, port: int, opens_browser: bool) -> ExitCode:
-    """Sign in to a server: print the URL, and wait for the browser's redirect.
-
-    `port` is that of the redirect, on 127.0.0.1; 0: a free one.
-
-    Raises:
-        ConfigurationError: the port is taken.
-        InvalidArgumentError: there is no such server, or nobody signs in to it.
-        SignInFailedError: the server or the authorization server refuses, or nobody signs in.
-    """
-    async with (
-        open_mesh_view(mesh) as view,
-        _receive_redirect(port) as (redirect_uri, redirect),
-    ):
-        client = view.tool_client()
-        url = await client.start_sign_in(server, redirect_uri)
-        redirect.state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
-        print_stderr("Open this page to sign in:")
-        print(url, flush=True)
-        if opens_browser:
-            await asyncio.to_thread(webbrowser.open, url)
-        try:
-            async with asyncio.timeout(_WAIT_S):
-                parameters = await redirect.answer
-        except TimeoutError:
-            problem = "nobody has signed in within ten minutes"
-            raise SignInFailedError(server, problem) from None
-        await client.complete_sign_in(server, parameters)
-    print_stderr(f"signed in to {server}")
-    return ExitCode.OK
 
 
 @dataclass(slots=True)
@@ -77,7 +42,7 @@ class _Redirect:
 
 
 @asynccontextmanager
-async def _receive_redirect(port: int) -> AsyncIterator[tuple[str, _Redirect]]:
+async def receive_redirect(port: int) -> AsyncIterator[tuple[str, _Redirect]]:
     """Listen for the redirect. Yield its address, and what gets it."""
     redirect = _Redirect(asyncio.get_running_loop().create_future())
 

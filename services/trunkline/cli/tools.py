@@ -1,11 +1,10 @@
-"""`trunkline tools show` and `call`: shows a tool of a mesh, and calls one by hand."""
+"""Finds a tool of a mesh, checks its arguments, and asks a person what its call needs."""
 
 import asyncio
 import json
 import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,10 +20,10 @@ from trunkline.calls.tool_questions import (
     render_question,
 )
 from trunkline.cli.attachments import create_file
-from trunkline.cli.exits import ExitCode, print_error
-from trunkline.cli.inspect import server_state
+from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.terminal import print_json, print_progress, print_stderr
+from trunkline.client.mesh_words import tool_server_state
 from trunkline.client.services import TOOL_SERVERS_TIMEOUT_S
 from trunkline.errors import (
     InvalidArgumentError,
@@ -32,7 +31,7 @@ from trunkline.errors import (
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
-from trunkline.json_values import build_struct, message_to_dict, struct_json, value_json
+from trunkline.json_values import message_to_dict, struct_json, value_json
 from trunkline.tasks.approvals import digest_call, parse_arguments, render_arguments
 from trunkline.v1 import part_pb2, tool_service_pb2
 from trunkline.workflows.schemas import find_argument_problem
@@ -43,93 +42,15 @@ _SIMILAR: Final = 0.75
 _AGREEMENTS: Final = frozenset({"y", "yes", "approve"})
 
 
-async def show_tool(name: str, mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Print a tool: its description, its arguments and their schema.
-
-    Raises:
-        ToolNotFoundError: there is no such tool.
-        ToolServerUnavailableError: its server is down.
-    """
-    async with open_mesh_view(mesh) as view:
-        tool = await _find_tool(view, name)
-    if as_json:
-        print_json(message_to_dict(tool, with_proto_names=True))
-    else:
-        print("\n".join(_describe(tool)))
-    return ExitCode.OK
+def server_state(server: tool_service_pb2.ToolServer) -> str:
+    """Return the state of a server, or that of its circuit breaker unless it is closed."""
+    if server.breaker not in ("", "closed"):
+        return server.breaker
+    return tool_server_state(server)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCommand:
-    """A tool to call, with its arguments as the user wrote them."""
-
-    tool: str
-    """SERVER/TOOL."""
-    text: str
-    """The arguments as a JSON object; "-": read them from stdin; "": none."""
-    pairs: tuple[str, ...]
-    """Further arguments, each NAME=VALUE."""
-    account: str
-    timeout_s: float | None
-    """The time after which the call is canceled; None: the server's own limit."""
-    is_approved: bool
-    """True if the user approves the call without being asked."""
-    save: Path | None = None
-    """The folder for the files of the result; None: they are not saved."""
-
-
-def call_tool(command: ToolCommand, mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Call a tool and print its result. A tool that needs approval is approved on the terminal.
-
-    Return INPUT_REQUIRED if nobody can be asked, FAILED if the tool fails or the user refuses, and
-    USAGE if the arguments are wrong, before the call is made.
-
-    Raises:
-        ConfigurationError: a file of the result can't be saved.
-        ToolNotFoundError: there is no such tool.
-        PeerTimeoutError: the call took too long.
-        PeerUnavailableError, ToolServerUnavailableError: the mesh or the server is down.
-    """
-    # The question is asked outside the event loop, so that Ctrl-C and line editing work.
-    with asyncio.Runner() as runner:
-        try:
-            text = sys.stdin.read() if command.text == "-" else command.text
-            given = _parse_text(text)
-            tool = runner.run(_fetch_tool(command.tool, mesh))
-            arguments = given | _parse_pairs(command.pairs, tool)
-            _check_arguments(tool, arguments)
-            request = _build_request(command, tool, arguments)
-        except InvalidArgumentError as error:
-            print_error(error)
-            return ExitCode.USAGE
-        if tool.needs_approval:
-            if not command.is_approved and (refusal := _ask_for_approval(tool, request)):
-                return refusal
-            _approve(request, arguments)
-        label = f"{tool.server}/{tool.name}"
-        try:
-            while True:
-                result = runner.run(_call(request, mesh, timeout_s=command.timeout_s))
-                if not result.HasField("question"):
-                    break
-                continuation = _ask_question(label, result.question)
-                if continuation is None:
-                    runner.run(_cancel(request, result.question.task_handle, mesh))
-                    return ExitCode.INPUT_REQUIRED
-                request.continuation.CopyFrom(continuation)
-        except PeerTimeoutError:
-            if command.timeout_s is None:
-                raise
-            # The mesh answers. The call has ended as the user said.
-            print_stderr(f"error: {label} took longer than {command.timeout_s:g} s")
-            return ExitCode.FAILED
-    _print_result(result, as_json=as_json)
-    if command.save is not None:
-        _save_files(result, command.save)
-    return ExitCode.FAILED if result.is_error else ExitCode.OK
-
-
-async def _fetch_tool(name: str, mesh: str | None) -> tool_service_pb2.Tool:
+async def fetch_tool(name: str, mesh: str | None) -> tool_service_pb2.Tool:
+    """Return a tool of a mesh; raises as `_find_tool`."""
     async with open_mesh_view(mesh) as view:
         return await _find_tool(view, name)
 
@@ -174,7 +95,7 @@ def _find_near(name: str, labels: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(near))[:_NEAR_NAMES]
 
 
-def _parse_text(text: str) -> dict[str, Any]:
+def parse_text(text: str) -> dict[str, Any]:
     """Return the arguments of a JSON object, with numbers exact.
 
     Raises:
@@ -191,7 +112,7 @@ def _parse_text(text: str) -> dict[str, Any]:
     return arguments
 
 
-def _parse_pairs(pairs: Sequence[str], tool: tool_service_pb2.Tool) -> dict[str, Any]:
+def parse_pairs(pairs: Sequence[str], tool: tool_service_pb2.Tool) -> dict[str, Any]:
     """Return the arguments of NAME=VALUE pairs. A value is JSON, or else a text.
 
     It is always a text where the schema allows only that.
@@ -213,14 +134,14 @@ def _parse_pairs(pairs: Sequence[str], tool: tool_service_pb2.Tool) -> dict[str,
 
 def _parse_value(name: str, text: str) -> Any:  # noqa: ANN401  a JSON value
     try:
-        return _parse_text(f'{{"value": {text}}}')["value"]
+        return parse_text(f'{{"value": {text}}}')["value"]
     except (InvalidArgumentError, LookupError):
         if text[:1] in {"{", "["}:
             raise InvalidArgumentError("--arg", f"the value of {name} is not JSON") from None
         return text
 
 
-def _check_arguments(tool: tool_service_pb2.Tool, arguments: Mapping[str, Any]) -> None:
+def check_arguments(tool: tool_service_pb2.Tool, arguments: Mapping[str, Any]) -> None:
     """Check that no required argument is missing, and that all fit the tool's schema.
 
     Raises:
@@ -241,18 +162,7 @@ def _check_arguments(tool: tool_service_pb2.Tool, arguments: Mapping[str, Any]) 
         raise InvalidArgumentError("JSON", f"{problem}; {see}")
 
 
-def _build_request(
-    command: ToolCommand, tool: tool_service_pb2.Tool, arguments: Mapping[str, Any]
-) -> tool_service_pb2.CallToolRequest:
-    return tool_service_pb2.CallToolRequest(
-        server=tool.server,
-        tool=tool.name,
-        account=command.account,
-        arguments=build_struct(arguments),
-    )
-
-
-def _ask_for_approval(
+def ask_for_approval(
     tool: tool_service_pb2.Tool, request: tool_service_pb2.CallToolRequest
 ) -> ExitCode | None:
     """Ask the user to approve a call. Return None if they do, else the exit code."""
@@ -273,7 +183,7 @@ def _ask_for_approval(
     return ExitCode.FAILED
 
 
-def _ask_question(
+def ask_question(
     tool: str, question: tool_service_pb2.ToolQuestion
 ) -> tool_service_pb2.ToolContinuation | None:
     """Ask the user what a tool asks. Return the continuation of the call; None: nobody answers."""
@@ -303,7 +213,7 @@ def _can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _approve(request: tool_service_pb2.CallToolRequest, arguments: Mapping[str, Any]) -> None:
+def approve_call(request: tool_service_pb2.CallToolRequest, arguments: Mapping[str, Any]) -> None:
     """Add the approval to a call. It belongs to no agent's task, so its id is random."""
     request.task_id = f"by-hand-{secrets.token_hex(8)}"
     request.approval_id = f"{request.task_id}.1"
@@ -311,9 +221,15 @@ def _approve(request: tool_service_pb2.CallToolRequest, arguments: Mapping[str, 
     request.approval_digest = digest_call(request.approval_id, label, arguments)
 
 
-async def _call(
+async def call_tool(
     request: tool_service_pb2.CallToolRequest, mesh: str | None, *, timeout_s: float | None
 ) -> tool_service_pb2.ToolResult:
+    """Call a tool and return its result, which may be a question. Progress goes to stderr.
+
+    Raises:
+        PeerTimeoutError: the call took longer than `timeout_s`, or than the server's own limit.
+        PeerUnavailableError, ToolServerUnavailableError: the mesh or the server is down.
+    """
     if timeout_s is not None:
         request.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=timeout_s))
 
@@ -341,7 +257,9 @@ async def _call(
             raise
 
 
-async def _cancel(request: tool_service_pb2.CallToolRequest, handle: str, mesh: str | None) -> None:
+async def cancel_call(
+    request: tool_service_pb2.CallToolRequest, handle: str, mesh: str | None
+) -> None:
     """Cancel the task of an MCP server, or the open call, that asks; "": the call has ended."""
     if not handle:
         return
@@ -353,7 +271,7 @@ async def _cancel(request: tool_service_pb2.CallToolRequest, handle: str, mesh: 
         )
 
 
-def _print_result(result: tool_service_pb2.ToolResult, *, as_json: bool) -> None:
+def print_result(result: tool_service_pb2.ToolResult, *, as_json: bool) -> None:
     """Print a result to stdout, or the text of a failure to stderr."""
     if as_json:
         print_json(message_to_dict(result, with_proto_names=True))
@@ -367,7 +285,8 @@ def _print_result(result: tool_service_pb2.ToolResult, *, as_json: bool) -> None
         print("\n".join(lines))
 
 
-def _save_files(result: tool_service_pb2.ToolResult, folder: Path) -> None:
+def save_files(result: tool_service_pb2.ToolResult, folder: Path) -> None:
+    """Save the files of a result. ConfigurationError: one can't be saved."""
     for part in result.content:
         if part.HasField("raw"):
             with create_file(folder, part.filename) as file:
@@ -383,7 +302,7 @@ def _render(part: part_pb2.Part) -> str:
     return f"[file {part.filename or part.media_type or 'unnamed'}{place}]"
 
 
-def _describe(tool: tool_service_pb2.Tool) -> Iterator[str]:
+def describe_tool(tool: tool_service_pb2.Tool) -> Iterator[str]:
     """Yield the lines that describe a tool: a label in ten columns, then its value."""
     yield f"tool      {tool.server}/{tool.name}"
     if tool.title and tool.title != tool.name:

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from google.protobuf import timestamp_pb2
 
@@ -12,7 +12,6 @@ from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view, print_lost_hosts
 from trunkline.cli.table_layout import join_cells, lay_out_record, lay_out_table
 from trunkline.cli.terminal import (
-    is_interactive,
     print_json,
     print_stderr,
     print_table,
@@ -74,33 +73,25 @@ _EMPTY: Final = {
 }
 
 
-async def show_top(
-    mesh: str | None, *, account: str, once: bool = False, as_json: bool
-) -> ExitCode:
-    """Show the mesh until Ctrl-C; with `once`, or to a pipe, once. JSON is a line for each change.
+async def print_once(sources: TopSources, *, as_json: bool) -> ExitCode:
+    """Print the mesh as it is now; return the exit code, which says that a host is missing."""
+    # The rate of tokens is that of the time since the last sample.
+    await asyncio.sleep(_INTERVAL_S)
+    _print(build_state(sources), as_json=as_json)
+    code = print_lost_hosts(sources.directory.lost_hosts)
+    if sources.is_incomplete and not code:
+        print_stderr(f"error: {_INCOMPLETE}")
+        return ExitCode.UNREACHABLE
+    return code
+
+
+@asynccontextmanager
+async def open_sources(mesh: str | None, account: str) -> AsyncGenerator[TopSources]:
+    """Follow what the tables show of a mesh, while a block runs.
 
     Tokens are pieces of text, as models stream them. An agent's rate leaves out what it passes on
     from other agents.
     """
-    once = once or not (as_json or is_interactive(sys.stdout))
-    async with _open_sources(mesh, account) as sources:
-        if once:
-            # The rate of tokens is that of the time since the last sample.
-            await asyncio.sleep(_INTERVAL_S)
-            _print(build_state(sources), as_json=as_json)
-            code = print_lost_hosts(sources.directory.lost_hosts)
-            if sources.is_incomplete and not code:
-                print_stderr(f"error: {_INCOMPLETE}")
-                return ExitCode.UNREACHABLE
-            return code
-        if as_json:
-            await _print_changes(sources)
-        await _show_live(sources)
-    return ExitCode.OK
-
-
-@asynccontextmanager
-async def _open_sources(mesh: str | None, account: str) -> AsyncGenerator[TopSources]:
     async with AsyncExitStack() as stack:
         view = await stack.enter_async_context(open_mesh_view(mesh))
         directory = await stack.enter_async_context(view.open_directory())
@@ -200,7 +191,8 @@ def _print(state: Mapping[str, _Rows], *, as_json: bool) -> None:
         print_table([*columns.values()], _table_rows(name, state), empty=_EMPTY[name])
 
 
-async def _print_changes(sources: TopSources) -> None:
+async def print_changes(sources: TopSources) -> NoReturn:
+    """Print a line of JSON for each change, until canceled."""
     last: Mapping[str, _Rows] = {}
     while True:
         state = build_state(sources)
@@ -210,7 +202,7 @@ async def _print_changes(sources: TopSources) -> None:
         await asyncio.sleep(_INTERVAL_S)
 
 
-async def _show_live(sources: TopSources) -> None:
+async def show_live(sources: TopSources) -> NoReturn:
     """Draw what the streams have brought, once a second: ages and rates change without a notice."""
     from rich.live import Live
 

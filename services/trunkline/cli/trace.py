@@ -1,4 +1,4 @@
-"""`trunkline trace`: prints a trace as a tree, or lists the latest traces."""
+"""Reads traces of a mesh, and renders them as trees, or as a table of the latest ones."""
 
 import asyncio
 import sys
@@ -11,15 +11,13 @@ from typing import Final
 from google.protobuf import timestamp_pb2
 
 from trunkline import telemetry
-from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.table_layout import cut_text
-from trunkline.cli.terminal import RED, paint, print_json, print_stderr, print_table
+from trunkline.cli.terminal import RED, paint, print_json, print_table
 from trunkline.cli.times import render_cost, render_latency, time_cell
 from trunkline.client import TraceClient
 from trunkline.client.trace_report import SpanFacts, TraceReport
 from trunkline.client.trace_tree import SpanNode, TraceTree
-from trunkline.errors import PeerUnavailableError, TaskNotFoundError, TraceNotFoundError
+from trunkline.errors import TraceNotFoundError
 from trunkline.json_values import message_to_dict, read_number, read_text, struct_json
 from trunkline.printable import remove_controls
 from trunkline.v1 import trace_service_pb2
@@ -37,30 +35,6 @@ _TRACE_ID_DIGITS = 32
 _CLIENT_ERROR = 400
 
 
-async def show_trace(trace_or_task_id: str, mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Print the tree of a trace, or of each trace of a task. Waits up to 3 s for late spans.
-
-    Raises:
-        TraceNotFoundError: no such trace, and no trace of a task with this id.
-    """
-    async with open_mesh_view(mesh) as view:
-        spans = await fetch_trace(view.trace_client(), trace_or_task_id)
-        try:
-            view.find_task_host(trace_or_task_id)
-        except PeerUnavailableError as error:
-            # What the host did last may be missing.
-            print_stderr(f"warning: {error}")
-        except TaskNotFoundError:
-            # It is a trace's id, or the task was deleted.
-            pass
-    trees = build_trees(spans)
-    if as_json:
-        print_json([row for tree in trees for row in _trace_json(tree)])
-    else:
-        print("\n\n".join("\n".join(render_trace(tree)) for tree in trees))
-    return ExitCode.OK
-
-
 def build_trees(spans: Sequence[trace_service_pb2.Span]) -> list[TraceTree]:
     """Return the traces that spans belong to, as trees, in the order of their first spans."""
     by_trace: dict[str, list[trace_service_pb2.Span]] = {}
@@ -69,14 +43,12 @@ def build_trees(spans: Sequence[trace_service_pb2.Span]) -> list[TraceTree]:
     return [TraceTree.build(each) for each in by_trace.values()]
 
 
-async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
+async def print_latest_traces(client: TraceClient, *, as_json: bool) -> None:
     """Print the latest traces."""
-    async with open_mesh_view(mesh) as view:
-        listing = await view.trace_client().list_traces(page_size=_PAGE_SIZE)
+    listing = await client.list_traces(page_size=_PAGE_SIZE)
     if as_json:
-        rows = [message_to_dict(trace, with_proto_names=True) for trace in listing.traces]
-        print_json(rows)
-        return ExitCode.OK
+        print_json([message_to_dict(trace, with_proto_names=True) for trace in listing.traces])
+        return
     table = [
         (
             trace.trace_id,
@@ -89,7 +61,6 @@ async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
         for trace in listing.traces
     ]
     print_table(TITLES, table, empty="no traces yet; each request makes one")
-    return ExitCode.OK
 
 
 async def fetch_trace(client: TraceClient, trace_or_task_id: str) -> list[trace_service_pb2.Span]:
@@ -218,7 +189,8 @@ def _fit_terminal(line: str, problem: str, is_error: bool) -> str:  # noqa: FBT0
     return line + (paint(problem, RED, sys.stdout) if is_error else problem)
 
 
-def _trace_json(tree: TraceTree) -> Iterator[dict[str, object]]:
+def to_fields(tree: TraceTree) -> Iterator[dict[str, object]]:
+    """Yield the spans of a trace as JSON, each with its depth and its part of the time."""
     for row in TraceReport.build(tree).rows:
         span = message_to_dict(row.node.span, with_proto_names=True)
         yield {

@@ -1,15 +1,9 @@
-"""`trunkline workflow show`: draws a workflow, or a run with its path."""
+"""The workflow of a run, and the path that the run took."""
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import AsyncIterator
 
-from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
-from trunkline.cli.options import load_command_settings
-from trunkline.cli.terminal import print_stderr, write
-from trunkline.cli.workflow_files import is_source, load_source
+from trunkline.cli.terminal import print_stderr
 from trunkline.client import HostClient
 from trunkline.client.run_paths import find_failed, find_path, find_version, list_visited
 from trunkline.errors import ConfigurationError, CursorExpiredError, InvalidArgumentError
@@ -19,57 +13,12 @@ from trunkline.supervisor.references import format_node_id
 from trunkline.task_states import TERMINAL
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline.workflows.definition import Workflow
-from trunkline.workflows.drawing import RunPath, draw_mermaid, draw_svg
+from trunkline.workflows.drawing import RunPath
 from trunkline.workflows.versions import WorkflowVersions
 
 
-class Origin(NamedTuple):
-    """The mesh, the account and the data directory of published workflows and runs."""
-
-    mesh: str | None = None
-    account: str = ""
-    data_dir: Path | None = None
-
-
-def show_workflow(
-    source: str, svg: Path | None, visited: Sequence[str], failed: str, origin: Origin
-) -> ExitCode:
-    """Draw a workflow: print Mermaid text, or write an SVG.
-
-    `source` is a file or an installed workflow, the name of a published one, or a task, whose path
-    is marked.
-
-    Raises:
-        ConfigurationError: the workflow has faults or is not there, or the SVG can't be written.
-        InvalidArgumentError: a node of the path is not in the workflow, or the task has no plan.
-        TaskNotFoundError: no running host has the task, or it is another account's.
-    """
-    path = RunPath(tuple(visited), failed)
-    if is_source(source):
-        workflow = load_source(source)
-    else:
-        settings = load_command_settings({"data_dir": origin.data_dir}, uses={"data_dir"})
-        versions = WorkflowVersions(settings.data_dir)
-        if source in versions.list_names():
-            workflow = versions.load(source, versions.current(source))
-        elif visited or failed:
-            problem = "is for files and names; the path of a task is that of its run"
-            raise InvalidArgumentError("--visited" if visited else "--failed", problem)
-        else:
-            workflow, path = asyncio.run(_read_run(source, versions, origin))
-    _check_path(workflow, path)
-    if svg is None:
-        write(draw_mermaid(workflow, path))
-        return ExitCode.OK
-    try:
-        svg.write_text(draw_svg(workflow, path), encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(str(svg), f"can't be written: {error.strerror}") from error
-    print_stderr(f"wrote {svg}")
-    return ExitCode.OK
-
-
-def _check_path(workflow: Workflow, path: RunPath) -> None:
+def check_path(workflow: Workflow, path: RunPath) -> None:
+    """Check that a workflow has the nodes of a path. InvalidArgumentError: one is missing."""
     known = {node.id for node in workflow.nodes}
     for option, names in (("--visited", path.visited), ("--failed", [path.failed])):
         unknown = [name for name in names if name and name not in known]
@@ -77,13 +26,19 @@ def _check_path(workflow: Workflow, path: RunPath) -> None:
             raise InvalidArgumentError(option, f"the workflow has no node {unknown[0]!r}")
 
 
-async def _read_run(
-    task_id: str, versions: WorkflowVersions, origin: Origin
+async def read_run(
+    task_id: str, versions: WorkflowVersions, mesh: str | None, account: str
 ) -> tuple[Workflow, RunPath]:
-    """Return the workflow of a task, in the version of its run, and the run's path."""
-    async with open_mesh_view(origin.mesh) as view:
+    """Return the workflow of a task, in the version of its run, and the run's path.
+
+    Raises:
+        ConfigurationError: the workflow is not in the data directory.
+        InvalidArgumentError: the task has no plan.
+        TaskNotFoundError: no running host has the task, or it is another account's.
+    """
+    async with open_mesh_view(mesh) as view:
         client = view.task_host_client(task_id)
-        snapshot = await client.get_task(task_id, account=origin.account)
+        snapshot = await client.get_task(task_id, account=account)
         version = find_version(snapshot)
         if version is None:
             return export_plan(snapshot), _find_plan_path(snapshot)
@@ -92,7 +47,7 @@ async def _read_run(
         except ConfigurationError as error:
             problem = f"{error.problem}; name the data directory of its mesh with --data"
             raise ConfigurationError(f"workflow {snapshot.agent!r}", problem) from error
-        path = find_path([pair async for pair in _read_events(client, task_id, origin.account)])
+        path = find_path([pair async for pair in _read_events(client, task_id, account)])
     return workflow, RunPath(list_visited(path), find_failed(path))
 
 

@@ -1,26 +1,22 @@
-"""`trunkline workflow validate` and `diff`: the commands for workflow files."""
+"""Workflow files as commands read and validate them."""
 
-import asyncio
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
-from trunkline.cli.terminal import print_json, print_stderr, write
+from trunkline.cli.terminal import print_stderr
 from trunkline.client.services import TOOL_SERVERS_TIMEOUT_S
 from trunkline.errors import ConfigurationError
 from trunkline.json_values import struct_json
+from trunkline.supervisor.plan_export import export_plan, has_files
 from trunkline.workflows.definition import Workflow
-from trunkline.workflows.differences import list_differences
 from trunkline.workflows.documents import Fault
 from trunkline.workflows.loading import SUFFIXES
 from trunkline.workflows.plugins import list_plugin_names, load_workflow_plugin
 from trunkline.workflows.validation import (
     MeshNames,
     Validation,
-    list_tool_servers,
     load_workflow,
     validate_file,
 )
@@ -28,46 +24,12 @@ from trunkline.workflows.validation import (
 FORMATS: Final = ("yaml", "json")
 
 
-def validate_files(files: Sequence[Path], mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Print all faults of files. Names are checked against a mesh if one is named.
-
-    A file that can't be read is a fault, so that the others are reported.
-
-    Raises:
-        PeerUnavailableError: the mesh does not answer.
-    """
-    is_mesh_known = mesh is not None or bool(os.environ.get("TRUNKLINE_MESH"))
-    servers = frozenset[str]().union(*(list_tool_servers(file) for file in files))
-    names = asyncio.run(_fetch_names(mesh, servers)) if is_mesh_known else MeshNames()
-    validations = {str(file): _validate(file, names) for file in files}
-    if as_json:
-        print_json({name: _to_json(validation) for name, validation in validations.items()})
-    else:
-        for name, validation in validations.items():
-            _print_validation(name, validation)
-    is_valid = all(validation.workflow is not None for validation in validations.values())
-    return ExitCode.OK if is_valid else ExitCode.FAILED
-
-
-def _validate(file: Path, names: MeshNames) -> Validation:
+def validate(file: Path, names: MeshNames) -> Validation:
+    """Validate a file. One that can't be read has that as its fault."""
     try:
         return validate_file(file, names)
     except ConfigurationError as error:
         return Validation(None, (Fault(str(file), 1, 1, "", error.problem),))
-
-
-def diff_files(old: Path, new: Path, *, as_json: bool) -> ExitCode:
-    """Print the differences of two workflows; return FAILED if there are any, as `diff` does.
-
-    Raises:
-        ConfigurationError: a file has faults.
-    """
-    lines = list_differences(load_source(old), load_source(new))
-    if as_json:
-        print_json({"differences": lines})
-    else:
-        write("".join(f"{line}\n" for line in lines))
-    return ExitCode.FAILED if lines else ExitCode.OK
 
 
 def load_source(source: str | Path) -> Workflow:
@@ -83,7 +45,7 @@ def is_source(source: str) -> bool:
     return is_file or source in list_plugin_names()
 
 
-async def _fetch_names(mesh: str | None, servers: frozenset[str]) -> MeshNames:
+async def fetch_names(mesh: str | None, servers: frozenset[str]) -> MeshNames:
     """Return the names of agents and tools of a mesh. Workflows are agents of it.
 
     The tools of `servers` are waited for; those of other servers serve as suggestions.
@@ -100,7 +62,8 @@ async def _fetch_names(mesh: str | None, servers: frozenset[str]) -> MeshNames:
     return MeshNames(frozenset(agents), tools, dict.fromkeys(agents))
 
 
-def _print_validation(name: str, validation: Validation) -> None:
+def print_validation(name: str, validation: Validation) -> None:
+    """Print the faults of a file, or that it has none."""
     for fault in validation.faults:
         print(fault)
     if validation.workflow is not None:
@@ -112,7 +75,8 @@ def _print_validation(name: str, validation: Validation) -> None:
         )
 
 
-def _to_json(validation: Validation) -> dict[str, Any]:
+def to_fields(validation: Validation) -> dict[str, Any]:
+    """Return what a validation found as JSON."""
     return {
         "valid": validation.workflow is not None,
         "faults": [
@@ -126,3 +90,18 @@ def _to_json(validation: Validation) -> dict[str, Any]:
         ],
         "unchecked": list(validation.unchecked),
     }
+
+
+async def read_plan(task_id: str, name: str, mesh: str | None, account: str) -> Workflow:
+    """Return the plan of a supervisor's task as a workflow.
+
+    Raises:
+        InvalidArgumentError: the task has no plan of a supervisor.
+        TaskNotFoundError: no running host has the task, or it is another account's.
+    """
+    async with open_mesh_view(mesh) as view:
+        snapshot = await view.task_host_client(task_id).get_task(task_id, account=account)
+    workflow = export_plan(snapshot, name)
+    if has_files(snapshot):
+        print_stderr(f"{task_id}: the files of its request are not part of the workflow")
+    return workflow

@@ -13,7 +13,7 @@ import pytest
 
 from harness.journal.protected import SECRET_TEXT, new_key, open_keyring, write_journal
 from trunkline.artifacts import BlobStore, Reference, blob_folder
-from trunkline.cli import storage as commands
+from trunkline.cli.commands import storage as commands
 from trunkline.cli.exits import ExitCode
 from trunkline.errors import ConfigurationError
 from trunkline.journal.journal import Journal
@@ -39,21 +39,21 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def run(command: Callable[[], ExitCode]) -> tuple[ExitCode, str]:
+def run(command: Callable[[], ExitCode | None]) -> tuple[ExitCode, str]:
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        code = command()
+        code = command() or ExitCode.OK
     return code, output.getvalue()
 
 
 def check(folder: Path) -> dict[str, Any]:
-    _, output = run(lambda: commands.check_data(folder, as_json=True))
+    _, output = run(lambda: commands.check_data(folder, json=True))
     (report,) = json.loads(output)
     assert isinstance(report, dict)
     return report
 
 
 def test_a_check_says_what_is_encrypted_and_who_signed(data: Path) -> None:
-    code, output = run(lambda: commands.check_data(data, as_json=False))
+    code, output = run(lambda: commands.check_data(data, json=False))
     fingerprint = open_keyring(data, KEY).fingerprint
     expected = f"journals/mesh.db: ok, 3 tasks, 11 events, signed by {fingerprint}, encrypted\n"
     assert (code, output) == (ExitCode.OK, expected)
@@ -74,13 +74,13 @@ def test_a_check_names_a_changed_task(data: Path) -> None:
 def test_every_command_says_that_the_key_is_missing(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
-    run(lambda: commands.back_up_data(tmp_path / "copy", data, as_json=True))
+    run(lambda: commands.back_up_data(tmp_path / "copy", data, json=True))
     monkeypatch.setenv("TRUNKLINE_ENCRYPTION_KEY", key)
-    refused: tuple[Callable[[], ExitCode], ...] = (
-        lambda: commands.check_data(data, as_json=True),
-        lambda: commands.restore_data(tmp_path / "copy", tmp_path / "new", as_json=True),
-        lambda: commands.prune_data(data, older_than_days=0, as_json=True),
-        lambda: commands.rekey_data(data, with_new_data_key=False, as_json=True),
+    refused: tuple[Callable[[], ExitCode | None], ...] = (
+        lambda: commands.check_data(data, json=True),
+        lambda: commands.restore_data(tmp_path / "copy", tmp_path / "new", json=True),
+        lambda: commands.prune_data(data, older_than=0, json=True),
+        lambda: commands.rekey_data(data, new_data_key=False, json=True),
     )
     for command in refused:
         with pytest.raises(ConfigurationError, match=r"encryption_key: is "):
@@ -90,12 +90,12 @@ def test_every_command_says_that_the_key_is_missing(
 
 def test_a_backup_is_encrypted_and_is_restored_with_the_key(data: Path, tmp_path: Path) -> None:
     copy, new = tmp_path / "copy", tmp_path / "new"
-    code, _ = run(lambda: commands.back_up_data(copy, data, as_json=True))
+    code, _ = run(lambda: commands.back_up_data(copy, data, json=True))
     assert code is ExitCode.OK
     stored = b"".join(path.read_bytes() for path in copy.rglob("*") if path.is_file())
     assert SECRET_TEXT.encode() not in stored
     assert check(copy)["problems"] == []
-    code, _ = run(lambda: commands.restore_data(copy, new, as_json=True))
+    code, _ = run(lambda: commands.restore_data(copy, new, json=True))
     assert code is ExitCode.OK
     report = check(new)
     assert (report["problems"], report["plain_rows"]) == ([], 0)
@@ -113,20 +113,20 @@ def test_a_backup_is_encrypted_and_is_restored_with_the_key(data: Path, tmp_path
 
 def test_a_key_is_changed_by_rekey(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRUNKLINE_ENCRYPTION_KEY", f"{OTHER} {KEY}")
-    code, output = run(lambda: commands.rekey_data(data, with_new_data_key=True, as_json=False))
+    code, output = run(lambda: commands.rekey_data(data, new_data_key=True, json=False))
     assert code is ExitCode.OK
     assert output.startswith("2 data keys are encrypted under ")
     assert " and " in output
     monkeypatch.setenv("TRUNKLINE_ENCRYPTION_KEY", OTHER)
-    code, output = run(lambda: commands.rekey_data(data, with_new_data_key=False, as_json=True))
+    code, output = run(lambda: commands.rekey_data(data, new_data_key=False, json=True))
     assert (code, len(json.loads(output)["keys"])) == (ExitCode.OK, 1)
     assert check(data)["problems"] == []
     monkeypatch.setenv("TRUNKLINE_ENCRYPTION_KEY", KEY)
     with pytest.raises(ConfigurationError, match="is encrypted under the key"):
-        commands.check_data(data, as_json=True)
+        commands.check_data(data, json=True)
 
 
 def test_pruning_leaves_a_valid_encrypted_journal(data: Path) -> None:
-    code, _ = run(lambda: commands.prune_data(data, older_than_days=0, as_json=True))
+    code, _ = run(lambda: commands.prune_data(data, older_than=0, json=True))
     report = check(data)
     assert (code, report["tasks"], report["problems"]) == (ExitCode.OK, 1, [])

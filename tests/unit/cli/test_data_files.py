@@ -10,7 +10,7 @@ import pytest
 
 from harness.journal.builders import completed, created
 from trunkline.artifacts import Blob, BlobStore, Reference, blob_folder
-from trunkline.cli import storage as commands
+from trunkline.cli.commands import storage as commands
 from trunkline.cli.exits import ExitCode
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
@@ -50,7 +50,7 @@ def _path(folder: Path, blob: Blob) -> Path:
 
 def _check(folder: Path) -> tuple[ExitCode, str]:
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        code = commands.check_data(folder, as_json=False)
+        code = commands.check_data(folder, json=False)
     return code, output.getvalue()
 
 
@@ -72,8 +72,8 @@ def test_a_file_that_is_damaged_or_missing_is_named(tmp_path: Path, blob: Blob) 
 
 def test_files_are_backed_up_and_restored(tmp_path: Path, blob: Blob) -> None:
     folder, backup, restored = (tmp_path / name for name in ("data", "backup", "back"))
-    assert commands.back_up_data(backup, folder, as_json=False) == ExitCode.OK
-    assert commands.restore_data(backup, restored, as_json=False) == ExitCode.OK
+    commands.back_up_data(backup, folder, json=False)
+    commands.restore_data(backup, restored, json=False)
 
     assert _path(restored, blob).read_bytes() == _path(folder, blob).read_bytes()
     assert _check(restored)[0] == ExitCode.OK
@@ -82,19 +82,19 @@ def test_files_are_backed_up_and_restored(tmp_path: Path, blob: Blob) -> None:
 
 def test_a_damaged_backup_is_not_restored(tmp_path: Path, blob: Blob) -> None:
     backup = tmp_path / "backup"
-    commands.back_up_data(backup, tmp_path / "data", as_json=False)
+    commands.back_up_data(backup, tmp_path / "data", json=False)
     _path(backup, blob).write_bytes(b"other")
     with pytest.raises(Exception, match="is damaged"):
-        commands.restore_data(backup, tmp_path / "back", as_json=False)
+        commands.restore_data(backup, tmp_path / "back", json=False)
     assert not (tmp_path / "back").exists()
 
 
 def test_pruning_deletes_the_files_of_deleted_tasks(tmp_path: Path, blob: Blob) -> None:
     folder = tmp_path / "data"
-    assert commands.prune_data(folder, older_than_days=30, as_json=True) == ExitCode.OK
+    assert commands.prune_data(folder, older_than=30, json=True) == ExitCode.OK
     assert _path(folder, blob).exists()
 
     with contextlib.closing(sqlite3.connect(_journal(folder), isolation_level=None)) as journal:
         journal.execute("DELETE FROM tasks")
-    assert commands.prune_data(folder, older_than_days=30, as_json=True) == ExitCode.OK
+    assert commands.prune_data(folder, older_than=30, json=True) == ExitCode.OK
     assert not _path(folder, blob).parent.exists()

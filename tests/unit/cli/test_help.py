@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from harness.mesh.command_line import run_in_process
-from trunkline.cli.commands.inspect import WebhookState
+from trunkline.cli.commands.webhooks import WebhookState
 from trunkline.cli.webhooks import STATES
 
 HEAVY = (

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from harness.remote.scripted_agent import Call, Writer, raw, scripted_agent, stream, task
-from trunkline.cli.ask import Question, ask
+from trunkline.cli.commands.ask import ask
 from trunkline.errors import PeerUnavailableError
 from trunkline_bridge.client import a2a_client
 
-QUESTION = Question("bake a cake", None, task_id="", context_id="", timeout_s=None)
+QUESTION = "bake a cake"
 
 
 async def test_the_task_that_the_first_response_names_is_canceled(
@@ -25,7 +25,7 @@ async def test_the_task_that_the_first_response_names_is_canceled(
     async with scripted_agent() as agent:
         agent.on("SendStreamingMessage", answer_late)
         async with asyncio.TaskGroup() as group:
-            asking = group.create_task(ask(QUESTION, url=agent.url, as_json=False))
+            asking = group.create_task(ask(QUESTION, url=agent.url))
             await agent.until("SendStreamingMessage")
             asking.cancel()
             # One pass of the loop: the interruption arrives before the response.
@@ -44,7 +44,7 @@ async def test_a_task_whose_mesh_is_gone_can_be_followed_later(
         agent.on("SendStreamingMessage", stream(task()))
         agent.on("SubscribeToTask", raw())
         with pytest.raises(PeerUnavailableError, match="`trunkline watch t-1` follows the task"):
-            await ask(QUESTION, url=agent.url, as_json=False)
+            await ask(QUESTION, url=agent.url)
     assert capsys.readouterr().out == ""
 
 
@@ -62,6 +62,6 @@ async def test_a_task_whose_host_was_killed_ends_the_question_with_the_reason(
         agent.on("SendStreamingMessage", broken)
         agent.on("SubscribeToTask", broken)
         with pytest.raises(PeerUnavailableError, match=r"left the mesh.*`trunkline watch t-1`"):
-            await ask(QUESTION, url=agent.url, as_json=False)
+            await ask(QUESTION, url=agent.url)
         # Its mesh waited for the host; a resumed stream would wait as long again.
         assert not agent.find_requests("SubscribeToTask")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.cli.project import create_project
+from trunkline.cli.commands.project import create_project
 from trunkline.errors import ConfigurationError
 
 
@@ -27,7 +27,7 @@ from trunkline.errors import ConfigurationError
 )
 def test_an_invalid_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        create_project(name, tmp_path / "new", with_graph=False, as_json=False)
+        create_project(name, tmp_path / "new", langgraph=False)
     assert caught.value.where == f"agent {name!r}"
     assert list(tmp_path.iterdir()) == []
 
@@ -35,5 +35,5 @@ def test_an_invalid_name_is_refused(name: str, tmp_path: Path) -> None:
 def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine.py").touch()
     with pytest.raises(ConfigurationError, match="not an empty folder"):
-        create_project("hello-there", tmp_path, with_graph=False, as_json=False)
+        create_project("hello-there", tmp_path, langgraph=False)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]

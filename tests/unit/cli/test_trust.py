@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.cli.exits import ExitCode
+from trunkline.cli.commands.project import create_project, trust
 from trunkline.cli.options import load_command_settings, resolve_base_url, resolve_mesh_settings
-from trunkline.cli.project import create_project
-from trunkline.cli.trust import list_folders, remove_folder, trust_folder
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 TOML = 'agents = ["a:b"]\nhttp = "192.0.2.1:80"\nmesh = "192.0.2.1:90"\ndata_dir = "/elsewhere"\n'
@@ -46,7 +44,7 @@ def test_a_command_is_silent_about_settings_that_it_does_not_use(
 def test_trust_makes_the_settings_apply_until_the_file_changes(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert trust_folder(Path(), as_json=False) is ExitCode.OK
+    trust(Path(), json=False)
     assert capsys.readouterr().err == (
         f"trusted {folder}, until its trunkline.toml changes: agents, http, mesh, data_dir\n"
     )
@@ -64,33 +62,33 @@ def test_trusted_folders_are_listed_and_removed(
     for name in ("changed", "gone"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "trunkline.toml").write_text(TOML)
-        trust_folder(tmp_path / name, as_json=False)
-    trust_folder(folder, as_json=True)
+        trust(tmp_path / name, json=False)
+    trust(folder, json=True)
     trusted = json.loads(capsys.readouterr().out)
     assert trusted == {"folder": str(folder), "settings": ["agents", "http", "mesh", "data_dir"]}
     (tmp_path / "changed/trunkline.toml").write_text("")
     (tmp_path / "gone/trunkline.toml").unlink()
     (tmp_path / "gone").rmdir()
-    list_folders(as_json=True)
+    trust(show_all=True, json=True)
     assert json.loads(capsys.readouterr().out) == [
         {"folder": str(tmp_path / "changed"), "state": "changed"},
         {"folder": str(folder), "state": "trusted"},
         {"folder": str(tmp_path / "gone"), "state": "missing"},
     ]
-    assert remove_folder(tmp_path / "gone", as_json=False) is ExitCode.OK
+    trust(tmp_path / "gone", remove=True, json=False)
     with pytest.raises(InvalidArgumentError, match="is not trusted"):
-        remove_folder(tmp_path / "gone", as_json=False)
+        trust(tmp_path / "gone", remove=True, json=False)
 
 
 def test_a_folder_without_settings_cannot_be_trusted(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        trust_folder(tmp_path, as_json=False)
+        trust(tmp_path, json=False)
 
 
 def test_a_new_project_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    create_project("hello-there", tmp_path / "new", with_graph=False, as_json=False)
+    create_project("hello-there", tmp_path / "new", langgraph=False)
     monkeypatch.chdir(tmp_path / "new")
     capsys.readouterr()
     assert load_command_settings(uses=None).agents == ("hello_there.agent:hello_there",)
@@ -101,6 +99,5 @@ def test_a_project_is_made_also_if_it_cannot_be_trusted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "state").touch()
-    code = create_project("hello-there", tmp_path / "new", with_graph=False, as_json=False)
-    assert code is ExitCode.OK
+    create_project("hello-there", tmp_path / "new", langgraph=False)
     assert capsys.readouterr().err.startswith("the folder is not trusted: ")

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from harness.mesh.command_line import CompletedCommand, run_in_process
-from trunkline.cli.ask import Question
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import resolve_base_url
 from trunkline.cli.terminal import is_text
@@ -43,12 +42,12 @@ def test_no_command_replaces_the_interpreters_report_of_errors() -> None:
 def run_ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CompletedCommand]:
     """Run `ask` without a mesh: it prints its question."""
 
-    async def ask(question: Question, **_: object) -> int:
-        sys.stdout.write(f"{question.text}\n")
+    async def ask(_: object, question: str, **__: object) -> int:
+        sys.stdout.write(f"{question}\n")
         return 0
 
-    monkeypatch.setattr("trunkline.cli.ask.ask", ask)
-    return partial(run_in_process, "ask")
+    monkeypatch.setattr("trunkline.cli.ask.ask_agent", ask)
+    return partial(run_in_process, "ask", "--url", "http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(

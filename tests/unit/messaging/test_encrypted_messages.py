@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.journal.protected import new_key, open_keyring
-from trunkline.cli.storage import back_up_data, check_data
+from trunkline.cli.commands.storage import back_up_data, check_data
 from trunkline.encryption import Keyring, KeySource, rewrap
 from trunkline.messaging.sqlite_store import SqliteMessageStore
 from trunkline.messaging.store import Envelope, EnvelopeFilter, NewMessage
@@ -74,6 +74,6 @@ async def test_the_store_is_checked_and_backed_up(tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     path = data / PRIVATE_FOLDER / "messages.db"
     await write(path, None, "1")
-    assert check_data(data, as_json=True) == 0
-    assert back_up_data(copy, data, as_json=True) == 0
+    assert check_data(data, json=True) == 0
+    back_up_data(copy, data, json=True)
     assert await read(copy / PRIVATE_FOLDER / "messages.db", None) == [(SECRET, f"about {SECRET}")]

@@ -19,6 +19,7 @@ from trunkline.json_values import parse_dict
 from trunkline.network import is_this_machine
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.client.agent_card import v0_3_interfaces
+from trunkline_bridge.client.card_check import find_card_problems
 from trunkline_bridge.client.errors import RpcError
 from trunkline_bridge.client.http import HttpClient, HttpResponse
 from trunkline_bridge.client.interfaces import ClientVersion
@@ -32,10 +33,6 @@ _PACKAGE: Final = agent_card_pb2.DESCRIPTOR.package
 _CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
 _EXTENDED: Final = "extendedAgentCard"
 _V0_3_EXTENDED: Final = "supportsAuthenticatedExtendedCard"
-_REQUIRED: Final = (
-    "name", "description", "version", "supportedInterfaces", "capabilities",
-    "defaultInputModes", "defaultOutputModes", "skills",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,27 +275,13 @@ def parse_card(reference: str, url: str, body: bytes) -> ResolvedCard:
 
 
 def find_schema_problems(card: ResolvedCard) -> list[str]:
-    """Return what in a card breaks the schema of A2A v1.0."""
-    problems = [f"{name} is missing" for name in _REQUIRED if name not in card.value]
+    """Return what in a card breaks the schema of A2A v1.0, which has no further members."""
+    problems = [f"{problem.field} {problem.problem}" for problem in find_card_problems(card.value)]
     try:
         parse_dict(card.value, agent_card_pb2.AgentCard())
     except (ParseError, TypeError, AttributeError, ValueError) as error:
         # protobuf names our package.
         problems.append(str(error).partition("\n")[0].replace(f"{_PACKAGE}.", "")[:200])
-    for number, interface in enumerate(card.parsed.supported_interfaces, 1):
-        problems += [
-            f"interface {number} has no {name}"
-            for name in ("url", "protocol_binding", "protocol_version")
-            if not getattr(interface, name)
-        ]
-    if not card.parsed.supported_interfaces and "supportedInterfaces" in card.value:
-        problems.append("supportedInterfaces is empty")
-    for number, skill in enumerate(card.parsed.skills, 1):
-        problems += [
-            f"skill {number} has no {name}"
-            for name in ("id", "name", "description", "tags")
-            if not getattr(skill, name)
-        ]
     return problems
 
 

@@ -9,6 +9,7 @@ from trunkline.cli.a2a_cli.card import (
     find_schema_problems,
     parse_card,
 )
+from trunkline.cli.a2a_cli.declaration import argument, command
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
 from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.security_schemes import check_declared
@@ -16,15 +17,21 @@ from trunkline.cli.a2a_cli.session import CommandContext, open_session, select_i
 from trunkline_bridge.client.operations import GET_EXTENDED_CARD
 
 
-async def get(context: CommandContext, *, is_extended: bool, is_validated: bool) -> None:
+@command(
+    "card get",
+    "Show an agent's card.",
+    argument("--extended", action="store_true", help="the card for authenticated callers"),
+    argument("--validate", action="store_true", help="check it against A2A's schema"),
+)
+async def get(context: CommandContext, *, extended: bool, validate: bool) -> None:
     """Print the card, the interface that would be used, and the result of its signature.
 
     Raises:
-        CommandError: there is no card, or with `is_validated` it breaks the schema.
+        CommandError: there is no card, or with `validate` it breaks the schema.
     """
     async with context.anonymous_http() as http:
         resolver = context.card_resolver(http, is_validated=True)
-        if is_extended:
+        if extended:
             card = await _read_extended(context)
         else:
             card = await resolver.resolve(context.reference)
@@ -34,7 +41,7 @@ async def get(context: CommandContext, *, is_extended: bool, is_validated: bool)
         notes["Selected"] = f"{interface.binding} {interface.version} {interface.url}"
     except CommandError as error:
         notes["Selected"] = f"none ({error.message})"
-    if is_validated:
+    if validate:
         problems = find_schema_problems(card)
         if problems:
             raise CommandError(

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from typing import Final
 
+from trunkline.cli.a2a_cli.declaration import command
 from trunkline.cli.a2a_cli.failures import CommandError, usage
 from trunkline.cli.a2a_cli.messages import PartFlag, build_request
 from trunkline.cli.a2a_cli.output import ResultPrinter
@@ -16,6 +17,7 @@ _PROMPT: Final = "> "
 _AUTH_REQUIRED: Final = "TASK_STATE_AUTH_REQUIRED"
 
 
+@command("chat", "Talk with an agent, line by line.")
 async def chat(context: CommandContext) -> None:
     """Send each line of stdin and print the result, until stdin ends.
 

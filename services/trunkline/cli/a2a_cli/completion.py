@@ -3,7 +3,8 @@
 import argparse
 from collections.abc import Mapping, Sequence
 
-from trunkline.cli.a2a_cli.parser import COMMANDS, build_parser, split_words
+from trunkline.cli.a2a_cli.commands import COMMANDS
+from trunkline.cli.a2a_cli.parser import build_parser, split_words
 
 
 def list_words(words: Sequence[str]) -> list[tuple[str, str]]:

@@ -11,19 +11,6 @@ from trunkline.cli.a2a_cli.options import BY_KEY, OPTIONS, PREFIX, OptionSpec
 FOLDER: Final = Path(".config/a2a-cli")
 """The folder of the configuration, below the user's home."""
 _FILE: Final = ".env"
-_BUILT_IN: Final[Mapping[str, Any]] = {
-    "output": "text",
-    "poll_interval": 2.0,
-    "timeout": 1800.0,
-    "wait": False,
-    "async": False,
-    "insecure": False,
-    "verbose": False,
-    "debug": False,
-    "transport": [],
-    "svc_param": [],
-    "extension": [],
-}
 _SECRETS: Final = tuple(option.variable for option in OPTIONS if option.is_secret)
 
 Variables: TypeAlias = Mapping[str, str]
@@ -122,7 +109,7 @@ class ConfigurationSources:
             if option.key in flags:
                 values[option.key] = _flag_value(option, flags[option.key])
             else:
-                default = ConfigValue(_BUILT_IN.get(option.key), "built-in default")
+                default = ConfigValue(option.built_in, "built-in default")
                 values[option.key] = self.find(option) or default
         # An explicit choice between the two overrides a configured one.
         if flags.get("wait") and flags.get("async"):

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from trunkline.cli.a2a_cli.declaration import argument, command
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
 from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.session import CommandContext, open_session
@@ -14,10 +15,17 @@ _HINT: Final = (
     "clone the branch for A2A 1.0 of github.com/a2aproject/a2a-tck, run `uv sync` there, and give "
     "it by --tck"
 )
+_LEVELS: Final = ("must", "should", "may")
 _HOST_FLAG: Final = "--sut-host"
 
 
-async def check_agent(context: CommandContext, tck: str, level: str) -> None:
+@command(
+    "conformance",
+    "Check an agent with A2A's TCK.",
+    argument("--tck", default="", metavar="DIR", help="a checkout of the TCK"),
+    argument("--level", default="must", choices=_LEVELS, help="(default: must)"),
+)
+async def check_agent(context: CommandContext, *, tck: str, level: str) -> None:
     """Run the TCK's tests of a level: `must`, `should` or `may`. Its output goes to stderr.
 
     Raises:

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from trunkline.cli.a2a_cli.declaration import argument, command
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
 from trunkline.cli.a2a_cli.session import CommandContext
 
@@ -12,21 +13,33 @@ _NO_SERVERS: Final = '{"mcpServers": {}}'
 _FREE: Final = "127.0.0.1:0"
 
 
-async def run_demo_server(context: CommandContext, address: str, grpc_address: str) -> None:
+@command(
+    "demo-server",
+    "Run an agent to practise on.",
+    argument(
+        "--listen",
+        default="127.0.0.1:9999",
+        metavar="HOST:PORT",
+        help="(default: 127.0.0.1:9999)",
+    ),
+    argument("--grpc-listen", default="", metavar="HOST:PORT", help="(default: any port)"),
+)
+async def run_demo_server(context: CommandContext, *, listen: str, grpc_listen: str) -> None:
     """Serve the demo agent over A2A until a signal comes.
 
     Raises:
         CommandError: it can't be served.
     """
-    from trunkline.cli import serve
+    from trunkline.cli.serve import serve_until_signal
+    from trunkline.mesh.all_in_one import open_mesh
 
-    context.console.warn(f"starting a demo agent at http://{address}; Ctrl-C stops it")
+    context.console.warn(f"starting a demo agent at http://{listen}; Ctrl-C stops it")
     with tempfile.TemporaryDirectory(prefix="trunkline-demo-") as folder:
         servers = Path(folder) / "mcp.json"
         servers.write_text(_NO_SERVERS, encoding="utf-8")
         flags = {
-            "http": address,
-            "a2a_grpc": grpc_address or _FREE,
+            "http": listen,
+            "a2a_grpc": grpc_listen or _FREE,
             "mesh": _FREE,
             "data_dir": Path(folder) / "data",
             "mcp_file": servers,
@@ -35,6 +48,8 @@ async def run_demo_server(context: CommandContext, address: str, grpc_address: s
             "allow_webhook": ["127.0.0.1"],
         }
         as_json = context.configuration.is_json
-        code = await serve.up(flags, is_attached=False, as_json=as_json)
+        code = await serve_until_signal(
+            open_mesh, flags, as_json=as_json, reports=not as_json, logs_as="mesh"
+        )
     if code:
         raise CommandError(LocalCode.INTERNAL, "the demo agent could not be served")

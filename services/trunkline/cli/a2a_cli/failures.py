@@ -106,13 +106,6 @@ def usage(message: str, hint: str | None = None) -> CommandError:
     return CommandError(LocalCode.USAGE, message, hint or "see `trunkline a2a help`")
 
 
-def capability_missing(name: str, capability: str) -> CommandError:
-    """Return the failure for an operation that the agent's card rules out."""
-    return CommandError(
-        name, f"the agent's card does not declare {capability}", "`card get` shows what it declares"
-    )
-
-
 def to_failure(error: Exception, *, has_credentials: bool = False, login: str = "") -> CommandError:
     """Convert an error of the A2A client; unknown errors become A2ACLI_ERR_INTERNAL.
 

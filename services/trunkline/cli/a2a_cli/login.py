@@ -3,22 +3,27 @@
 import asyncio
 from datetime import UTC, datetime
 
+from trunkline.cli.a2a_cli.declaration import argument, command
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
-from trunkline.cli.a2a_cli.oauth import OAuthClient
+from trunkline.cli.a2a_cli.oauth import CLIENT_CREDENTIALS, DEVICE_CODE, OAuthClient
 from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.security_schemes import describe_login
 from trunkline.cli.a2a_cli.session import CommandContext, token_key
 from trunkline.cli.a2a_cli.token_store import TokenStore
 
 
-async def log_in(context: CommandContext, *, scheme_name: str, flow: str, scopes: str) -> None:
+@command(
+    "auth login",
+    "Log in with OAuth or OpenID Connect.",
+    argument("--scheme", default="", metavar="NAME", help="the scheme of the card"),
+    argument("--flow", default="", choices=(DEVICE_CODE, CLIENT_CREDENTIALS)),
+    argument("--scope", default="", metavar="SCOPES", help="separated by spaces"),
+)
+async def log_in(context: CommandContext, *, scheme: str, flow: str, scope: str) -> None:
     """Log in and store the token; later commands for the same card send it.
 
-    Args:
-        context: The surroundings.
-        scheme_name: The scheme of the card; empty: its first one of OAuth or OpenID Connect.
-        flow: `device-code` or `client-credentials`; empty: whichever is possible.
-        scopes: Separated by spaces; empty: those that the card declares.
+    Without a `scheme`, the card's first one of OAuth or OpenID Connect counts; without a `flow`,
+    whichever is possible; without a `scope`, those that the card declares.
 
     Raises:
         CommandError: the card has no such scheme, or the login fails or takes too long.
@@ -28,9 +33,9 @@ async def log_in(context: CommandContext, *, scheme_name: str, flow: str, scopes
     async with context.anonymous_http() as http:
         card = await context.card_resolver(http).resolve(context.reference)
         schemes = [
-            scheme
-            for scheme in card.schemes
-            if scheme.kind in ("oauth2", "openid") and scheme_name in ("", scheme.name)
+            declared
+            for declared in card.schemes
+            if declared.kind in ("oauth2", "openid") and scheme in ("", declared.name)
         ]
         if not schemes:
             hint = describe_login(card.schemes, context.reference) or None
@@ -40,7 +45,7 @@ async def log_in(context: CommandContext, *, scheme_name: str, flow: str, scopes
         try:
             async with asyncio.timeout(configuration.get("timeout")):
                 client = OAuthClient(http, console, configuration)
-                token = await client.log_in(schemes[0], flow, scopes)
+                token = await client.log_in(schemes[0], flow, scope)
         except TimeoutError:
             raise CommandError(
                 LocalCode.TIMEOUT, "nobody has confirmed the login in time"

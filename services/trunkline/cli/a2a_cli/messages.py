@@ -1,5 +1,6 @@
 """Messages to send: parts from flags, in their order."""
 
+import argparse
 import json
 import mimetypes
 import uuid
@@ -31,6 +32,32 @@ class PartFlag:
     value: str
     media_type: str = ""
     """From the flag that follows it; empty: inferred."""
+
+
+class AddPart(argparse.Action):
+    """Appends a part, in the order of the flags, or sets the media type of the last one."""
+
+    def __call__(
+        self,
+        _: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,  # noqa: ANN401  argparse's type
+        option_string: str | None = None,
+    ) -> None:
+        """Take a flag and its value."""
+        parts: list[PartFlag] = getattr(namespace, self.dest) or []
+        setattr(namespace, self.dest, parts)
+        match option_string:
+            case "--media-type":
+                if not parts:
+                    raise usage("--media-type must follow --text, --file or --data")
+                parts[-1].media_type = values
+            case "--file":
+                parts.append(PartFlag("file", values))
+            case "--data":
+                parts.append(PartFlag("data", values))
+            case _:
+                parts.append(PartFlag("text", values))
 
 
 def build_request(

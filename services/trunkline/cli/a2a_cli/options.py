@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from trunkline.cli.a2a_cli.failures import usage
 
-OptionKind = Literal["text", "flag", "duration", "number", "json", "list"]
+OptionKind = Literal["text", "flag", "duration", "json", "list"]
 
 PREFIX: Final = "A2ACLI_"
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
@@ -49,6 +49,19 @@ class OptionSpec:
         """The environment variable, and the name in `.env` files."""
         return PREFIX + self.key.upper()
 
+    @property
+    def built_in(self) -> Any:  # noqa: ANN401  the option's type
+        """The value without any source; None: there is none."""
+        match self.kind:
+            case "flag":
+                return False
+            case "list":
+                return []
+            case "duration":
+                return parse_duration(self.default, self.name)
+            case _:
+                return self.default if self.choices else None
+
     def parse(self, text: str, source: str) -> Any:  # noqa: ANN401  the option's type
         """Return the value in a text. CommandError: it is invalid."""
         if self.choices and text not in self.choices:
@@ -60,10 +73,6 @@ class OptionSpec:
                 return text.lower() in _TRUE
             case "duration":
                 return parse_duration(text, source)
-            case "number":
-                if not text.isdecimal():
-                    raise usage(f"{source}: {text!r} is no whole number")
-                return int(text)
             case "json":
                 return parse_object(text, source)
             case "list":

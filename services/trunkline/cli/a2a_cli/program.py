@@ -1,20 +1,15 @@
-"""Runs a command of `trunkline a2a`: parses, configures, dispatches, and reports the failure."""
+"""Runs a command of `trunkline a2a`: parses, configures, and reports the failure."""
 
 import asyncio
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from trunkline.cli.a2a_cli.configuration import (
-    ConfigurationSources,
-    describe_values,
-)
+from trunkline.cli.a2a_cli.configuration import ConfigurationSources
 from trunkline.cli.a2a_cli.console import Console, DebugLog
 from trunkline.cli.a2a_cli.failures import CommandError, StandardExit, to_failure, usage
 from trunkline.cli.a2a_cli.options import BY_KEY, OPTIONS
-from trunkline.cli.a2a_cli.output import ResultPrinter
-from trunkline.cli.a2a_cli.parser import HelpRequest, ParsedCommand, parse_arguments
+from trunkline.cli.a2a_cli.parser import HelpRequest, parse_arguments
 from trunkline.cli.a2a_cli.session import CommandContext
 from trunkline.cli.exits import ExitCode, discard_stdout
 from trunkline.cli.terminal import is_text
@@ -52,7 +47,7 @@ async def run(argv: Sequence[str], console: Console) -> int:
         for warning in sources.warnings:
             console.warn(warning)
         command = parse_arguments(argv, _effective(sources))
-        if getattr(command.arguments, "version", False):
+        if command.wants_version:
             console.write_text(f"{_version()}\n")
             return StandardExit.OK
         configuration = sources.resolve(command.flags)
@@ -61,7 +56,8 @@ async def run(argv: Sequence[str], console: Console) -> int:
         if configuration.get("insecure"):
             console.warn(_INSECURE)
         context = CommandContext(console, configuration, sources, DebugLog(console))
-        await _dispatch(command, context)
+        if command.command.run is not None:
+            await command.command.run(context, **command.arguments)
     except HelpRequest as request:
         console.write_text(request.text)
         return StandardExit.OK
@@ -70,110 +66,6 @@ async def run(argv: Sequence[str], console: Console) -> int:
     except Exception as error:  # noqa: BLE001  every failure is reported in the same form
         return _report(error, console, is_json=is_json, is_debug="--debug" in argv)
     return StandardExit.OK
-
-
-async def _dispatch(command: ParsedCommand, context: CommandContext) -> None:
-    """Run the command's function. Its module is imported only now."""
-    arguments = command.arguments
-    match command.words:
-        case ("send",):
-            from trunkline.cli.a2a_cli.sending import send
-
-            parts = getattr(arguments, "parts", [])
-            await send(context, parts, is_stream=arguments.stream)
-        case ("task", "push-config", action):
-            await _push_config(action, arguments, context)
-        case ("task", action):
-            await _task(action, arguments, context)
-        case ("card", "get"):
-            from trunkline.cli.a2a_cli import cards
-
-            await cards.get(
-                context, is_extended=arguments.extended, is_validated=arguments.validate
-            )
-        case ("auth", "login"):
-            from trunkline.cli.a2a_cli.login import log_in
-
-            await log_in(
-                context,
-                scheme_name=arguments.scheme,
-                flow=arguments.flow,
-                scopes=arguments.scope,
-            )
-        case ("config", "show"):
-            _show_configuration(context)
-        case ("completion",):
-            from trunkline.cli.completion import SCRIPTS
-
-            context.console.write_text(f"{SCRIPTS[arguments.shell].strip()}\n")
-        case _:
-            await _special(command, context)
-
-
-async def _special(command: ParsedCommand, context: CommandContext) -> None:
-    arguments = command.arguments
-    match command.words:
-        case ("chat",):
-            from trunkline.cli.a2a_cli.chat import chat
-
-            await chat(context)
-        case ("conformance",):
-            from trunkline.cli.a2a_cli.conformance import check_agent
-
-            await check_agent(context, arguments.tck, arguments.level)
-        case _:
-            from trunkline.cli.a2a_cli.demo_server import run_demo_server
-
-            await run_demo_server(context, arguments.listen, arguments.grpc_listen)
-
-
-async def _task(action: str, arguments: Namespace, context: CommandContext) -> None:
-    from trunkline.cli.a2a_cli import tasks
-
-    match action:
-        case "get":
-            await tasks.get(context, arguments.task, history=arguments.history)
-        case "list":
-            await tasks.list_tasks(context, vars(arguments), is_stream=arguments.stream)
-        case "cancel":
-            await tasks.cancel(context, arguments.task)
-        case "subscribe":
-            await tasks.subscribe(context, arguments.task, is_stream=arguments.stream)
-        case _:
-            await tasks.download(context, arguments.task, Path(arguments.dir))
-
-
-async def _push_config(action: str, arguments: Namespace, context: CommandContext) -> None:
-    from trunkline.cli.a2a_cli import push_configs
-
-    match action:
-        case "create":
-            await push_configs.create(
-                context,
-                arguments.task,
-                arguments.url,
-                config_id=arguments.id,
-                token=arguments.token,
-                auth=arguments.auth,
-            )
-        case "get":
-            await push_configs.get(context, arguments.task, arguments.config)
-        case "list":
-            await push_configs.list_configs(context, arguments.task)
-        case "delete":
-            await push_configs.delete(context, arguments.task, arguments.config)
-        case _:
-            await push_configs.listen(
-                context, arguments.listen, token=arguments.token, count=arguments.count
-            )
-
-
-def _show_configuration(context: CommandContext) -> None:
-    rows = describe_values(context.configuration)
-    fields: list[tuple[str, object]] = [
-        (row["name"], f"{row.pop('text')} ({row['source']})".lstrip()) for row in rows
-    ]
-    ResultPrinter(context).fields({"settings": rows}, fields)
 
 
 def _report(error: Exception, console: Console, *, is_json: bool, is_debug: bool) -> int:

@@ -5,7 +5,8 @@ from contextlib import aclosing
 from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.cli.a2a_cli.messages import PartFlag, build_request
+from trunkline.cli.a2a_cli.declaration import STREAM, argument, command
+from trunkline.cli.a2a_cli.messages import AddPart, PartFlag, build_request
 from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
 from trunkline.cli.a2a_cli.text_format import PROGRAM
@@ -23,26 +24,57 @@ from trunkline_bridge.versions.json_values import Json
 _STREAMING: Final = "streaming"
 
 
-async def send(context: CommandContext, parts: list[PartFlag], *, is_stream: bool) -> None:
+@command(
+    "send",
+    "Send a message; start or continue a task.",
+    argument("message", nargs="?", help="a text, the first part of the message"),
+    argument("--text", action=AddPart, dest="parts", metavar="TEXT", help="add a text part"),
+    argument(
+        "--file",
+        action=AddPart,
+        dest="parts",
+        metavar="PATH|URL",
+        help="add a file: its bytes, or a URL that the agent fetches",
+    ),
+    argument(
+        "--data",
+        action=AddPart,
+        dest="parts",
+        metavar="PATH|-",
+        help="add a JSON file, or JSON from stdin",
+    ),
+    argument(
+        "--media-type",
+        action=AddPart,
+        dest="parts",
+        metavar="TYPE",
+        help="the type of the part before it",
+    ),
+    STREAM,
+)
+async def send(
+    context: CommandContext, *, message: str | None, parts: list[PartFlag] | None, stream: bool
+) -> None:
     """Send a message and print the result.
 
     Raises:
         CommandError: the message can't be sent, or the wait is over.
     """
-    request = build_request(context.configuration, parts, context.console)
+    text = [] if message is None else [PartFlag("text", message)]
+    request = build_request(context.configuration, [*text, *(parts or ())], context.console)
     printer = ResultPrinter(context)
     if context.configuration.get("verbose"):
         printer.sent(SEND_MESSAGE.params(request))
     async with open_session(context) as session:
         progress = TaskProgress(announced=lambda task_id: _announce(context, task_id))
         async with time_limit(session, progress):
-            if is_stream and session.card.declares(_STREAMING):
+            if stream and session.card.declares(_STREAMING):
                 async with aclosing(stream_turn(session, request, progress)) as events:
                     async for event in events:
                         printer.event(event)
                 printer.end_of_stream(progress)
                 return
-            if is_stream:
+            if stream:
                 context.console.warn("warning: the agent does not stream; waiting for its result")
             if context.configuration.get("async"):
                 response = await _send_only(session, request, progress, is_immediate=True)

@@ -19,7 +19,6 @@ from trunkline.cli.a2a_cli.console import Console, DebugLog
 from trunkline.cli.a2a_cli.failures import (
     CommandError,
     LocalCode,
-    capability_missing,
     to_failure,
     usage,
 )
@@ -30,7 +29,6 @@ from trunkline.cli.a2a_cli.security_schemes import (
     describe_login,
 )
 from trunkline.cli.a2a_cli.token_store import TokenStore
-from trunkline.client.breaker import BreakerSettings
 from trunkline.errors import ConfigurationError
 from trunkline.network import is_this_machine
 from trunkline_bridge.client.a2a_client import A2AClient
@@ -44,7 +42,7 @@ from trunkline_bridge.client.interfaces import (
     parse_version,
 )
 from trunkline_bridge.client.operations import RemoteOperation
-from trunkline_bridge.client.settings import RemoteSettings
+from trunkline_bridge.client.settings import MAX_STREAMED_BYTES, NO_BREAKER, RemoteSettings
 from trunkline_bridge.client.tls import ClientTls
 from trunkline_bridge.client.transport import CALL_TIMEOUT_S, CallOptions
 from trunkline_bridge.protocol import (
@@ -62,9 +60,6 @@ if TYPE_CHECKING:
 
 STREAM_IDLE_S: Final = 120.0
 """A stream without events and heartbeats for so long is taken as broken."""
-_MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
-# A circuit breaker that never opens: each command is one attempt.
-_NO_BREAKER: Final = BreakerSettings(failures=1_000_000_000)
 _OLDER_HINT: Final = f"it offers an older version; if you want that, add --a2a-version {V0_3}"
 _BINDINGS: Final[Mapping[str, ProtocolBinding]] = {
     "jsonrpc": ProtocolBinding.JSONRPC,
@@ -171,7 +166,11 @@ class AgentSession:
     def require(self, capability: str, error: str, description: str) -> None:
         """Check that the card declares a capability. CommandError: it does not."""
         if not self.card.declares(capability):
-            raise capability_missing(error, description)
+            raise CommandError(
+                error,
+                f"the agent's card does not declare {description}",
+                "`card get` shows what it declares",
+            )
 
     async def call(
         self, operation: RemoteOperation, request: Message, *, timeout_s: float = CALL_TIMEOUT_S
@@ -213,13 +212,13 @@ async def open_session(context: CommandContext) -> AsyncIterator[AgentSession]:
                 RemoteSettings(
                     url=interface.url,
                     headers=credentials.headers,
-                    breaker=_NO_BREAKER,
+                    breaker=NO_BREAKER,
                     idle_s=configuration.get("timeout"),
                 ),
                 interface=interface,
                 ssl_context=await context.ssl_context(),
                 stream_idle_s=STREAM_IDLE_S,
-                max_event_bytes=_MAX_EVENT_BYTES,
+                max_event_bytes=MAX_STREAMED_BYTES,
                 query=credentials.query,
                 channel_security=await _channel_security(context, interface),
                 observer=context.observer,

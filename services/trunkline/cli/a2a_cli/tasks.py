@@ -1,15 +1,16 @@
 """`task get`, `list`, `cancel`, `subscribe` and `download`."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final
+from typing import BinaryIO, Final
 from urllib.parse import urlsplit
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.artifacts.references import sanitize_filename
 from trunkline.cli.a2a_cli.console import pretty
+from trunkline.cli.a2a_cli.declaration import HISTORY, STREAM, TASK, argument, command, count
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
 from trunkline.cli.a2a_cli.output import CANCELED, ResultPrinter, leave_out
 from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
@@ -21,6 +22,7 @@ from trunkline.cli.a2a_cli.waiting import (
     poll_task,
     time_limit,
 )
+from trunkline.cli.attachments import open_new_file
 from trunkline.errors import (
     PeerProtocolError,
     PeerRefusedError,
@@ -41,110 +43,133 @@ _PEER_ERRORS: Final = (
 _STATE_PREFIX: Final = "TASK_STATE_"
 
 
-async def get(context: CommandContext, task_id: str, *, history: int | None) -> None:
+@command("task get", "Show a task; --wait polls it until it ends.", TASK, HISTORY)
+async def get(context: CommandContext, *, task: str, history: int | None) -> None:
     """Print a task; with `--wait`, once it ended or asks for input."""
     async with open_session(context) as session:
-        progress = TaskProgress(task_id)
+        progress = TaskProgress(task)
         if context.configuration.get("wait"):
             async with time_limit(session, progress):
-                task = await poll_task(session, task_id, progress, history)
+                found = await poll_task(session, task, progress, history)
         else:
-            task = await get_task(session, task_id, history)
-        ResultPrinter(context).task(task, has_history=history is not None)
+            found = await get_task(session, task, history)
+        ResultPrinter(context).task(found, has_history=history is not None)
 
 
-async def cancel(context: CommandContext, task_id: str) -> None:
+@command("task cancel", "Cancel a task.", TASK)
+async def cancel(context: CommandContext, *, task: str) -> None:
     """Cancel a task and print it. A task that is canceled already is no error."""
     async with open_session(context) as session:
-        request = a2a_pb2.CancelTaskRequest(id=task_id)
+        request = a2a_pb2.CancelTaskRequest(id=task)
         if metadata := context.configuration.get("metadata"):
             request.metadata.CopyFrom(build_struct(metadata))
         try:
-            task = await session.call(CANCEL_TASK, request)
+            found = await session.call(CANCEL_TASK, request)
         except Exception as error:
             failure = session.failure(error)
             if failure.code != "TaskNotCancelableError":
                 raise
-            task = await get_task(session, task_id)
-            if task.get("status", {}).get("state") != CANCELED:
+            found = await get_task(session, task)
+            if found.get("status", {}).get("state") != CANCELED:
                 raise
-        ResultPrinter(context).task(task, wanted=CANCELED)
+        ResultPrinter(context).task(found, wanted=CANCELED)
 
 
+@command(
+    "task list",
+    "List tasks.",
+    HISTORY,
+    argument("--status", metavar="STATE", help="only tasks in this state"),
+    argument("--page-size", metavar="N", type=count, help="tasks of a page"),
+    argument("--page-token", metavar="TOKEN", help="the page to show"),
+    argument("--all", dest="all_pages", action="store_true", help="all pages"),
+    argument("--artifacts", action="store_true", help="with their artifacts"),
+    argument("--stream", action="store_true", help="json: one task a line"),
+)
 async def list_tasks(
-    context: CommandContext, filters: Mapping[str, Any], *, is_stream: bool
+    context: CommandContext,
+    *,
+    history: int | None,
+    status: str | None,
+    page_size: int | None,
+    page_token: str | None,
+    all_pages: bool,
+    artifacts: bool,
+    stream: bool,
 ) -> None:
-    """Print a page of tasks, or with the filter `all` every page."""
-    request = _list_request(context, filters)
+    """Print a page of tasks, or every page."""
+    request = a2a_pb2.ListTasksRequest(
+        context_id=context.configuration.text("context_id"),
+        page_token=page_token or "",
+        page_size=page_size,
+        history_length=history,
+        include_artifacts=artifacts or None,
+        status=_parse_state(status) if status else task_pb2.TASK_STATE_UNSPECIFIED,
+    )
     async with open_session(context) as session:
         response = await session.call(LIST_TASKS, request)
-        while filters.get("all") and response.get("nextPageToken"):
+        while all_pages and response.get("nextPageToken"):
             request.page_token = response["nextPageToken"]
             page = await session.call(LIST_TASKS, request)
             tasks = [*response.get("tasks", ()), *page.get("tasks", ())]
             response = {**page, "tasks": tasks}
         tasks = leave_out(context.console, response, "tasks", find_task_problem)
         response = {**response, "tasks": tasks}
-        ResultPrinter(context).tasks(response, is_stream=is_stream)
+        ResultPrinter(context).tasks(response, is_stream=stream)
 
 
-def _list_request(context: CommandContext, filters: Mapping[str, Any]) -> a2a_pb2.ListTasksRequest:
-    request = a2a_pb2.ListTasksRequest(
-        context_id=context.configuration.text("context_id"),
-        page_token=filters.get("page_token") or "",
-    )
-    if filters.get("page_size") is not None:
-        request.page_size = filters["page_size"]
-    if filters.get("history") is not None:
-        request.history_length = filters["history"]
-    if filters.get("artifacts"):
-        request.include_artifacts = True
-    if state := filters.get("status"):
-        name = _STATE_PREFIX + state.upper().replace("-", "_").removeprefix(_STATE_PREFIX)
-        if name not in task_pb2.TaskState.keys():  # noqa: SIM118  an enum's wrapper is no mapping
-            raise usage(f"--status: A2A has no state {state!r}")
-        request.status = task_pb2.TaskState.Value(name)
-    return request
+def _parse_state(state: str) -> task_pb2.TaskState.ValueType:
+    name = _STATE_PREFIX + state.upper().replace("-", "_").removeprefix(_STATE_PREFIX)
+    if name not in task_pb2.TaskState.keys():  # noqa: SIM118  an enum's wrapper is no mapping
+        raise usage(f"--status: A2A has no state {state!r}")
+    return task_pb2.TaskState.Value(name)
 
 
-async def subscribe(context: CommandContext, task_id: str, *, is_stream: bool) -> None:
+@command("task subscribe", "Follow a task's events.", TASK, STREAM)
+async def subscribe(context: CommandContext, *, task: str, stream: bool) -> None:
     """Follow a task until it ended or asks for input; print its events, or with JSON its end."""
     async with open_session(context) as session:
         session.require("streaming", "UnsupportedOperationError", "streaming")
         printer = ResultPrinter(context)
-        progress = TaskProgress(task_id)
+        progress = TaskProgress(task)
         async with time_limit(session, progress):
-            async with aclosing(follow_task(session, task_id, progress)) as events:
+            async with aclosing(follow_task(session, task, progress)) as events:
                 async for event in events:
-                    if is_stream or not context.configuration.is_json:
+                    if stream or not context.configuration.is_json:
                         printer.event(event)
-            if is_stream or not context.configuration.is_json:
+            if stream or not context.configuration.is_json:
                 printer.end_of_stream(progress)
             else:
-                printer.task(await get_task(session, task_id))
+                printer.task(await get_task(session, task))
 
 
-async def download(context: CommandContext, task_id: str, folder: Path) -> None:
+@command(
+    "task download",
+    "Save a task's artifacts.",
+    TASK,
+    argument("--dir", dest="folder", default=".", metavar="DIR", help="the folder (default: .)"),
+)
+async def download(context: CommandContext, *, task: str, folder: str) -> None:
     """Save the parts of a task's artifacts in a folder, under unused names; print the paths.
 
     Raises:
         CommandError: a part can't be saved; the other parts are.
     """
-    folder = context.console.folder / folder
+    target = context.console.folder / folder
     async with open_session(context) as session:
-        task = await get_task(session, task_id)
+        found = await get_task(session, task)
         paths: list[Path] = []
         failures: list[CommandError] = []
         try:
-            await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-            for artifact, part in artifact_parts(task):
+            await asyncio.to_thread(target.mkdir, parents=True, exist_ok=True)
+            for artifact, part in artifact_parts(found):
                 try:
-                    paths.append(await _save(session, artifact, part, folder))
+                    paths.append(await _save(session, artifact, part, target))
                 except CommandError as failure:
                     failures.append(failure)
         except OSError as error:
             raise CommandError(
-                LocalCode.INTERNAL, f"{folder} can't be written: {error.strerror}"
+                LocalCode.INTERNAL, f"{target} can't be written: {error.strerror}"
             ) from error
         # A2A has no type for saved files: the task is the result, and the paths are diagnostics.
         if failures or context.configuration.is_json:
@@ -153,42 +178,44 @@ async def download(context: CommandContext, task_id: str, folder: Path) -> None:
         if failures:
             raise failures[0]
         fields: list[tuple[str, object]] = [
-            ("Task", task_id),
-            ("Context", task.get("contextId", "")),
-            ("State", task.get("status", {}).get("state", "")),
+            ("Task", task),
+            ("Context", found.get("contextId", "")),
+            ("State", found.get("status", {}).get("state", "")),
             *(("Saved", path) for path in paths),
         ]
-        ResultPrinter(context).fields(task, fields)
+        ResultPrinter(context).fields(found, fields)
 
 
 async def _save(session: AgentSession, artifact: Json, part: Json, folder: Path) -> Path:
     name = sanitize_filename(str(part.get("filename") or ""))
     stem = sanitize_filename(str(artifact.get("name") or artifact.get("artifactId") or "artifact"))
-    if "text" in part or "data" in part:
-        content = str(part["text"]) if "text" in part else pretty(part.get("data"))
-        path = _unused_path(folder, name or f"{stem}.{'txt' if 'text' in part else 'json'}")
-        await asyncio.to_thread(path.write_text, content, "utf-8")
-        return path
-    path = _unused_path(folder, name or stem or "file")
-    if "url" not in part:
-        await asyncio.to_thread(path.write_bytes, decode_raw(part))
-        return path
-    url = str(part["url"])
+    url, content = "", b""
+    if "text" in part:
+        name, content = name or f"{stem}.txt", str(part["text"]).encode()
+    elif "data" in part:
+        name, content = name or f"{stem}.json", pretty(part["data"]).encode()
+    elif "url" in part:
+        url = str(part["url"])
+    else:
+        content = decode_raw(part)
+    with open_new_file(folder, name or stem or "file") as (path, file):
+        file.write(content)
+        if url:
+            await _fetch(session, url, file)
+    return path
+
+
+async def _fetch(session: AgentSession, url: str, file: BinaryIO) -> None:
+    """Write what a URL has to a file. CommandError: it can't be fetched."""
     try:
-        with path.open("xb") as file:
-            async with aclosing(_download(session, url)) as pieces:
-                async for piece in pieces:
-                    file.write(piece)
+        async with aclosing(_download(session, url)) as pieces:
+            async for piece in pieces:
+                file.write(piece)
     except _PEER_ERRORS as error:
-        path.unlink(missing_ok=True)
         failure = session.failure(error)
         # The file may be elsewhere than the agent.
         failure.message, failure.hint = f"{url} can't be fetched: {error.problem}", None
         raise failure from error
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    return path
 
 
 async def _download(session: AgentSession, url: str) -> AsyncGenerator[bytes]:
@@ -201,12 +228,3 @@ async def _download(session: AgentSession, url: str) -> AsyncGenerator[bytes]:
     async with session.context.anonymous_http() as http, http.download(url) as (_, parts):
         async for piece in parts:
             yield piece
-
-
-def _unused_path(folder: Path, name: str) -> Path:
-    path, number = folder / name, 1
-    # A broken link counts as used, too.
-    while path.exists() or path.is_symlink():
-        number += 1
-        path = folder / f"{Path(name).stem}-{number}{Path(name).suffix}"
-    return path

@@ -1,63 +1,68 @@
 """The commands that call a mesh as an A2A client: ask, chat, demo, and the standard's own."""
 
+import sys
 from typing import Annotated
 
-import typer
-
-from trunkline.cli.exits import finish, run
+from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import (
     AgentOption,
     ApiKeyOption,
     FilesOption,
     JsonOption,
     SaveOption,
+    TimeoutOption,
     UrlOption,
+    argument,
+    flag,
+    option,
     resolve_api_key,
 )
+from trunkline.cli.terminal import print_json, print_progress
+from trunkline.errors import TrunklineError
 
-ContextOption = Annotated[
-    str, typer.Option(metavar="ID", help="Continue in this context.", show_default=False)
-]
-PlainOption = Annotated[
-    bool, typer.Option("--plain", help="Do not render the answer's Markdown on a terminal.")
-]
+ContextOption = Annotated[str, option("ID", "Continue in this context.")]
+PlainOption = Annotated[bool, flag("Do not render the answer's Markdown on a terminal.", "--plain")]
 
 
-def ask(
-    question: Annotated[
-        str, typer.Argument(metavar="QUESTION", help="What to ask.", show_default=False)
-    ],
+async def ask(
+    question: Annotated[str, argument("QUESTION", "What to ask.")],
     *,
     agent: AgentOption = None,
     url: UrlOption = None,
     key: ApiKeyOption = None,
-    task: Annotated[
-        str, typer.Option(metavar="ID", help="Answer what this task asks.", show_default=False)
-    ] = "",
+    task: Annotated[str, option("ID", "Answer what this task asks.")] = "",
     context: ContextOption = "",
-    timeout: Annotated[
-        float | None, typer.Option(metavar="S", min=0.001, help="End the task after S seconds.")
-    ] = None,
+    timeout: TimeoutOption = None,
     file: FilesOption = None,
     save: SaveOption = None,
     plain: PlainOption = False,
     json: JsonOption = False,
-) -> None:
+) -> ExitCode:
     """Ask the mesh and stream the answer. Exits 0 only if the task completed."""
-    from trunkline.cli import ask as command
+    import asyncio
 
-    request = command.Question(
-        text=question,
-        agent=agent,
-        task_id=task,
-        context_id=context,
-        timeout_s=timeout,
-        files=tuple(file or ()),
-        save=save,
-        api_key=resolve_api_key(key),
-        is_plain=plain,
-    )
-    run(command.ask(request, url=url, as_json=json))
+    from trunkline.cli.ask import ask_agent, check_question
+    from trunkline.cli.attachments import read_parts
+    from trunkline.cli.ephemeral_mesh import open_mesh
+
+    check_question(question)
+    files = await asyncio.to_thread(read_parts, file or ())
+    # An ephemeral mesh has no earlier task or context to continue.
+    async with open_mesh(url, may_start=not (task or context)) as mesh:
+        return await ask_agent(
+            mesh,
+            question,
+            agent=agent,
+            url=url,
+            task_id=task,
+            context_id=context,
+            timeout_s=timeout,
+            files=files,
+            save=save,
+            api_key=resolve_api_key(key),
+            is_plain=plain,
+            as_json=json,
+        )
 
 
 def chat(
@@ -68,31 +73,66 @@ def chat(
     context: ContextOption = "",
     plain: PlainOption = False,
     json: JsonOption = False,
-) -> None:
+) -> ExitCode:
     """Talk with the mesh, line by line. Ctrl-C cancels a turn, Ctrl-D leaves, /help lists more."""
-    from trunkline.cli import ask as command
+    import asyncio
 
-    finish(
-        lambda: command.chat(
+    from trunkline.cli.chat import Conversation, read_line, run_line
+
+    # One event loop serves the whole conversation and runs only during turns. While input() waits
+    # for a line, the terminal handles Ctrl-C and line editing as usual.
+    with asyncio.Runner() as runner:
+        conversation = Conversation(
             agent,
-            url=url,
+            as_json=json,
             api_key=resolve_api_key(key),
             context_id=context,
-            as_json=json,
             is_plain=plain,
         )
-    )
+        code = ExitCode.OK
+        try:
+            runner.run(conversation.open(url))
+            if sys.stdin.isatty():
+                print_progress("/help lists the commands, Ctrl-D leaves")
+            while (line := read_line()) is not None and line.strip() != "/quit":
+                if line.strip():
+                    run_line(runner, conversation, line)
+        except TrunklineError as error:
+            code = print_error(error)
+        except KeyboardInterrupt:
+            code = ExitCode.CANCELED
+        finally:
+            runner.run(conversation.close())
+    return code
 
 
-def demo(*, json: JsonOption = False) -> None:
+async def demo(*, json: JsonOption = False) -> ExitCode:
     """Ask questions on a temporary mesh, and show the trace of one answer."""
-    from trunkline.cli import demo as command
+    from trunkline.cli.agent_client import AgentClient
+    from trunkline.cli.demo import QUESTIONS, ask_and_show
+    from trunkline.cli.ephemeral_mesh import start_ephemeral_mesh
+    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.trace import fetch_trace, render_trace
+    from trunkline.client.trace_tree import TraceTree
 
-    run(command.demo(as_json=json))
+    if not json:
+        print("starting a temporary mesh", flush=True)
+    async with start_ephemeral_mesh() as mesh:
+        async with AgentClient(mesh.http) as client:
+            reports = [await ask_and_show(client, question, as_json=json) for question in QUESTIONS]
+        async with open_mesh_view(mesh.mesh) as view:
+            spans = await fetch_trace(view.trace_client(), reports[-1].trace_id)
+    tree = TraceTree.build(spans)
+    if json:
+        print_json([report.to_json() for report in reports])
+    else:
+        print("\n".join(["", *render_trace(tree)]), flush=True)
+    is_ok = tree.is_complete and all(report.exit_code is ExitCode.OK for report in reports)
+    return ExitCode.OK if is_ok else ExitCode.FAILED
 
 
-def a2a() -> None:
+def a2a() -> int:
     """Call any A2A agent: the standard's command line. See `trunkline a2a --help`."""
     from trunkline.cli.a2a_cli.program import main
 
-    raise typer.Exit(main([]))
+    return main([])

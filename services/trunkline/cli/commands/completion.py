@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.exits import finish
+from trunkline.cli.declaration import command
 
 completion = typer.Typer(
     help="Print the script that completes words in bash, zsh or fish.",
@@ -12,25 +12,23 @@ completion = typer.Typer(
 )
 
 
-@completion.command("bash")
-def print_bash_script() -> None:
-    """For ~/.bashrc: source <(trunkline completion bash)."""
-    _print_script("bash")
+def _declare_script(shell: str, help_text: str) -> None:
+    """Add the command that prints the script of a shell."""
+
+    def print_script() -> None:
+        from trunkline.cli.completion import SCRIPTS
+
+        print(SCRIPTS[shell].strip())
+
+    command(completion, shell, help=help_text)(print_script)
 
 
-@completion.command("zsh")
-def print_zsh_script() -> None:
-    """For ~/.zshrc, after compinit: source <(trunkline completion zsh)."""
-    _print_script("zsh")
+_declare_script("bash", "For ~/.bashrc: source <(trunkline completion bash).")
+_declare_script("zsh", "For ~/.zshrc, after compinit: source <(trunkline completion zsh).")
+_declare_script("fish", "For config.fish: trunkline completion fish | source.")
 
 
-@completion.command("fish")
-def print_fish_script() -> None:
-    """For config.fish: trunkline completion fish | source."""
-    _print_script("fish")
-
-
-@completion.command("words", hidden=True)
+@command(completion, "words", hidden=True)
 def print_words(
     context: typer.Context,
     words: Annotated[list[str] | None, typer.Argument(show_default=False)] = None,
@@ -39,14 +37,17 @@ def print_words(
     fish: Annotated[bool, typer.Option("--fish")] = False,
 ) -> None:
     """Print what may stand in place of the last word."""
-    from trunkline.cli import completion as command
+    from trunkline.cli.completion import FILES, list_words
 
-    shell = "zsh" if zsh else "fish" if fish else "bash"
-    root = context.find_root().command
-    finish(lambda: command.print_words(root, words or [], shell=shell))
-
-
-def _print_script(shell: str) -> None:
-    from trunkline.cli import completion as command
-
-    finish(lambda: command.print_script(shell))
+    found = list_words(context.find_root().command, words or [])
+    if found is None:
+        print(FILES)
+        return
+    for value, help_text in found:
+        summary = " ".join(help_text.split())
+        if zsh:
+            print(f"{value.replace(':', chr(92) + ':')}:{summary}")
+        elif fish:
+            print(f"{value}\t{summary}")
+        else:
+            print(value)

@@ -1,12 +1,21 @@
 """The commands that show and check settings."""
 
+from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trunkline.cli.exits import finish
-from trunkline.cli.options import JsonOption
+from trunkline.cli.declaration import command
+from trunkline.cli.exits import ExitCode, print_error
+from trunkline.cli.options import JsonOption, argument, flag
+from trunkline.cli.terminal import print_json, print_table
+from trunkline.errors import ConfigurationError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from trunkline.settings import Settings
+
+SCHEMAS = ("settings", "mcp", "workflow")
 
 config = typer.Typer(
     help="Show the effective settings, check files, print schemas for editors.",
@@ -14,51 +23,133 @@ config = typer.Typer(
 )
 
 
-@config.command("show")
+@command(config, "show")
 def show_settings(
     *,
     only_set: Annotated[
-        bool, typer.Option("--set", help="Only settings that do not have their default.")
+        bool, flag("Only settings that do not have their default.", "--set")
     ] = False,
     json: JsonOption = False,
 ) -> None:
     """Show the settings that `up` takes in this folder, and where each comes from."""
-    from trunkline.cli import config as command
+    from trunkline.settings.effective import DEFAULT, list_effective_settings
 
-    finish(lambda: command.show_settings(only_set=only_set, as_json=json))
+    settings = list_effective_settings()
+    if only_set:
+        settings = [setting for setting in settings if setting.source != DEFAULT]
+    if json:
+        print_json(
+            [
+                {"setting": setting.name, "value": setting.value, "source": setting.source}
+                for setting in settings
+            ]
+        )
+    else:
+        rows = [(setting.name, _render(setting.value), setting.source) for setting in settings]
+        print_table(("SETTING", "VALUE", "SOURCE"), rows)
 
 
-@config.command("check")
+@command(config, "check")
 def check_files(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="FILE",
-            help="Settings, or MCP servers if it ends in .json. [those that `up` takes here]",
-            show_default=False,
+        argument(
+            "FILE", "Settings, or MCP servers if it ends in .json. [those that `up` takes here]"
         ),
     ] = None,
     *,
     json: JsonOption = False,
-) -> None:
+) -> ExitCode:
     """Check files of settings, with the agents they name, and MCP servers. Nothing is started."""
-    from trunkline.cli import config as command
+    from trunkline.logs import configure_logging
 
-    finish(lambda: command.check_files(files or [], as_json=json))
+    configure_logging(level="warning", log_format="plain")
+    checked: list[str] = []
+    code = ExitCode.OK
+    # None: what `up` takes here.
+    subjects: list[Path | None] = [*(files or ())] or [None]
+    for file in subjects:
+        try:
+            checked += _check_current() if file is None else _check_file(file)
+        except ConfigurationError as error:
+            if file and not str(error).startswith(str(file)):
+                error.add_note(f"in {file}")
+            code = print_error(error)
+    if json:
+        print_json({"valid": checked})
+    else:
+        for name in checked:
+            print(f"ok  {name}")
+    return code
 
 
-@config.command("schema")
+@command(config, "schema")
 def print_schema(
     kind: Annotated[
         str,
-        typer.Argument(
-            metavar="KIND",
-            help="settings: trunkline.toml; mcp: mcpServers files; workflow: workflow files.",
-            autocompletion=lambda: ["settings", "mcp", "workflow"],
+        argument(
+            "KIND",
+            "settings: trunkline.toml; mcp: mcpServers files; workflow: workflow files.",
+            autocompletion=lambda: list(SCHEMAS),
+            show_default=True,
         ),
     ] = "settings",
 ) -> None:
     """Print a JSON schema, by which editors complete and check files."""
-    from trunkline.cli import config as command
+    if kind not in SCHEMAS:
+        problem = f"{kind!r} is no schema; there are: {', '.join(SCHEMAS)}"
+        raise InvalidArgumentError("KIND", problem)
+    if kind == "mcp":
+        from trunkline.tools.config import build_config_schema
 
-    finish(lambda: command.print_schema(kind))
+        schema = build_config_schema()
+    elif kind == "workflow":
+        from trunkline.workflows.definition import build_workflow_schema
+
+        schema = build_workflow_schema()
+    else:
+        from trunkline.agents.plugins import load_plugins
+        from trunkline.settings.schema import build_settings_schema
+
+        types = {
+            name: plugin.settings_type
+            for name, plugin in load_plugins().items()
+            if plugin.settings_type is not None
+        }
+        schema = build_settings_schema(types)
+    print(dumps(schema, indent=2))
+
+
+def _check_file(file: Path) -> list[str]:
+    from trunkline.settings import load_settings
+    from trunkline.tools.config import load_config
+
+    if file.suffix == ".json":
+        load_config(file)
+        return [str(file)]
+    settings = load_settings(environment={"TRUNKLINE_CONFIG": str(file)})
+    return [str(file), *_check_mesh(settings)]
+
+
+def _check_current() -> list[str]:
+    from trunkline.settings import CONFIG_FILE, load_settings
+
+    name = CONFIG_FILE if Path(CONFIG_FILE).exists() else "the environment"
+    return [name, *_check_mesh(load_settings())]
+
+
+def _check_mesh(settings: "Settings") -> list[str]:
+    import asyncio
+
+    # It loads all that a mesh consists of.
+    from trunkline.mesh.all_in_one import check_mesh
+
+    # Agents are built on an event loop, as in a mesh.
+    asyncio.run(check_mesh(settings))
+    return [str(settings.mcp_file)] if settings.mcp_file else []
+
+
+def _render(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    return value if isinstance(value, str) else dumps(value, ensure_ascii=False)

@@ -5,122 +5,236 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.exits import finish, run
-from trunkline.cli.options import JsonOption
+from trunkline.cli.declaration import command
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.options import JsonOption, argument, flag, option
+from trunkline.cli.terminal import print_json, print_stderr, print_table
+from trunkline.errors import InvalidArgumentError, PeerProtocolError
 
 keys = typer.Typer(help="Manage the API keys of callers.", rich_markup_mode=None)
 card = typer.Typer(help="Show and verify agent cards.", rich_markup_mode=None)
 
-KeyFile = Annotated[
-    Path | None, typer.Option("--file", metavar="FILE", help="The keys. [api_keys_file]")
-]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the key.", show_default=False)]
-ExpiresOption = Annotated[
-    str,
-    typer.Option(
-        metavar="TIME",
-        help="Reject it from then on: 90d, a time. [never]",
-        show_default=False,
-    ),
-]
-CardUrl = Annotated[
-    str,
-    typer.Argument(metavar="URL", help="The URL of an agent or of its card.", show_default=False),
-]
+KeyFile = Annotated[Path | None, option("FILE", "The keys. [api_keys_file]", "--file")]
+Name = Annotated[str, argument("NAME", "Of the key.")]
+ExpiresOption = Annotated[str, option("TIME", "Reject it from then on: 90d, a time. [never]")]
+CardUrl = Annotated[str, argument("URL", "The URL of an agent or of its card.")]
 
 
-@keys.command("add")
+@command(keys, "add")
 def add_key(
     name: Name,
     file: KeyFile = None,
     *,
-    account: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="The account of its tasks. [NAME]", show_default=False),
-    ] = "",
+    account: Annotated[str, option("NAME", "The account of its tasks. [NAME]")] = "",
     expires: ExpiresOption = "",
     agent: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only for this agent; may be repeated. * is a wildcard."),
+        list[str] | None, option("NAME", "Only for this agent; may be repeated. * is a wildcard.")
     ] = None,
     method: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only for this method of A2A 1.0; may be repeated."),
+        list[str] | None, option("NAME", "Only for this method of A2A 1.0; may be repeated.")
     ] = None,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Only for methods that change nothing.")
+        bool, flag("Only for methods that change nothing.", "--read-only")
     ] = False,
     json: JsonOption = False,
 ) -> None:
     """Create a key and print it. It is shown only once: the file has its SHA-256."""
-    from trunkline.cli import identity as command
-
-    limits = command.KeyLimits(
-        expires=expires,
-        agents=tuple(agent or ()),
-        methods=tuple(method or ()),
-        read_only=read_only,
+    from trunkline.audit import Action
+    from trunkline.cli import identity
+    from trunkline.cli.audit import record_act
+    from trunkline_bridge.edge.api_keys import (
+        ApiKey,
+        generate_key,
+        hash_key,
+        is_account_name,
+        is_caller_name,
+        load_keys,
+        save_keys,
     )
-    finish(
-        lambda: command.add_key(name, file, account=account or name, as_json=json, limits=limits)
+    from trunkline_bridge.edge.permissions import READ
+
+    account = account or name
+    settings = identity.load_key_settings()
+    path = identity.keys_file(file, settings)
+    keys = load_keys(path) if path.exists() else []
+    if not is_caller_name(name) or any(key.name == name for key in keys):
+        problem = f"{name!r} is taken or not a valid name; choose another"
+        raise InvalidArgumentError("NAME", f"{problem}, or `trunkline keys rotate`")
+    if not is_account_name(account):
+        raise InvalidArgumentError(
+            "--account", f"{account!r} is not a valid account; choose another"
+        )
+    secret = generate_key()
+    entry = ApiKey(
+        name,
+        account,
+        hash_key(secret),
+        identity.parse_expiry("--expires", expires) if expires else None,
+        identity.check_agents(tuple(agent or ())),
+        identity.check_methods((READ, *(method or ())) if read_only else tuple(method or ())),
     )
+    save_keys(path, [*keys, entry])
+    record_act(settings, Action.KEY_ADD, key=name, key_id=entry.key_id, account=account)
+    if json:
+        print_json({**identity.key_fields(entry), "key": secret, "file": str(path)})
+    else:
+        print(secret)
+        print_stderr(f"key {name!r} of account {account!r} is in {path}; it is shown only once")
 
 
-@keys.command("rotate")
+@command(keys, "rotate")
 def rotate_key(
     name: Name,
     file: KeyFile = None,
     *,
     until: Annotated[
-        str, typer.Option(metavar="TIME", help="The old key works until then: 12h, 7d or a time.")
+        str, option("TIME", "The old key works until then: 12h, 7d or a time.", show_default=True)
     ] = "1d",
     expires: ExpiresOption = "",
     json: JsonOption = False,
 ) -> None:
     """Create another key of a name and print it. The old one works for a while."""
-    from trunkline.cli import identity as command
+    from dataclasses import replace
+    from datetime import UTC, datetime
 
-    finish(lambda: command.rotate_key(name, file, until=until, expires=expires, as_json=json))
+    from trunkline.audit import Action
+    from trunkline.cli import identity
+    from trunkline.cli.audit import record_act
+    from trunkline_bridge.edge.api_keys import generate_key, hash_key, load_keys, save_keys
+
+    settings = identity.load_key_settings()
+    path = identity.keys_file(file, settings)
+    keys = load_keys(path)
+    now = datetime.now(UTC)
+    same = [key for key in keys if key.name == name]
+    if not same:
+        raise identity.unknown_key(name)
+    end = identity.parse_expiry("--until", until)
+    secret = generate_key()
+    entry = replace(
+        same[-1],
+        sha256=hash_key(secret),
+        expires=identity.parse_expiry("--expires", expires) if expires else None,
+    )
+    # Expired keys are of no more use.
+    old = [identity.expire_key(key, end) for key in same if not key.is_expired(now)]
+    others = [key for key in keys if key.name != name]
+    save_keys(path, [*others, *old, entry])
+    record_act(settings, Action.KEY_ROTATE, key=name, key_id=entry.key_id, account=entry.account)
+    if json:
+        facts = {**identity.key_fields(entry), "key": secret, "file": str(path)}
+        print_json({**facts, "old_until": end.isoformat()})
+    else:
+        print(secret)
+        print_stderr(f"the old key {name!r} works until {end.isoformat()}; this is shown only once")
 
 
-@keys.command("list")
+@command(keys, "list")
 def list_keys(file: KeyFile = None, *, json: JsonOption = False) -> None:
     """List the keys: names, accounts and limits."""
-    from trunkline.cli import identity as command
+    from trunkline.cli import identity
+    from trunkline_bridge.edge.api_keys import load_keys
 
-    finish(lambda: command.list_keys(file, as_json=json))
+    entries = load_keys(identity.keys_file(file, identity.load_key_settings()))
+    if json:
+        print_json([identity.key_fields(key) for key in entries])
+    else:
+        rows = [
+            (
+                key.name,
+                key.account,
+                identity.format_expiry(key),
+                ", ".join(key.agents) or "all",
+                ", ".join(key.methods) or "all",
+            )
+            for key in entries
+        ]
+        print_table(("KEY", "ACCOUNT", "EXPIRES", "AGENTS", "METHODS"), rows)
 
 
-@keys.command("remove")
+@command(keys, "remove")
 def remove_key(name: Name, file: KeyFile = None, *, json: JsonOption = False) -> None:
     """Remove the keys of a name. A running mesh rejects them within a second."""
-    from trunkline.cli import identity as command
+    from trunkline.audit import Action
+    from trunkline.cli import identity
+    from trunkline.cli.audit import record_act
+    from trunkline_bridge.edge.api_keys import load_keys, save_keys
 
-    finish(lambda: command.remove_key(name, file, as_json=json))
+    settings = identity.load_key_settings()
+    path = identity.keys_file(file, settings)
+    keys = load_keys(path)
+    remaining = [key for key in keys if key.name != name]
+    if len(remaining) == len(keys):
+        raise identity.unknown_key(name)
+    save_keys(path, remaining)
+    record_act(settings, Action.KEY_REMOVE, key=name)
+    if json:
+        print_json({"name": name, "removed": True})
+    else:
+        print_stderr(f"key {name!r} is gone")
 
 
-@card.command("show")
-def show_card(url: CardUrl, *, json: JsonOption = False) -> None:
+@command(card, "show")
+async def show_card(url: CardUrl, *, json: JsonOption = False) -> None:
     """Show an agent's card."""
-    from trunkline.cli import identity as command
+    from trunkline.cli.identity import CARD_HEADERS, card_url, describe_card, read_card
+    from trunkline_bridge.documents import fetch_document
+    from trunkline_bridge.versions.v1_0.json_writer import agent_card_json
 
-    run(command.show_card(url, as_json=json))
+    address = card_url(url)
+    card = read_card(address, await fetch_document(address, headers=CARD_HEADERS))
+    if json:
+        print_json(agent_card_json(card))
+    else:
+        print("\n".join(describe_card(card)))
 
 
-@card.command("verify")
-def verify_card(
+@command(card, "verify")
+async def verify_card(
     url: CardUrl,
     *,
-    key: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Trust this public key (PEM).", show_default=False),
-    ] = None,
-    jwks: Annotated[
-        str, typer.Option(metavar="URL|FILE", help="Trust these keys.", show_default=False)
-    ] = "",
+    key: Annotated[Path | None, option("FILE", "Trust this public key (PEM).")] = None,
+    jwks: Annotated[str, option("URL|FILE", "Trust these keys.")] = "",
     json: JsonOption = False,
-) -> None:
+) -> ExitCode:
     """Verify a card's signature by a key that you trust. Exits 0 only if one is valid."""
-    from trunkline.cli import identity as command
+    from trunkline.cli.identity import CARD_HEADERS, FORM_NAMES, card_url
+    from trunkline_bridge.documents import fetch_document
+    from trunkline_bridge.edge.card_signatures import (
+        InvalidSignatureError,
+        parse_trusted_keys,
+    )
+    from trunkline_bridge.edge.card_signatures import (
+        verify_card as find_signature,
+    )
 
-    run(command.verify_card(url, str(key) if key else jwks, as_json=json))
+    trusted = str(key) if key else jwks
+    if not trusted:
+        print_stderr("error: give a trusted key by --key or --jwks; a card can't vouch for itself")
+        return ExitCode.USAGE
+    try:
+        keys = parse_trusted_keys(await fetch_document(trusted))
+    except ValueError as error:
+        raise InvalidArgumentError("--key or --jwks", f"{trusted} {error}") from error
+    address = card_url(url)
+    content = await fetch_document(address, headers=CARD_HEADERS)
+    try:
+        signature = find_signature(content, keys)
+    except InvalidSignatureError as error:
+        if json:
+            print_json({"url": address, "verified": False, "problem": str(error)})
+        print_stderr(f"not verified: {error}")
+        return ExitCode.FAILED
+    except ValueError as error:
+        raise PeerProtocolError(address, str(error)) from error
+    if json:
+        facts = {
+            "key_id": signature.key_id,
+            "algorithm": signature.algorithm,
+            "form": signature.form,
+        }
+        print_json({"url": address, "verified": True, **facts})
+    else:
+        form = FORM_NAMES[signature.form]
+        print(f"verified: signed by {signature.key_id} ({signature.algorithm}), {form}")
+    return ExitCode.OK

@@ -1,161 +1,85 @@
-"""The commands that inspect a mesh: agents, approvals, traces, webhooks."""
+"""The commands that inspect a mesh: its agents and its traces."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.options import JsonOption, MeshOption, argument
+from trunkline.cli.terminal import print_json, print_stderr, print_table
+from trunkline.errors import PeerUnavailableError, TaskNotFoundError
 
-from trunkline.accounts import ANONYMOUS_ACCOUNT
-from trunkline.cli.exits import finish, run
-from trunkline.cli.options import (
-    AccountOption,
-    ApprovalIdArgument,
-    DataOption,
-    JsonOption,
-    MeshOption,
-    TaskIdArgument,
-)
+if TYPE_CHECKING:
+    from trunkline.v1 import registry_service_pb2
 
 
-def agents(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
+async def agents(mesh: MeshOption = None, *, json: JsonOption = False) -> ExitCode:
     """List the agents on the mesh."""
-    from trunkline.cli import inspect as command
+    from trunkline.cli.mesh_view import open_mesh_view, print_lost_hosts
 
-    run(command.list_agents(mesh, as_json=json))
-
-
-def approvals(
-    mesh: MeshOption = None, *, account: AccountOption = ANONYMOUS_ACCOUNT, json: JsonOption = False
-) -> None:
-    """List the tool calls that wait for approval."""
-    from trunkline.cli import approvals as command
-
-    run(command.list_approvals(mesh, account=account, as_json=json))
-
-
-def approve(
-    approval_id: ApprovalIdArgument,
-    mesh: MeshOption = None,
-    *,
-    edit: Annotated[
-        str,
-        typer.Option(metavar="JSON", help="Call it with these arguments.", show_default=False),
-    ] = "",
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why.", show_default=False)] = "",
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
-) -> None:
-    """Approve a tool call that waits."""
-    from trunkline.cli import approvals as command
-
-    request = command.build_approval(approval_id, account=account, reason=reason, edit=edit)
-    run(command.answer_approval(mesh, request, as_json=json))
+    async with open_mesh_view(mesh) as view:
+        found = [_agent_fields(host, agent) for host in view.hosts for agent in host.agents]
+    found.sort(key=lambda agent: agent["name"])
+    if json:
+        print_json(found)
+    else:
+        titles = ["AGENT", "HOST", "DESCRIPTION"]
+        rows = [[agent["name"], agent["address"], agent["description"]] for agent in found]
+        if any(agent["breaker"] for agent in found):
+            # Only agents outside the mesh have one.
+            titles.insert(2, "BREAKER")
+            for row, agent in zip(rows, found, strict=True):
+                row.insert(2, agent["breaker"])
+        print_table(titles, rows, empty="no agents")
+    return print_lost_hosts(view.lost_hosts)
 
 
-def reject(
-    approval_id: ApprovalIdArgument,
-    reason: Annotated[str, typer.Argument(metavar="REASON", help="Why.", show_default=False)] = "",
-    mesh: MeshOption = None,
-    *,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
-) -> None:
-    """Reject a tool call that waits. Its agent continues without it."""
-    from trunkline.cli import approvals as command
+def _agent_fields(
+    host: "registry_service_pb2.Host", agent: "registry_service_pb2.AgentRegistration"
+) -> dict[str, Any]:
+    card = agent.card
+    return {
+        "name": card.name,
+        "description": card.description,
+        "version": card.version,
+        "skills": [skill.name for skill in card.skills],
+        "tags": sorted({tag for skill in card.skills for tag in skill.tags}),
+        "host": host.host_id,
+        "address": host.address,
+        "breaker": agent.breaker,
+    }
 
-    request = command.build_rejection(approval_id, account=account, reason=reason)
-    run(command.answer_approval(mesh, request, as_json=json))
 
-
-def trace(
-    trace_or_task_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The id of a trace or a task.", show_default=False)
-    ] = "",
+async def trace(
+    trace_or_task_id: Annotated[str, argument("ID", "The id of a trace or a task.")] = "",
     mesh: MeshOption = None,
     *,
     json: JsonOption = False,
 ) -> None:
     """Show a trace as a tree of spans. Without an ID, list the latest traces."""
-    from trunkline.cli import trace as command
+    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.trace import (
+        build_trees,
+        fetch_trace,
+        print_latest_traces,
+        render_trace,
+        to_fields,
+    )
 
-    if trace_or_task_id:
-        run(command.show_trace(trace_or_task_id, mesh, as_json=json))
+    async with open_mesh_view(mesh) as view:
+        client = view.trace_client()
+        if not trace_or_task_id:
+            await print_latest_traces(client, as_json=json)
+            return
+        spans = await fetch_trace(client, trace_or_task_id)
+        try:
+            view.find_task_host(trace_or_task_id)
+        except PeerUnavailableError as error:
+            # What the host did last may be missing.
+            print_stderr(f"warning: {error}")
+        except TaskNotFoundError:
+            # It is a trace's id, or the task was deleted.
+            pass
+    trees = build_trees(spans)
+    if json:
+        print_json([row for tree in trees for row in to_fields(tree)])
     else:
-        run(command.list_traces(mesh, as_json=json))
-
-
-webhooks = typer.Typer(help="Show the delivery of webhooks, and repeat what failed.")
-
-
-class WebhookState(StrEnum):
-    """States of webhooks. Not read from the contract, because protobuf is slow to import."""
-
-    IDLE = "idle"
-    PENDING = "pending"
-    WAITING = "waiting"
-    DEAD = "dead"
-    DONE = "done"
-
-
-ConfigId = Annotated[
-    str, typer.Argument(metavar="WEBHOOK", help="Its id. [all of the task]", show_default=False)
-]
-
-
-@webhooks.command("list")
-def webhooks_list(
-    mesh: MeshOption = None,
-    *,
-    state: Annotated[
-        WebhookState | None,
-        typer.Option(
-            metavar="STATE",
-            help="Only in this state: idle, pending, waiting, dead or done.",
-            show_default=False,
-        ),
-    ] = None,
-    json: JsonOption = False,
-) -> None:
-    """List the webhooks of all hosts, newest first."""
-    from trunkline.cli import webhooks as command
-
-    run(command.list_webhooks(mesh, state=state or "", as_json=json))
-
-
-@webhooks.command("show")
-def webhooks_show(
-    task_id: TaskIdArgument,
-    config_id: ConfigId = "",
-    mesh: MeshOption = None,
-    *,
-    json: JsonOption = False,
-) -> None:
-    """Show the delivery of a task's webhooks. Exits 1 if there are none."""
-    from trunkline.cli import webhooks as command
-
-    run(command.show_webhooks(task_id, config_id, mesh, as_json=json))
-
-
-@webhooks.command("replay")
-def webhooks_replay(
-    task_id: TaskIdArgument,
-    config_id: ConfigId = "",
-    mesh: MeshOption = None,
-    *,
-    from_start: Annotated[
-        bool, typer.Option("--from-start", help="Send all events again, also delivered ones.")
-    ] = False,
-    json: JsonOption = False,
-) -> None:
-    """Send failed events again, after the last event that arrived."""
-    from trunkline.cli import webhooks as command
-
-    run(command.replay_webhooks(task_id, config_id, mesh, from_start=from_start, as_json=json))
-
-
-@webhooks.command("secret")
-def webhooks_secret(data: DataOption = None) -> None:
-    """Print the secret that signs posts, for the receivers that verify them."""
-    from trunkline.cli import webhooks as command
-
-    finish(lambda: command.print_secret(data))
+        print("\n\n".join("\n".join(render_trace(tree)) for tree in trees))

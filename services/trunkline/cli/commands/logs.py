@@ -2,46 +2,47 @@
 
 from typing import Annotated
 
-import typer
-
-from trunkline.cli.exits import finish
-from trunkline.cli.options import DataOption
+from trunkline.cli.options import DataOption, JsonLinesOption, flag, load_command_settings, option
+from trunkline.errors import ConfigurationError
 
 
 def logs(
     data: DataOption = None,
     *,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", metavar="N", min=1, help="The number of last lines.")
+        int, option("N", "The number of last lines.", "--lines", "-n", min=1, show_default=True)
     ] = 50,
-    since: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="Not before: 90s, 30m or a date.", show_default=False),
-    ] = "",
+    since: Annotated[str, option("TIME", "Not before: 90s, 30m or a date.")] = "",
     level: Annotated[
         str,
-        typer.Option(
-            metavar="LEVEL",
-            help="At least this: debug, info, warning or error.",
+        option(
+            "LEVEL",
+            "At least this: debug, info, warning or error.",
             autocompletion=lambda: ["debug", "info", "warning", "error"],
+            show_default=True,
         ),
     ] = "debug",
-    task: Annotated[
-        str, typer.Option(metavar="ID", help="Only about this task.", show_default=False)
-    ] = "",
-    trace: Annotated[
-        str, typer.Option(metavar="ID", help="Only of this trace.", show_default=False)
-    ] = "",
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Also show new lines, until Ctrl-C.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    task: Annotated[str, option("ID", "Only about this task.")] = "",
+    trace: Annotated[str, option("ID", "Only of this trace.")] = "",
+    follow: Annotated[bool, flag("Also show new lines, until Ctrl-C.", "--follow", "-f")] = False,
+    json: JsonLinesOption = False,
 ) -> None:
     """Show the log of the mesh that has its data here. `log_level` says what it logs."""
-    from trunkline.cli import log_file as command
+    from trunkline.audit import read_records
+    from trunkline.cli.log_file import LogQuery, follow_log, log_path, print_record
+    from trunkline.cli.record_lines import report_unreadable
 
-    def work() -> int:
-        query = command.LogQuery.parse(since=since, level=level, task_id=task, trace_id=trace)
-        return command.show_logs(data, query, lines=lines, follow=follow, as_json=json)
-
-    finish(work)
+    query = LogQuery.parse(since=since, level=level, task_id=task, trace_id=trace)
+    path = log_path(load_command_settings({"data_dir": data}, uses={"data_dir"}))
+    with report_unreadable(path):
+        if follow:
+            for followed in follow_log(path, query, lines=lines):
+                if followed is not None:
+                    print_record(followed, as_json=json)
+        else:
+            selected = [record for record in read_records(path) if query.selects(record)]
+            if not selected and not path.exists():
+                problem = "no mesh has logged here; start one with `trunkline up`, or give --data"
+                raise ConfigurationError(str(path), problem)
+            for record in selected[-lines:]:
+                print_record(record, as_json=json)

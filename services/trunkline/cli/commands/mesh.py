@@ -4,82 +4,124 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.exits import finish, run
-from trunkline.cli.options import JsonOption, MeshOption
-from trunkline.errors import InvalidArgumentError
+from trunkline.cli.declaration import command
+from trunkline.cli.options import (
+    JsonOption,
+    MeshOption,
+    argument,
+    flag,
+    option,
+    resolve_mesh_settings,
+)
+from trunkline.cli.terminal import print_json, print_stderr
+from trunkline.errors import ConfigurationError, InvalidArgumentError
+
+_DOTS_OF_TOKEN = 2
 
 mesh = typer.Typer(help="Let other users and machines join a mesh.", rich_markup_mode=None)
 
 
-@mesh.command("token")
+@command(mesh, "token")
 def create_token(
     mesh: MeshOption = None,
     *,
     agent: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="An agent that the process may serve; repeatable.",
-            show_default=False,
-        ),
+        list[str] | None, option("NAME", "An agent that the process may serve; repeatable.")
     ] = None,
-    bridge: Annotated[bool, typer.Option("--bridge", help="The process is a bridge.")] = False,
-    tools: Annotated[bool, typer.Option("--tools", help="The process serves tools.")] = False,
-    uses: Annotated[int, typer.Option(min=1, max=10_000, help="How many may join.")] = 1,
+    bridge: Annotated[bool, flag("The process is a bridge.", "--bridge")] = False,
+    tools: Annotated[bool, flag("The process serves tools.", "--tools")] = False,
+    uses: Annotated[
+        int, option(None, "How many may join.", min=1, max=10_000, show_default=True)
+    ] = 1,
     lifetime: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="Valid for this long: 30m, 12h, 7d.")
+        str, option("TIME", "Valid for this long: 30m, 12h, 7d.", "--for", show_default=True)
     ] = "1h",
-    address: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST[:PORT]", help="Where others reach the mesh.", show_default=False
-        ),
-    ] = "",
+    address: Annotated[str, option("HOST[:PORT]", "Where others reach the mesh.")] = "",
     json: JsonOption = False,
 ) -> None:
     """Make a token by which a process of another user or machine joins a mesh that you run."""
-    from trunkline.cli import mesh_identity as command
+    from trunkline.cli import mesh_identity
+    from trunkline.identity import tokens
+    from trunkline.identity.issuing import load_authority
+    from trunkline.settings import HostPort
 
-    def create() -> int:
-        if bridge and tools:
-            raise InvalidArgumentError("token", "a process is a bridge or serves tools, not both")
-        role = "bridge" if bridge else "tools" if tools else ""
-        return command.create_token(
-            mesh,
-            agents=agent or (),
-            role=role,
-            uses=uses,
-            lifetime=lifetime,
-            address=address,
-            as_json=json,
+    if bridge and tools:
+        raise InvalidArgumentError("token", "a process is a bridge or serves tools, not both")
+    role = "bridge" if bridge else "tools" if tools else ""
+    settings = resolve_mesh_settings(mesh)
+    folder = mesh_identity.open_own_folder(settings)
+    if folder.is_temporary:
+        problem = (
+            "has a picked port, which is another after a restart; start it with --mesh HOST:PORT"
+        )
+        raise ConfigurationError(f"mesh {settings.mesh}", problem)
+    authority = load_authority(folder)
+    identity = mesh_identity.choose_identity(authority.mesh, agent or (), role)
+    expires_in = mesh_identity.parse_lifetime(lifetime)
+    host, join_port = mesh_identity.find_join_address(address, folder.read_join_address())
+    token = tokens.create_token(
+        authority,
+        identity,
+        mesh=str(HostPort(host, settings.mesh.port)),
+        join_address=str(HostPort(host, join_port)),
+        lifetime=expires_in,
+        uses=uses,
+    )
+    if json:
+        print_json({"token": token, "identity": str(identity), "uses": uses})
+    else:
+        print(token)
+        print_stderr(
+            f"its holder can join as {identity.describe()} within {lifetime}, "
+            f"{'once' if uses == 1 else f'{uses} times'}: trunkline mesh join TOKEN"
         )
 
-    finish(create)
 
-
-@mesh.command("join")
+@command(mesh, "join")
 def join_mesh(
     token: Annotated[
         str,
-        typer.Argument(metavar="TOKEN", help="From `trunkline mesh token`; - reads it from stdin."),
+        argument("TOKEN", "From `trunkline mesh token`; - reads it from stdin.", show_default=True),
     ],
     mesh: MeshOption = None,
     *,
     json: JsonOption = False,
 ) -> None:
     """Join a mesh that another user or machine runs. Then your processes may serve and call."""
-    from trunkline.cli import mesh_identity as command
+    import sys
+    from dataclasses import replace
 
-    finish(lambda: command.join_mesh(token, mesh, as_json=json))
+    from trunkline.identity import identity_folder
+    from trunkline.identity.joining import join
+    from trunkline.identity.tokens import read_token
+    from trunkline.settings import HostPort
+
+    if token == "-":  # noqa: S105  standard input
+        token = sys.stdin.readline().strip()
+
+    settings = resolve_mesh_settings(mesh)
+    if mesh is None:
+        settings = replace(settings, mesh=HostPort.parse(read_token(token).mesh))
+    folder = identity_folder(settings)
+    folder.check()
+    join(folder, token)
+    if json:
+        print_json({"mesh": str(settings.mesh), "folder": str(folder.path)})
+    else:
+        print_stderr(
+            f"joined; processes with --mesh {settings.mesh} are on it. Its identity is in "
+            f"{folder.path} and renews itself while one of them runs"
+        )
 
 
-@mesh.command("revoke")
+@command(mesh, "revoke")
 def revoke_processes(
     names: Annotated[
         list[str],
-        typer.Argument(
-            metavar="NAME...",
-            help="A role and agents, such as agents/math, a name of `mesh show`, or a token.",
+        argument(
+            "NAME...",
+            "A role and agents, such as agents/math, a name of `mesh show`, or a token.",
+            show_default=True,
         ),
     ],
     mesh: MeshOption = None,
@@ -87,18 +129,39 @@ def revoke_processes(
     json: JsonOption = False,
 ) -> None:
     """Withdraw what a token gave. The mesh ends the processes' calls and accepts no new ones."""
-    from trunkline.cli import mesh_identity as command
+    from trunkline.cli import mesh_identity
+    from trunkline.identity.issuing import load_authority
+    from trunkline.identity.revocation import list_joined, revoke
+    from trunkline.identity.tokens import revoke_token, verify_token
 
-    finish(lambda: command.revoke_processes(names, mesh, as_json=json))
+    folder = mesh_identity.open_own_folder(resolve_mesh_settings(mesh))
+    tokens = [name for name in names if name.count(".") == _DOTS_OF_TOKEN]
+    for token in tokens:
+        revoke_token(folder, verify_token(load_authority(folder), token))
+    processes = revoke(folder, [name for name in names if name not in tokens])
+    if not (tokens or processes):
+        known = ", ".join(
+            f"{process.subject} {process.instance}" for process in list_joined(folder)
+        )
+        problem = f"no such process; these have joined: {known or 'none'}"
+        raise InvalidArgumentError(" ".join(names), problem)
+    if json:
+        print_json({"revoked": [process.instance for process in processes], "tokens": len(tokens)})
+    else:
+        for process in processes:
+            print_stderr(f"revoked {process.subject} {process.instance}")
+        if tokens:
+            print_stderr("revoked the token" if len(tokens) == 1 else "revoked the tokens")
 
 
-@mesh.command("release")
-def release_journals(
+@command(mesh, "release")
+async def release_journals(
     names: Annotated[
         list[str],
-        typer.Argument(
-            metavar="NAME...",
-            help="The id of a journal, or a role and agents, such as agents/math: all of theirs.",
+        argument(
+            "NAME...",
+            "The id of a journal, or a role and agents, such as agents/math: all of theirs.",
+            show_default=True,
         ),
     ],
     mesh: MeshOption = None,
@@ -106,33 +169,82 @@ def release_journals(
     json: JsonOption = False,
 ) -> None:
     """Free journals whose owner is gone. The next process that registers one owns it."""
-    from trunkline.cli import mesh_identity as command
+    from trunkline.cli.mesh_view import open_mesh_view
 
-    run(command.release_journals(names, mesh, as_json=json))
+    async with open_mesh_view(mesh) as view:
+        released = await view.registry_client().release_journals(names)
+    if not released:
+        problem = "no journal has such an id or owner; the process that was refused logs both"
+        raise InvalidArgumentError(" ".join(names), problem)
+    if json:
+        print_json({"released": released})
+    else:
+        for journal_id in released:
+            print_stderr(f"released {journal_id}")
 
 
-@mesh.command("rotate-root")
+@command(mesh, "rotate-root")
 def rotate_root(
     mesh: MeshOption = None,
     *,
     overlap: Annotated[
         str,
-        typer.Option(
-            metavar="TIME",
-            help="Until the next root issues: 1d, 1h. Processes that don't renew in it join again.",
+        option(
+            "TIME",
+            "Until the next root issues: 1d, 1h. Processes that don't renew in it join again.",
+            show_default=True,
         ),
     ] = "1d",
     json: JsonOption = False,
 ) -> None:
     """Replace the root of a mesh that you run, while its processes run and renew."""
-    from trunkline.cli import mesh_identity as command
+    from dataclasses import asdict
+    from datetime import UTC, datetime
 
-    finish(lambda: command.rotate_root(mesh, overlap=overlap, as_json=json))
+    from trunkline.audit import Action
+    from trunkline.cli import mesh_identity
+    from trunkline.cli.audit import USED_SETTINGS, record_act
+    from trunkline.identity.rotation import start_rotation
+
+    settings = resolve_mesh_settings(mesh, uses=USED_SETTINGS)
+    rotation = start_rotation(
+        mesh_identity.open_own_folder(settings), mesh_identity.parse_lifetime(overlap)
+    )
+    record_act(settings, Action.ROOT_ROTATE, mesh=str(settings.mesh))
+    times = {
+        name: datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
+        for name, time in asdict(rotation).items()
+    }
+    if json:
+        print_json(times)
+    else:
+        print_stderr(
+            f"the next root issues certificates from {times['switch_at']}, and the former one is "
+            f"trusted until {times['drop_at']}; processes that run renew by themselves"
+        )
 
 
-@mesh.command("show")
+@command(mesh, "show")
 def show_identity(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
     """Show your identity on a mesh, and who has joined the mesh."""
-    from trunkline.cli import mesh_identity as command
+    from dataclasses import asdict
 
-    finish(lambda: command.show_identity(mesh, as_json=json))
+    from trunkline.identity import identity_folder, load_credentials
+    from trunkline.identity.revocation import list_joined
+
+    settings = resolve_mesh_settings(mesh)
+    credentials = load_credentials(settings)
+    joined = list_joined(identity_folder(settings))
+    facts = {
+        "mesh": str(settings.mesh),
+        "identity": str(credentials.identity),
+        "ends": credentials.ends_at.isoformat(timespec="seconds"),
+        "file": str(credentials.certificate_file),
+    }
+    if json:
+        print_json({**facts, "joined": [asdict(process) for process in joined]})
+    else:
+        print("\n".join(f"{name:<10}{value}" for name, value in facts.items()))
+        for process in joined:
+            state = "  revoked" if process.is_revoked else ""
+            print(f"{'joined':<10}{process.subject}  {process.instance}{state}")

@@ -1,12 +1,11 @@
 """The commands that serve a mesh, one service of it or a remote agent until they are stopped."""
 
 import sys
-from collections.abc import Coroutine
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from trunkline.cli.exits import finish
+from trunkline.cli.declaration import command
 from trunkline.cli.options import (
     A2aGrpcOption,
     AdvertiseOption,
@@ -23,10 +22,16 @@ from trunkline.cli.options import (
     MeshOption,
     UrlOption,
     WorkflowFilesOption,
+    argument,
+    flag,
+    load_command_settings,
+    option,
     resolve_api_key,
     resolve_base_url,
 )
 from trunkline.cli.plugins import AgentNamesCommand
+from trunkline.cli.terminal import print_stderr
+from trunkline.errors import ConfigurationError
 
 serve = typer.Typer(
     help="Serve one service of a mesh. They may start in any order.",
@@ -35,15 +40,12 @@ serve = typer.Typer(
 )
 
 
-def up(
+async def up(
     *,
     http: HttpOption = None,
     a2a_grpc: A2aGrpcOption = None,
     mesh: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Serve the mesh's gRPC here. [default: 127.0.0.1:50051]"
-        ),
+        str | None, option("HOST:PORT", "Serve the mesh's gRPC here. [default: 127.0.0.1:50051]")
     ] = None,
     advertise: AdvertiseOption = None,
     data: DataOption = None,
@@ -54,12 +56,11 @@ def up(
     allow_webhook: AllowWebhookOption = None,
     insecure: InsecureOption = False,
     reload: Annotated[
-        bool,
-        typer.Option("--reload", help="Start again when files of agents or settings change."),
+        bool, flag("Start again when files of agents or settings change.", "--reload")
     ] = False,
     attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
     json: JsonOption = False,
-) -> None:
+) -> int:
     """Start a mesh and serve until stopped. Port 0 picks a free port."""
     flags = {
         "http": http,
@@ -77,36 +78,41 @@ def up(
     if reload:
         from trunkline.cli.reload import up_reloading
 
-        _run_service(up_reloading(flags, sys.argv[1:]))
-    from trunkline.cli import serve as command
+        return await up_reloading(flags, sys.argv[1:])
+    from trunkline.cli.serve import load_attached, serve_until_signal
+    from trunkline.mesh.all_in_one import open_mesh
 
-    _run_service(command.up(flags, is_attached=attached, as_json=json))
+    if not attached:
+        return await serve_until_signal(
+            open_mesh, flags, as_json=json, reports=not json, logs_as="mesh"
+        )
+    # It serves another command, and also stops when stdin ends: with the process that started it,
+    # even if that is killed.
+    return await serve_until_signal(
+        open_mesh, flags, as_json=json, load=load_attached, parent_pipe=sys.stdin.fileno()
+    )
 
 
-@serve.command("registry")
-def serve_registry(
+@command(serve, "registry", serves=True)
+async def serve_registry(
     mesh: Annotated[
         str | None,
-        typer.Option(
-            "--mesh",
-            "--listen",
-            metavar="HOST:PORT",
-            help="Serve here. [default: 127.0.0.1:50051]",
-        ),
+        option("HOST:PORT", "Serve here. [default: 127.0.0.1:50051]", "--mesh", "--listen"),
     ] = None,
     *,
     data: DataOption = None,
     json: JsonOption = False,
-) -> None:
+) -> int:
     """Serve the mesh's address: the registry and the traces."""
-    from trunkline.cli import serve as command
+    from trunkline.cli.serve import serve_until_signal
+    from trunkline.mesh.registry import serve_registry
 
     flags = {"mesh": mesh, "data_dir": data}
-    _run_service(command.serve_registry(flags, as_json=json))
+    return await serve_until_signal(serve_registry, flags, as_json=json, logs_as="registry")
 
 
-@serve.command("bridge")
-def serve_bridge(
+@command(serve, "bridge", serves=True)
+async def serve_bridge(
     mesh: MeshOption = None,
     *,
     http: HttpOption = None,
@@ -116,9 +122,10 @@ def serve_bridge(
     allow_webhook: AllowWebhookOption = None,
     insecure: InsecureOption = False,
     json: JsonOption = False,
-) -> None:
+) -> int:
     """Serve A2A over HTTP and gRPC."""
-    from trunkline.cli import serve as command
+    from trunkline.cli.serve import serve_until_signal
+    from trunkline.mesh.bridge import serve_bridge
 
     flags = {
         "mesh": mesh,
@@ -129,48 +136,65 @@ def serve_bridge(
         "allow_webhook": allow_webhook or None,
         "insecure": insecure or None,
     }
-    _run_service(command.serve_bridge(flags, as_json=json))
+    return await serve_until_signal(serve_bridge, flags, as_json=json)
 
 
-@serve.command("mcp")
-def serve_mcp(
+@command(serve, "mcp", serves=True)
+async def serve_mcp(
     url: UrlOption = None,
     key: ApiKeyOption = None,
     *,
     mesh: MeshOption = None,
     agent: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Offer this agent; may be repeated. [default: all agents of the mesh]",
-            show_default=False,
-        ),
+        option("NAME", "Offer this agent; may be repeated. [default: all agents of the mesh]"),
     ] = None,
     http: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve here, at /mcp. [default: stdio]"),
+        str | None, option("HOST:PORT", "Serve here, at /mcp. [default: stdio]")
     ] = None,
     insecure: InsecureOption = False,
     json: JsonOption = False,
-) -> None:
+) -> int:
     """Offer the agents of a running mesh as tools to MCP clients."""
-    from trunkline.cli import mcp_server as command
+    from functools import partial
 
-    _run_service(
-        command.serve_mcp(
-            url=resolve_base_url(url),
-            mesh=mesh,
+    from trunkline import runtime
+    from trunkline.cli.serve import load_mcp_settings, print_state, print_waiting, read_state_key
+    from trunkline.logs import configure_logging
+    from trunkline.mesh.mcp_server import open_agent_server, serve_agents_over_http
+    from trunkline.settings import HostPort
+
+    base = resolve_base_url(url)
+    api_key = resolve_api_key(key)
+    settings = load_mcp_settings(mesh, insecure=insecure)
+    configure_logging(level=settings.log_level, log_format=settings.log_format)
+    if http is None:
+        # stdout is the protocol's alone.
+        async with open_agent_server(
+            settings, url=base, names=agent or (), api_key=api_key, lends_key=True
+        ) as server:
+            await server.serve_stdio()
+        return 0
+    try:
+        address = HostPort.parse(http)
+    except ValueError as error:
+        raise ConfigurationError("--http", str(error)) from None
+    return await runtime.serve(
+        serve_agents_over_http(
+            settings,
+            address,
+            url=base,
             names=agent or (),
-            api_key=resolve_api_key(key),
-            http=http,
-            insecure=bool(insecure),
-            as_json=json,
-        )
+            api_key=api_key,
+            state_key=read_state_key(),
+        ),
+        on_state=partial(print_state, as_json=json),
+        on_waiting=lambda: print_waiting(settings),
     )
 
 
-@serve.command("tools")
-def serve_tools(
+@command(serve, "tools", serves=True)
+async def serve_tools(
     mesh: MeshOption = None,
     *,
     listen: ListenOption = None,
@@ -178,9 +202,10 @@ def serve_tools(
     data: DataOption = None,
     mcp: McpFileOption = None,
     json: JsonOption = False,
-) -> None:
+) -> int:
     """Serve the tools of MCP servers."""
-    from trunkline.cli import serve as command
+    from trunkline.cli.serve import serve_until_signal
+    from trunkline.mesh.tools import serve_tools
 
     flags = {
         "mesh": mesh,
@@ -189,34 +214,30 @@ def serve_tools(
         "data_dir": data,
         "mcp_file": mcp,
     }
-    _run_service(command.serve_tools(flags, as_json=json))
+    return await serve_until_signal(serve_tools, flags, as_json=json, logs_as="tools")
 
 
-@serve.command("messages")
-def serve_messages(
+@command(serve, "messages", serves=True)
+async def serve_messages(
     mesh: MeshOption = None,
     *,
     listen: ListenOption = None,
     advertise: AdvertiseOption = None,
     data: DataOption = None,
     json: JsonOption = False,
-) -> None:
+) -> int:
     """Serve messages between agents."""
-    from trunkline.cli import serve as command
+    from trunkline.cli.serve import serve_until_signal
+    from trunkline.mesh.messaging import serve_messages
 
     flags = {"mesh": mesh, "listen": listen, "advertise": advertise, "data_dir": data}
-    _run_service(command.serve_messages(flags, as_json=json))
+    return await serve_until_signal(serve_messages, flags, as_json=json, logs_as="messages")
 
 
-@serve.command("agents", cls=AgentNamesCommand)
-def serve_agents(
+@command(serve, "agents", serves=True, cls=AgentNamesCommand)
+async def serve_agents(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME",
-            help="{agents}, or one of the MCP file's.",
-            show_default=False,
-        ),
+        list[str] | None, argument("NAME", "{agents}, or one of the MCP file's.")
     ] = None,
     mesh: MeshOption = None,
     *,
@@ -227,9 +248,12 @@ def serve_agents(
     agent: AgentSpecsOption = None,
     workflow: WorkflowFilesOption = None,
     json: JsonOption = False,
-) -> None:
+) -> int:
     """Serve agents, with their own journal."""
-    from trunkline.cli import serve as command
+    from functools import partial
+
+    from trunkline.cli.serve import serve_until_signal
+    from trunkline.mesh.agents import serve_agents
 
     flags = {
         "mesh": mesh,
@@ -240,73 +264,55 @@ def serve_agents(
         "agents": agent or None,
         "workflows": workflow or None,
     }
-    _run_service(command.serve_agents(names or [], flags, as_json=json))
+    service = partial(serve_agents, names=names or [])
+    return await serve_until_signal(service, flags, as_json=json, logs_as="agents")
 
 
-def join(
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL", help="The URL of the agent or of its card.", show_default=False
-        ),
-    ],
+async def join(
+    url: Annotated[str, argument("URL", "The URL of the agent or of its card.")],
     mesh: MeshOption = None,
     *,
-    name: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Its name on the mesh. [its card's name]", show_default=False
-        ),
-    ] = "",
-    token_env: Annotated[
-        str,
-        typer.Option(
-            metavar="VARIABLE", help="Send the token that this variable holds.", show_default=False
-        ),
-    ] = "",
-    api_key_env: Annotated[
-        str,
-        typer.Option(
-            metavar="VARIABLE", help="Send the key that this variable holds.", show_default=False
-        ),
-    ] = "",
+    name: Annotated[str, option("NAME", "Its name on the mesh. [its card's name]")] = "",
+    token_env: Annotated[str, option("VARIABLE", "Send the token that this variable holds.")] = "",
+    api_key_env: Annotated[str, option("VARIABLE", "Send the key that this variable holds.")] = "",
     api_key_header: Annotated[
-        str, typer.Option(metavar="HEADER", help="The header for the key.")
+        str, option("HEADER", "The header for the key.", show_default=True)
     ] = "X-API-Key",
     header: Annotated[
-        list[str] | None,
-        typer.Option(metavar="'NAME: VALUE'", help="Send this header; may be repeated."),
+        list[str] | None, option("'NAME: VALUE'", "Send this header; may be repeated.")
     ] = None,
     host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HOST", help="Also allow this host in its card; may be repeated."),
+        list[str] | None, option("HOST", "Also allow this host in its card; may be repeated.")
     ] = None,
     listen: ListenOption = None,
     advertise: AdvertiseOption = None,
     data: DataOption = None,
     json: JsonOption = False,
-) -> None:
+) -> int:
     """Add a remote A2A agent to a mesh, by its card."""
-    from trunkline.cli import serve as command
+    from functools import partial
 
-    remote = command.RemoteOptions(
-        name=name,
-        headers=header or (),
-        token_env=token_env,
-        api_key_env=api_key_env,
-        api_key_header=api_key_header,
-        hosts=host or (),
-    )
-    flags = {
-        "mesh": mesh,
-        "listen": listen,
-        "advertise": advertise,
-        "data_dir": data,
+    from trunkline.cli.serve import USED_BY_JOIN, parse_headers, serve_until_signal
+    from trunkline.mesh.remotes import serve_remote
+    from trunkline.settings import parse_remote
+
+    remote = {
+        "url": url,
+        "headers": parse_headers(header or ()),
+        "token_env": token_env,
+        "api_key_env": api_key_env,
+        "api_key_header": api_key_header,
+        "hosts": host or [],
     }
-    _run_service(command.join(url, flags, remote, as_json=json))
-
-
-def _run_service(work: Coroutine[Any, Any, int]) -> None:
-    from trunkline.runtime import run
-
-    finish(lambda: run(work))
+    service = partial(
+        serve_remote,
+        remote=parse_remote(remote, where="join"),
+        name=name,
+        on_waiting=lambda error: print_stderr(f"waiting: {error}"),
+    )
+    return await serve_until_signal(
+        service,
+        {"mesh": mesh, "listen": listen, "advertise": advertise, "data_dir": data},
+        as_json=json,
+        load=partial(load_command_settings, uses=USED_BY_JOIN),
+    )

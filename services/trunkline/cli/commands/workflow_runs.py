@@ -1,11 +1,12 @@
 """The commands of `trunkline workflow` that run workflows, and choose their versions."""
 
+from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from trunkline.accounts import ANONYMOUS_ACCOUNT
-from trunkline.cli.exits import run
+from trunkline.cli.commands.workflows import workflow
+from trunkline.cli.declaration import command
+from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import (
     AccountOption,
     ApiKeyOption,
@@ -13,47 +14,74 @@ from trunkline.cli.options import (
     JsonOption,
     MeshOption,
     TaskIdArgument,
+    TimeoutOption,
     UrlOption,
+    argument,
+    build_agent_url,
     resolve_api_key,
+    resolve_base_url,
 )
+from trunkline.cli.terminal import print_json, print_stderr
+from trunkline.errors import InvalidArgumentError
 
-_WorkflowName = Annotated[
-    str, typer.Argument(metavar="NAME", help="Of the workflow.", show_default=False)
-]
-_Input = Annotated[
-    str, typer.Argument(metavar="[INPUT]", help="A text, or JSON.", show_default=False)
-]
+__all__ = ["workflow"]
+
+_NO_INPUT = "{}"
+
+_WorkflowName = Annotated[str, argument("NAME", "Of the workflow.")]
+_Input = Annotated[str, argument("[INPUT]", "A text, or JSON.")]
 
 
-def run_workflow(
+@command(workflow, "run")
+async def run_workflow(
     target: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE|NAME",
-            help="A workflow of the mesh by its name, or a file, which gets a temporary mesh.",
-            show_default=False,
+        argument(
+            "FILE|NAME",
+            "A workflow of the mesh by its name, or a file, which gets a temporary mesh.",
         ),
     ],
     text: _Input = "",
     *,
     url: UrlOption = None,
     key: ApiKeyOption = None,
-    timeout: Annotated[
-        float | None, typer.Option(metavar="S", min=0.001, help="End the task after S seconds.")
-    ] = None,
+    timeout: TimeoutOption = None,
     json: JsonOption = False,
-) -> None:
+) -> ExitCode:
     """Run a workflow and stream its answer. Exits 0 only if the task completed."""
-    from trunkline.cli import workflow_runs as command
+    from trunkline.cli.ask import ask_agent, check_question
+    from trunkline.cli.ephemeral_mesh import open_mesh, start_ephemeral_mesh
+    from trunkline.workflows.loading import SUFFIXES
+    from trunkline.workflows.plugins import list_plugin_names
+    from trunkline.workflows.validation import load_workflow
 
-    run(
-        command.run_workflow(
-            target, text, url=url, api_key=resolve_api_key(key), timeout_s=timeout, as_json=json
+    text = text or _NO_INPUT
+    check_question(text)
+    if Path(target).suffix not in SUFFIXES:
+        name = target
+        # Without a mesh, an installed workflow gets one of its own.
+        opening = open_mesh(url, workflow=name if name in list_plugin_names() else "")
+    elif url is None:
+        name = load_workflow(target).name
+        opening = start_ephemeral_mesh(workflow=target)
+    else:
+        name = load_workflow(target).name
+        problem = f"runs on a temporary mesh; give the mesh `--workflow {target}`, and run"
+        raise InvalidArgumentError("a file", f"{problem} {name!r} by its name")
+    async with opening as mesh:
+        return await ask_agent(
+            mesh,
+            text,
+            agent=name,
+            url=url,
+            api_key=resolve_api_key(key),
+            timeout_s=timeout,
+            as_json=json,
         )
-    )
 
 
-def start(
+@command(workflow, "start")
+async def start_workflow(
     name: _WorkflowName,
     text: _Input = "",
     *,
@@ -62,44 +90,86 @@ def start(
     json: JsonOption = False,
 ) -> None:
     """Start a workflow of the mesh, and print the id of its task without waiting for the end."""
-    from trunkline.cli import workflow_runs as command
+    from contextlib import aclosing
 
-    run(command.start_workflow(name, text, url=url, api_key=resolve_api_key(key), as_json=json))
+    from trunkline.cli.agent_client import AgentClient
+    from trunkline.cli.streamed_answer import StreamedAnswer
+
+    answer = StreamedAnswer(write=lambda _: None)
+    base = build_agent_url(resolve_base_url(url), name)
+    async with (
+        AgentClient(base, api_key=resolve_api_key(key)) as client,
+        aclosing(client.stream(text or _NO_INPUT)) as results,
+    ):
+        # The first result has the task, which runs on when the stream is closed.
+        answer.apply(await anext(results))
+    if json:
+        print_json({"task_id": answer.task_id, "state": answer.state})
+    else:
+        # Scripts read the id from stdout.
+        print(answer.task_id)
 
 
+@command(workflow, "list")
 def list_workflows(data: DataOption = None, *, json: JsonOption = False) -> None:
     """List the published workflows of a data directory, and the versions that new tasks take."""
-    from trunkline.cli import workflow_runs as command
+    from trunkline.cli.workflow_runs import open_versions
 
-    run(command.list_workflows(data, as_json=json))
+    versions = open_versions(data)
+    names = versions.list_names()
+    if not names:
+        print_stderr(
+            f"no workflow is published in {versions.data_dir}; serve one with "
+            "`trunkline up --workflow FILE`, or name another folder with --data"
+        )
+    for name in names:
+        current = versions.current(name)
+        numbers = versions.list_versions(name)
+        if json:
+            print_json({"name": name, "version": current, "versions": numbers})
+        else:
+            description = versions.load(name, current).description
+            print(f"{name}  version {current} of {len(numbers)}  {description}".rstrip())
 
 
-def versions(name: _WorkflowName, data: DataOption = None, *, json: JsonOption = False) -> None:
+@command(workflow, "versions")
+def list_versions(
+    name: _WorkflowName, data: DataOption = None, *, json: JsonOption = False
+) -> None:
     """List the versions of a workflow; `*` marks the one that new tasks take."""
-    from trunkline.cli import workflow_runs as command
+    from trunkline.cli.workflow_runs import open_versions
 
-    run(command.list_versions(name, data, as_json=json))
+    versions = open_versions(data)
+    current = versions.current(name)
+    for number in reversed(versions.list_versions(name)):
+        is_current = number == current
+        description = versions.load(name, number).description
+        if json:
+            print_json({"version": number, "current": is_current, "description": description})
+        else:
+            print(f"{'*' if is_current else ' '} {number}  {description}".rstrip())
 
 
-def rollback(
+@command(workflow, "rollback")
+def roll_back(
     name: _WorkflowName,
-    version: Annotated[
-        int | None,
-        typer.Argument(
-            metavar="[VERSION]", help="[the one before the current]", show_default=False
-        ),
-    ] = None,
+    version: Annotated[int | None, argument("[VERSION]", "[the one before the current]")] = None,
     data: DataOption = None,
     *,
     json: JsonOption = False,
 ) -> None:
     """Let new tasks take another version, until a newer one is published."""
-    from trunkline.cli import workflow_runs as command
+    from trunkline.cli.workflow_runs import open_versions
 
-    run(command.roll_back(name, version, data, as_json=json))
+    chosen = open_versions(data).roll_back(name, version)
+    if json:
+        print_json({"name": name, "version": chosen})
+    else:
+        print(f"new tasks of {name} take version {chosen}; running tasks keep theirs")
 
 
-def pause(
+@command(workflow, "pause")
+async def pause(
     task_id: TaskIdArgument,
     mesh: MeshOption = None,
     *,
@@ -107,12 +177,16 @@ def pause(
     json: JsonOption = False,
 ) -> None:
     """Pause a task: running nodes finish, and no further node begins."""
-    from trunkline.cli import workflow_runs as command
+    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.workflow_runs import print_task
 
-    run(command.pause(task_id, mesh, account=account, as_json=json))
+    async with open_mesh_view(mesh, is_traced=True) as view:
+        client = view.task_host_client(task_id)
+        print_task(await client.pause_task(task_id, account=account), as_json=json)
 
 
-def resume(
+@command(workflow, "resume")
+async def resume(
     task_id: TaskIdArgument,
     mesh: MeshOption = None,
     *,
@@ -120,17 +194,9 @@ def resume(
     json: JsonOption = False,
 ) -> None:
     """Resume a paused task."""
-    from trunkline.cli import workflow_runs as command
+    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.workflow_runs import print_task
 
-    run(command.resume(task_id, mesh, account=account, as_json=json))
-
-
-def add_commands(group: typer.Typer) -> None:
-    """Add the commands to the group."""
-    group.command("run")(run_workflow)
-    group.command("start")(start)
-    group.command("list")(list_workflows)
-    group.command("versions")(versions)
-    group.command("rollback")(rollback)
-    group.command("pause")(pause)
-    group.command("resume")(resume)
+    async with open_mesh_view(mesh, is_traced=True) as view:
+        client = view.task_host_client(task_id)
+        print_task(await client.resume_task(task_id, account=account), as_json=json)

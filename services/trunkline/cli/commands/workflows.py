@@ -6,106 +6,161 @@ from typing import Annotated
 import typer
 
 from trunkline.accounts import ANONYMOUS_ACCOUNT
-from trunkline.cli.exits import finish
-from trunkline.cli.options import AccountOption, DataOption, JsonOption, MeshOption
+from trunkline.cli.declaration import command
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.options import (
+    AccountOption,
+    DataOption,
+    JsonOption,
+    MeshOption,
+    argument,
+    load_command_settings,
+    option,
+)
+from trunkline.cli.terminal import print_json, print_stderr, write
+from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 workflow = typer.Typer(
     help="Validate, draw, run and pause workflows, and choose their versions.",
     rich_markup_mode=None,
 )
 
-FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A workflow, YAML or JSON.", show_default=False)
-]
+FileArgument = Annotated[Path, argument("FILE", "A workflow, YAML or JSON.")]
 
 
-@workflow.command("validate")
+@command(workflow, "validate")
 def validate_files(
-    files: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE...", help="Workflows, YAML or JSON.", show_default=False),
-    ],
+    files: Annotated[list[Path], argument("FILE...", "Workflows, YAML or JSON.")],
     mesh: MeshOption = None,
     *,
     json: JsonOption = False,
-) -> None:
+) -> ExitCode:
     """Validate workflow files; print all faults with their lines. Exits 1 if there are any.
 
     With --mesh, also check the names of agents, tools and workflows.
     """
-    from trunkline.cli import workflow_files as command
+    import asyncio
+    import os
 
-    finish(lambda: command.validate_files(files, mesh, as_json=json))
+    from trunkline.cli.workflow_files import fetch_names, print_validation, to_fields, validate
+    from trunkline.workflows.validation import MeshNames, list_tool_servers
+
+    is_mesh_known = mesh is not None or bool(os.environ.get("TRUNKLINE_MESH"))
+    servers = frozenset[str]().union(*(list_tool_servers(file) for file in files))
+    names = asyncio.run(fetch_names(mesh, servers)) if is_mesh_known else MeshNames()
+    validations = {str(file): validate(file, names) for file in files}
+    if json:
+        print_json({name: to_fields(validation) for name, validation in validations.items()})
+    else:
+        for name, validation in validations.items():
+            print_validation(name, validation)
+    is_valid = all(validation.workflow is not None for validation in validations.values())
+    return ExitCode.OK if is_valid else ExitCode.FAILED
 
 
-@workflow.command("show")
+@command(workflow, "show")
 def show_workflow(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE|NAME|TASK",
-            help="A workflow, YAML or JSON; a published one by its name; or a task of the mesh.",
-            show_default=False,
+        argument(
+            "FILE|NAME|TASK",
+            "A workflow, YAML or JSON; a published one by its name; or a task of the mesh.",
         ),
     ],
     *,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="OUT", help="Write an SVG there.", show_default=False)
-    ] = None,
-    visited: Annotated[
-        str, typer.Option(metavar="ID,ID", help="Mark these nodes as the path of a run.")
-    ] = "",
-    failed: Annotated[str, typer.Option(metavar="ID", help="Mark this node as failed.")] = "",
+    svg: Annotated[Path | None, option("OUT", "Write an SVG there.")] = None,
+    visited: Annotated[str, option("ID,ID", "Mark these nodes as the path of a run.")] = "",
+    failed: Annotated[str, option("ID", "Mark this node as failed.")] = "",
     mesh: MeshOption = None,
     account: AccountOption = ANONYMOUS_ACCOUNT,
     data: DataOption = None,
 ) -> None:
     """Draw a workflow as Mermaid text, or as an SVG; a task with the path of its run."""
-    from trunkline.cli import workflow_drawing as command
+    import asyncio
 
-    path = [name for name in visited.split(",") if name]
-    origin = command.Origin(mesh, account, data)
-    finish(lambda: command.show_workflow(source, svg, path, failed, origin))
+    from trunkline.cli.workflow_drawing import check_path, read_run
+    from trunkline.cli.workflow_files import is_source, load_source
+    from trunkline.workflows.drawing import RunPath, draw_mermaid, draw_svg
+    from trunkline.workflows.versions import WorkflowVersions
+
+    path = RunPath(tuple(filter(None, visited.split(","))), failed)
+    if is_source(source):
+        workflow = load_source(source)
+    else:
+        settings = load_command_settings({"data_dir": data}, uses={"data_dir"})
+        versions = WorkflowVersions(settings.data_dir)
+        if source in versions.list_names():
+            workflow = versions.load(source, versions.current(source))
+        elif visited or failed:
+            problem = "is for files and names; the path of a task is that of its run"
+            raise InvalidArgumentError("--visited" if visited else "--failed", problem)
+        else:
+            workflow, path = asyncio.run(read_run(source, versions, mesh, account))
+    check_path(workflow, path)
+    if svg is None:
+        write(draw_mermaid(workflow, path))
+        return
+    try:
+        svg.write_text(draw_svg(workflow, path), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(str(svg), f"can't be written: {error.strerror}") from error
+    print_stderr(f"wrote {svg}")
 
 
-@workflow.command("diff")
-def diff_files(old: FileArgument, new: FileArgument, *, json: JsonOption = False) -> None:
+@command(workflow, "diff")
+def diff_files(old: FileArgument, new: FileArgument, *, json: JsonOption = False) -> ExitCode:
     """Show the differences of two versions. Exits 1 if there are any."""
-    from trunkline.cli import workflow_files as command
+    from trunkline.cli.workflow_files import load_source
+    from trunkline.workflows.differences import list_differences
 
-    finish(lambda: command.diff_files(old, new, as_json=json))
+    lines = list_differences(load_source(old), load_source(new))
+    if json:
+        print_json({"differences": lines})
+    else:
+        write("".join(f"{line}\n" for line in lines))
+    return ExitCode.FAILED if lines else ExitCode.OK
 
 
-@workflow.command("export")
+@command(workflow, "export")
 def export_workflow(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE|TASK",
-            help="A workflow file, or a task of a supervisor, whose plan becomes a workflow.",
-            show_default=False,
+        argument(
+            "FILE|TASK",
+            "A workflow file, or a task of a supervisor, whose plan becomes a workflow.",
         ),
     ],
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="OUT", help="Write it there.", show_default=False),
-    ] = None,
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="Of the workflow of a plan. [plan-TASK]")
-    ] = "",
+    output: Annotated[Path | None, option("OUT", "Write it there.", "--output", "-o")] = None,
+    name: Annotated[str, option("NAME", "Of the workflow of a plan. [plan-TASK]")] = "",
     file_format: Annotated[
-        str | None,
-        typer.Option("--format", metavar="FORMAT", help="yaml or json. [by OUT, or yaml]"),
+        str | None, option("FORMAT", "yaml or json. [by OUT, or yaml]", "--format")
     ] = None,
     mesh: MeshOption = None,
     account: AccountOption = ANONYMOUS_ACCOUNT,
 ) -> None:
     """Write a workflow, or the plan of a supervisor's task, as YAML or JSON."""
-    from trunkline.cli import workflow_export as command
+    import asyncio
 
-    finish(
-        lambda: command.export_workflow(
-            source, output=output, file_format=file_format, name=name, mesh=mesh, account=account
-        )
-    )
+    from trunkline.cli.workflow_files import FORMATS, is_source, load_source, read_plan
+    from trunkline.workflows.builders import dump_workflow
+
+    is_json = output is not None and output.suffix == ".json"
+    file_format = file_format or ("json" if is_json else "yaml")
+    if file_format not in FORMATS:
+        raise InvalidArgumentError("--format", f"{file_format!r} is none of: {', '.join(FORMATS)}")
+    if is_source(source):
+        if name:
+            raise InvalidArgumentError("--name", "is for the plan of a task; a file has its name")
+        workflow = load_source(source)
+    else:
+        workflow = asyncio.run(read_plan(source, name, mesh, account))
+    text = dump_workflow(workflow, file_format)
+    if output is None:
+        write(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(str(output), f"can't be written: {error.strerror}") from error
+    print_stderr(f"wrote {output}")
