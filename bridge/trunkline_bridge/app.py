@@ -7,6 +7,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trunkline.a2a_wire.errors import WireError
 from trunkline.audit import AuditLog
 from trunkline.client import Directory
 from trunkline.client.safe_fetch.address_guard import AddressGuard
@@ -32,7 +33,6 @@ from trunkline_bridge.edge.in_flight import InFlightRequests
 from trunkline_bridge.edge.metrics_page import MetricsPage
 from trunkline_bridge.edge.pages import REFUSAL_KEY, HealthEndpoints, Page, mount, not_found
 from trunkline_bridge.edge.tracing import http_request_span
-from trunkline_bridge.errors import WireError
 from trunkline_bridge.messaging.http import MessageBinding
 from trunkline_bridge.messaging.operations import MessageOperations
 from trunkline_bridge.messaging.room_socket import RoomSockets

@@ -19,6 +19,17 @@ server, imports this package.
 # Type checkers take this name as true.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from trunkline.a2a_client.answers import (
+        ArtifactChange,
+        ClientAnswer,
+        ClientEvent,
+        RequestedApproval,
+        StatusChange,
+        TextChunk,
+    )
+    from trunkline.a2a_client.client import Client
+    from trunkline.a2a_client.client_stream import ClientStream
+    from trunkline.a2a_client.remote_agent import from_a2a
     from trunkline.agents.authoring import FunctionAgent, agent
     from trunkline.agents.langgraph import from_langgraph, get_task
     from trunkline.agents.plugins import (
@@ -43,7 +54,6 @@ if TYPE_CHECKING:
         TrunklineError,
     )
     from trunkline.json_values import read_json, write_json
-    from trunkline.mesh.remotes import from_a2a
     from trunkline.messaging.types import (
         Broadcast,
         EvaluationRequest,
@@ -70,16 +80,6 @@ if TYPE_CHECKING:
     from trunkline.workflows.definition import Workflow
     from trunkline.workflows.plugins import WorkflowPlugin
     from trunkline.workflows.validation import load_workflow
-    from trunkline_bridge.client.answers import (
-        ArtifactChange,
-        ClientAnswer,
-        ClientEvent,
-        RequestedApproval,
-        StatusChange,
-        TextChunk,
-    )
-    from trunkline_bridge.client.client import Client
-    from trunkline_bridge.client.client_stream import ClientStream
 
 __version__: str
 
@@ -164,13 +164,13 @@ _MODULES = {
     "ApprovalAnswer": "trunkline.tasks.approvals",
     "ApprovalDecision": "trunkline.tasks.approvals",
     "Artifact": "trunkline.v1.artifact_pb2",
-    "ArtifactChange": "trunkline_bridge.client.answers",
+    "ArtifactChange": "trunkline.a2a_client.answers",
     "ArtifactWriter": "trunkline.tasks.writers",
     "Broadcast": "trunkline.messaging.types",
-    "Client": "trunkline_bridge.client.client",
-    "ClientAnswer": "trunkline_bridge.client.answers",
-    "ClientEvent": "trunkline_bridge.client.answers",
-    "ClientStream": "trunkline_bridge.client.client_stream",
+    "Client": "trunkline.a2a_client.client",
+    "ClientAnswer": "trunkline.a2a_client.answers",
+    "ClientEvent": "trunkline.a2a_client.answers",
+    "ClientStream": "trunkline.a2a_client.client_stream",
     "EvaluationRequest": "trunkline.messaging.types",
     "EvaluationResult": "trunkline.messaging.types",
     "FunctionAgent": "trunkline.agents.authoring",
@@ -190,15 +190,15 @@ _MODULES = {
     "ReasoningAgentSpec": "trunkline.agents.plugins",
     "Reply": "trunkline.tasks.messages",
     "RequestError": "trunkline.errors",
-    "RequestedApproval": "trunkline_bridge.client.answers",
-    "StatusChange": "trunkline_bridge.client.answers",
+    "RequestedApproval": "trunkline.a2a_client.answers",
+    "StatusChange": "trunkline.a2a_client.answers",
     "SystemMessage": "trunkline.messaging.types",
     "TaskContext": "trunkline.tasks.context",
     "TaskNotCancelableError": "trunkline.errors",
     "TaskNotFoundError": "trunkline.errors",
     "TaskOutcome": "trunkline.task_states",
     "TaskState": "trunkline.task_states",
-    "TextChunk": "trunkline_bridge.client.answers",
+    "TextChunk": "trunkline.a2a_client.answers",
     "ToolCall": "trunkline.tasks.writers",
     "ToolResult": "trunkline.tasks.calls",
     "TrunklineError": "trunkline.errors",
@@ -208,7 +208,7 @@ _MODULES = {
     "WorkflowBuilder": "trunkline.workflows.builders",
     "WorkflowPlugin": "trunkline.workflows.plugins",
     "agent": "trunkline.agents.authoring",
-    "from_a2a": "trunkline.mesh.remotes",
+    "from_a2a": "trunkline.a2a_client.remote_agent",
     "from_langgraph": "trunkline.agents.langgraph",
     "from_workflow": "trunkline.workflows.agent",
     "get_task": "trunkline.agents.langgraph",

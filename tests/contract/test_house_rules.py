@@ -261,7 +261,7 @@ def light_modules() -> list[str]:
     return [
         "trunkline",
         # `trunkline.Client`, for programs that run no mesh.
-        "trunkline_bridge.client.client",
+        "trunkline.a2a_client.client",
         # Commands run a workflow's file on a mesh of its own, and load it first.
         "trunkline.workflows.loading",
         *(f"trunkline.{package}" for package in LIGHT_PACKAGES if package in packages),

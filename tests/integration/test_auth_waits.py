@@ -16,7 +16,7 @@ from harness.a2a.protocol_variants import (
 )
 from harness.agents.partner_agent import partner
 from harness.mesh.small_mesh import PATIENCE_S
-from trunkline_bridge.protocol import RESUME_EXTENSION
+from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -28,8 +28,8 @@ from harness.a2a.rest_client import user_message
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import SigningKey, key_set, token_settings, write_api_keys
 from trunkline import TaskContext, agent
+from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -10,9 +10,9 @@ from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
 from harness.agents.inline_agents import define
 from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S
+from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.tasks.context import TaskContext
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 CARD = "/.well-known/agent-card.json"

@@ -12,10 +12,10 @@ from a2a.compat.v0_3 import types as v0_3
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.workflows.building import build
 from trunkline import TaskContext, agent, from_workflow
+from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.edge.caller import CallerIdentity, SecurityRequirements, ServiceParameters
-from trunkline_bridge.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 CARD = "/.well-known/agent-card.json"

@@ -21,12 +21,12 @@ from harness.a2a.grpc_client import (
     v0_3_send_request,
     wait_until_open,
 )
+from trunkline.a2a_wire.protocol import EVENT_ID_KEY, RESUME_EXTENSION
 from trunkline.agents import agent
 from trunkline.json_values import parse_dict
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.protocol import EVENT_ID_KEY, RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

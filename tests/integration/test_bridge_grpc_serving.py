@@ -35,12 +35,12 @@ from harness.hostile.http2_frames import OPENING, call_headers, header, long_cal
 from harness.mesh.processes import MeshProcess, free_address, running_mesh
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.polling import poll
+from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.bindings import grpc_server
 from trunkline_bridge.bindings.grpc_server import serve_grpc
-from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 STALLED = 12

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, Json, open_bridged_mesh
+from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 PLAIN = {"A2A-Extensions": PLAIN_EXTENSION}

@@ -9,9 +9,9 @@ import pytest_asyncio
 
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
 from harness.a2a.rest_client import RestCaller, RestEvent, content, reason, user_message
+from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

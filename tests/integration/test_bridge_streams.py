@@ -14,6 +14,7 @@ from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, open_bridged_me
 from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
 from trunkline_bridge.edge.http import ResponseSender
@@ -23,7 +24,6 @@ from trunkline_bridge.projection import FullEvent, WireEvent
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.event_renderer import EventRenderer
 from trunkline_bridge.streams.sse import Heartbeats, send_events
-from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
 
 
 @pytest.fixture

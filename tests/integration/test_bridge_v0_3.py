@@ -12,8 +12,8 @@ from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, open_bridged_me
 from harness.a2a.curl import curl
 from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S
+from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

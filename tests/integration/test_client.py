@@ -31,6 +31,8 @@ from trunkline import (
     TextChunk,
     agent,
 )
+from trunkline.a2a_client.agent_card import RemoteCard
+from trunkline.a2a_client.client_stream import ClientStream
 from trunkline.errors import (
     AgentNotFoundError,
     ConfigurationError,
@@ -42,8 +44,6 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.json_values import update_struct
-from trunkline_bridge.client.agent_card import RemoteCard
-from trunkline_bridge.client.client_stream import ClientStream
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -23,6 +23,8 @@ from harness.remote.scripted_agent import (
     task,
 )
 from trunkline import Client, ClientAnswer, ClientEvent, TaskState, TextChunk
+from trunkline.a2a_client import client_turn
+from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.errors import (
     LimitExceededError,
     PeerProtocolError,
@@ -31,8 +33,6 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
-from trunkline_bridge.client import client_turn
-from trunkline_bridge.protocol import RESUME_EXTENSION
 
 STREAM = "SendStreamingMessage"
 LOST = raw(head("text/event-stream", more="content-length: 999\r\n"))

@@ -29,9 +29,9 @@ from harness.mesh.processes import MeshProcess, running_mesh
 from harness.remote.webhook_receiver import open_receiver
 from trunkline import Client, from_a2a
 from trunkline.a2a.v1 import a2a_pb2 as own_pb2
+from trunkline.a2a_client.remote_agent import connect_remote_agent
+from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.v1 import message_pb2
-from trunkline_bridge.client.remote_agent import connect_remote_agent
-from trunkline_bridge.client.settings import RemoteSettings
 from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
 from trunkline_bridge.mcp_server.agent_sources import MeshAgents
 from trunkline_bridge.mcp_server.server import AgentServer

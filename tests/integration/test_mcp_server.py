@@ -26,9 +26,9 @@ from harness.agents.shop import Orders, shop
 from harness.mesh.command_line import COMMAND, run_command
 from harness.mesh.processes import MeshProcess, read_line, running_mesh, running_process
 from trunkline import TaskContext, agent
+from trunkline.a2a_client import client as a2a_client
 from trunkline.v1 import part_pb2, tool_service_pb2
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.client import client as a2a_client
 from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.edge.http_server import serve_http
 from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials

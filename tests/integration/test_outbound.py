@@ -10,13 +10,13 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.a2a.grpc_client import open_bridge_grpc
 from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.small_mesh import PATIENCE_S
+from trunkline.a2a_client.remote_agent import connect_remote_agent
+from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.client.artifacts import ArtifactClient, parse_reference
 from trunkline.json_values import read_member
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.client.remote_agent import connect_remote_agent
-from trunkline_bridge.client.settings import RemoteSettings
 from trunkline_bridge.settings import BridgeSettings
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")

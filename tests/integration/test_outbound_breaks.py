@@ -14,11 +14,11 @@ from harness.agents.fuzz_agents import leaf, texts_of
 from harness.agents.inline_agents import status_texts
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.cutting_relay import open_relay
+from trunkline.a2a_client.agent_card import RemoteCard
+from trunkline.a2a_client.remote_agent import connect_remote_agent
+from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.client.breaker import BreakerSettings
 from trunkline.tasks.lifecycle import State
-from trunkline_bridge.client.agent_card import RemoteCard
-from trunkline_bridge.client.remote_agent import connect_remote_agent
-from trunkline_bridge.client.settings import RemoteSettings
 from trunkline_bridge.settings import BridgeSettings
 
 SEEDS = range(6)

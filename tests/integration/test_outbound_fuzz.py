@@ -17,12 +17,12 @@ from harness.remote.scripted_agent import (
     status,
     task,
 )
+from trunkline.a2a_client.remote_agent import connect_remote_agent
+from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.client.breaker import BreakerSettings
 from trunkline.journal.fold import Fold
 from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.tasks.lifecycle import State
-from trunkline_bridge.client.remote_agent import connect_remote_agent
-from trunkline_bridge.client.settings import RemoteSettings
 
 STREAMS = 100
 EVENTS = (

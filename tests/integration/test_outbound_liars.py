@@ -28,15 +28,15 @@ from harness.remote.scripted_agent import (
     task,
 )
 from trunkline import Client
+from trunkline.a2a_client import transport, turn_follower
+from trunkline.a2a_client.remote_agent import connect_remote_agent
+from trunkline.a2a_client.settings import RemoteSettings
+from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.client.breaker import BreakerSettings
 from trunkline.errors import PeerProtocolError
 from trunkline.json_values import has_member, read_member, value_json
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import message_service_pb2, snapshot_pb2
-from trunkline_bridge.client import transport, turn_follower
-from trunkline_bridge.client.remote_agent import connect_remote_agent
-from trunkline_bridge.client.settings import RemoteSettings
-from trunkline_bridge.protocol import RESUME_EXTENSION
 
 STREAM = "SendStreamingMessage"
 SETTINGS = RemoteSettings(url="", name="far", breaker=BreakerSettings(failures=1000))

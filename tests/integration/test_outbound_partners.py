@@ -12,9 +12,9 @@ from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.processes import read_line, running_process
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline import Client, StatusChange, TaskState, TextChunk
+from trunkline.a2a_client.remote_agent import connect_remote_agent
+from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.tasks.lifecycle import State
-from trunkline_bridge.client.remote_agent import connect_remote_agent
-from trunkline_bridge.client.settings import RemoteSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

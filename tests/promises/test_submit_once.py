@@ -10,10 +10,10 @@ from harness.a2a.sse_client import call, user_message
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import running_mesh
 from harness.promise_scale import PromiseScale
+from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.client import ChannelPool, HostClient
 from trunkline.errors import PeerError
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2, task_service_pb2
-from trunkline_bridge.protocol import RESUME_EXTENSION
 
 RESUME = {"A2A-Extensions": RESUME_EXTENSION}
 # The number of requests that a client has in flight.

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.remote.token_issuer import SigningKey, key_set
-from trunkline.json_values import parse_dict
-from trunkline.v1 import agent_card_pb2, json_pb2
-from trunkline_bridge.edge.card_signatures import (
+from trunkline.a2a_wire.card_json import merged_card_json, parse_card
+from trunkline.a2a_wire.card_signatures import (
     SPECIFIED,
     CardSigner,
     InvalidSignatureError,
@@ -25,8 +24,9 @@ from trunkline_bridge.edge.card_signatures import (
     specified_form,
     verify_card,
 )
-from trunkline_bridge.versions.card_json import merged_card_json, parse_card
-from trunkline_bridge.versions.json_values import dumps
+from trunkline.a2a_wire.json_values import dumps
+from trunkline.json_values import parse_dict
+from trunkline.v1 import agent_card_pb2, json_pb2
 
 # The SDK logs a warning for each card that lacks a required field.
 logging.getLogger("a2a.utils.proto_utils").setLevel(logging.ERROR)

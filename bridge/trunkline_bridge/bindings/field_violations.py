@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from trunkline.a2a_wire.errors import WireError, invalid_params
 from trunkline.json_values import JSON_TYPES, STRUCT_TYPE
-from trunkline_bridge.errors import WireError, invalid_params
 
 # Protobuf has descriptors in Python and in C, whose types have nothing in common.
 _Descriptor: TypeAlias = Any

@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 from google.rpc import code_pb2
 
+from trunkline.a2a_wire.errors import ErrorKind, WireError
+from trunkline.a2a_wire.json_values import dumps
 from trunkline.audit import OK, Action, AuditLog
 from trunkline.client import Directory
 from trunkline.client.artifacts import ArtifactClient, Download, Reference
@@ -29,10 +31,8 @@ from trunkline_bridge.edge.preconditions import (
     if_none_match_fails,
     parse_range,
 )
-from trunkline_bridge.errors import ErrorKind, WireError
 from trunkline_bridge.projection.links import find_reference_at_path
 from trunkline_bridge.streams.sse import Heartbeats
-from trunkline_bridge.versions.json_values import dumps
 
 logger = logging.getLogger(__name__)
 

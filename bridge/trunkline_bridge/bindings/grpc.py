@@ -12,6 +12,19 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.errors import (
+    BRIDGE,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    WireError,
+    to_wire_error,
+)
+from trunkline.a2a_wire.protocol import AGENT_KEY, EVENT_ID_KEY, RESUME_EXTENSION
+from trunkline.a2a_wire.v0_3.file_bytes import (
+    decode_file_bytes,
+    encode_file_bytes,
+    uses_raw_file_bytes,
+)
 from trunkline.errors import PeerUnavailableError
 from trunkline.json_values import serialize_for_a2a, update_struct
 from trunkline_bridge.bindings import request_parser as parser
@@ -42,21 +55,8 @@ from trunkline_bridge.edge.connection_limits import MAX_HEAD_BYTES
 from trunkline_bridge.edge.http import PAYLOAD_TOO_LARGE, REQUEST_TIMEOUT
 from trunkline_bridge.edge.in_flight import Connection, InFlightRequests, Peer
 from trunkline_bridge.edge.version_header import check_version
-from trunkline_bridge.errors import (
-    BRIDGE,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    WireError,
-    to_wire_error,
-)
 from trunkline_bridge.projection import WireEvent
-from trunkline_bridge.protocol import AGENT_KEY, EVENT_ID_KEY, RESUME_EXTENSION
 from trunkline_bridge.versions.v0_3 import grpc_methods as v0_3
-from trunkline_bridge.versions.v0_3.file_bytes import (
-    decode_file_bytes,
-    encode_file_bytes,
-    uses_raw_file_bytes,
-)
 from trunkline_bridge.versions.v1_0 import grpc_methods as v1_0
 
 SERVICES: Sequence[GrpcService] = (v1_0.SERVICE, v0_3.SERVICE)

@@ -6,13 +6,13 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from trunkline.a2a_wire.errors import WireError
 from trunkline_bridge.bindings.operation_table import (
     StreamOperation,
     UnaryOperation,
     unchanged,
 )
 from trunkline_bridge.edge.caller import Caller
-from trunkline_bridge.errors import WireError
 from trunkline_bridge.projection import WireEvent
 
 

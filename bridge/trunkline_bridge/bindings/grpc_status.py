@@ -12,7 +12,7 @@ from google.rpc import (
 )
 from grpc_status import rpc_status
 
-from trunkline_bridge.errors import WireError
+from trunkline.a2a_wire.errors import WireError
 
 GrpcContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 MetadataPairs: TypeAlias = tuple[tuple[str, str | bytes], ...]

@@ -8,6 +8,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from trunkline.a2a_wire.errors import BRIDGE, WireError, to_wire_error
 from trunkline.errors import PeerUnavailableError
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.http import (
@@ -22,7 +23,6 @@ from trunkline_bridge.edge.in_flight import (
     watch_connection,
 )
 from trunkline_bridge.edge.pages import REFUSAL_KEY, method_not_allowed
-from trunkline_bridge.errors import BRIDGE, WireError, to_wire_error
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.event_renderer import Renderer
 from trunkline_bridge.streams.sse import Heartbeats, send_events

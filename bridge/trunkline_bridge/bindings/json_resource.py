@@ -10,6 +10,9 @@ from google.protobuf.message import Message
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from trunkline.a2a_wire.errors import WireError
+from trunkline.a2a_wire.json_values import Json, dumps
+from trunkline.a2a_wire.protocol import V1_0
 from trunkline.json_values import message_to_dict
 from trunkline_bridge.bindings.http_handler import (
     Binding,
@@ -21,9 +24,6 @@ from trunkline_bridge.bindings.rest_request import read_body
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import Caller, CallerFactory
 from trunkline_bridge.edge.http import method_not_allowed_error, rest_error_body
-from trunkline_bridge.errors import WireError
-from trunkline_bridge.protocol import V1_0
-from trunkline_bridge.versions.json_values import Json, dumps
 
 ResourceHandler: TypeAlias = Callable[
     [Caller, Json, Mapping[str, str]], Awaitable[Message | Json | Response]

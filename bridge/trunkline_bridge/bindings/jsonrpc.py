@@ -3,6 +3,8 @@
 import contextlib
 import logging
 
+from trunkline.a2a_wire.errors import METHOD_NOT_FOUND, WireError, to_wire_error
+from trunkline.a2a_wire.protocol import CARD_PATH, V0_1, V0_3, V1_0
 from trunkline.errors import LimitExceededError
 from trunkline_bridge.bindings.http_handler import (
     BufferedResponse,
@@ -39,8 +41,6 @@ from trunkline_bridge.edge.http import (
 )
 from trunkline_bridge.edge.json_decoder import INLINE_PARSE_BYTES
 from trunkline_bridge.edge.version_header import parse_version, version_required
-from trunkline_bridge.errors import METHOD_NOT_FOUND, WireError, to_wire_error
-from trunkline_bridge.protocol import CARD_PATH, V0_1, V0_3, V1_0
 from trunkline_bridge.streams.event_renderer import EventRenderer, render_error_event
 from trunkline_bridge.versions.v0_1 import jsonrpc_methods as v0_1
 from trunkline_bridge.versions.v0_1.task_aliases import TaskAliases

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from trunkline_bridge.errors import INVALID_REQUEST, WireError
+from trunkline.a2a_wire.errors import INVALID_REQUEST, WireError
+from trunkline.a2a_wire.json_values import Json, dumps
 from trunkline_bridge.streams.event_renderer import EventFrame
-from trunkline_bridge.versions.json_values import Json, dumps
 
 RequestId: TypeAlias = str | int | float | None
 

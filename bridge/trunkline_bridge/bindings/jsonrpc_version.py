@@ -4,12 +4,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from trunkline.a2a_wire.errors import INTERNAL_ERROR, WireError, invalid_params
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import LAST_EVENT_ID_KEY
 from trunkline_bridge.bindings.jsonrpc_envelope import error_object
 from trunkline_bridge.bindings.operation_table import StreamHandler, UnaryHandler
 from trunkline_bridge.edge.caller import Caller
-from trunkline_bridge.errors import INTERNAL_ERROR, WireError, invalid_params
-from trunkline_bridge.protocol import LAST_EVENT_ID_KEY
-from trunkline_bridge.versions.json_values import Json
 
 OLDER_VOCABULARY = {
     "ROLE_USER": "user",

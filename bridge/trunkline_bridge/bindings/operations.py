@@ -7,6 +7,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.errors import (
+    PUSH_NOTIFICATION_NOT_SUPPORTED,
+    WireError,
+    invalid_params,
+)
+from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory, TaskStream, allocate_task_id
 from trunkline.errors import (
@@ -42,13 +48,7 @@ from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.permissions import CREATE_PUSH_CONFIG
 from trunkline_bridge.edge.stream_expiry import StreamExpiry
-from trunkline_bridge.errors import (
-    PUSH_NOTIFICATION_NOT_SUPPORTED,
-    WireError,
-    invalid_params,
-)
 from trunkline_bridge.projection import FileLinks, View, project_task
-from trunkline_bridge.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.task_streams import (
     EventsContext,

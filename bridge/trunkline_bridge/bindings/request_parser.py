@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.errors import WireError, invalid_params
 from trunkline.json_values import parse_dict
 from trunkline.v1 import event_pb2, message_pb2, push_notification_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.bindings import field_violations
@@ -21,7 +22,6 @@ from trunkline_bridge.edge.json_decoder import (
     has_more_values,
     nesting_depth,
 )
-from trunkline_bridge.errors import WireError, invalid_params
 
 PAGE_SIZES = range(1, 101)
 DEFAULT_PAGE_SIZE = 50

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from trunkline.a2a_wire.errors import WireError
+from trunkline.a2a_wire.json_values import Json, dumps
 from trunkline_bridge.bindings.http_handler import (
     Binding,
     BufferedResponse,
@@ -26,9 +28,7 @@ from trunkline_bridge.edge.caller import (
 from trunkline_bridge.edge.http import method_not_allowed_error
 from trunkline_bridge.edge.pages import mount
 from trunkline_bridge.edge.version_header import check_version
-from trunkline_bridge.errors import WireError
 from trunkline_bridge.streams.event_renderer import EventFrame, EventRenderer
-from trunkline_bridge.versions.json_values import Json, dumps
 from trunkline_bridge.versions.v0_3.rest_methods import RestV03
 from trunkline_bridge.versions.v1_0.json_methods import RestV1
 

@@ -13,10 +13,10 @@ from google.protobuf.descriptor import FieldDescriptor
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Scope
 
+from trunkline.a2a_wire.errors import WireError, invalid_params
+from trunkline.a2a_wire.json_values import Json
 from trunkline_bridge.bindings.http_handler import HttpRequest
 from trunkline_bridge.edge.http import check_content_type, parse_json_body
-from trunkline_bridge.errors import WireError, invalid_params
-from trunkline_bridge.versions.json_values import Json
 
 # Protobuf has descriptors in Python and in C, whose types have nothing in common.
 _Descriptor: TypeAlias = Any

@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from trunkline.a2a_wire.errors import UNAUTHENTICATED, WireError
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION, V0_3, V1_0
 from trunkline.client import Directory
 from trunkline.errors import UnsupportedOperationError
 from trunkline.settings import HostPort
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.edge.caller import Authenticator, Caller
-from trunkline_bridge.errors import UNAUTHENTICATED, WireError
 from trunkline_bridge.projection import FileLinks
-from trunkline_bridge.protocol import PLAIN_EXTENSION, RESUME_EXTENSION, V0_3, V1_0
 from trunkline_bridge.settings import BridgeSettings
-from trunkline_bridge.versions.json_values import Json
 
 if TYPE_CHECKING:
-    from trunkline_bridge.edge.card_signatures import CardSigner
+    from trunkline.a2a_wire.card_signatures import CardSigner
 
 
 _RESUME_DESCRIPTION = (
@@ -216,6 +216,6 @@ def load_signer(settings: BridgeSettings) -> "CardSigner | None":
     if settings.card_key is None:
         return None
     # Imported only for signing: cryptography is slow to load.
-    from trunkline_bridge.edge.card_signatures import CardSigner
+    from trunkline.a2a_wire.card_signatures import CardSigner
 
     return CardSigner(settings.card_key, settings.card_key_id)

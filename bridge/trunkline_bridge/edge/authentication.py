@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+from trunkline.a2a_wire.errors import UNAUTHENTICATED, WireError
+from trunkline.a2a_wire.key_sets import SIGNATURE_ALGORITHMS
 from trunkline.audit import ActorKind
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort, TlsSettings
@@ -23,9 +25,8 @@ from trunkline_bridge.edge.caller import (
     ServiceParameters,
 )
 from trunkline_bridge.edge.credential_throttle import CredentialThrottle
-from trunkline_bridge.edge.jwt_tokens import SIGNATURE_ALGORITHMS, InvalidTokenError, TokenVerifier
+from trunkline_bridge.edge.jwt_tokens import InvalidTokenError, TokenVerifier
 from trunkline_bridge.edge.permissions import CHALLENGE
-from trunkline_bridge.errors import UNAUTHENTICATED, WireError
 from trunkline_bridge.settings import BridgeSettings, TokenSettings
 
 logger = logging.getLogger(__name__)

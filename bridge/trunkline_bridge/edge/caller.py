@@ -10,17 +10,8 @@ from typing import NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
 
-from trunkline.accounts import ANONYMOUS_ACCOUNT
-from trunkline.audit import ActorKind
-from trunkline.task_states import TURN_END
-from trunkline.users import User, current_user
-from trunkline.v1 import security_scheme_pb2, task_pb2, tree_pb2
-from trunkline_bridge.edge.account_limits import AccountLimiter
-from trunkline_bridge.edge.in_flight import Peer
-from trunkline_bridge.edge.permissions import UNRESTRICTED, Permissions
-from trunkline_bridge.errors import invalid_params
-from trunkline_bridge.projection.wire_events import V0_1_TURN_END
-from trunkline_bridge.protocol import (
+from trunkline.a2a_wire.errors import invalid_params
+from trunkline.a2a_wire.protocol import (
     EXTENSIONS_HEADER,
     LAST_EVENT_ID_HEADER,
     LEGACY_EXTENSIONS_HEADER,
@@ -30,6 +21,15 @@ from trunkline_bridge.protocol import (
     V0_1,
     V1_0,
 )
+from trunkline.a2a_wire.wire_events import V0_1_TURN_END
+from trunkline.accounts import ANONYMOUS_ACCOUNT
+from trunkline.audit import ActorKind
+from trunkline.task_states import TURN_END
+from trunkline.users import User, current_user
+from trunkline.v1 import security_scheme_pb2, task_pb2, tree_pb2
+from trunkline_bridge.edge.account_limits import AccountLimiter
+from trunkline_bridge.edge.in_flight import Peer
+from trunkline_bridge.edge.permissions import UNRESTRICTED, Permissions
 from trunkline_bridge.settings import BridgeSettings
 
 _TIMEOUT = TIMEOUT_HEADER.lower().encode()

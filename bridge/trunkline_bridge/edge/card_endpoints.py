@@ -11,6 +11,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from trunkline.a2a_wire import json_values
+from trunkline.a2a_wire.card_json import merged_card_json, v0_1_card_json, v0_3_card_json
+from trunkline.a2a_wire.errors import WireError, to_wire_error
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import (
+    CARD_PATH,
+    KEYS_PATH,
+    LEGACY_CARD_PATH,
+    LEGACY_EXTENDED_PATH,
+    V0_3,
+    V1_0,
+    VERSION_HEADER,
+)
+from trunkline.a2a_wire.v1_0.json_writer import agent_card_json
 from trunkline.errors import TrunklineError
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.edge.agent_cards import AgentCards
@@ -20,20 +34,6 @@ from trunkline_bridge.edge.pages import Page
 from trunkline_bridge.edge.permissions import GET_EXTENDED_CARD
 from trunkline_bridge.edge.preconditions import is_not_modified
 from trunkline_bridge.edge.version_header import find_version
-from trunkline_bridge.errors import WireError, to_wire_error
-from trunkline_bridge.protocol import (
-    CARD_PATH,
-    KEYS_PATH,
-    LEGACY_CARD_PATH,
-    LEGACY_EXTENDED_PATH,
-    V0_3,
-    V1_0,
-    VERSION_HEADER,
-)
-from trunkline_bridge.versions import json_values
-from trunkline_bridge.versions.card_json import merged_card_json, v0_1_card_json, v0_3_card_json
-from trunkline_bridge.versions.json_values import Json
-from trunkline_bridge.versions.v1_0.json_writer import agent_card_json
 
 # More than the number of agents times the forms of a card.
 _MAX_ENTRIES = 1024

@@ -12,6 +12,14 @@ from typing import Any
 
 from google.rpc import code_pb2
 
+from trunkline.a2a_wire.errors import (
+    INVALID_REQUEST,
+    OVERLOADED,
+    UNAVAILABLE,
+    ErrorKind,
+    WireError,
+)
+from trunkline.a2a_wire.json_values import dumps
 from trunkline_bridge.edge.client_certificates import certificate_name
 from trunkline_bridge.edge.http import (
     REQUEST_TIMEOUT,
@@ -20,14 +28,6 @@ from trunkline_bridge.edge.http import (
     split_absolute_target,
 )
 from trunkline_bridge.edge.in_flight import CONNECTION_KEY, Connection
-from trunkline_bridge.errors import (
-    INVALID_REQUEST,
-    OVERLOADED,
-    UNAVAILABLE,
-    ErrorKind,
-    WireError,
-)
-from trunkline_bridge.versions.json_values import dumps
 
 HEAD_TOO_LARGE = ErrorKind(INVALID_REQUEST.rpc_code, INVALID_REQUEST.reason, 431)
 TOO_MANY_CONNECTIONS = ErrorKind(

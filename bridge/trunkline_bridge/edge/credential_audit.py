@@ -1,5 +1,6 @@
 """Records refused credentials in the audit log."""
 
+from trunkline.a2a_wire.errors import WireError
 from trunkline.audit import Action, Actor, ActorKind, AuditLog, outcome_of
 from trunkline_bridge.edge.caller import (
     Authenticator,
@@ -8,7 +9,6 @@ from trunkline_bridge.edge.caller import (
     SecurityRequirements,
     ServiceParameters,
 )
-from trunkline_bridge.errors import WireError
 
 
 def caller_actor(caller: Caller | CallerIdentity, address: str = "") -> Actor:

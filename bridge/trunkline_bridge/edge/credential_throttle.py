@@ -18,7 +18,7 @@ from functools import lru_cache
 from time import monotonic
 from typing import Final, NoReturn
 
-from trunkline_bridge.errors import OVERLOADED, WireError
+from trunkline.a2a_wire.errors import OVERLOADED, WireError
 
 logger = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from starlette.types import Scope
 
+from trunkline.a2a_wire.errors import INVALID_REQUEST, WireError
 from trunkline.errors import ConfigurationError
 from trunkline.network import Authority, is_ip_address, is_loopback, parse_authority
 from trunkline_bridge.edge.agent_cards import BoundAddresses
@@ -23,7 +24,6 @@ from trunkline_bridge.edge.http import (
     set_host,
     split_absolute_target,
 )
-from trunkline_bridge.errors import INVALID_REQUEST, WireError
 from trunkline_bridge.settings import BridgeSettings
 
 logger = logging.getLogger(__name__)

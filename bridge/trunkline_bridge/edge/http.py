@@ -11,9 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from trunkline_bridge.edge.in_flight import Peer, find_connection
-from trunkline_bridge.edge.json_decoder import INLINE_PARSE_BYTES, decode_json
-from trunkline_bridge.errors import (
+from trunkline.a2a_wire.errors import (
     FORBIDDEN,
     OVERLOADED,
     PARSE_ERROR,
@@ -23,7 +21,9 @@ from trunkline_bridge.errors import (
     ErrorKind,
     WireError,
 )
-from trunkline_bridge.versions.json_values import Json
+from trunkline.a2a_wire.json_values import Json
+from trunkline_bridge.edge.in_flight import Peer, find_connection
+from trunkline_bridge.edge.json_decoder import INLINE_PARSE_BYTES, decode_json
 
 PROBE_PATHS = frozenset({"/healthz", "/readyz"})
 """The paths of health checks."""

@@ -1,7 +1,6 @@
 """Verifies JWTs by the keys of a JWKS (RFC 7517, RFC 7519), as RFC 8725 recommends."""
 
 import asyncio
-import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +9,10 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from trunkline.a2a_wire.documents import fetch_document
+from trunkline.a2a_wire.key_sets import parse_key_set
 from trunkline.audit import ActorKind
 from trunkline.errors import ConfigurationError, PeerUnavailableError
-from trunkline_bridge.documents import fetch_document
 from trunkline_bridge.edge.api_keys import is_account_name, is_caller_name
 from trunkline_bridge.edge.caller import CallerIdentity
 from trunkline_bridge.edge.permissions import UNRESTRICTED, Grant, Permissions, parse_methods
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
-
-# Public-key algorithms only (RFC 7518, RFC 8037): key sets must not contain secrets.
-SIGNATURE_ALGORITHMS = frozenset(
-    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
-)
 
 # Age at which a set is fetched again, so that removed keys disappear.
 MAX_AGE_S = 300.0
@@ -123,28 +118,6 @@ class JwkSet:
         self._built.clear()
         self._fetched_at = self._now()
         self._next_try_at = self._fetched_at + REFRESH_INTERVAL_S
-
-
-def parse_key_set(text: str | bytes) -> Sequence[Mapping[str, Any]]:
-    """Return the public signature keys of a set.
-
-    Raises:
-        ValueError: it is not a JWKS.
-    """
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError("is not JSON") from error
-    keys = value.get("keys") if isinstance(value, dict) else None
-    if not isinstance(keys, list):
-        raise ValueError("is no JWKS: it has no list `keys`")
-    return [
-        key
-        for key in keys
-        if isinstance(key, dict)
-        and key.get("kty") in ("RSA", "EC", "OKP")
-        and key.get("use", "sig") == "sig"
-    ]
 
 
 class InvalidTokenError(Exception):

@@ -3,12 +3,12 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
+from trunkline.a2a_wire.errors import WireError, to_wire_error
 from trunkline.errors import TrunklineError
 from trunkline.metrics.prometheus import PrometheusMetrics
 from trunkline_bridge.edge.caller import CallerFactory
 from trunkline_bridge.edge.http import RequestHeaders, error_response
 from trunkline_bridge.edge.permissions import GET_METRICS
-from trunkline_bridge.errors import WireError, to_wire_error
 
 # Metrics are of all agents.
 _ALL_AGENTS = "*"

@@ -8,6 +8,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Router, request_response
 from starlette.types import Receive, Scope, Send
 
+from trunkline.a2a_wire.errors import WireError, to_wire_error
+from trunkline.a2a_wire.protocol import CARD_PATH
 from trunkline.client import Directory
 from trunkline.errors import TrunklineError
 from trunkline_bridge.edge.caller import CallerFactory
@@ -17,8 +19,6 @@ from trunkline_bridge.edge.http import (
     error_response,
     method_not_allowed_error,
 )
-from trunkline_bridge.errors import WireError, to_wire_error
-from trunkline_bridge.protocol import CARD_PATH
 
 REFUSAL_KEY = "trunkline.refusal"
 """Key of the WireError in the scope of a request that is refused at any path."""

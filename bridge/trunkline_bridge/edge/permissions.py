@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from trunkline_bridge.errors import FORBIDDEN, WireError
+from trunkline.a2a_wire.errors import FORBIDDEN, WireError
 
 READ: Final = "read"
 """Stands for all methods that change nothing."""

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
+from trunkline.a2a_wire.errors import FORBIDDEN, UNAUTHENTICATED, WireError
+from trunkline.a2a_wire.protocol import V1_0
 from trunkline_bridge.edge.caller import Caller, CallerFactory
 from trunkline_bridge.edge.http import RequestHeaders
-from trunkline_bridge.errors import FORBIDDEN, UNAUTHENTICATED, WireError
-from trunkline_bridge.protocol import V1_0
 
 CREDENTIAL_PREFIX: Final = "trunkline.credential."
 """Before a credential, as base64url without padding, in a subprotocol."""

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
+from trunkline.a2a_wire.errors import UNAUTHENTICATED, WireError
 from trunkline_bridge.edge import api_keys
 from trunkline_bridge.edge.caller import Caller, Credential
 from trunkline_bridge.edge.in_flight import InFlightRequest, current_request
 from trunkline_bridge.edge.permissions import CHALLENGE
-from trunkline_bridge.errors import UNAUTHENTICATED, WireError
 
 _StreamT = TypeVar("_StreamT")
 

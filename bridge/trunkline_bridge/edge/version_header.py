@@ -4,9 +4,9 @@ import re
 from collections.abc import Collection
 from urllib.parse import parse_qs
 
+from trunkline.a2a_wire.errors import VERSION_NOT_SUPPORTED, WireError
+from trunkline.a2a_wire.protocol import V0_3, VERSION_HEADER
 from trunkline_bridge.edge.caller import ServiceParameters
-from trunkline_bridge.errors import VERSION_NOT_SUPPORTED, WireError
-from trunkline_bridge.protocol import V0_3, VERSION_HEADER
 
 _HEADER = VERSION_HEADER.encode()
 # Patch versions are ignored.

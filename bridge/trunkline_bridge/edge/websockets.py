@@ -5,9 +5,9 @@ from typing import Any, Final
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from trunkline.a2a_wire.errors import WireError
+from trunkline.a2a_wire.json_values import dumps
 from trunkline_bridge.edge.http import encode_headers, rest_error_body
-from trunkline_bridge.errors import WireError
-from trunkline_bridge.versions.json_values import dumps
 
 MAX_FRAME_BYTES: Final = 512 * 1024
 """Limit of a message that a client sends. Larger ones close the connection with 1009."""

@@ -9,10 +9,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 import strawberry
 from google.protobuf import timestamp_pb2
 
+from trunkline.a2a_wire.errors import invalid_params
 from trunkline.errors import PeerTimeoutError
 from trunkline.settings import GraphQLSettings
 from trunkline_bridge.edge.caller import Caller
-from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.messaging.operations import MessageOperations
 from trunkline_bridge.workflows.operations import WorkflowOperations
 

@@ -17,6 +17,9 @@ from strawberry.types import ExecutionResult
 from strawberry.types.execution import PreExecutionError
 from strawberry.types.graphql import OperationType
 
+from trunkline.a2a_wire.errors import WireError, invalid_params
+from trunkline.a2a_wire.json_values import dumps
+from trunkline.a2a_wire.protocol import V1_0
 from trunkline_bridge.bindings.http_handler import (
     BufferedResponse,
     EventStreamResponse,
@@ -31,12 +34,9 @@ from trunkline_bridge.edge.http import (
     parse_json_body,
 )
 from trunkline_bridge.edge.json_decoder import MAX_VALUES, TOO_MANY_VALUES, has_more_values
-from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.graphql.context import MeshAccess, OperationContext
 from trunkline_bridge.graphql.errors import LIMIT_ERROR, error_result, report
 from trunkline_bridge.graphql.schema import MeshSchema
-from trunkline_bridge.protocol import V1_0
-from trunkline_bridge.versions.json_values import dumps
 
 GRAPHQL_PATH: Final = "/graphql"
 _EVENT_STREAM: Final = "text/event-stream"

@@ -11,9 +11,9 @@ from strawberry.schema.exceptions import (
     InvalidOperationTypeError,
 )
 
+from trunkline.a2a_wire.errors import INVALID_REQUEST, ErrorKind, WireError, to_wire_error
 from trunkline.errors import TrunklineError
 from trunkline_bridge.edge import tracing
-from trunkline_bridge.errors import INVALID_REQUEST, ErrorKind, WireError, to_wire_error
 
 SYNTAX_ERROR: Final = ErrorKind(-32600, "GRAPHQL_PARSE_FAILED", 400)
 VALIDATION_ERROR: Final = ErrorKind(-32600, "GRAPHQL_VALIDATION_FAILED", 400)

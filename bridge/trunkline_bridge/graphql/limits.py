@@ -35,9 +35,9 @@ from opentelemetry import trace
 from strawberry.extensions import MaxTokensLimiter
 
 from trunkline import telemetry
+from trunkline.a2a_wire.errors import WireError
 from trunkline.errors import LimitExceededError
 from trunkline.settings import GraphQLSettings
-from trunkline_bridge.errors import WireError
 from trunkline_bridge.graphql.context import DEFAULT_PAGE_SIZE, OperationContext
 from trunkline_bridge.graphql.errors import LIMIT_ERROR
 

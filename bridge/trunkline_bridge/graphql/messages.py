@@ -8,15 +8,15 @@ from typing import Any, Final
 import strawberry
 from strawberry.scalars import JSON
 
+from trunkline.a2a_wire.errors import invalid_params
+from trunkline.a2a_wire.json_values import Json
 from trunkline.json_values import struct_json
 from trunkline.messaging.store import Envelope, EnvelopeFilter, StoredEnvelope
 from trunkline.v1 import envelope_pb2
 from trunkline_bridge.bindings.request_parser import parse_message
-from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.graphql.context import DEFAULT_PAGE_SIZE, Info, to_time
 from trunkline_bridge.graphql.declarations import field, input_type, object_type, subscription
 from trunkline_bridge.messaging.http import parse_envelope, parse_position
-from trunkline_bridge.versions.json_values import Json
 
 _STATE: Final = "DELIVERY_STATE_"
 _PRIORITY: Final = "ENVELOPE_PRIORITY_"

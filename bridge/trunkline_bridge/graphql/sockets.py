@@ -21,6 +21,13 @@ from strawberry.subscriptions.protocols.graphql_transport_ws.handlers import (
 )
 from strawberry.subscriptions.protocols.graphql_transport_ws.types import Message
 
+from trunkline.a2a_wire.errors import (
+    FORBIDDEN,
+    UNAUTHENTICATED,
+    WireError,
+    invalid_params,
+    to_wire_error,
+)
 from trunkline.errors import TrunklineError
 from trunkline_bridge.edge.caller import CallerFactory
 from trunkline_bridge.edge.in_flight import Connection, InFlightRequests, find_connection
@@ -28,13 +35,6 @@ from trunkline_bridge.edge.json_decoder import decode_json
 from trunkline_bridge.edge.socket_callers import authenticate_socket
 from trunkline_bridge.edge.tracing import SocketTrace
 from trunkline_bridge.edge.websockets import refuse_socket
-from trunkline_bridge.errors import (
-    FORBIDDEN,
-    UNAUTHENTICATED,
-    WireError,
-    invalid_params,
-    to_wire_error,
-)
 from trunkline_bridge.graphql.context import MeshAccess, OperationContext
 from trunkline_bridge.graphql.endpoint import parse_request
 from trunkline_bridge.graphql.errors import LIMIT_ERROR, error_result

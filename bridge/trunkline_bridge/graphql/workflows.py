@@ -7,7 +7,7 @@ import strawberry
 from strawberry.scalars import JSON
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline_bridge.errors import FORBIDDEN, WireError
+from trunkline.a2a_wire.errors import FORBIDDEN, WireError
 from trunkline_bridge.graphql.context import DEFAULT_PAGE_SIZE, Info
 from trunkline_bridge.graphql.declarations import field, object_type, subscription
 from trunkline_bridge.graphql.runs import (

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Self
 
+from trunkline.a2a_client.client import Client
 from trunkline.errors import OverloadedError
-from trunkline_bridge.client.client import Client
 
 # Headers by which callers over HTTP authenticate.
 _CREDENTIAL_HEADERS: Final = ("authorization", "x-api-key")

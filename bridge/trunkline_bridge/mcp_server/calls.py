@@ -7,10 +7,10 @@ from typing import Any, Final, TypeAlias
 
 import mcp_types as types
 
+from trunkline.a2a_client.answers import ClientAnswer, StatusChange, TextChunk
+from trunkline.a2a_client.client import Client, ClientContent
+from trunkline.a2a_client.client_stream import ClientStream
 from trunkline.errors import InvalidArgumentError
-from trunkline_bridge.client.answers import ClientAnswer, StatusChange, TextChunk
-from trunkline_bridge.client.client import Client, ClientContent
-from trunkline_bridge.client.client_stream import ClientStream
 from trunkline_bridge.mcp_server.agent_tools import AgentArguments, is_waiting, to_tool_result
 from trunkline_bridge.mcp_server.client_features import ClientFeatures, RequestContext
 from trunkline_bridge.mcp_server.questions import build_requests, is_declined, read_responses

@@ -6,9 +6,9 @@ from typing import Any, Final
 import mcp_types as types
 from pydantic import TypeAdapter, ValidationError
 
+from trunkline.a2a_client.answers import ClientAnswer, RequestedApproval
+from trunkline.a2a_client.client import ClientContent
 from trunkline.json_values import has_member, struct_json, value_json
-from trunkline_bridge.client.answers import ClientAnswer, RequestedApproval
-from trunkline_bridge.client.client import ClientContent
 
 _ANSWER: Final = "answer"
 _DECISION: Final = "decision"

@@ -21,9 +21,9 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trunkline.a2a_client.client import Client
+from trunkline.a2a_client.client_stream import ClientStream
 from trunkline.errors import TaskNotFoundError, TrunklineError
-from trunkline_bridge.client.client import Client
-from trunkline_bridge.client.client_stream import ClientStream
 from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
 from trunkline_bridge.mcp_server.agent_tools import AgentInfo, find_input_schema
 from trunkline_bridge.mcp_server.calls import DETACH_S, AgentCall, CallResult

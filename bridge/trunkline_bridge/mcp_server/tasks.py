@@ -8,10 +8,10 @@ import mcp_types as types
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
+from trunkline.a2a_client.answers import ClientAnswer
+from trunkline.a2a_client.client import Client
 from trunkline.errors import TaskNotCancelableError, TaskNotFoundError
 from trunkline.task_states import TaskState
-from trunkline_bridge.client.answers import ClientAnswer
-from trunkline_bridge.client.client import Client
 from trunkline_bridge.mcp_server.agent_tools import is_waiting, to_tool_result
 from trunkline_bridge.mcp_server.client_features import ClientFeatures
 from trunkline_bridge.mcp_server.questions import build_requests, is_declined, read_responses

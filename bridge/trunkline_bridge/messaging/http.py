@@ -7,6 +7,8 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message import Message
 from starlette.routing import BaseRoute
 
+from trunkline.a2a_wire.errors import WireError, invalid_params
+from trunkline.a2a_wire.json_values import Json, dumps
 from trunkline.json_values import message_to_dict
 from trunkline.messaging.store import Envelope, EnvelopeFilter
 from trunkline.v1 import messaging_service_pb2
@@ -21,10 +23,8 @@ from trunkline_bridge.bindings.request_parser import parse_message
 from trunkline_bridge.bindings.rest_request import read_query, unknown_field
 from trunkline_bridge.edge.caller import Caller, CallerFactory
 from trunkline_bridge.edge.http import rest_error_body
-from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.messaging.operations import MessageOperations
 from trunkline_bridge.streams.event_renderer import render_error_event
-from trunkline_bridge.versions.json_values import Json, dumps
 
 _REQUEST_TIMEOUT_S: Final = 60.0
 _STATE: Final = "DELIVERY_STATE_"

@@ -13,6 +13,7 @@ from contextlib import (
 )
 from typing import Final, TypeAlias
 
+from trunkline.a2a_wire.errors import WireError
 from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory
 from trunkline.messaging import addresses
@@ -23,7 +24,6 @@ from trunkline_bridge.bindings.operation_audit import record_denial, recorded
 from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.stream_expiry import StreamExpiry
-from trunkline_bridge.errors import WireError
 
 EnvelopeUpdates: TypeAlias = AsyncGenerator[
     Sequence[messaging_service_pb2.WatchEnvelopesResponse], None

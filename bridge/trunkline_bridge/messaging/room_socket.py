@@ -18,6 +18,15 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
 
+from trunkline.a2a_wire.errors import (
+    FORBIDDEN,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    WireError,
+    invalid_params,
+    to_wire_error,
+)
+from trunkline.a2a_wire.json_values import Json, dumps
 from trunkline.errors import TrunklineError
 from trunkline.json_values import message_to_dict
 from trunkline.messaging.store import EnvelopeFilter
@@ -27,17 +36,8 @@ from trunkline_bridge.edge.http import parse_json_body, rest_error_body
 from trunkline_bridge.edge.in_flight import Connection, InFlightRequests, find_connection
 from trunkline_bridge.edge.socket_callers import authenticate_socket
 from trunkline_bridge.edge.websockets import refuse_socket
-from trunkline_bridge.errors import (
-    FORBIDDEN,
-    UNAUTHENTICATED,
-    UNAVAILABLE,
-    WireError,
-    invalid_params,
-    to_wire_error,
-)
 from trunkline_bridge.messaging.http import parse_envelope, parse_position
 from trunkline_bridge.messaging.operations import BROADCAST, EnvelopeUpdates, MessageOperations
-from trunkline_bridge.versions.json_values import Json, dumps
 
 logger = logging.getLogger(__name__)
 

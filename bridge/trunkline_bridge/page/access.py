@@ -1,8 +1,8 @@
 """The rights of the page's callers: operators see the whole mesh, others what is their own."""
 
+from trunkline.a2a_wire.errors import FORBIDDEN, WireError
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.permissions import Permissions
-from trunkline_bridge.errors import FORBIDDEN, WireError
 
 
 class PageAccess:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple
 
+from trunkline.a2a_wire.json_values import Json
 from trunkline.client import Directory, HostClient
 from trunkline.client.mesh_tasks import watch_mesh_tasks
 from trunkline.errors import PeerError, TaskNotFoundError
@@ -23,7 +24,6 @@ from trunkline_bridge.page.binding import (
     Paths,
 )
 from trunkline_bridge.page.host_queries import query_hosts
-from trunkline_bridge.versions.json_values import Json
 
 _PATH: Final = f"{API_PATH}/approvals"
 _INTERVAL_S: Final = 1.0

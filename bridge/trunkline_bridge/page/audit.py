@@ -7,6 +7,8 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Final, TypeVar
 
+from trunkline.a2a_wire.errors import invalid_params
+from trunkline.a2a_wire.json_values import Json
 from trunkline.audit import (
     Action,
     AuditLog,
@@ -20,7 +22,6 @@ from trunkline.audit import (
 from trunkline.errors import PeerUnavailableError, UnsupportedOperationError
 from trunkline_bridge.bindings.http_handler import EventStreamResponse
 from trunkline_bridge.edge.caller import Caller
-from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.page.access import PageAccess
 from trunkline_bridge.page.binding import (
     API_PATH,
@@ -31,7 +32,6 @@ from trunkline_bridge.page.binding import (
     read_text,
     single_events,
 )
-from trunkline_bridge.versions.json_values import Json
 
 _INTERVAL_S: Final = 1.0
 

@@ -9,6 +9,8 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl
 
+from trunkline.a2a_wire.errors import WireError, invalid_params
+from trunkline.a2a_wire.json_values import Json, dumps
 from trunkline_bridge.bindings.http_handler import EventStreamResponse
 from trunkline_bridge.bindings.json_resource import ResourceHandler as Handler
 from trunkline_bridge.bindings.json_resource import ResourcePaths as Paths
@@ -16,9 +18,7 @@ from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.http import rest_error_body
 from trunkline_bridge.edge.stream_expiry import StreamExpiry
-from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.streams.event_renderer import render_error_event
-from trunkline_bridge.versions.json_values import Json, dumps
 
 __all__ = ["Handler", "Paths"]
 

@@ -7,15 +7,15 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.json_values import Json, dumps
+from trunkline.a2a_wire.protocol import LAST_EVENT_ID_HEADER, V0_1, V0_3, V1_0, VERSION_HEADER
+from trunkline.a2a_wire.v0_3 import json_writer as v0_3_json
+from trunkline.a2a_wire.v0_3 import proto_reader
+from trunkline.a2a_wire.v0_3.proto_json import proto_message_json
+from trunkline.a2a_wire.v1_0 import json_writer as v1_json
 from trunkline.v1 import message_pb2, snapshot_pb2
 from trunkline_bridge.projection import FileLinks
-from trunkline_bridge.protocol import LAST_EVENT_ID_HEADER, V0_1, V0_3, V1_0, VERSION_HEADER
-from trunkline_bridge.versions.json_values import Json, dumps
 from trunkline_bridge.versions.v0_1 import json_writer as v0_1_json
-from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
-from trunkline_bridge.versions.v0_3 import proto_reader
-from trunkline_bridge.versions.v0_3.proto_json import proto_message_json
-from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 
 _MAX_BODY_CHARS: Final = 16 * 1024
 _MAX_MESSAGES: Final = 20

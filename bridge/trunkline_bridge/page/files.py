@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
+from trunkline.a2a_wire.errors import WireError
 from trunkline_bridge.edge.http import ROUTE_NOT_FOUND, error_response
-from trunkline_bridge.errors import WireError
 
 INDEX: Final = "index.html"
 _TYPES: Final = {

@@ -9,29 +9,29 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
-from trunkline.errors import PeerError, PeerProtocolError, TrunklineError
-from trunkline.task_states import INTERRUPTED, TERMINAL, state_name
-from trunkline.v1 import message_pb2, part_pb2, task_pb2
-from trunkline_bridge.client.a2a_client import A2AClient
-from trunkline_bridge.client.agent_card import card_url_candidates, parse_remote_card
-from trunkline_bridge.client.card_check import find_card_problems
-from trunkline_bridge.client.http import HttpClient
-from trunkline_bridge.client.interfaces import (
+from trunkline.a2a_client.a2a_client import A2AClient
+from trunkline.a2a_client.agent_card import card_url_candidates, parse_remote_card
+from trunkline.a2a_client.card_check import find_card_problems
+from trunkline.a2a_client.http import HttpClient
+from trunkline.a2a_client.interfaces import (
     Interface,
     InterfaceSelector,
     ProtocolBinding,
     parse_host,
 )
-from trunkline_bridge.client.operations import SEND_MESSAGE
-from trunkline_bridge.client.settings import NO_BREAKER, RemoteSettings
-from trunkline_bridge.client.tls import ChannelSecurity
-from trunkline_bridge.client.transport import CallOptions
+from trunkline.a2a_client.operations import SEND_MESSAGE
+from trunkline.a2a_client.settings import NO_BREAKER, RemoteSettings
+from trunkline.a2a_client.tls import ChannelSecurity
+from trunkline.a2a_client.transport import CallOptions
+from trunkline.a2a_wire.errors import to_wire_error
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import KEYS_PATH, V1_0, VERSION_HEADER
+from trunkline.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
+from trunkline.errors import PeerError, PeerProtocolError, TrunklineError
+from trunkline.task_states import INTERRUPTED, TERMINAL, state_name
+from trunkline.v1 import message_pb2, part_pb2, task_pb2
 from trunkline_bridge.edge.json_decoder import decode_json
-from trunkline_bridge.errors import to_wire_error
 from trunkline_bridge.page.binding import PageEvent
-from trunkline_bridge.protocol import KEYS_PATH, V1_0, VERSION_HEADER
-from trunkline_bridge.versions.json_values import Json
 
 LIMIT_S: Final = 60.0
 """The time of one inspection."""
@@ -147,7 +147,7 @@ class Inspection:
 
     async def _inspect(self) -> None:
         # Loads an HTTP client.
-        from trunkline_bridge.client.guarded_transport import GuardedTransport
+        from trunkline.a2a_client.guarded_transport import GuardedTransport
 
         request, report = self._request, self._report
         checked = await self._check_address("address", request.url)
@@ -222,7 +222,7 @@ class Inspection:
             report.step("signature", "the card is not signed")
             return
         # cryptography is slow to load.
-        from trunkline_bridge.edge.card_signatures import (
+        from trunkline.a2a_wire.card_signatures import (
             InvalidSignatureError,
             parse_trusted_keys,
             verify_card,
@@ -267,7 +267,7 @@ class Inspection:
 
     async def _send(self, interface: Interface) -> None:
         """Send the message, and report what was sent and received."""
-        from trunkline_bridge.client.guarded_transport import GuardedTransport
+        from trunkline.a2a_client.guarded_transport import GuardedTransport
 
         request = self._request
         interface, security = await self._secure(interface)

@@ -5,14 +5,16 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
+from trunkline.a2a_client.interfaces import ProtocolBinding, parse_host
+from trunkline.a2a_wire.errors import OVERLOADED, WireError, invalid_params
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import V0_3, V1_0
 from trunkline.audit import Action, AuditLog
 from trunkline.client import run_in_background
 from trunkline.client.safe_fetch.address_guard import AddressGuard, ErrorWording
 from trunkline_bridge.bindings.http_handler import Response
 from trunkline_bridge.bindings.operation_audit import record_denial, recorded
-from trunkline_bridge.client.interfaces import ProtocolBinding, parse_host
 from trunkline_bridge.edge.caller import Caller
-from trunkline_bridge.errors import OVERLOADED, WireError, invalid_params
 from trunkline_bridge.page.access import PageAccess
 from trunkline_bridge.page.binding import (
     API_PATH,
@@ -23,8 +25,6 @@ from trunkline_bridge.page.binding import (
     read_text,
 )
 from trunkline_bridge.page.inspection import Inspection, InspectRequest, Report
-from trunkline_bridge.protocol import V0_3, V1_0
-from trunkline_bridge.versions.json_values import Json
 
 _ACTIONS: Final[Mapping[str, str]] = {
     "card": "GetExtendedAgentCard",

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from trunkline.a2a_wire.json_values import Json
 from trunkline.client import Directory, ToolClient, run_in_background
 from trunkline.client.mesh_words import (
     TOOL_SERVICE,
@@ -32,7 +33,6 @@ from trunkline_bridge.page.binding import (
     Paths,
     single_events,
 )
-from trunkline_bridge.versions.json_values import Json
 
 _INTERVAL_S: Final = 1.0
 # The first state waits so long for services that are slow to answer.

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from trunkline.a2a_wire.json_values import Json
 from trunkline.client import Directory
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort
@@ -15,7 +16,6 @@ from trunkline_bridge.messaging.operations import ALL
 from trunkline_bridge.page.access import PageAccess, list_methods, may_see, may_use
 from trunkline_bridge.page.binding import API_PATH, HEADERS, Paths
 from trunkline_bridge.settings import BridgeSettings
-from trunkline_bridge.versions.json_values import Json
 
 _MESSAGES = "trunkline.v1.MessagingService"
 

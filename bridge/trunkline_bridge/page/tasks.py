@@ -7,6 +7,8 @@ from typing import Final
 
 from google.protobuf import timestamp_pb2
 
+from trunkline.a2a_wire.errors import WireError, invalid_params
+from trunkline.a2a_wire.json_values import Json
 from trunkline.client import Directory
 from trunkline.client.mesh_tasks import list_mesh_tasks, make_page_token, watch_mesh_tasks
 from trunkline.json_values import message_to_dict
@@ -15,7 +17,6 @@ from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.bindings.http_handler import EventStreamResponse
 from trunkline_bridge.bindings.request_parser import parse_message
 from trunkline_bridge.edge.caller import Caller
-from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.page.access import PageAccess, may_use
 from trunkline_bridge.page.binding import (
     API_PATH,
@@ -30,7 +31,6 @@ from trunkline_bridge.page.binding import (
     read_text,
     single_events,
 )
-from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.workflows.operations import (
     JournalEvent,
     JournalEvents,

@@ -7,15 +7,15 @@ whose script checks that it began the sign-in (RFC 6749, section 10.12).
 from collections.abc import Mapping
 from typing import Final
 
+from trunkline.a2a_wire.errors import invalid_params
+from trunkline.a2a_wire.json_values import Json
 from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory, ToolClient
 from trunkline.client.mesh_words import TOOL_SERVICE
 from trunkline_bridge.bindings.operation_audit import recorded
 from trunkline_bridge.edge.caller import Caller
-from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.page.access import PageAccess
 from trunkline_bridge.page.binding import API_PATH, Paths, read_object, read_text
-from trunkline_bridge.versions.json_values import Json
 
 _SERVER: Final = f"{API_PATH}/tool-servers/{{server:segment}}"
 _MAX_ANSWER_CHARS: Final = 16 * 1024

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Final
 
 from trunkline import json_values, telemetry
+from trunkline.a2a_wire.json_values import Json
 from trunkline.client import Directory
 from trunkline.client.trace_report import SpanFacts, TraceReport
 from trunkline.client.trace_tree import TraceTree
@@ -24,7 +25,6 @@ from trunkline_bridge.page.binding import (
     read_text,
     single_events,
 )
-from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.workflows.operations import WorkflowOperations
 
 _GET_TASK: Final = "GetTask"

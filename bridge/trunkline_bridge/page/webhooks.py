@@ -5,6 +5,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final
 
+from trunkline.a2a_wire.errors import WireError, invalid_params
+from trunkline.a2a_wire.json_values import Json
 from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory
 from trunkline.client.host import HostClient
@@ -15,7 +17,6 @@ from trunkline_bridge.bindings.http_handler import EventStreamResponse
 from trunkline_bridge.bindings.operation_audit import record_denial, recorded
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.permissions import CREATE_PUSH_CONFIG
-from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.page.access import PageAccess, may_use
 from trunkline_bridge.page.binding import (
     API_PATH,
@@ -27,7 +28,6 @@ from trunkline_bridge.page.binding import (
     single_events,
 )
 from trunkline_bridge.page.host_queries import query_hosts
-from trunkline_bridge.versions.json_values import Json
 
 _PATH: Final = f"{API_PATH}/webhooks"
 _LIST: Final = "ListTaskPushNotificationConfigs"

@@ -5,6 +5,11 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
 
+from trunkline.a2a_wire.errors import WireError, invalid_params
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import V0_1, V0_3, V1_0
+from trunkline.a2a_wire.v0_3.json_writer import V03EventWriter
+from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory, HostClient, TaskStream
 from trunkline.errors import CursorExpiredError
@@ -13,7 +18,6 @@ from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
 from trunkline_bridge.bindings.operation_audit import record_denial, recorded
 from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import Caller
-from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.page.binding import API_PATH, Paths, read_number, read_text
 from trunkline_bridge.page.curl_commands import METHODS, TaskCommands
 from trunkline_bridge.projection import (
@@ -25,13 +29,9 @@ from trunkline_bridge.projection import (
     project_task,
     snapshot_event,
 )
-from trunkline_bridge.protocol import V0_1, V0_3, V1_0
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.event_renderer import EventRenderer, EventWriter
-from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.versions.v0_1.json_writer import V01EventWriter
-from trunkline_bridge.versions.v0_3.json_writer import V03EventWriter
-from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
 
 _METHOD: Final = "SubscribeToTask"
 _MAX_PAGE_SIZE: Final = 500

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from trunkline.a2a_wire.json_values import Json
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.page.access import PageAccess
 from trunkline_bridge.page.binding import (
@@ -14,7 +15,6 @@ from trunkline_bridge.page.binding import (
     read_text,
 )
 from trunkline_bridge.page.tasks import render_row
-from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.workflows.operations import (
     WorkflowOperations,
     build_input,

@@ -5,10 +5,10 @@ import logging
 import os
 from pathlib import Path
 
+from trunkline.a2a_client.settings import check_header_value
 from trunkline.errors import ConfigurationError
 from trunkline.network import is_this_machine
 from trunkline.settings import ParticipantSettings
-from trunkline_bridge.client.settings import check_header_value
 
 logger = logging.getLogger(__name__)
 

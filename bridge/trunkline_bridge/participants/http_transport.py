@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
+from trunkline.a2a_client.http import HttpClient, HttpResponse
+from trunkline.a2a_wire.json_values import dumps
 from trunkline.errors import (
     PeerProtocolError,
     PeerRefusedError,
@@ -14,9 +16,7 @@ from trunkline.errors import (
 from trunkline.json_values import message_to_dict
 from trunkline.messaging.store import Envelope
 from trunkline.settings import ParticipantSettings
-from trunkline_bridge.client.http import HttpClient, HttpResponse
 from trunkline_bridge.participants.replies import decode_replies
-from trunkline_bridge.versions.json_values import dumps
 
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"

@@ -14,6 +14,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
 
 from trunkline import telemetry
+from trunkline.a2a_client.http import CONNECT_TIMEOUT_S
+from trunkline.a2a_wire.json_values import dumps
 from trunkline.errors import (
     PeerProtocolError,
     PeerRefusedError,
@@ -25,10 +27,8 @@ from trunkline.json_values import message_to_dict
 from trunkline.messaging.store import Envelope
 from trunkline.network import is_this_machine
 from trunkline.settings import ParticipantSettings
-from trunkline_bridge.client.http import CONNECT_TIMEOUT_S
 from trunkline_bridge.edge.json_decoder import decode_json
 from trunkline_bridge.participants.replies import read_replies
-from trunkline_bridge.versions.json_values import dumps
 
 logger = logging.getLogger(__name__)
 # `websockets` logs headers, and so credentials, at the level `debug`.

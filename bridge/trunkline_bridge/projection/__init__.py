@@ -1,22 +1,22 @@
 """The projection of a task's journal to A2A wire events: pure functions, no I/O."""
 
-from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
-from trunkline_bridge.projection.plain_answer import View
-from trunkline_bridge.projection.plain_view import Projection, open_projection
-from trunkline_bridge.projection.roles import ROLE_KEY, ArtifactRole, set_task_outcome
-from trunkline_bridge.projection.snapshot import (
-    count_final_events,
-    project_task,
-    snapshot_event,
-)
-from trunkline_bridge.projection.task_projection import TaskProjection
-from trunkline_bridge.projection.wire_events import (
+from trunkline.a2a_wire.roles import ROLE_KEY, ArtifactRole, set_task_outcome
+from trunkline.a2a_wire.wire_events import (
     ArtifactView,
     EventId,
     FullEvent,
     TextDelta,
     WireEvent,
 )
+from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
+from trunkline_bridge.projection.plain_answer import View
+from trunkline_bridge.projection.plain_view import Projection, open_projection
+from trunkline_bridge.projection.snapshot import (
+    count_final_events,
+    project_task,
+    snapshot_event,
+)
+from trunkline_bridge.projection.task_projection import TaskProjection
 
 __all__ = [
     "RELATIVE_LINKS",

@@ -5,9 +5,9 @@ A2A has no events for these, so the projection shows them as artifacts with fixe
 
 from collections.abc import Iterable, Mapping
 
+from trunkline.a2a_wire.roles import ArtifactRole, set_role
 from trunkline.json_values import update_struct
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
-from trunkline_bridge.projection.roles import ArtifactRole, set_role
 
 PLAN_STREAMING = "execution_plan_streaming"
 PLAN_UPDATE = "execution_plan_update"

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Protocol
 
+from trunkline.a2a_wire.roles import ArtifactRole
+from trunkline.a2a_wire.wire_events import ArtifactView, FullEvent, TextDelta, WireEvent
 from trunkline.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2
 from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
@@ -15,9 +17,7 @@ from trunkline_bridge.projection.plain_answer import (
     is_plain_text,
     to_parts,
 )
-from trunkline_bridge.projection.roles import ArtifactRole
 from trunkline_bridge.projection.task_projection import TaskProjection
-from trunkline_bridge.projection.wire_events import ArtifactView, FullEvent, TextDelta, WireEvent
 
 
 class Projection(Protocol):

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.roles import RoleAssigner, set_task_outcome
+from trunkline.a2a_wire.wire_events import FullEvent
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.projection import named_artifacts as views
 from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
@@ -12,8 +14,6 @@ from trunkline_bridge.projection.plain_answer import (
     count_plain_final_events,
     plain_artifacts,
 )
-from trunkline_bridge.projection.roles import RoleAssigner, set_task_outcome
-from trunkline_bridge.projection.wire_events import FullEvent
 
 
 class _ShownArtifact(NamedTuple):

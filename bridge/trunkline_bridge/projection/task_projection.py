@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.roles import ArtifactRole, RoleAssigner
+from trunkline.a2a_wire.wire_events import ArtifactView, FullEvent, TextDelta, WireEvent
 from trunkline.json_values import update_struct
 from trunkline.task_states import OUTCOME_KEY, find_outcome
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.projection import named_artifacts as views
 from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
-from trunkline_bridge.projection.roles import ArtifactRole, RoleAssigner
 from trunkline_bridge.projection.snapshot import has_answer
-from trunkline_bridge.projection.wire_events import ArtifactView, FullEvent, TextDelta, WireEvent
 
 
 @dataclass(slots=True)

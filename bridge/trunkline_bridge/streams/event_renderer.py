@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from json import encoder
 from typing import NamedTuple, Protocol, TypeVar
 
-from trunkline_bridge.errors import WireError
+from trunkline.a2a_wire.errors import WireError
+from trunkline.a2a_wire.json_values import Json, dumps, escape_line_ends
 from trunkline_bridge.projection import ArtifactView, TextDelta, WireEvent
-from trunkline_bridge.versions.json_values import Json, dumps, escape_line_ends
 
 HEARTBEAT = b": alive\n\n"
 

@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 from starlette.types import Send
 
+from trunkline.a2a_wire.errors import to_wire_error
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.http import ResponseSender
-from trunkline_bridge.errors import to_wire_error
 from trunkline_bridge.streams.event_renderer import HEARTBEAT, Renderer
 
 logger = logging.getLogger(__name__)

@@ -6,13 +6,13 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import TypeAlias, TypeVar
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.errors import invalid_params
 from trunkline.client import TaskStream
 from trunkline.errors import CursorExpiredError
 from trunkline.json_values import read_text, update_struct
 from trunkline.task_states import OUTCOME_KEY, TERMINAL, TURN_END
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.edge import tracing
-from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.projection import (
     EventId,
     FileLinks,

@@ -5,6 +5,10 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from trunkline.a2a_wire.json_values import Json, dumps
+from trunkline.a2a_wire.protocol import V0_1, V0_3
+from trunkline.a2a_wire.v0_3 import json_writer as v0_3_json
+from trunkline.a2a_wire.v1_0 import json_writer as v1_json
 from trunkline.client import HostClient, TaskStream
 from trunkline.errors import CursorExpiredError
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, webhook_service_pb2
@@ -19,11 +23,7 @@ from trunkline_bridge.projection import (
     project_task,
     snapshot_event,
 )
-from trunkline_bridge.protocol import V0_1, V0_3
-from trunkline_bridge.versions.json_values import Json, dumps
 from trunkline_bridge.versions.v0_1 import json_writer as v0_1_json
-from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
-from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 from trunkline_bridge.webhooks.sender import Notification
 
 # Adjacent text deltas are joined up to this length.

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.errors import invalid_params
+from trunkline.a2a_wire.protocol import V0_1
 from trunkline.client import Directory
 from trunkline.client.host import PushConfig
 from trunkline.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
-from trunkline_bridge.errors import invalid_params
-from trunkline_bridge.protocol import V0_1
 
 ID_LENGTH: Final = 200
 TOKEN_LENGTH: Final = 4096

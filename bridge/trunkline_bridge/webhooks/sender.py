@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from opentelemetry.trace import Span
 
 from trunkline import telemetry
+from trunkline.a2a_wire.protocol import NOTIFICATION_TOKEN_HEADER, VERSION_HEADER
 from trunkline.client.safe_fetch.address_guard import (
     AddressGuard,
     AddressRefusedError,
@@ -19,7 +20,6 @@ from trunkline.client.safe_fetch.address_guard import (
 )
 from trunkline.metrics import instruments
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
-from trunkline_bridge.protocol import NOTIFICATION_TOKEN_HEADER, VERSION_HEADER
 from trunkline_bridge.webhooks.attempt import (
     AttemptResult,
     NoResponseError,

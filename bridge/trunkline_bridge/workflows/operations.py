@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.errors import WireError, invalid_params
 from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory, HostClient, run_paths
 from trunkline.errors import (
@@ -30,7 +31,6 @@ from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.stream_expiry import StreamExpiry
-from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.workflows.catalog import (
     PublishedWorkflow,
     VersionDifferences,

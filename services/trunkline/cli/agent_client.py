@@ -8,6 +8,19 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_client.a2a_client import A2AClient
+from trunkline.a2a_client.errors import NotProcessedError, RpcError
+from trunkline.a2a_client.interfaces import Interface, ProtocolBinding
+from trunkline.a2a_client.refusals import CREDENTIALS_REFUSALS, to_mesh_error
+from trunkline.a2a_client.settings import (
+    MAX_STREAMED_BYTES,
+    NO_BREAKER,
+    STREAM_IDLE_S,
+    RemoteSettings,
+)
+from trunkline.a2a_client.transport import CallOptions
+from trunkline.a2a_wire.protocol import V1_0
+from trunkline.a2a_wire.v1_0 import json_writer
 from trunkline.cli.ephemeral_mesh import START_A_MESH
 from trunkline.errors import (
     InvalidArgumentError,
@@ -19,19 +32,6 @@ from trunkline.errors import (
 )
 from trunkline.json_values import parse_dict
 from trunkline.v1 import message_pb2, part_pb2
-from trunkline_bridge.client.a2a_client import A2AClient
-from trunkline_bridge.client.errors import NotProcessedError, RpcError
-from trunkline_bridge.client.interfaces import Interface, ProtocolBinding
-from trunkline_bridge.client.refusals import CREDENTIALS_REFUSALS, to_mesh_error
-from trunkline_bridge.client.settings import (
-    MAX_STREAMED_BYTES,
-    NO_BREAKER,
-    STREAM_IDLE_S,
-    RemoteSettings,
-)
-from trunkline_bridge.client.transport import CallOptions
-from trunkline_bridge.protocol import V1_0
-from trunkline_bridge.versions.v1_0 import json_writer
 
 
 class AgentClient:

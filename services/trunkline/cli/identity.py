@@ -5,6 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from trunkline.a2a_wire.card_json import parse_card
+from trunkline.a2a_wire.protocol import CARD_PATH, V1_0, VERSION_HEADER
 from trunkline.cli.audit import USED_SETTINGS
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.times import parse_duration
@@ -16,8 +18,6 @@ from trunkline_bridge.edge.api_keys import (
     is_caller_name,
 )
 from trunkline_bridge.edge.permissions import parse_methods
-from trunkline_bridge.protocol import CARD_PATH, V1_0, VERSION_HEADER
-from trunkline_bridge.versions.card_json import parse_card
 
 # Strict servers send the card of v0.3 to requests without a version. It has no signature.
 CARD_HEADERS = {VERSION_HEADER: V1_0}

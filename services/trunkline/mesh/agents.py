@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from trunkline.a2a_client.remote_agent import build_remote_agents
 from trunkline.agents.changing_skills import follow_skills
 from trunkline.agents.hosting import join_mesh
 from trunkline.agents.plugins import AgentPlugin, ReasoningAgentSpec, load_plugins
@@ -16,7 +17,6 @@ from trunkline.client import Directory, run_in_background
 from trunkline.embeddings import EmbeddingModel
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.participants import build_participants
-from trunkline.mesh.remotes import build_remote_agents
 from trunkline.mesh.supervisor_names import check_agent_names, check_circles, check_names
 from trunkline.mesh.tools import load_mcp_config
 from trunkline.messaging.addresses import RESERVED_NAMES

@@ -30,11 +30,11 @@ from harness.remote.scripted_agent import (
 )
 from harness.remote.token_issuer import SigningKey, key_set
 from harness.remote.web_server import serving
+from trunkline.a2a_wire.card_signatures import CardSigner
 from trunkline.json_values import message_to_dict, parse_dict
 from trunkline.settings import TlsSettings
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.edge.card_signatures import CardSigner
 from trunkline_bridge.edge.server_certificate import CertificateFiles, ServerCertificate
 from trunkline_bridge.settings import BridgeSettings
 

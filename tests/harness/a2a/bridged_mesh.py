@@ -12,6 +12,7 @@ from typing import Any, Self, TypeAlias
 import httpx2
 
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline.audit import AuditLog
 from trunkline.client import run_in_background
 from trunkline.metrics.prometheus import open_prometheus_metrics
@@ -21,7 +22,6 @@ from trunkline_bridge.edge.caller import Authenticator
 from trunkline_bridge.edge.http_server import serve_http
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.event_renderer import EventRenderer
-from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
 from trunkline_bridge.workflows.catalog import WorkflowCatalog
 
 Json: TypeAlias = dict[str, Any]

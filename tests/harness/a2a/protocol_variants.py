@@ -23,9 +23,9 @@ from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, refusal_of
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import write_api_keys
+from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.json_values import message_to_dict, parse_dict
 from trunkline.tasks.agent import Agent
-from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 Json: TypeAlias = dict[str, Any]

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from trunkline import errors
-from trunkline_bridge.errors import (
+from trunkline.a2a_wire.errors import (
     ERROR_DOMAIN,
     ERROR_KINDS,
     INTERNAL_ERROR,

@@ -5,12 +5,12 @@ from typing import Any
 import mcp_types as types
 import pytest
 
+from trunkline.a2a_client.answers import ClientAnswer
 from trunkline.calls.tool_questions import PendingQuestion, build_question_message, read_answer
 from trunkline.json_values import update_struct
 from trunkline.reasoning.tool_results import list_result_files
 from trunkline.tools.conversion import to_result
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, task_pb2
-from trunkline_bridge.client.answers import ClientAnswer
 from trunkline_bridge.mcp_server.agent_tools import to_tool_result
 from trunkline_bridge.mcp_server.client_features import ClientFeatures
 from trunkline_bridge.mcp_server.questions import build_requests, is_declined, read_responses

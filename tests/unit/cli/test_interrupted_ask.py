@@ -6,9 +6,9 @@ import json
 import pytest
 
 from harness.remote.scripted_agent import Call, Writer, raw, scripted_agent, stream, task
+from trunkline.a2a_client import a2a_client
 from trunkline.cli.commands.ask import ask
 from trunkline.errors import PeerUnavailableError
-from trunkline_bridge.client import a2a_client
 
 QUESTION = "bake a cake"
 

@@ -9,6 +9,8 @@ import pytest
 
 from harness.journal.manual_clock import ManualClock
 from harness.remote.measurements import Measurements, measuring
+from trunkline.a2a_client.a2a_client import A2AClient
+from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.client import Breaker, Breakers, BreakerSettings, ChannelPool
 from trunkline.errors import (
     PeerCircuitOpenError,
@@ -19,8 +21,6 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.settings import ParticipantSettings
-from trunkline_bridge.client.a2a_client import A2AClient
-from trunkline_bridge.client.settings import RemoteSettings
 from trunkline_bridge.participants.participant import Participant, open_participant
 
 

@@ -25,7 +25,8 @@ def test_a_host_starts_without_importing_heavy_libraries() -> None:
         ("trunkline.mesh.tools", "trunkline.mesh.agents"),
         ("trunkline.mesh.bridge", "trunkline.mesh.agents"),
         ("trunkline.mesh.agents", "trunkline_bridge"),
-        ("trunkline.mesh.remotes", "trunkline_bridge"),
+        ("trunkline.mesh.agents", "trunkline.a2a_client.a2a_client"),
+        ("trunkline.a2a_client.remote_agent", "trunkline.a2a_client.a2a_client"),
     ],
 )
 def test_a_process_of_one_service_loads_no_other(service: str, other: str) -> None:

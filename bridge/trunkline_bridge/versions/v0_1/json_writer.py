@@ -7,13 +7,13 @@ chooses the task's id. A context is called a session.
 from collections.abc import Mapping, Sequence
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.json_values import Json, add_metadata, dumps, status_members
+from trunkline.a2a_wire.roles import ArtifactRole, set_role
+from trunkline.a2a_wire.v0_3 import json_writer as v0_3_json
+from trunkline.a2a_wire.wire_events import V0_1_TURN_END
 from trunkline.v1 import artifact_pb2, message_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.projection import ArtifactView, WireEvent
 from trunkline_bridge.projection.named_artifacts import TOOL_START, tool_complete_id
-from trunkline_bridge.projection.roles import ArtifactRole, set_role
-from trunkline_bridge.projection.wire_events import V0_1_TURN_END
-from trunkline_bridge.versions.json_values import Json, add_metadata, dumps, status_members
-from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
 
 # v0.1 has fewer states; a later one is written as the nearest.
 _STATE_NAMES: Mapping[task_pb2.TaskState.ValueType, str] = {

@@ -5,6 +5,10 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.errors import to_wire_error
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import V0_1
+from trunkline.a2a_wire.v0_1 import json_reader
 from trunkline.errors import TaskNotFoundError, UnsupportedOperationError
 from trunkline.task_states import TERMINAL
 from trunkline.v1 import message_pb2, task_pb2
@@ -18,12 +22,9 @@ from trunkline_bridge.bindings.jsonrpc_version import (
 )
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.edge.caller import Caller
-from trunkline_bridge.errors import to_wire_error
 from trunkline_bridge.projection import FullEvent, WireEvent
-from trunkline_bridge.protocol import V0_1
 from trunkline_bridge.streams.task_streams import EventsContext, WireEvents
-from trunkline_bridge.versions.json_values import Json
-from trunkline_bridge.versions.v0_1 import json_reader, json_writer
+from trunkline_bridge.versions.v0_1 import json_writer
 from trunkline_bridge.versions.v0_1.json_writer import V01EventWriter
 from trunkline_bridge.versions.v0_1.task_aliases import TaskAliases
 

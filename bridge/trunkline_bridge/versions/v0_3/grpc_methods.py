@@ -4,12 +4,12 @@ from google.protobuf import empty_pb2
 
 from trunkline.a2a.v0_3 import a2a_pb2, agent_card_pb2, task_pb2
 from trunkline.a2a.v1 import a2a_pb2 as core_pb2
+from trunkline.a2a_wire.errors import EXTENDED_CARD_NOT_CONFIGURED, WireError, invalid_params
+from trunkline.a2a_wire.protocol import V0_3
+from trunkline.a2a_wire.v0_3 import proto_card, proto_reader, proto_writer
 from trunkline_bridge.bindings import operation_table as table
 from trunkline_bridge.bindings import request_parser as parser
 from trunkline_bridge.bindings.grpc_service import GrpcMethod, GrpcService
-from trunkline_bridge.errors import EXTENDED_CARD_NOT_CONFIGURED, WireError, invalid_params
-from trunkline_bridge.protocol import V0_3
-from trunkline_bridge.versions.v0_3 import proto_card, proto_reader, proto_writer
 from trunkline_bridge.versions.v1_0.grpc_methods import empty_response
 
 # The names that can't be derived from the reason of the error.

@@ -4,6 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire import card_json
+from trunkline.a2a_wire.errors import VERSION_NOT_SUPPORTED, WireError, invalid_params
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import V0_3
+from trunkline.a2a_wire.v0_3 import json_reader, json_writer
+from trunkline.a2a_wire.v0_3.json_writer import V03EventWriter
 from trunkline.v1 import message_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.bindings import operation_table as table
 from trunkline_bridge.bindings import request_parser as parser
@@ -17,12 +23,6 @@ from trunkline_bridge.bindings.jsonrpc_version import (
 )
 from trunkline_bridge.bindings.operation_table import StreamMethod, UnaryMethod
 from trunkline_bridge.bindings.operations import Operations
-from trunkline_bridge.errors import VERSION_NOT_SUPPORTED, WireError, invalid_params
-from trunkline_bridge.protocol import V0_3
-from trunkline_bridge.versions import card_json
-from trunkline_bridge.versions.json_values import Json
-from trunkline_bridge.versions.v0_3 import json_reader, json_writer
-from trunkline_bridge.versions.v0_3.json_writer import V03EventWriter
 
 _VOCABULARY = ErrorVocabulary(
     {

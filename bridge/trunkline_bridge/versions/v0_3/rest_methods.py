@@ -5,6 +5,16 @@ from functools import partial
 from typing import Any
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.card_json import merged_card_json
+from trunkline.a2a_wire.errors import WireError
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import V0_3
+from trunkline.a2a_wire.v0_3.file_bytes import (
+    decode_file_bytes,
+    encode_file_bytes,
+    uses_raw_file_bytes,
+)
+from trunkline.a2a_wire.v0_3.proto_json import V03ProtoEventWriter, proto_message_json
 from trunkline_bridge.bindings import operation_table as table
 from trunkline_bridge.bindings import request_parser as parser
 from trunkline_bridge.bindings.grpc_service import GrpcMethod
@@ -18,20 +28,10 @@ from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.bindings.rest_request import SHARED_ROUTES, PathParams, put_path_field
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.http import rest_error_body
-from trunkline_bridge.errors import WireError
-from trunkline_bridge.protocol import V0_3
 from trunkline_bridge.streams.event_renderer import EventWriter
 from trunkline_bridge.streams.task_streams import EventsContext
-from trunkline_bridge.versions.card_json import merged_card_json
-from trunkline_bridge.versions.json_values import Json
-from trunkline_bridge.versions.v0_3.file_bytes import (
-    decode_file_bytes,
-    encode_file_bytes,
-    uses_raw_file_bytes,
-)
 from trunkline_bridge.versions.v0_3.grpc_methods import SERVICE, v0_3_error_name
 from trunkline_bridge.versions.v0_3.jsonrpc_methods import build_jsonrpc
-from trunkline_bridge.versions.v0_3.proto_json import V03ProtoEventWriter, proto_message_json
 
 _METHODS = {method.operation.name: method for method in SERVICE.methods}
 # The field with the resource name of the path, and the format of the name.

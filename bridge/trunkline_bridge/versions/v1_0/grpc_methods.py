@@ -3,11 +3,11 @@
 from google.protobuf import empty_pb2
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.protocol import V1_0
 from trunkline.v1 import agent_card_pb2, message_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.bindings import operation_table as table
 from trunkline_bridge.bindings.grpc_service import GrpcMethod, GrpcService
 from trunkline_bridge.bindings.grpc_status import error_text
-from trunkline_bridge.protocol import V1_0
 
 
 def _send_response(result: task_pb2.Task | message_pb2.Message) -> a2a_pb2.SendMessageResponse:

@@ -7,6 +7,11 @@ from typing import Any
 from google.protobuf.message import Message
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.errors import WireError
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import V1_0
+from trunkline.a2a_wire.v1_0 import json_writer
+from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline.v1 import message_pb2, task_pb2
 from trunkline_bridge.bindings import operation_table as table
 from trunkline_bridge.bindings import request_parser as parser
@@ -22,11 +27,6 @@ from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.bindings.rest_request import SHARED_ROUTES, PathParams, put_path_field
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.http import rest_error_body
-from trunkline_bridge.errors import WireError
-from trunkline_bridge.protocol import V1_0
-from trunkline_bridge.versions.json_values import Json
-from trunkline_bridge.versions.v1_0 import json_writer
-from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
 
 
 def _send_response_json(result: task_pb2.Task | message_pb2.Message) -> Json:

@@ -11,6 +11,13 @@ from urllib.parse import unquote, urljoin, urlsplit
 from google.protobuf.json_format import ParseError
 
 from trunkline import telemetry
+from trunkline.a2a_client.agent_card import v0_3_interfaces
+from trunkline.a2a_client.card_check import find_card_problems
+from trunkline.a2a_client.errors import RpcError
+from trunkline.a2a_client.http import HttpClient, HttpResponse
+from trunkline.a2a_client.interfaces import ClientVersion
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import CARD_PATH, KEYS_PATH, V1_0, VERSION_HEADER
 from trunkline.cli.a2a_cli.card_cache import CardCache
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
 from trunkline.cli.a2a_cli.security_schemes import DeclaredScheme, parse_schemes
@@ -18,13 +25,6 @@ from trunkline.errors import PeerError, TrunklineError
 from trunkline.json_values import parse_dict
 from trunkline.network import is_this_machine
 from trunkline.v1 import agent_card_pb2
-from trunkline_bridge.client.agent_card import v0_3_interfaces
-from trunkline_bridge.client.card_check import find_card_problems
-from trunkline_bridge.client.errors import RpcError
-from trunkline_bridge.client.http import HttpClient, HttpResponse
-from trunkline_bridge.client.interfaces import ClientVersion
-from trunkline_bridge.protocol import CARD_PATH, KEYS_PATH, V1_0, VERSION_HEADER
-from trunkline_bridge.versions.json_values import Json
 
 _TIMEOUT_S: Final = 30.0
 _NOT_MODIFIED: Final = 304
@@ -290,7 +290,7 @@ async def describe_signature(card: ResolvedCard, resolver: CardResolver) -> str:
     if not card.value.get("signatures"):
         return "absent"
     # cryptography is slow to load.
-    from trunkline_bridge.edge.card_signatures import (
+    from trunkline.a2a_wire.card_signatures import (
         InvalidSignatureError,
         parse_trusted_keys,
         verify_card,

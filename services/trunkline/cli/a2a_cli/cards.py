@@ -3,6 +3,7 @@
 import json
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_client.operations import GET_EXTENDED_CARD
 from trunkline.cli.a2a_cli.card import (
     ResolvedCard,
     describe_signature,
@@ -14,7 +15,6 @@ from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
 from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.security_schemes import check_declared
 from trunkline.cli.a2a_cli.session import CommandContext, open_session, select_interface
-from trunkline_bridge.client.operations import GET_EXTENDED_CARD
 
 
 @command(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, Final
 
+from trunkline.a2a_client.errors import RpcError, ServerBusyError
 from trunkline.errors import (
     ConfigurationError,
     InvalidArgumentError,
@@ -15,7 +16,6 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline_bridge.client.errors import RpcError, ServerBusyError
 
 
 class StandardExit(IntEnum):

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from trunkline.a2a_client.http import HttpClient
+from trunkline.a2a_wire.json_values import Json
 from trunkline.cli.a2a_cli.configuration import Configuration
 from trunkline.cli.a2a_cli.console import Console
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
@@ -15,8 +17,6 @@ from trunkline.cli.a2a_cli.security_schemes import DeclaredScheme
 from trunkline.cli.a2a_cli.token_store import StoredToken
 from trunkline.errors import PeerRefusedError
 from trunkline.network import is_this_machine
-from trunkline_bridge.client.http import HttpClient
-from trunkline_bridge.versions.json_values import Json
 
 DEVICE_CODE: Final = "device-code"
 CLIENT_CREDENTIALS: Final = "client-credentials"

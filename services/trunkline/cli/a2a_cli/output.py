@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from trunkline.a2a_wire.json_values import Json
 from trunkline.cli.a2a_cli.card import ResolvedCard
 from trunkline.cli.a2a_cli.console import Console
 from trunkline.cli.a2a_cli.session import CommandContext
@@ -15,7 +16,6 @@ from trunkline.cli.a2a_cli.text_format import (
     task_fields,
 )
 from trunkline.cli.a2a_cli.waiting import TaskProgress
-from trunkline_bridge.versions.json_values import Json
 
 _COMPLETED: Final = "TASK_STATE_COMPLETED"
 CANCELED: Final = "TASK_STATE_CANCELED"

@@ -9,23 +9,23 @@ from contextlib import suppress
 from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.cli.a2a_cli.declaration import CONFIG, TASK, argument, command, count
-from trunkline.cli.a2a_cli.failures import usage
-from trunkline.cli.a2a_cli.output import ResultPrinter, leave_out
-from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
-from trunkline.cli.a2a_cli.waiting import TaskProgress
-from trunkline.v1 import push_notification_pb2
-from trunkline_bridge.client.json_reader import parse_stream_response
-from trunkline_bridge.client.operations import (
+from trunkline.a2a_client.json_reader import parse_stream_response
+from trunkline.a2a_client.operations import (
     CREATE_PUSH_CONFIG,
     DELETE_PUSH_CONFIG,
     GET_PUSH_CONFIG,
     LIST_PUSH_CONFIGS,
     find_webhook_problem,
 )
-from trunkline_bridge.protocol import NOTIFICATION_TOKEN_HEADER
-from trunkline_bridge.versions.json_values import Json
-from trunkline_bridge.versions.v1_0.json_writer import stream_response_json
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import NOTIFICATION_TOKEN_HEADER
+from trunkline.a2a_wire.v1_0.json_writer import stream_response_json
+from trunkline.cli.a2a_cli.declaration import CONFIG, TASK, argument, command, count
+from trunkline.cli.a2a_cli.failures import usage
+from trunkline.cli.a2a_cli.output import ResultPrinter, leave_out
+from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
+from trunkline.cli.a2a_cli.waiting import TaskProgress
+from trunkline.v1 import push_notification_pb2
 
 _MAX_HEAD_BYTES: Final = 64 * 1024
 _MAX_BODY_BYTES: Final = 16 * 1024 * 1024

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from trunkline.a2a_wire.json_values import Json
 from trunkline.cli.a2a_cli.configuration import Configuration
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
-from trunkline_bridge.versions.json_values import Json
 
 SchemeKind = Literal["api key", "bearer", "oauth2", "openid", "mtls", "other"]
 

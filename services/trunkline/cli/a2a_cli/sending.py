@@ -5,6 +5,9 @@ from contextlib import aclosing
 from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_client.errors import RpcError
+from trunkline.a2a_client.operations import SEND_MESSAGE
+from trunkline.a2a_wire.json_values import Json
 from trunkline.cli.a2a_cli.declaration import STREAM, argument, command
 from trunkline.cli.a2a_cli.messages import AddPart, PartFlag, build_request
 from trunkline.cli.a2a_cli.output import ResultPrinter
@@ -17,9 +20,6 @@ from trunkline.cli.a2a_cli.waiting import (
     stream_turn,
     time_limit,
 )
-from trunkline_bridge.client.errors import RpcError
-from trunkline_bridge.client.operations import SEND_MESSAGE
-from trunkline_bridge.versions.json_values import Json
 
 _STREAMING: Final = "streaming"
 

@@ -12,6 +12,29 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import Message
 
 from trunkline import telemetry
+from trunkline.a2a_client.a2a_client import A2AClient
+from trunkline.a2a_client.http import HttpClient
+from trunkline.a2a_client.interfaces import (
+    ClientVersion,
+    Interface,
+    InterfaceSelector,
+    ProtocolBinding,
+    parse_host,
+    parse_version,
+)
+from trunkline.a2a_client.operations import RemoteOperation
+from trunkline.a2a_client.settings import MAX_STREAMED_BYTES, NO_BREAKER, RemoteSettings
+from trunkline.a2a_client.tls import ClientTls
+from trunkline.a2a_client.transport import CALL_TIMEOUT_S, CallOptions
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import (
+    EXTENSIONS_HEADER,
+    LEGACY_EXTENSIONS_HEADER,
+    RESUME_EXTENSION,
+    V0_3,
+    V1_0,
+    VERSION_HEADER,
+)
 from trunkline.cli.a2a_cli.card import CardResolver, ResolvedCard
 from trunkline.cli.a2a_cli.card_cache import CardCache
 from trunkline.cli.a2a_cli.configuration import Configuration, ConfigurationSources
@@ -31,32 +54,9 @@ from trunkline.cli.a2a_cli.security_schemes import (
 from trunkline.cli.a2a_cli.token_store import TokenStore
 from trunkline.errors import ConfigurationError
 from trunkline.network import is_this_machine
-from trunkline_bridge.client.a2a_client import A2AClient
-from trunkline_bridge.client.http import HttpClient
-from trunkline_bridge.client.interfaces import (
-    ClientVersion,
-    Interface,
-    InterfaceSelector,
-    ProtocolBinding,
-    parse_host,
-    parse_version,
-)
-from trunkline_bridge.client.operations import RemoteOperation
-from trunkline_bridge.client.settings import MAX_STREAMED_BYTES, NO_BREAKER, RemoteSettings
-from trunkline_bridge.client.tls import ClientTls
-from trunkline_bridge.client.transport import CALL_TIMEOUT_S, CallOptions
-from trunkline_bridge.protocol import (
-    EXTENSIONS_HEADER,
-    LEGACY_EXTENSIONS_HEADER,
-    RESUME_EXTENSION,
-    V0_3,
-    V1_0,
-    VERSION_HEADER,
-)
-from trunkline_bridge.versions.json_values import Json
 
 if TYPE_CHECKING:
-    from trunkline_bridge.client.tls import ChannelSecurity
+    from trunkline.a2a_client.tls import ChannelSecurity
 
 STREAM_IDLE_S: Final = 120.0
 """A stream without events and heartbeats for so long is taken as broken."""

@@ -8,6 +8,8 @@ from typing import BinaryIO, Final
 from urllib.parse import urlsplit
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_client.operations import CANCEL_TASK, LIST_TASKS, find_task_problem
+from trunkline.a2a_wire.json_values import Json
 from trunkline.artifacts.references import sanitize_filename
 from trunkline.cli.a2a_cli.console import pretty
 from trunkline.cli.a2a_cli.declaration import HISTORY, STREAM, TASK, argument, command, count
@@ -31,8 +33,6 @@ from trunkline.errors import (
 )
 from trunkline.json_values import build_struct
 from trunkline.v1 import task_pb2
-from trunkline_bridge.client.operations import CANCEL_TASK, LIST_TASKS, find_task_problem
-from trunkline_bridge.versions.json_values import Json
 
 _PEER_ERRORS: Final = (
     PeerUnavailableError,

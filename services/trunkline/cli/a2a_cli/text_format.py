@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from trunkline.a2a_wire.json_values import Json
 from trunkline.cli.a2a_cli.card import ResolvedCard
 from trunkline.cli.a2a_cli.console import pretty
 from trunkline.printable import escape_controls
-from trunkline_bridge.versions.json_values import Json
 
 PROGRAM: Final = "trunkline a2a"
 INTERRUPTED_STATES: Final = frozenset({"TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED"})

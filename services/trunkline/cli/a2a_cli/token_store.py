@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from trunkline.a2a_wire.json_values import Json
 from trunkline.cli.a2a_cli.configuration import FOLDER
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
 from trunkline.errors import ConfigurationError
 from trunkline.private_files import read_private_file, write_private_file
-from trunkline_bridge.versions.json_values import Json
 
 # A token that expires sooner is taken as expired.
 _MARGIN_S: Final = 30.0

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_client.a2a_client import RESUME_DELAYS_S
+from trunkline.a2a_client.errors import RpcError
+from trunkline.a2a_client.operations import GET_TASK
+from trunkline.a2a_client.transport import RemoteEvent, RemoteEvents, read_turn
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import V1_0
+from trunkline.a2a_wire.v1_0.json_writer import stream_response_json
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
 from trunkline.cli.a2a_cli.session import AgentSession
 from trunkline.cli.a2a_cli.text_format import INTERRUPTED_STATES, PROGRAM, TERMINAL_STATES
 from trunkline.errors import PeerProtocolError, PeerTimeoutError, PeerUnavailableError
-from trunkline_bridge.client.a2a_client import RESUME_DELAYS_S
-from trunkline_bridge.client.errors import RpcError
-from trunkline_bridge.client.operations import GET_TASK
-from trunkline_bridge.client.transport import RemoteEvent, RemoteEvents, read_turn
-from trunkline_bridge.protocol import V1_0
-from trunkline_bridge.versions.json_values import Json
-from trunkline_bridge.versions.v1_0.json_writer import stream_response_json
 
 # A poll waits at most this many times as long as the first one.
 _MAX_BACKOFF: Final = 5.0

@@ -177,9 +177,9 @@ def remove_key(name: Name, file: KeyFile = None, *, json: JsonOption = False) ->
 @command(card, "show")
 async def show_card(url: CardUrl, *, json: JsonOption = False) -> None:
     """Show an agent's card."""
+    from trunkline.a2a_wire.documents import fetch_document
+    from trunkline.a2a_wire.v1_0.json_writer import agent_card_json
     from trunkline.cli.identity import CARD_HEADERS, card_url, describe_card, read_card
-    from trunkline_bridge.documents import fetch_document
-    from trunkline_bridge.versions.v1_0.json_writer import agent_card_json
 
     address = card_url(url)
     card = read_card(address, await fetch_document(address, headers=CARD_HEADERS))
@@ -198,15 +198,15 @@ async def verify_card(
     json: JsonOption = False,
 ) -> ExitCode:
     """Verify a card's signature by a key that you trust. Exits 0 only if one is valid."""
-    from trunkline.cli.identity import CARD_HEADERS, FORM_NAMES, card_url
-    from trunkline_bridge.documents import fetch_document
-    from trunkline_bridge.edge.card_signatures import (
+    from trunkline.a2a_wire.card_signatures import (
         InvalidSignatureError,
         parse_trusted_keys,
     )
-    from trunkline_bridge.edge.card_signatures import (
+    from trunkline.a2a_wire.card_signatures import (
         verify_card as find_signature,
     )
+    from trunkline.a2a_wire.documents import fetch_document
+    from trunkline.cli.identity import CARD_HEADERS, FORM_NAMES, card_url
 
     trusted = str(key) if key else jwks
     if not trusted:

@@ -292,8 +292,8 @@ async def join(
     """Add a remote A2A agent to a mesh, by its card."""
     from functools import partial
 
+    from trunkline.a2a_client.remote_agent import serve_remote
     from trunkline.cli.serve import USED_BY_JOIN, parse_headers, serve_until_signal
-    from trunkline.mesh.remotes import serve_remote
     from trunkline.settings import parse_remote
 
     remote = {

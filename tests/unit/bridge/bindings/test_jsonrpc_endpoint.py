@@ -10,6 +10,7 @@ import httpx2
 import pytest
 from a2a.types import a2a_pb2
 
+from trunkline.a2a_wire.protocol import CARD_PATH
 from trunkline.errors import (
     AgentNotFoundError,
     OverloadedError,
@@ -20,7 +21,6 @@ from trunkline.errors import (
 from trunkline.json_values import parse_dict
 from trunkline.v1 import event_pb2, registry_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.protocol import CARD_PATH
 from trunkline_bridge.settings import BridgeSettings
 
 SEND = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}

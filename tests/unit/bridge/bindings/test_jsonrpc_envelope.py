@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trunkline.a2a_wire.errors import INVALID_PARAMS, WireError
 from trunkline_bridge.bindings.jsonrpc_envelope import (
     RequestId,
     encode_error,
@@ -16,7 +17,6 @@ from trunkline_bridge.bindings.jsonrpc_envelope import (
     parse_request,
 )
 from trunkline_bridge.edge.http import parse_json
-from trunkline_bridge.errors import INVALID_PARAMS, WireError
 
 VALID = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {}}
 

@@ -7,21 +7,21 @@ from typing import Any, TypeAlias
 import pytest
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire import errors
+from trunkline.a2a_wire.errors import WireError, invalid_params
+from trunkline.a2a_wire.protocol import LAST_EVENT_ID_KEY
+from trunkline.a2a_wire.v0_1 import json_reader as v0_1_input
+from trunkline.a2a_wire.v0_3 import json_reader as v0_3_input
 from trunkline.errors import TaskNotFoundError
-from trunkline_bridge import errors
 from trunkline_bridge.bindings import request_parser as params
 from trunkline_bridge.bindings.jsonrpc import JsonRpcVersions
 from trunkline_bridge.bindings.jsonrpc_version import with_cursor_from_metadata
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.in_flight import Peer
 from trunkline_bridge.edge.version_header import check_version, parse_version
-from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.projection import FullEvent
-from trunkline_bridge.protocol import LAST_EVENT_ID_KEY
 from trunkline_bridge.streams.task_streams import WireEvents
-from trunkline_bridge.versions.v0_1 import json_reader as v0_1_input
 from trunkline_bridge.versions.v0_1 import jsonrpc_methods as v0_1
-from trunkline_bridge.versions.v0_3 import json_reader as v0_3_input
 from trunkline_bridge.versions.v0_3 import jsonrpc_methods as v0_3
 from trunkline_bridge.versions.v1_0 import json_methods as v1_0
 

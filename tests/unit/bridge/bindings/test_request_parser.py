@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trunkline.a2a_wire.errors import WireError
 from trunkline.v1 import event_pb2, task_pb2
 from trunkline_bridge.bindings import request_parser as params
 from trunkline_bridge.bindings.request_parser import parse_plain_send
 from trunkline_bridge.edge.caller import parse_deadline, parse_tree
-from trunkline_bridge.errors import WireError
 
 MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
 

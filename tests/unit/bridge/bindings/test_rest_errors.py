@@ -5,11 +5,11 @@ import json
 import pytest
 from google.rpc import code_pb2
 
-from trunkline_bridge import errors
+from trunkline.a2a_wire import errors
+from trunkline.a2a_wire.errors import ErrorKind, WireError
 from trunkline_bridge.bindings.jsonrpc_envelope import error_object
 from trunkline_bridge.bindings.rest import RestBinding, RestResource, RestVersion
 from trunkline_bridge.edge import http
-from trunkline_bridge.errors import ErrorKind, WireError
 from trunkline_bridge.versions.v0_3.rest_methods import RestV03
 from trunkline_bridge.versions.v1_0.json_methods import RestV1
 

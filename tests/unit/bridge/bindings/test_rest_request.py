@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.errors import INVALID_PARAMS, WireError
 from trunkline.v1 import task_pb2
 from trunkline_bridge.bindings import request_parser as params
 from trunkline_bridge.bindings.http_handler import HttpRequest
 from trunkline_bridge.bindings.rest_request import put_path_field, read_body, read_query
 from trunkline_bridge.edge.http import RequestHeaders
-from trunkline_bridge.errors import INVALID_PARAMS, WireError
 
 LIST = a2a_pb2.ListTasksRequest.DESCRIPTOR.fields
 SEND = a2a_pb2.SendMessageConfiguration.DESCRIPTOR.fields

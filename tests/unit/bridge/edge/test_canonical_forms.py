@@ -8,14 +8,14 @@ import pytest
 from a2a.client.card_resolver import parse_agent_card
 from a2a.utils.signing import _canonicalize_agent_card
 
-from trunkline.v1 import agent_card_pb2
-from trunkline_bridge.edge.card_signatures import (
+from trunkline.a2a_wire.card_json import parse_card
+from trunkline.a2a_wire.card_signatures import (
     NoCanonicalFormError,
     pruned_form,
     sent_form,
     specified_form,
 )
-from trunkline_bridge.versions.card_json import parse_card
+from trunkline.v1 import agent_card_pb2
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "cards" / "canonical.json"
 CASES: list[dict[str, Any]] = json.loads(VECTORS.read_text(encoding="utf-8"))["cases"]

@@ -18,10 +18,8 @@ from a2a.utils.signing import (
 )
 
 from harness.remote.token_issuer import SigningKey, key_set
-from trunkline.errors import ConfigurationError
-from trunkline.json_values import message_to_dict, parse_dict
-from trunkline.v1 import agent_card_pb2, security_scheme_pb2
-from trunkline_bridge.edge.card_signatures import (
+from trunkline.a2a_wire.card_json import merged_card_json
+from trunkline.a2a_wire.card_signatures import (
     AS_SENT,
     PRUNED,
     SPECIFIED,
@@ -30,7 +28,9 @@ from trunkline_bridge.edge.card_signatures import (
     parse_trusted_keys,
     verify_card,
 )
-from trunkline_bridge.versions.card_json import merged_card_json
+from trunkline.errors import ConfigurationError
+from trunkline.json_values import message_to_dict, parse_dict
+from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 
 ALGORITHMS = ("ES256", "EdDSA", "RS256")
 KEYS = {algorithm: SigningKey("main", algorithm) for algorithm in ALGORITHMS}

@@ -3,9 +3,9 @@
 import pytest
 
 from harness.journal.manual_clock import ManualClock
+from trunkline.a2a_wire.errors import OVERLOADED, WireError
 from trunkline_bridge.edge import credential_throttle
 from trunkline_bridge.edge.credential_throttle import CredentialThrottle
-from trunkline_bridge.errors import OVERLOADED, WireError
 
 HERE, ELSEWHERE = "203.0.113.7", "203.0.113.8"
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from trunkline.a2a_wire.errors import WireError
 from trunkline.errors import ConfigurationError
 from trunkline_bridge.edge.agent_cards import BoundAddresses
 from trunkline_bridge.edge.host_guard import HostGuard
-from trunkline_bridge.errors import WireError
 from trunkline_bridge.settings import BridgeSettings
 
 Scope = dict[str, Any]

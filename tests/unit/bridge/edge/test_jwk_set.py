@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from harness.journal.manual_clock import ManualClock
 from harness.remote.token_issuer import SigningKey, key_set
+from trunkline.a2a_wire.key_sets import parse_key_set
 from trunkline.errors import PeerUnavailableError
 from trunkline_bridge.edge.http_server import serve_http
 from trunkline_bridge.edge.jwt_tokens import (
@@ -21,7 +22,6 @@ from trunkline_bridge.edge.jwt_tokens import (
     REFRESH_INTERVAL_S,
     RETRY_INTERVAL_S,
     JwkSet,
-    parse_key_set,
 )
 
 FIRST, SECOND = SigningKey("first"), SigningKey("second")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from trunkline.a2a_wire.errors import FORBIDDEN, WireError
 from trunkline.v1 import messaging_service_pb2
 from trunkline_bridge.bindings import operation_table
 from trunkline_bridge.bindings.operation_table import Operation
@@ -14,7 +15,6 @@ from trunkline_bridge.edge.permissions import (
     Permissions,
     parse_methods,
 )
-from trunkline_bridge.errors import FORBIDDEN, WireError
 from trunkline_bridge.workflows.operations import WORKFLOW_METHODS
 
 READER = Grant(methods=parse_methods(["read"]), scope="tasks:read")

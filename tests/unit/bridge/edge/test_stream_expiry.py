@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from trunkline.a2a_wire.errors import UNAUTHENTICATED, WireError
 from trunkline_bridge.edge import api_keys
 from trunkline_bridge.edge.api_keys import (
     ApiKey,
@@ -21,7 +22,6 @@ from trunkline_bridge.edge.caller import Caller, Credential
 from trunkline_bridge.edge.in_flight import Connection, InFlightRequests
 from trunkline_bridge.edge.jwt_tokens import TokenCredential
 from trunkline_bridge.edge.stream_expiry import StreamExpiry
-from trunkline_bridge.errors import UNAUTHENTICATED, WireError
 from trunkline_bridge.streams.task_streams import WireEvents, no_events
 
 

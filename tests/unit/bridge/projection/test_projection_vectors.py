@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from trunkline.a2a_wire.v1_0 import json_writer as v1_json
 from trunkline.journal.fold import Fold
 from trunkline.json_values import parse_dict
 from trunkline.v1 import event_pb2
 from trunkline_bridge.projection import TaskProjection, project_task
-from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 
 VECTORS = sorted((Path(__file__).parents[3] / "vectors" / "projection").glob("*.json"))
 

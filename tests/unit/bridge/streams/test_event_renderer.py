@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from harness.a2a.bridged_mesh import v1_renderer
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.errors import invalid_params
+from trunkline.a2a_wire.v0_3.json_writer import V03EventWriter
 from trunkline.v1 import artifact_pb2, message_pb2
 from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
-from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.projection import ArtifactView, FullEvent, TextDelta
 from trunkline_bridge.streams.event_renderer import HEARTBEAT, EventRenderer
-from trunkline_bridge.versions.v0_3.json_writer import V03EventWriter
 
 
 def view(artifact_id: str = "artifact-1", name: str = "") -> ArtifactView:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from trunkline.a2a_wire.errors import WireError
 from trunkline.errors import CursorExpiredError
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
-from trunkline_bridge.errors import WireError
 from trunkline_bridge.projection import RELATIVE_LINKS, EventId, WireEvent
 from trunkline_bridge.streams.task_streams import (
     check_event_exists,

@@ -8,15 +8,15 @@ from a2a.compat.v0_3 import types as v0_3
 from a2a.server.request_handlers.response_helpers import agent_card_to_dict
 from a2a.types import AgentCard
 
-from trunkline.json_values import message_to_dict, parse_dict
-from trunkline.v1 import agent_card_pb2
-from trunkline_bridge.versions.card_json import (
+from trunkline.a2a_wire.card_json import (
     merged_card_json,
     parse_card,
     v0_1_card_json,
     v0_3_card_json,
 )
-from trunkline_bridge.versions.json_values import dumps
+from trunkline.a2a_wire.json_values import dumps
+from trunkline.json_values import message_to_dict, parse_dict
+from trunkline.v1 import agent_card_pb2
 
 SKILL: dict[str, Any] = {
     "id": "s",

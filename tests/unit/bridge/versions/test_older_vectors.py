@@ -8,15 +8,15 @@ import pytest
 from a2a.compat.v0_3 import types as v0_3_types
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.v0_1 import json_reader as v0_1_input
+from trunkline.a2a_wire.v0_3 import json_reader as v0_3_input
+from trunkline.a2a_wire.v0_3 import json_writer as v0_3_json
 from trunkline.journal.fold import Fold
 from trunkline.json_values import parse_dict
 from trunkline.v1 import event_pb2
 from trunkline_bridge.bindings import request_parser as params
 from trunkline_bridge.projection import TaskProjection, project_task
-from trunkline_bridge.versions.v0_1 import json_reader as v0_1_input
 from trunkline_bridge.versions.v0_1 import json_writer as v0_1_json
-from trunkline_bridge.versions.v0_3 import json_reader as v0_3_input
-from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
 
 Json: TypeAlias = dict[str, Any]
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.a2a.v0_3 import a2a_pb2 as old
+from trunkline.a2a_wire.errors import TASK_NOT_FOUND, UNAVAILABLE, WireError
+from trunkline.a2a_wire.v0_3.proto_json import V03ProtoEventWriter, proto_message_json
 from trunkline.json_values import parse_dict
 from trunkline.v1 import artifact_pb2
 from trunkline_bridge.bindings.rest_request import PathParams
-from trunkline_bridge.errors import TASK_NOT_FOUND, UNAVAILABLE, WireError
 from trunkline_bridge.projection import ArtifactView, FullEvent, TextDelta
 from trunkline_bridge.streams.event_renderer import EventFrame, EventRenderer
-from trunkline_bridge.versions.v0_3.proto_json import V03ProtoEventWriter, proto_message_json
 from trunkline_bridge.versions.v0_3.rest_methods import RestV03
 
 MESSAGE = {

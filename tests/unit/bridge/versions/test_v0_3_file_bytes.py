@@ -5,12 +5,12 @@ import base64
 import pytest
 
 from trunkline.a2a.v0_3 import a2a_pb2
-from trunkline.json_values import update_struct
-from trunkline_bridge.versions.v0_3.file_bytes import (
+from trunkline.a2a_wire.v0_3.file_bytes import (
     decode_file_bytes,
     encode_file_bytes,
     uses_raw_file_bytes,
 )
+from trunkline.json_values import update_struct
 
 CONTENT = b"\x00\xff text"
 

@@ -10,11 +10,11 @@ from google.protobuf.message import Message
 from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
 from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire.errors import WireError
+from trunkline.a2a_wire.v0_3 import proto_card as card
+from trunkline.a2a_wire.v0_3 import proto_reader, proto_writer
 from trunkline.json_values import parse_dict, update_struct
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
-from trunkline_bridge.errors import WireError
-from trunkline_bridge.versions.v0_3 import proto_card as card
-from trunkline_bridge.versions.v0_3 import proto_reader, proto_writer
 
 PARTS: list[dict[str, Any]] = [
     {"text": "hello", "metadata": {"a": 1}},

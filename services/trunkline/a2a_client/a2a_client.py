@@ -1,0 +1,513 @@
+"""The A2A client: one remote agent over JSON-RPC, HTTP+JSON or gRPC, in v1.0 or v0.3."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+)
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
+
+from google.protobuf.message import Message
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_client.agent_card import RemoteCard, card_url_candidates
+from trunkline.a2a_client.card_verifier import CardVerifier
+from trunkline.a2a_client.errors import (
+    WRONG_VERSION_REASONS,
+    ErrorObject,
+    RpcError,
+    ServerBusyError,
+    refusal_error,
+)
+from trunkline.a2a_client.http import MAX_EVENT_BYTES, HttpClient, WireObserver
+from trunkline.a2a_client.interfaces import Interface, InterfaceSelector, ProtocolBinding
+from trunkline.a2a_client.jsonrpc import JsonRpcTransport
+from trunkline.a2a_client.lenient_reader import LeftOutLog
+from trunkline.a2a_client.operations import RemoteOperation
+from trunkline.a2a_client.rest import RestTransport
+from trunkline.a2a_client.settings import RemoteSettings
+from trunkline.a2a_client.tls import ChannelSecurity
+from trunkline.a2a_client.transport import (
+    CALL_TIMEOUT_S,
+    CallOptions,
+    RemoteEvent,
+    RemoteEvents,
+    Transport,
+    read_turn,
+)
+from trunkline.a2a_wire.errors import AGENT_NOT_FOUND, BRIDGE
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.protocol import V1_0, VERSION_HEADER
+from trunkline.client.breaker import EARLY_PROBE_S, Breaker
+from trunkline.errors import (
+    PeerProtocolError,
+    PeerRefusedError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TrunklineError,
+)
+from trunkline.task_states import INTERRUPTED, TERMINAL
+from trunkline.v1 import task_pb2
+
+if TYPE_CHECKING:
+    import grpc.aio
+    import httpx2
+
+logger = logging.getLogger(__name__)
+
+_CARD_BYTES: Final = 1024 * 1024
+_STREAMING_UNSUPPORTED: Final = "UNSUPPORTED_OPERATION"
+_NOT_FOUND: Final = "TASK_NOT_FOUND"
+_TOO_MANY_REQUESTS: Final = 429
+# JSON-RPC's code for errors of the server itself. Trunkline's bridge ends a stream with it when it
+# shuts down.
+_SERVER_ERROR: Final = -32000
+RESUME_DELAYS_S: Final = (0.1, 0.3, 1.0, 3.0, *(5.0,) * 5)
+"""Delays before a broken stream or download is resumed; any progress starts them over.
+
+In their sum, half a minute, a mesh can restart.
+"""
+
+
+class A2AClient:
+    """Calls one remote agent. An async context manager that closes its connections on exit.
+
+    Methods raise the errors of `Transport`. While the circuit breaker is open, sending a message
+    raises PeerUnavailableError at once.
+    """
+
+    def __init__(  # noqa: PLR0913  independent options, each by name
+        self,
+        settings: RemoteSettings,
+        *,
+        interface: Interface | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        stream_idle_s: float | None = None,
+        max_event_bytes: int = MAX_EVENT_BYTES,
+        query: Mapping[str, str] | None = None,
+        channel_security: ChannelSecurity | None = None,
+        observer: WireObserver | None = None,
+        transport: "httpx2.AsyncBaseTransport | None" = None,
+    ) -> None:
+        """Prepare a client; nothing is sent yet.
+
+        Args:
+            settings: The agent's address, credentials and limits.
+            interface: Call this interface without reading a card, and only in its version.
+            ssl_context: Trusted certificates for HTTPS; the system's if None.
+            stream_idle_s: Time without a byte after which an HTTP stream is broken; None: no limit.
+            max_event_bytes: Limit of one server-sent event.
+            query: Parameters of every URL over HTTP; they hold credentials.
+            channel_security: Trusted certificates for gRPC; the system's if None.
+            observer: Receives what is sent and received, for diagnostics.
+            transport: Makes the connections over HTTP; None: by `ssl_context`.
+        """
+        self.settings = settings
+        self.name = f"remote agent {settings.name!r}" if settings.name else settings.url
+        """The agent's name in errors."""
+        self._http = HttpClient(
+            self.name,
+            settings.url,
+            settings.headers,
+            ssl_context=ssl_context,
+            stream_idle_s=stream_idle_s,
+            max_event_bytes=max_event_bytes,
+            query=query,
+            observer=observer,
+            transport=transport,
+        )
+        self._channel_security = channel_security
+        self._observer = observer
+        self._breaker = Breaker(
+            self.name,
+            failures=settings.breaker.failures,
+            open_s=settings.breaker.open_s,
+            first_open_s=EARLY_PROBE_S,
+            successes=settings.breaker.successes,
+        )
+        self.left_out = LeftOutLog(lambda: self.name)
+        """Logs what can't be used of the agent's answers."""
+        self._verifier = CardVerifier(settings, self._fetch_document, self.left_out)
+        self._is_version_fixed = interface is not None
+        self._card = None if interface is None else RemoteCard.for_interface(interface)
+        self._transports: dict[Interface, Transport] = {}
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        # Interfaces whose agent needs another version than its card declares.
+        self._other_version_interfaces: set[Interface] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self._breaker.retire()
+        await self._http.close()
+        for channel in self._channels.values():
+            await channel.close()
+
+    def rename(self, name: str) -> None:
+        """Use the agent's name on the mesh in errors."""
+        self.name = self._http.peer = self._breaker.name = f"remote agent {name!r}"
+
+    @property
+    def card(self) -> RemoteCard:
+        """The card that was read last. PeerProtocolError: none has been read."""
+        if self._card is None:
+            raise PeerProtocolError(self.name, "its card has not been read yet")
+        return self._card
+
+    async def read_card(self) -> RemoteCard:
+        """Fetch the card from the first well-known address that has one.
+
+        Raises:
+            PeerProtocolError: There is no card, its interfaces are not supported, or it can't be
+                trusted: see `CardVerifier`.
+            PeerUnavailableError, PeerTimeoutError, PeerRefusedError: The request failed.
+            ConfigurationError: The keys or the pin of the card can't be used.
+        """
+        settings = self.settings
+        problem = ""
+        for url in card_url_candidates(settings.url):
+            response = await self._http.request(
+                "GET", url, headers={VERSION_HEADER: V1_0}, timeout_s=CALL_TIMEOUT_S
+            )
+            if response.status != 200:
+                error = ErrorObject.from_body(response.body)
+                if error.reason == AGENT_NOT_FOUND.reason:
+                    # The host's root may have the card of another agent.
+                    raise refusal_error(self.name, error.text, error.reason, error)
+                problem = problem or f"there is no agent card (HTTP {response.status}) at {url}"
+                continue
+            if len(response.body) > _CARD_BYTES:
+                raise PeerProtocolError(self.name, "its card is over 1 MiB")
+            selector = InterfaceSelector(url, settings.hosts, settings.bindings, settings.versions)
+            self._card = await self._verifier.verify(response.body, selector, peer=self.name)
+            return self._card
+        raise PeerProtocolError(self.name, problem)
+
+    async def _fetch_document(self, url: str) -> bytes:
+        """Return a small document of the agent's own origin. PeerProtocolError: there is none."""
+        response = await self._http.request(
+            "GET", url, headers={VERSION_HEADER: V1_0}, timeout_s=CALL_TIMEOUT_S
+        )
+        if response.status != 200 or len(response.body) > _CARD_BYTES:
+            raise PeerProtocolError(self.name, f"HTTP {response.status} at {url}")
+        return response.body
+
+    @asynccontextmanager
+    async def stream_message(
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
+    ) -> AsyncIterator[RemoteEvents]:
+        """Send a message and open the stream of events that answers it.
+
+        For an agent without streaming, the stream has one event. A refusal is raised on entering.
+        """
+        is_new = not request.message.task_id
+        try:
+            stream = await self._start_in_either_version(request, options)
+        except PeerRefusedError as error:
+            # A card may promise streaming that the agent doesn't have.
+            if not (
+                self.card.supports_streaming and is_new and error.refusal == _STREAMING_UNSUPPORTED
+            ):
+                raise
+            stream = await self._start(_send_without_stream(request, options, self.settings.idle_s))
+        async with stream.stack, aclosing(stream.events()) as events:
+            yield events
+
+    async def send_message(
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
+    ) -> a2a_pb2.StreamResponse:
+        """Send a message and return the task or the message that answers it, without a stream.
+
+        Raises:
+            PeerTimeoutError: nothing came for `timeout_s`. The task continues.
+        """
+        with self._breaker.guard():
+            return await self._transport().send(request, options, timeout_s=timeout_s)
+
+    async def stream_turn(
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
+    ) -> AsyncGenerator[RemoteEvent]:
+        """Send a message and yield events until its turn ends.
+
+        A broken stream is resumed after the last event with an id. Before the first such event, it
+        is unknown whether the message was processed, so it is not sent again. Closing the generator
+        does not cancel the task.
+
+        Raises:
+            PeerUnavailableError, PeerTimeoutError: The stream broke and can't be resumed.
+            RpcError: The agent refused the message, or its server can't reach the task's host.
+        """
+        turn = _TurnProgress(self.name, is_new=not request.message.task_id)
+        delays = iter(RESUME_DELAYS_S)
+        opening = self.stream_message(request, options)
+        while True:
+            error: Exception
+            try:
+                async with opening as events, aclosing(turn.read(events)) as turn_events:
+                    async for event in turn_events:
+                        delays = iter(RESUME_DELAYS_S)
+                        yield event
+                turn.end_stream()
+                if turn.is_over:
+                    return
+                error = PeerUnavailableError(self.name, "the stream ended before the turn did")
+            except (PeerUnavailableError, PeerTimeoutError) as broken:
+                error = broken
+            except RpcError as refusal:
+                # The bridge has already waited for a peer of its own before it names that peer.
+                unreachable = refusal.error.metadata.get("peer", BRIDGE)
+                if refusal.error.code != _SERVER_ERROR or unreachable != BRIDGE:
+                    raise
+                error = refusal
+            delay_s = next(delays, None)
+            if delay_s is None or not turn.event_id:
+                raise error
+            await asyncio.sleep(delay_s)
+            resume_options = options._replace(last_event_id=turn.event_id, timeout_s=None)
+            opening = self.subscribe_to_task(turn.task_id, resume_options)
+
+    @asynccontextmanager
+    async def subscribe_to_task(
+        self, task_id: str, options: CallOptions
+    ) -> AsyncIterator[RemoteEvents]:
+        """Open the stream of a task's events. A refusal is raised on entering.
+
+        This and `get_task` call the agent even while the circuit breaker is open.
+        """
+        stream = await _await_first_event(self._transport().subscribe(task_id, options))
+        self._breaker.allow_probe()
+        async with stream.stack, aclosing(stream.events()) as events:
+            yield events
+
+    async def get_task(self, task_id: str) -> task_pb2.Task:
+        """Return a task."""
+        task = await self._transport().get(task_id)
+        self._breaker.allow_probe()
+        return task
+
+    async def cancel_task(self, task_id: str) -> task_pb2.Task:
+        """Cancel a task and return it."""
+        return await self._transport().cancel(task_id)
+
+    async def call(
+        self,
+        operation: RemoteOperation,
+        request: Message,
+        options: CallOptions,
+        *,
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Json:
+        """Call an operation of v1.0 and return the JSON of its response.
+
+        See `Transport.call`. The agent is called even while the circuit breaker is open.
+
+        Raises:
+            PeerProtocolError: The response lacks what A2A requires, such as the id of a task.
+        """
+        result = await self._transport().call(operation, request, options, timeout_s=timeout_s)
+        try:
+            operation.check(result)
+        except ValueError as error:
+            problem = f"its answer to {operation.name} can't be used: {error}"
+            raise PeerProtocolError(self.name, problem) from None
+        return result
+
+    async def download(self, url: str, *, is_resumed: bool = False) -> AsyncGenerator[bytes]:
+        """Yield the bytes of a file at the agent's own address, fetched with its credentials.
+
+        With `is_resumed`, a broken download resumes at the byte where it broke.
+
+        Raises:
+            PeerRefusedError: There is no such file.
+            PeerUnavailableError, PeerTimeoutError, PeerProtocolError: It can't be read.
+        """
+        offset, etag = 0, ""
+        delays = iter(RESUME_DELAYS_S if is_resumed else ())
+        while True:
+            try:
+                async with self._http.download(url, offset=offset, etag=etag) as (etag, pieces):
+                    async for piece in pieces:
+                        delays = iter(RESUME_DELAYS_S if is_resumed else ())
+                        offset += len(piece)
+                        yield piece
+                return
+            except (PeerUnavailableError, PeerTimeoutError):
+                delay_s = next(delays, None)
+                if delay_s is None:
+                    raise
+            await asyncio.sleep(delay_s)
+
+    async def _start_in_either_version(
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
+    ) -> "_StartedStream":
+        """Start in the card's version; if the agent refuses that version, try the other one."""
+
+        def opening() -> _OpenStream:
+            if self.card.supports_streaming:
+                return lambda transport: transport.stream(request, options)
+            return _send_without_stream(request, options, self.settings.idle_s)
+
+        try:
+            return await self._start(opening())
+        except PeerRefusedError as error:
+            is_path_missing = error.refusal == _NOT_FOUND and not request.message.task_id
+            is_other_version = error.refusal in WRONG_VERSION_REASONS or is_path_missing
+            has_tried_both = self.card.interface in self._other_version_interfaces
+            if self._is_version_fixed or has_tried_both or not is_other_version:
+                raise
+            self._other_version_interfaces.add(self.card.interface)
+            try:
+                stream = await self._start(opening())
+            except PeerRefusedError as other:
+                self._other_version_interfaces.discard(self.card.interface)
+                if other.refusal in WRONG_VERSION_REASONS:
+                    raise error from None
+                raise
+        logger.warning("remote.other_version", extra={"peer": self.name})
+        return stream
+
+    async def _start(self, opening: "_OpenStream") -> "_StartedStream":
+        """Open a stream and wait for its first event, which counts as success for the breaker."""
+        with self._breaker.guard(is_answer=_shows_life):
+            return await _await_first_event(opening(self._transport()))
+
+    def _transport(self) -> Transport:
+        interface = self.card.interface
+        if interface in self._other_version_interfaces:
+            interface = interface.with_other_version()
+        transport = self._transports.get(interface)
+        if transport is None:
+            transport = self._transports[interface] = self._open_transport(interface)
+        return transport
+
+    def _open_transport(self, interface: Interface) -> Transport:
+        match interface.binding:
+            case ProtocolBinding.JSONRPC:
+                return JsonRpcTransport(self._http, interface)
+            case ProtocolBinding.REST:
+                return RestTransport(self._http, interface)
+        # Imported here, because most processes call no agent over gRPC.
+        from trunkline.a2a_client.grpc import GrpcTransport, open_channel
+
+        channel = self._channels.get(interface.url)
+        if channel is None:
+            channel = self._channels[interface.url] = open_channel(
+                interface, security=self._channel_security
+            )
+        return GrpcTransport(self.name, channel, interface, self.settings.headers, self._observer)
+
+
+class _TurnProgress:
+    """The progress of a turn: its task, its last event id, and its end."""
+
+    def __init__(self, peer: str, *, is_new: bool) -> None:
+        self._peer = peer
+        self.task_id = ""
+        self.event_id = ""
+        self.is_over = False
+        # The stream of a message to an existing task begins with the state before the message.
+        self._expects_previous_state = not is_new
+        self._state = task_pb2.TASK_STATE_UNSPECIFIED
+
+    async def read(self, events: RemoteEvents) -> AsyncGenerator[RemoteEvent]:
+        """Yield the events of the turn. PeerProtocolError: a task has no id."""
+        reading = read_turn(
+            events,
+            peer=self._peer,
+            is_over=lambda: self.is_over,
+            has_ended=lambda: self._state in TERMINAL,
+        )
+        async with aclosing(reading) as turn_events:
+            async for event in turn_events:
+                if not self.is_over:
+                    self._apply(event)
+                yield event
+
+    def _apply(self, event: RemoteEvent) -> None:
+        self.event_id = event.id or self.event_id
+        response = event.response
+        match response.WhichOneof("payload"):
+            case "message":
+                self.is_over = True
+            case "task":
+                if not response.task.id:
+                    raise PeerProtocolError(self._peer, "it sent a task without an id")
+                self.task_id = response.task.id
+                self._enter(response.task.status.state, is_new=not self._expects_previous_state)
+                self._expects_previous_state = False
+            case "status_update":
+                self._enter(response.status_update.status.state, is_new=True)
+
+    def end_stream(self) -> None:
+        """Record the end of the stream, after which the last state is the current one."""
+        self.is_over = self.is_over or _ends_turn(self._state)
+
+    def _enter(self, state: task_pb2.TaskState.ValueType, *, is_new: bool) -> None:
+        self._state = state
+        self.is_over = state in TERMINAL or (is_new and _ends_turn(state))
+
+
+def _ends_turn(state: task_pb2.TaskState.ValueType) -> bool:
+    return state in TERMINAL or state in INTERRUPTED
+
+
+def _shows_life(error: TrunklineError) -> bool:
+    """Return whether an error is an answer of a running agent, however wrong or overloaded."""
+    is_overloaded = isinstance(error, ServerBusyError) and error.status == _TOO_MANY_REQUESTS
+    return is_overloaded or isinstance(error, PeerProtocolError)
+
+
+_OpenStream: TypeAlias = Callable[[Transport], AbstractAsyncContextManager[RemoteEvents]]
+
+
+class _StartedStream(NamedTuple):
+    """A stream whose first event was read; `first` is None if the stream was empty."""
+
+    first: RemoteEvent | None
+    rest: RemoteEvents
+    stack: AsyncExitStack
+
+    async def events(self) -> AsyncGenerator[RemoteEvent]:
+        if self.first is not None:
+            yield self.first
+            async for event in self.rest:
+                yield event
+
+
+async def _await_first_event(opening: AbstractAsyncContextManager[RemoteEvents]) -> _StartedStream:
+    async with AsyncExitStack() as stack:
+        events = await stack.enter_async_context(opening)
+        first = await anext(events, None)
+        return _StartedStream(first, events, stack.pop_all())
+
+
+def _send_without_stream(
+    request: a2a_pb2.SendMessageRequest, options: CallOptions, timeout_s: float
+) -> _OpenStream:
+    """Return a call that sends a message without waiting for its turn, as a stream of one event."""
+    immediate = a2a_pb2.SendMessageRequest()
+    immediate.CopyFrom(request)
+    immediate.configuration.return_immediately = True
+
+    @asynccontextmanager
+    async def send(transport: Transport) -> AsyncIterator[RemoteEvents]:
+        response = await transport.send(immediate, options, timeout_s=timeout_s)
+        yield _single_event(response)
+
+    return send
+
+
+async def _single_event(response: a2a_pb2.StreamResponse) -> RemoteEvents:
+    yield RemoteEvent(response)

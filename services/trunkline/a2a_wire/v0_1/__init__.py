@@ -1,0 +1,1 @@
+"""The original wire of A2A, with `tasks/send`."""

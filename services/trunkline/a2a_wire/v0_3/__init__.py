@@ -1,0 +1,1 @@
+"""The wire of A2A v0.3."""
