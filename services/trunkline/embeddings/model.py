@@ -108,24 +108,8 @@ class EmbeddingModel:
         base_url = next(urls, _read_variable(usual.url_variable))
         key = _read_variable(next(variables, usual.key_variable))
         model = cls(name=name, base_url=base_url, api_key=key)
-        model.find_provider()
+        _find_provider(name)
         return model
-
-    def find_provider(self) -> _Provider:
-        """Return the provider, without loading its packages.
-
-        Raises:
-            ConfigurationError: there is no such model, or a package is not installed.
-        """
-        provider_name, _, name = self.name.partition(":")
-        provider = _PROVIDERS.get(provider_name)
-        if provider is None or not name or (provider_name == "local" and name != "minilm"):
-            raise ConfigurationError(_SETTING, f"{self.name!r} is not one of: {_EXAMPLES}")
-        modules = ("numpy", provider.module, *provider.needs)
-        if not all(importlib.util.find_spec(module) for module in modules):
-            problem = f"{self.name} needs {describe_install(*provider.extras)}"
-            raise ConfigurationError(_SETTING, problem)
-        return provider
 
     def open(self) -> "TextEncoder":
         """Load the model. Loading a provider's package takes seconds.
@@ -133,7 +117,7 @@ class EmbeddingModel:
         Raises:
             ConfigurationError: there is no such model, or a package is not installed.
         """
-        provider = self.find_provider()
+        provider = _find_provider(self.name)
         try:
             make = getattr(importlib.import_module(provider.module), provider.class_name)
             embeddings = make(**_build_arguments(self))
@@ -185,6 +169,23 @@ class TextEncoder:
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         vectors /= np.where(lengths == 0, 1, lengths)
         return vectors
+
+
+def _find_provider(model: str) -> _Provider:
+    """Return the provider of a model, without loading its packages.
+
+    Raises:
+        ConfigurationError: there is no such model, or a package is not installed.
+    """
+    provider_name, _, name = model.partition(":")
+    provider = _PROVIDERS.get(provider_name)
+    if provider is None or not name or (provider_name == "local" and name != "minilm"):
+        raise ConfigurationError(_SETTING, f"{model!r} is not one of: {_EXAMPLES}")
+    modules = ("numpy", provider.module, *provider.needs)
+    if not all(importlib.util.find_spec(module) for module in modules):
+        problem = f"{model} needs {describe_install(*provider.extras)}"
+        raise ConfigurationError(_SETTING, problem)
+    return provider
 
 
 def _build_arguments(model: EmbeddingModel) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from trunkline.cli.a2a_cli.login import log_in
 from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.sending import send
 from trunkline.cli.a2a_cli.session import CommandContext
-from trunkline.cli.completion import SCRIPTS
+from trunkline.cli.completion_scripts import SCRIPTS
 
 
 @command("config show", "Show each setting and where it comes from.")

@@ -16,7 +16,7 @@ def _declare_script(shell: str, help_text: str) -> None:
     """Add the command that prints the script of a shell."""
 
     def print_script() -> None:
-        from trunkline.cli.completion import SCRIPTS
+        from trunkline.cli.completion_scripts import SCRIPTS
 
         print(SCRIPTS[shell].strip())
 
@@ -37,7 +37,8 @@ def print_words(
     fish: Annotated[bool, typer.Option("--fish")] = False,
 ) -> None:
     """Print what may stand in place of the last word."""
-    from trunkline.cli.completion import FILES, list_words
+    from trunkline.cli.completion import list_words
+    from trunkline.cli.completion_scripts import FILES
 
     found = list_words(context.find_root().command, words or [])
     if found is None:
