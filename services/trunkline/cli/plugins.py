@@ -1,6 +1,6 @@
 """Adds the commands and agent names of installed packages to the command line.
 
-Such packages may import `exits`, `options`, `terminal` and `usage`. Entry points are looked up only
+Such packages may import `declaration`, `exits`, `options`, `terminal` and `usage`. Entry points are looked up only
 when a command needs them, because that takes a tenth of a second.
 """
 
