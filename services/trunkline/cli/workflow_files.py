@@ -9,9 +9,9 @@ from trunkline.cli.terminal import print_stderr
 from trunkline.client.services import TOOL_SERVERS_TIMEOUT_S
 from trunkline.errors import ConfigurationError
 from trunkline.json_values import struct_json
+from trunkline.source_documents import Fault
 from trunkline.supervisor.plan_export import export_plan, has_files
 from trunkline.workflows.definition import Workflow
-from trunkline.workflows.documents import Fault
 from trunkline.workflows.loading import SUFFIXES
 from trunkline.workflows.plugins import list_plugin_names, load_workflow_plugin
 from trunkline.workflows.validation import (

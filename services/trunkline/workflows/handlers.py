@@ -10,8 +10,8 @@ from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 
+from trunkline.source_documents import suggest
 from trunkline.workflows.definition import Workflow
-from trunkline.workflows.documents import suggest
 
 
 def find_function_problem(name: str) -> str:
