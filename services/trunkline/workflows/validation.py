@@ -35,8 +35,8 @@ from trunkline.workflows.expressions import (
     parse_each,
     show_path,
 )
+from trunkline.workflows.functions import find_function_problem
 from trunkline.workflows.graph_checks import GraphChecks
-from trunkline.workflows.handlers import find_function_problem
 from trunkline.workflows.reader import WorkflowSource, convert_source, read_source
 from trunkline.workflows.run_values import find_defaults
 from trunkline.workflows.schemas import (
