@@ -82,8 +82,13 @@ class SourceDocument:
         """
         position = position or self.locate(keys)
         fault = Fault(self.file, *position, format_keys(keys), _cut(problem, 400))
-        if fault not in self.faults and len(self.faults) < MAX_FAULTS:
+        if fault not in self.faults and not self.is_full:
             self.faults.append(fault)
+
+    @property
+    def is_full(self) -> bool:
+        """True if there are so many faults that further ones are dropped."""
+        return len(self.faults) >= MAX_FAULTS
 
     def locate(self, keys: Keys) -> Position:
         """Return the position of a value; if it is missing, that of the value around it."""

@@ -174,7 +174,7 @@ class _Checks:
             self.types = ExpressionTypes(self.source.inputs, self._list_literals())
             self._check_outputs()
         for node in self.graph.nodes.values():
-            if node is not None:
+            if node is not None and not self.source.document.is_full:
                 self._check_node(self.graph.keys_of(node.id), node)
 
     def _check_node(self, keys: Keys, node: Node) -> None:
