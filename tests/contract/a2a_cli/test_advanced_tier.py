@@ -147,6 +147,11 @@ async def test_a2acli_push_002(agent: StandardCli, system: System) -> None:
         # Agents of v0.3 post the task itself.
         older = {"kind": "task", "id": "t-0", "contextId": "c-0", "status": {"state": "working"}}
         headers = {"X-A2A-Notification-Token": "the-token"}
+        assert (await system.client.get(url, headers=headers)).status_code == 405
+        broken = await system.client.post(url, content="{", headers=headers)
+        assert broken.status_code == 400
+        large = await system.client.post(url, content=b"x" * (16 * 1024**2 + 1), headers=headers)
+        assert large.status_code == 413
         assert (await system.client.post(url, json=older, headers=headers)).status_code == 204
         started = (await agent.run("send", "tck-long-running", "--async")).field("Task")
         words = ("task", "push-config", "create", started, url, "--token", "the-token")
