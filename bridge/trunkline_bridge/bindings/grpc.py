@@ -316,14 +316,13 @@ class GrpcBinding:
             agent=resolve_agent(agent, [request.tenant]),
             version=service.version,
         )
-        if method.update_caller is not None:
-            caller = method.update_caller(caller, parsed.request)
         tracing.name_request_span(method.name, caller.agent)
         # Report a missing permission or agent before any other error in the request.
-        id_fields = method.operation.id_fields
+        operation = method.operation.wire
+        id_fields = operation.id_fields
         task_id = getattr(request, id_fields[0]) if id_fields else ""
-        self._operations.authorize(caller, method.operation.name, task_id)
-        method.validate(request)
+        self._operations.authorize(caller, operation.name, task_id)
+        method.check(request)
         if parsed.is_deep and isinstance(request, a2a_pb2.SendMessageRequest):
             parser.check_nesting(request)
         return caller, request, method
@@ -386,7 +385,7 @@ def _trace_metadata(traceresponse: str) -> MetadataPairs:
 
 
 def _render_event(event: WireEvent, method: GrpcMethod, *, with_ids: bool) -> Message:
-    response = event.response if method.from_event is None else method.from_event(event)
+    response = event.response
     # A direct reply is in no journal, so no stream can resume from it.
     if with_ids and event.sequence:
         payload = getattr(response, response.WhichOneof("payload") or "task")

@@ -12,8 +12,6 @@ from trunkline_bridge.bindings.operation_table import (
     UnaryOperation,
     unchanged,
 )
-from trunkline_bridge.edge.caller import Caller
-from trunkline_bridge.projection import WireEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,21 +26,13 @@ class GrpcMethod:
     """Converts a request to the core model."""
     from_core: Callable[[Any], Message] = unchanged
     """Converts a result or an event from the core model."""
-    from_event: Callable[[WireEvent], Message] | None = None
-    """Converts an event of a stream instead of `from_core`."""
-    update_caller: Callable[[Caller, Any], Caller] | None = None
-    """Adds values to the caller that the core request has no field for."""
-    check: Callable[[Any], Any] | None = None
-    """Validates the core request instead of the operation's own `validate`."""
+    check: Callable[[Any], Any]
+    """Returns a valid request of the core model, or raises WireError."""
 
     @property
     def is_streaming(self) -> bool:
         """True if the response is a stream of events."""
         return isinstance(self.operation, StreamOperation)
-
-    def validate(self, request: Any) -> Any:  # noqa: ANN401  any request of the core
-        """Return a valid core request. WireError: it is invalid."""
-        return (self.check or self.operation.validate)(request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +46,6 @@ class GrpcService:
     """Returns the text of an error, the details string of the gRPC status."""
     has_file_bytes: bool = False
     """True if SDKs disagree on the encoding of files; see `versions.v0_3.file_bytes`."""
-
-    def find_method(self, name: str) -> GrpcMethod:
-        """Return a method of the service by its name."""
-        return next(method for method in self.methods if method.name == name)
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import logging
 
 from trunkline.a2a_wire.errors import METHOD_NOT_FOUND, WireError, to_wire_error
+from trunkline.a2a_wire.operations import OPERATIONS
 from trunkline.a2a_wire.protocol import CARD_PATH, V0_1, V0_3, V1_0
 from trunkline.errors import LimitExceededError
 from trunkline_bridge.bindings.http_handler import (
@@ -50,28 +51,6 @@ from trunkline_bridge.versions.v1_0 import json_methods as v1_0
 logger = logging.getLogger(__name__)
 
 _SHOWN_LENGTH = 100
-# The names of each operation in v1.0, v0.3 and v0.1.
-_METHOD_NAMES = (
-    ("SendMessage", "message/send", "tasks/send"),
-    ("SendStreamingMessage", "message/stream", "tasks/sendSubscribe"),
-    ("GetTask", "tasks/get", "tasks/get"),
-    ("ListTasks", "tasks/list", ""),
-    ("CancelTask", "tasks/cancel", "tasks/cancel"),
-    ("SubscribeToTask", "tasks/resubscribe", "tasks/resubscribe"),
-    (
-        "CreateTaskPushNotificationConfig",
-        "tasks/pushNotificationConfig/set",
-        "tasks/pushNotification/set",
-    ),
-    (
-        "GetTaskPushNotificationConfig",
-        "tasks/pushNotificationConfig/get",
-        "tasks/pushNotification/get",
-    ),
-    ("ListTaskPushNotificationConfigs", "tasks/pushNotificationConfig/list", ""),
-    ("DeleteTaskPushNotificationConfig", "tasks/pushNotificationConfig/delete", ""),
-    ("GetExtendedAgentCard", "agent/getAuthenticatedExtendedCard", ""),
-)
 
 
 class JsonRpcVersions:
@@ -85,7 +64,7 @@ class JsonRpcVersions:
         self._by_method = {
             method: version
             for version in sorted(versions, key=lambda version: version.version)
-            for method in (*version.unary, *version.streams)
+            for method in version.operations
         }
 
     def choose(self, version: str, method: str) -> JsonRpcVersion:
@@ -129,8 +108,9 @@ def _unknown_method(method: str, version: str, owner: JsonRpcVersion | None) -> 
 
 
 def _translate_method(version: str, method: str) -> str:
-    index = {V1_0: 0, V0_3: 1, V0_1: 2}[version]
-    return next((names[index] for names in _METHOD_NAMES if method in names), "")
+    index = (V1_0, V0_3, V0_1).index(version)
+    names = (operation.method_names for operation in OPERATIONS)
+    return next((found[index] for found in names if method in found), "")
 
 
 class JsonRpcBinding:
@@ -192,9 +172,9 @@ class JsonRpcCall:
             return await self._notify(request, identity, call)
         version, caller = await self._resolve(request, identity, call)
         self._headers = extension_headers(caller, request.headers)
-        stream = version.streams.get(call.method)
+        stream = version.methods.streams.get(call.method)
         if stream is None:
-            result = await version.unary[call.method](caller, call.params)
+            result = await version.methods.unary[call.method](caller, call.params)
             return BufferedResponse(encode_result(call.request_id, result), headers=self._headers)
         writer, events = stream(caller, call.params)
         # SDKs of v1.0 raise a generic exception for an error event in a stream of v0.3.
@@ -242,7 +222,7 @@ class JsonRpcCall:
                 caller, task_id = caller._replace(version=V0_1), mesh_id
         if not call.is_notification:
             self._version = version
-            is_older_stream = caller.is_older and call.method in version.streams
+            is_older_stream = caller.is_older and call.method in version.methods.streams
             self._as_event = is_older_stream and not named and _reads_only_events(headers)
         tracing.name_request_span(call.method, caller.agent)
         # Report a missing permission or agent before any error in the parameters.
@@ -258,13 +238,13 @@ class JsonRpcCall:
         """
         try:
             version, caller = await self._resolve(request, identity, call)
-            method = version.streaming_sends.get(call.method, call.method)
-            if method in version.streams:
-                _, events = version.streams[method](caller, call.params)
+            method = version.find_streaming(call.method)
+            if method in version.methods.streams:
+                _, events = version.methods.streams[method](caller, call.params)
                 async with events:
                     pass
             else:
-                await version.unary[method](caller, call.params)
+                await version.methods.unary[method](caller, call.params)
         except Exception as error:
             wire_error = to_wire_error(error)
             if wire_error.kind in HTTP_LEVEL_KINDS:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 from trunkline.a2a_wire.errors import INTERNAL_ERROR, WireError, invalid_params
 from trunkline.a2a_wire.json_values import Json
-from trunkline.a2a_wire.protocol import LAST_EVENT_ID_KEY
+from trunkline.a2a_wire.operations import OPERATIONS, SEND_MESSAGE, SEND_STREAMING_MESSAGE
+from trunkline.a2a_wire.protocol import LAST_EVENT_ID_KEY, V0_1, V0_3, V1_0
 from trunkline_bridge.bindings.jsonrpc_envelope import error_object
-from trunkline_bridge.bindings.operation_table import StreamHandler, UnaryHandler
+from trunkline_bridge.bindings.operation_table import BoundMethods
 from trunkline_bridge.edge.caller import Caller
 
 OLDER_VOCABULARY = {
@@ -33,27 +34,35 @@ class JsonRpcVersion:
     """A version of A2A over JSON-RPC."""
 
     version: str
-    unary: Mapping[str, UnaryHandler]
-    """Methods with one result, by name."""
-    streams: Mapping[str, StreamHandler]
-    """Methods with a stream of events, by name."""
+    methods: BoundMethods
     operations: Mapping[str, str]
-    """The name of each method's operation, by that of the method."""
+    """The name of each method's operation in v1.0."""
     task_fields: Mapping[str, str]
     """The parameter that names the task, by method."""
-    streaming_sends: Mapping[str, str]
-    """The streaming method by each method that sends a message and waits."""
     error_object: Callable[[WireError], Json]
     """Returns JSON-RPC's error object."""
 
     def __contains__(self, method: str) -> bool:
-        return method in self.unary or method in self.streams
+        return method in self.operations
+
+    def find_streaming(self, method: str) -> str:
+        """Return the streaming method in place of one that sends a message and waits for it."""
+        if self.operations[method] != SEND_MESSAGE.name:
+            return method
+        names = (name for name, of in self.operations.items() if of == SEND_STREAMING_MESSAGE.name)
+        return next(names)
 
     def find_task_id(self, method: str, params: object) -> str:
         """Return the task id in unparsed parameters; empty: none."""
         name = self.task_fields.get(method)
         task_id = params.get(name) if name and isinstance(params, dict) else None
         return task_id if isinstance(task_id, str) else ""
+
+
+def older_names(version: str) -> dict[str, str]:
+    """Return the methods of v0.3 or v0.1 over JSON-RPC, by the names of the operations in v1.0."""
+    index = (V1_0, V0_3, V0_1).index(version)
+    return {row.name: row.method_names[index] for row in OPERATIONS if row.method_names[index]}
 
 
 class ErrorVocabulary:

@@ -15,7 +15,7 @@ from trunkline_bridge.bindings.http_handler import (
     HttpRequest,
     Response,
 )
-from trunkline_bridge.bindings.operation_table import StreamHandler, UnaryHandler
+from trunkline_bridge.bindings.operation_table import BoundMethods
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.bindings.rest_request import PathParams, read_body, read_query
 from trunkline_bridge.edge import tracing
@@ -32,6 +32,8 @@ from trunkline_bridge.streams.event_renderer import EventFrame, EventRenderer
 from trunkline_bridge.versions.v0_3.rest_methods import RestV03
 from trunkline_bridge.versions.v1_0.json_methods import RestV1
 
+_METHODS = ("GET", "POST", "DELETE")
+
 
 class RestVersion(Protocol):
     """A version of A2A over HTTP+JSON. Its operations have the names of v1.0."""
@@ -40,8 +42,8 @@ class RestVersion(Protocol):
     media_type: str
     routes: Mapping[str, Mapping[str, str]]
     """The operation of each path and HTTP method."""
-    unary: Mapping[str, UnaryHandler]
-    streams: Mapping[str, StreamHandler]
+    methods: BoundMethods
+    """The handlers of the operations."""
 
     def query_fields(self, operation: str) -> Any:  # noqa: ANN401  descriptors have no common type
         """Return the fields that a query may have."""
@@ -113,8 +115,8 @@ class RestResource:
         self.binding = binding
         self.version = version
         self.operations = operations
-        allowed = [*operations, "OPTIONS"]
-        if operations.get("GET", "SubscribeToTask") not in version.streams:
+        allowed = [*(method for method in _METHODS if method in operations), "OPTIONS"]
+        if operations.get("GET", "SubscribeToTask") not in version.methods.streams:
             allowed.append("HEAD")
         self.allowed = ", ".join(allowed)
 
@@ -134,7 +136,7 @@ class RestResource:
         HEAD is served like GET, except for streams.
         """
         operation = self.operations.get("GET" if method == "HEAD" else method)
-        return None if method == "HEAD" and operation in self.version.streams else operation
+        return None if method == "HEAD" and operation in self.version.methods.streams else operation
 
 
 class RestCall:
@@ -177,9 +179,9 @@ class RestCall:
         # Report a missing permission or agent before any error in the parameters.
         binding.operations.authorize(caller, operation, path.task_id)
         params = version.parameters(operation, params, path)
-        stream = version.streams.get(operation)
+        stream = version.methods.streams.get(operation)
         if stream is None:
-            result = await version.unary[operation](caller, params)
+            result = await version.methods.unary[operation](caller, params)
             body = dumps({} if result is None else result).encode("utf-8")
             return BufferedResponse(body, content_type=version.media_type, headers=self._headers)
         writer, events = stream(caller, params)

@@ -15,6 +15,7 @@ from starlette.types import Scope
 
 from trunkline.a2a_wire.errors import WireError, invalid_params
 from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.operations import Operation
 from trunkline_bridge.bindings.http_handler import HttpRequest
 from trunkline_bridge.edge.http import check_content_type, parse_json_body
 
@@ -22,27 +23,28 @@ from trunkline_bridge.edge.http import check_content_type, parse_json_body
 _Descriptor: TypeAlias = Any
 
 _BOOLEANS = {"true": True, "false": False}
-_CONFIGS = "/tasks/{task_id:segment}/pushNotificationConfigs"
+_FIELD = re.compile(r"\{\w+\}")
+_ACTION = re.compile(r":\w+$")
 # Clients join an address that ends with a slash and a path that begins with one.
 _DOUBLE_SLASH = re.compile(r"^(/agents/[^/]+)?//(?!/)")
 
-SHARED_ROUTES: Mapping[str, Mapping[str, str]] = {
-    "/message:send": {"POST": "SendMessage"},
-    "/message:stream": {"POST": "SendStreamingMessage"},
-    "/tasks/{task_id:segment}:cancel": {"POST": "CancelTask"},
-    # A2A's proto file has GET here, the text of the specification POST.
-    "/tasks/{task_id:segment}:subscribe": {"GET": "SubscribeToTask", "POST": "SubscribeToTask"},
-    "/tasks/{task_id:segment}": {"GET": "GetTask"},
-    _CONFIGS: {
-        "GET": "ListTaskPushNotificationConfigs",
-        "POST": "CreateTaskPushNotificationConfig",
-    },
-    f"{_CONFIGS}/{{config_id:segment}}": {
-        "GET": "GetTaskPushNotificationConfig",
-        "DELETE": "DeleteTaskPushNotificationConfig",
-    },
-}
-"""The operation of each path and HTTP method, in both versions. The first matching route wins."""
+
+def rest_routes(rows: Iterable[tuple[str, Operation]]) -> Mapping[str, Mapping[str, str]]:
+    """Return the name of the operation for each path and method of HTTP.
+
+    Args:
+        rows: The paths of the operations, with the fields of the request in braces. The first field
+            is the task id, the second one the id of a push notification config.
+    """
+    routes: dict[str, dict[str, str]] = {}
+    for path, operation in rows:
+        route = path
+        for field, name in zip(_FIELD.findall(path), ("task_id", "config_id"), strict=False):
+            route = route.replace(field, f"{{{name}:segment}}")
+        by_method = routes.setdefault(route, {})
+        by_method.update(dict.fromkeys(operation.http_methods, operation.name))
+    # The first route that matches wins, and a task id may contain a colon.
+    return dict(sorted(routes.items(), key=lambda entry: not _ACTION.search(entry[0])))
 
 
 class PathParams(NamedTuple):

@@ -19,12 +19,12 @@ from trunkline.a2a_client.interfaces import (
     ProtocolBinding,
     parse_host,
 )
-from trunkline.a2a_client.operations import SEND_MESSAGE
 from trunkline.a2a_client.settings import NO_BREAKER, RemoteSettings
 from trunkline.a2a_client.tls import ChannelSecurity
 from trunkline.a2a_client.transport import CallOptions
 from trunkline.a2a_wire.errors import to_wire_error
 from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.operations import SEND_MESSAGE
 from trunkline.a2a_wire.protocol import KEYS_PATH, V1_0, VERSION_HEADER
 from trunkline.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
 from trunkline.errors import PeerError, PeerProtocolError, TrunklineError

@@ -18,8 +18,10 @@ from trunkline_bridge.bindings.jsonrpc_version import (
     OLDER_VOCABULARY,
     ErrorVocabulary,
     JsonRpcVersion,
+    older_names,
     with_cursor_from_metadata,
 )
+from trunkline_bridge.bindings.operation_table import BoundMethods
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.projection import FullEvent, WireEvent
@@ -28,14 +30,11 @@ from trunkline_bridge.versions.v0_1 import json_writer
 from trunkline_bridge.versions.v0_1.json_writer import V01EventWriter
 from trunkline_bridge.versions.v0_1.task_aliases import TaskAliases
 
+_NAMES = older_names(V0_1)
 _VOCABULARY = ErrorVocabulary(
     {
         **OLDER_VOCABULARY,
-        "SendMessage": "tasks/send",
-        "SendStreamingMessage": "tasks/sendSubscribe",
-        "GetTask": "tasks/get",
-        "CancelTask": "tasks/cancel",
-        "SubscribeToTask": "tasks/resubscribe",
+        **_NAMES,
         "send with returnImmediately": "send with tasks/sendSubscribe",
         "configuration.taskPushNotificationConfig": "pushNotification",
         "configuration.historyLength": "historyLength",
@@ -44,25 +43,6 @@ _VOCABULARY = ErrorVocabulary(
     },
     codes=range(-32005, -32000),
 )
-_TASK_METHODS = frozenset(
-    {
-        "tasks/get",
-        "tasks/cancel",
-        "tasks/resubscribe",
-        "tasks/pushNotification/set",
-        "tasks/pushNotification/get",
-    }
-)
-# The operation of each method, by its name in v1.0.
-_OPERATIONS = {
-    "tasks/send": "SendMessage",
-    "tasks/sendSubscribe": "SendStreamingMessage",
-    "tasks/get": "GetTask",
-    "tasks/cancel": "CancelTask",
-    "tasks/resubscribe": "SubscribeToTask",
-    "tasks/pushNotification/set": "CreateTaskPushNotificationConfig",
-    "tasks/pushNotification/get": "GetTaskPushNotificationConfig",
-}
 # A push notification config is flat in v1.0 and a nested object here.
 _CONFIG = "pushNotificationConfig"
 _NESTED_NAMES = {name: f"{_CONFIG}.{name}" for name in ("url", "token", "authentication")}
@@ -71,22 +51,26 @@ _NESTED_NAMES = {name: f"{_CONFIG}.{name}" for name in ("url", "token", "authent
 def build_jsonrpc(operations: Operations, aliases: TaskAliases) -> JsonRpcVersion:
     """Return A2A v0.1 over JSON-RPC."""
     methods = _Methods(operations, aliases)
+    operations_by_method = {method: name for name, method in _NAMES.items()}
+    sends = ("tasks/send", "tasks/sendSubscribe")
     return JsonRpcVersion(
         version=V0_1,
-        unary={
-            "tasks/send": methods.send,
-            "tasks/get": methods.get,
-            "tasks/cancel": methods.cancel,
-            "tasks/pushNotification/set": methods.set_push,
-            "tasks/pushNotification/get": methods.get_push,
-        },
-        streams={
-            "tasks/sendSubscribe": methods.send_subscribe,
-            "tasks/resubscribe": methods.resubscribe,
-        },
-        operations=_OPERATIONS,
-        task_fields=dict.fromkeys(_TASK_METHODS, "id"),
-        streaming_sends={"tasks/send": "tasks/sendSubscribe"},
+        methods=BoundMethods(
+            unary={
+                "tasks/send": methods.send,
+                "tasks/get": methods.get,
+                "tasks/cancel": methods.cancel,
+                "tasks/pushNotification/set": methods.set_push,
+                "tasks/pushNotification/get": methods.get_push,
+            },
+            streams={
+                "tasks/sendSubscribe": methods.send_subscribe,
+                "tasks/resubscribe": methods.resubscribe,
+            },
+        ),
+        operations=operations_by_method,
+        # A message's task is found by the method itself, which may create it.
+        task_fields={method: "id" for method in operations_by_method if method not in sends},
         error_object=_VOCABULARY.error_object,
     )
 

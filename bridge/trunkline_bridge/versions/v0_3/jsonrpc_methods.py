@@ -1,17 +1,17 @@
 """A2A v0.3 over JSON-RPC, which includes the methods of v0.2."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a_wire import card_json
+from trunkline.a2a_wire import operations as wire
 from trunkline.a2a_wire.errors import VERSION_NOT_SUPPORTED, WireError, invalid_params
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.protocol import V0_3
-from trunkline.a2a_wire.v0_3 import json_reader, json_writer
+from trunkline.a2a_wire.v0_3 import json_reader
 from trunkline.a2a_wire.v0_3.json_writer import V03EventWriter
-from trunkline.v1 import message_pb2, push_notification_pb2, task_pb2
-from trunkline_bridge.bindings import operation_table as table
+from trunkline.a2a_wire.v0_3.methods import V03Method
+from trunkline.v1 import push_notification_pb2
 from trunkline_bridge.bindings import request_parser as parser
 from trunkline_bridge.bindings.field_violations import renamed_fields
 from trunkline_bridge.bindings.jsonrpc_envelope import error_object
@@ -19,34 +19,27 @@ from trunkline_bridge.bindings.jsonrpc_version import (
     OLDER_VOCABULARY,
     ErrorVocabulary,
     JsonRpcVersion,
+    older_names,
     with_cursor_from_metadata,
 )
-from trunkline_bridge.bindings.operation_table import StreamMethod, UnaryMethod
+from trunkline_bridge.bindings.operation_table import (
+    OPERATIONS,
+    JsonMethod,
+    StreamOperation,
+    UnaryOperation,
+    bind_methods,
+)
 from trunkline_bridge.bindings.operations import Operations
 
 _VOCABULARY = ErrorVocabulary(
     {
         **OLDER_VOCABULARY,
-        "SendMessage": "message/send",
-        "SendStreamingMessage": "message/stream",
-        "GetTask": "tasks/get",
-        "CancelTask": "tasks/cancel",
-        "SubscribeToTask": "tasks/resubscribe",
-        "GetExtendedAgentCard": "agent/getAuthenticatedExtendedCard",
+        **older_names(V0_3),
         "returnImmediately": "blocking: false",
         "taskPushNotificationConfig": "pushNotificationConfig",
     },
     codes=range(-32007, -32000),
 )
-_TASK_FIELDS = {
-    "tasks/get": "id",
-    "tasks/cancel": "id",
-    "tasks/resubscribe": "id",
-    "tasks/pushNotificationConfig/set": "taskId",
-    "tasks/pushNotificationConfig/get": "id",
-    "tasks/pushNotificationConfig/list": "id",
-    "tasks/pushNotificationConfig/delete": "id",
-}
 # A push notification config is flat in v1.0 and a nested object here.
 _CONFIG = "pushNotificationConfig"
 _NESTED_NAMES = {name: f"{_CONFIG}.{name}" for name in ("id", "url", "token", "authentication")}
@@ -101,92 +94,56 @@ def _config_id(params: object) -> str:
     return config_id
 
 
-def _send_result_json(result: task_pb2.Task | message_pb2.Message) -> Json:
-    if isinstance(result, message_pb2.Message):
-        return json_writer.message_json(result)
-    return json_writer.task_json(result)
+_PARSERS: Final[Mapping[str, Callable[[object], Any]]] = {
+    wire.SEND_MESSAGE.name: _parse_send,
+    wire.SEND_STREAMING_MESSAGE.name: _parse_send,
+    wire.GET_TASK.name: _parse_get,
+    wire.CREATE_PUSH_CONFIG.name: _parse_set_push,
+    wire.GET_PUSH_CONFIG.name: _parse_get_push,
+    wire.LIST_PUSH_CONFIGS.name: _parse_list_pushes,
+    wire.DELETE_PUSH_CONFIG.name: _parse_delete_push,
+}
+"""The parsers of parameters that differ from v1.0."""
+_FIELD_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    wire.CREATE_PUSH_CONFIG.name: _NESTED_NAMES,
+    wire.GET_PUSH_CONFIG.name: _ID_NAMES,
+    wire.DELETE_PUSH_CONFIG.name: _ID_NAMES,
+}
 
 
-def _push_configs_json(page: a2a_pb2.ListTaskPushNotificationConfigsResponse) -> list[Json]:
-    return [json_writer.push_config_json(config) for config in page.configs]
-
-
-def _method(
-    name: str,
-    operation: table.UnaryOperation,
-    parse: Callable[[object], Any],
-    render: Callable[[Any], object],
-    field_names: dict[str, str] | None = None,
-) -> UnaryMethod:
-    return UnaryMethod(
-        name=name, operation=operation, parse=parse, render=render, field_names=field_names or {}
+def _method(operation: UnaryOperation | StreamOperation, method: V03Method) -> JsonMethod:
+    name = operation.wire.name
+    return JsonMethod(
+        name=method.jsonrpc,
+        operation=operation,
+        parse=_PARSERS.get(name, operation.parse),
+        render=lambda _request, result: method.result_json(result),
+        event_writer=V03EventWriter,
+        field_names=_FIELD_NAMES.get(name, {}),
+        update_caller=(
+            with_cursor_from_metadata if operation.wire is wire.SUBSCRIBE_TO_TASK else None
+        ),
     )
 
 
-_UNARY = (
-    _method("message/send", table.SEND_MESSAGE, _parse_send, _send_result_json),
-    _method("tasks/get", table.GET_TASK, _parse_get, json_writer.task_json),
-    _method("tasks/cancel", table.CANCEL_TASK, parser.parse_cancel, json_writer.task_json),
-    _method(
-        "tasks/pushNotificationConfig/set",
-        table.CREATE_PUSH_CONFIG,
-        _parse_set_push,
-        json_writer.push_config_json,
-        _NESTED_NAMES,
-    ),
-    _method(
-        "tasks/pushNotificationConfig/get",
-        table.GET_PUSH_CONFIG,
-        _parse_get_push,
-        json_writer.push_config_json,
-        _ID_NAMES,
-    ),
-    _method(
-        "tasks/pushNotificationConfig/list",
-        table.LIST_PUSH_CONFIGS,
-        _parse_list_pushes,
-        _push_configs_json,
-    ),
-    _method(
-        "tasks/pushNotificationConfig/delete",
-        table.DELETE_PUSH_CONFIG,
-        _parse_delete_push,
-        table.unchanged,
-        _ID_NAMES,
-    ),
-    _method(
-        "agent/getAuthenticatedExtendedCard",
-        table.GET_EXTENDED_CARD,
-        table.unchanged,
-        card_json.v0_3_card_json,
-    ),
-)
-_STREAMS = (
-    StreamMethod(
-        name="message/stream",
-        operation=table.SEND_STREAMING_MESSAGE,
-        parse=_parse_send,
-        event_writer=V03EventWriter,
-    ),
-    StreamMethod(
-        name="tasks/resubscribe",
-        operation=table.SUBSCRIBE_TO_TASK,
-        parse=parser.parse_subscribe,
-        event_writer=V03EventWriter,
-        update_caller=with_cursor_from_metadata,
-    ),
+_METHODS: Final = tuple(
+    _method(operation, operation.wire.v0_3)
+    for operation in OPERATIONS
+    if operation.wire.v0_3 is not None
 )
 
 
 def build_jsonrpc(operations: Operations) -> JsonRpcVersion:
     """Return A2A v0.3 over JSON-RPC."""
+    with_task = [method for method in _METHODS if method.operation.wire.id_fields]
     return JsonRpcVersion(
         version=V0_3,
-        unary={method.name: method.bind(operations) for method in _UNARY},
-        streams={method.name: method.bind(operations) for method in _STREAMS},
-        operations={method.name: method.operation.name for method in (*_UNARY, *_STREAMS)},
-        task_fields=_TASK_FIELDS,
-        streaming_sends={"message/send": "message/stream"},
+        methods=bind_methods(_METHODS, operations),
+        operations={method.name: method.operation.wire.name for method in _METHODS},
+        task_fields={
+            method.name: "taskId" if method.operation.wire is wire.CREATE_PUSH_CONFIG else "id"
+            for method in with_task
+        },
         error_object=_error_object,
     )
 

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire import operations as wire
 from trunkline.a2a_wire.card_json import merged_card_json
 from trunkline.a2a_wire.errors import WireError
 from trunkline.a2a_wire.json_values import Json
@@ -15,17 +16,17 @@ from trunkline.a2a_wire.v0_3.file_bytes import (
     uses_raw_file_bytes,
 )
 from trunkline.a2a_wire.v0_3.proto_json import V03ProtoEventWriter, proto_message_json
-from trunkline_bridge.bindings import operation_table as table
 from trunkline_bridge.bindings import request_parser as parser
 from trunkline_bridge.bindings.grpc_service import GrpcMethod
 from trunkline_bridge.bindings.operation_table import (
+    BoundMethods,
     StreamHandler,
     StreamOperation,
     UnaryHandler,
     UnaryOperation,
 )
 from trunkline_bridge.bindings.operations import Operations
-from trunkline_bridge.bindings.rest_request import SHARED_ROUTES, PathParams, put_path_field
+from trunkline_bridge.bindings.rest_request import PathParams, put_path_field, rest_routes
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.http import rest_error_body
 from trunkline_bridge.streams.event_renderer import EventWriter
@@ -33,19 +34,7 @@ from trunkline_bridge.streams.task_streams import EventsContext
 from trunkline_bridge.versions.v0_3.grpc_methods import SERVICE, v0_3_error_name
 from trunkline_bridge.versions.v0_3.jsonrpc_methods import build_jsonrpc
 
-_METHODS = {method.operation.name: method for method in SERVICE.methods}
-# The field with the resource name of the path, and the format of the name.
-_TASK = "tasks/{task_id}"
-_CONFIG = f"{_TASK}/pushNotificationConfigs/{{config_id}}"
-_PATH_FIELDS: Mapping[str, tuple[str, str]] = {
-    "GetTask": ("name", _TASK),
-    "CancelTask": ("name", _TASK),
-    "SubscribeToTask": ("name", _TASK),
-    "CreateTaskPushNotificationConfig": ("parent", _TASK),
-    "GetTaskPushNotificationConfig": ("name", _CONFIG),
-    "ListTaskPushNotificationConfigs": ("parent", _TASK),
-    "DeleteTaskPushNotificationConfig": ("name", _CONFIG),
-}
+_METHODS = {method.operation.wire.name: method for method in SERVICE.methods}
 # Both spellings that ProtoJSON accepts.
 _WEBHOOK = ("pushNotificationConfig", "push_notification_config")
 
@@ -55,24 +44,24 @@ class RestV03:
 
     version = V0_3
     media_type = "application/json"
-    routes: Mapping[str, Mapping[str, str]] = {
-        **SHARED_ROUTES,
-        "/card": {"GET": "GetExtendedAgentCard"},
-    }
+    routes: Mapping[str, Mapping[str, str]] = rest_routes(
+        (operation.v0_3.path or operation.path, operation)
+        for operation in wire.OPERATIONS
+        if operation.v0_3 is not None
+    )
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
-        self._jsonrpc = build_jsonrpc(operations)
-        self.unary: Mapping[str, UnaryHandler] = {
-            name: partial(self._call, method, method.operation)
-            for name, method in _METHODS.items()
-            if isinstance(method.operation, UnaryOperation)
-        }
-        self.streams: Mapping[str, StreamHandler] = {
-            name: partial(self._open, method, method.operation)
-            for name, method in _METHODS.items()
-            if isinstance(method.operation, StreamOperation)
-        }
+        self._jsonrpc = build_jsonrpc(operations).methods
+        unary: dict[str, UnaryHandler] = {}
+        streams: dict[str, StreamHandler] = {}
+        for name, method in _METHODS.items():
+            operation = method.operation
+            if isinstance(operation, StreamOperation):
+                streams[name] = partial(self._open, method, operation)
+            else:
+                unary[name] = partial(self._call, method, operation)
+        self.methods = BoundMethods(unary, streams)
 
     def query_fields(self, operation: str) -> Any:  # noqa: ANN401  descriptors have no common type
         """Return the fields that a query may have."""
@@ -80,13 +69,13 @@ class RestV03:
 
     def parameters(self, operation: str, params: Json, path: PathParams) -> Json:
         """Return the parameters with those of the path. WireError: they contradict each other."""
-        if operation == "CreateTaskPushNotificationConfig":
+        if operation == wire.CREATE_PUSH_CONFIG.name:
             params = _wrap_config(params)
-        if operation in _PATH_FIELDS:
-            name, template = _PATH_FIELDS[operation]
-            field = _METHODS[operation].request.DESCRIPTOR.fields_by_name[name]
-            value = template.format(task_id=path.task_id, config_id=path.config_id)
-            put_path_field(params, field, value)
+        method = _METHODS[operation].operation.wire.v0_3
+        if method is not None and method.name_field:
+            field = method.request.DESCRIPTOR.fields_by_name[method.name_field]
+            config = f"/pushNotificationConfigs/{path.config_id}" if path.config_id else ""
+            put_path_field(params, field, f"tasks/{path.task_id}{config}")
         return params
 
     def find_tenant(self, _params: Json) -> str:
@@ -109,10 +98,10 @@ class RestV03:
     async def _call(
         self, method: GrpcMethod, operation: UnaryOperation, caller: Caller, params: object
     ) -> object:
-        if operation is table.GET_EXTENDED_CARD:
+        if operation.wire is wire.GET_EXTENDED_CARD:
             # SDKs of v0.3 expect the JSON of JSON-RPC here, those of v1.0 that of protobuf.
             return merged_card_json(await self._operations.get_extended_card(caller))
-        if operation is table.SEND_MESSAGE and _is_jsonrpc_message(params):
+        if operation.wire is wire.SEND_MESSAGE and _is_jsonrpc_message(params):
             return await self._jsonrpc.unary["message/send"](caller, params)
         request = _parse(method, caller, params)
         message = method.from_core(await operation.call(self._operations, caller, request))
@@ -133,7 +122,7 @@ def _parse(method: GrpcMethod, caller: Caller, params: object) -> Any:  # noqa: 
     message = parser.parse_message(params, message_type=method.request)
     if uses_raw_file_bytes(caller.user_agent):
         encode_file_bytes(message)
-    request = method.validate(method.to_core(message))
+    request = method.check(method.to_core(message))
     if isinstance(request, a2a_pb2.SendMessageRequest):
         parser.check_nesting(request)
     return request

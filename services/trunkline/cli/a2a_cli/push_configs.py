@@ -9,16 +9,16 @@ from contextlib import suppress
 from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a_client.json_reader import parse_stream_response
-from trunkline.a2a_client.operations import (
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.operations import (
     CREATE_PUSH_CONFIG,
     DELETE_PUSH_CONFIG,
     GET_PUSH_CONFIG,
     LIST_PUSH_CONFIGS,
     find_webhook_problem,
 )
-from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.protocol import NOTIFICATION_TOKEN_HEADER
+from trunkline.a2a_wire.response_reader import parse_stream_response
 from trunkline.a2a_wire.v1_0.json_writer import stream_response_json
 from trunkline.cli.a2a_cli.declaration import CONFIG, TASK, argument, command, count
 from trunkline.cli.a2a_cli.failures import usage

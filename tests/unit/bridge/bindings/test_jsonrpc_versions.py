@@ -304,7 +304,7 @@ class LostTask:
 async def test_an_error_within_a_v0_1_stream_has_the_clients_task_id() -> None:
     lost_task: Any = LostTask()
     caller = Caller(agent="echo", version="0.1")
-    _, opening = v0_1.build_jsonrpc(lost_task, lost_task).streams["tasks/resubscribe"](
+    _, opening = v0_1.build_jsonrpc(lost_task, lost_task).methods.streams["tasks/resubscribe"](
         caller, {"id": "chosen"}
     )
     async with opening as events:

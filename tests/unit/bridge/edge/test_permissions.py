@@ -3,9 +3,8 @@
 import pytest
 
 from trunkline.a2a_wire.errors import FORBIDDEN, WireError
+from trunkline.a2a_wire.operations import OPERATIONS
 from trunkline.v1 import messaging_service_pb2
-from trunkline_bridge.bindings import operation_table
-from trunkline_bridge.bindings.operation_table import Operation
 from trunkline_bridge.edge.permissions import (
     GET_ARTIFACT,
     GET_METRICS,
@@ -29,8 +28,7 @@ def refusal(permissions: Permissions, agent: str, method: str) -> WireError:
 
 
 def test_every_operation_has_a_permission() -> None:
-    values = vars(operation_table).values()
-    names = {value.name for value in values if isinstance(value, Operation)}
+    names = {operation.name for operation in OPERATIONS}
     service = messaging_service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
     names |= {method.name for method in service.methods}
     assert names | {GET_ARTIFACT, GET_METRICS, *WORKFLOW_METHODS} == METHODS
