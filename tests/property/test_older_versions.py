@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence, Set
 from typing import Any, TypeAlias
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +29,7 @@ from trunkline_bridge.projection import (
     project_task,
 )
 from trunkline_bridge.streams.event_renderer import EventRenderer, EventWriter
-from trunkline_bridge.streams.task_streams import WireEvents, until_turn_end
+from trunkline_bridge.streams.task_streams import EndWatch, StreamEnd
 from trunkline_bridge.versions.v0_1 import json_writer as v0_1_json
 from trunkline_bridge.versions.v0_1.json_writer import V01EventWriter
 
@@ -59,22 +58,15 @@ def streams(events: Sequence[WireEvent], ends: Ends) -> list[list[WireEvent]]:
     return result
 
 
-async def source(events: Sequence[WireEvent]) -> WireEvents:
-    for begin in range(0, len(events), 7):
-        yield events[begin : begin + 7]
-
-
-async def collect(events: WireEvents) -> list[WireEvent]:
-    return [event async for ready in events for event in ready]
-
-
 def take_one_turn(events: Sequence[WireEvent], ends: Ends) -> list[WireEvent]:
-    """Read a stream to its end. It never waits, so it needs no event loop."""
-    collector = collect(until_turn_end(source(events), ends))
-    with pytest.raises(StopIteration) as caught:
-        collector.send(None)
-    result: list[WireEvent] = caught.value.value
-    return result
+    """Read events in small pieces until a stream of an older version ends."""
+    watch = EndWatch(StreamEnd(ends, repeats_status=True))
+    result: list[WireEvent] = []
+    for begin in range(0, len(events), 7):
+        result += watch.cut(events[begin : begin + 7])
+        if watch.is_over:
+            return result
+    return [*result, watch.final_status] if watch.final_status is not None else result
 
 
 def write_events(event_writer: EventWriter, events: Sequence[WireEvent]) -> list[Json]:

@@ -24,7 +24,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
-from trunkline.task_states import TERMINAL, state_name
+from trunkline.task_states import TERMINAL, TURN_END, state_name
 from trunkline.v1 import (
     agent_card_pb2,
     message_pb2,
@@ -52,19 +52,15 @@ from trunkline_bridge.projection import FileLinks, View, project_task
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.task_streams import (
     EventsContext,
+    StreamEnd,
     WireEvents,
     check_event_exists,
-    current_turn_events,
-    cursor_expired,
     is_last_event,
-    limit_auth_wait,
     no_events,
     parse_event_id,
     read_until_interrupted,
-    snapshot_events,
-    turn_events,
+    task_events,
     unseen_events,
-    until_turn_end,
 )
 from trunkline_bridge.webhooks.registration import WebhookRegistrations
 
@@ -324,17 +320,17 @@ class Operations:
                 note_new_task(stream.snapshot.task)
             earlier_task_id = find_earlier_task(stream, submission)
             if not earlier_task_id or caller.last_event_id is None:
-                events = turn_events(
+                events = task_events(
                     stream,
-                    history_length=requested_history_length(request.configuration),
+                    self._stream_end(caller, StreamEnd(auth_wait_s=self._settings.auth_wait_s)),
                     links=links,
-                    auth_wait_s=None if caller.is_older else self._settings.auth_wait_s,
                     view=self._view(caller),
+                    history_length=requested_history_length(request.configuration),
+                    starts_turn=True,
                 )
-                events = self._content.record_stream(
+                yield self._content.record_stream(
                     request.message, stream.message, events, lambda: self._get_task(caller, task_id)
                 )
-                yield until_turn_end(events, caller.turn_ends) if caller.is_older else events
                 return
         async with self._open_attached(caller, earlier_task_id) as events:
             yield events
@@ -342,19 +338,22 @@ class Operations:
     @asynccontextmanager
     async def _open_attached(self, caller: Caller, task_id: str) -> AsyncIterator[WireEvents]:
         """Stream the current turn, from the task's snapshot or after the last event id."""
+        end = StreamEnd(TURN_END, auth_wait_s=self._settings.auth_wait_s)
         if caller.last_event_id is None:
             async with self._watch(caller, task_id) as stream:
-                events = current_turn_events(stream, self._links(caller), self._view(caller))
-                yield self._limit_turn(caller, events)
+                yield self._task_events(caller, stream, end)
         else:
-            async with self._resume(caller, task_id, caller.last_event_id, of_turn=True) as events:
+            async with self._resume(caller, task_id, caller.last_event_id, end) as events:
                 yield events
 
-    def _limit_turn(self, caller: Caller, events: WireEvents) -> WireEvents:
-        """Return the events until the caller's version ends the stream of a message."""
-        if caller.is_older:
-            return until_turn_end(events, caller.turn_ends)
-        return limit_auth_wait(events, self._settings.auth_wait_s)
+    def _task_events(self, caller: Caller, stream: TaskStream, end: StreamEnd) -> WireEvents:
+        """Return a task's snapshot and the events after it."""
+        end = self._stream_end(caller, end)
+        return task_events(stream, end, links=self._links(caller), view=self._view(caller))
+
+    def _stream_end(self, caller: Caller, end: StreamEnd) -> StreamEnd:
+        """Return when a stream ends: as `end` says, and before A2A 1.0 always with its turn."""
+        return StreamEnd(caller.turn_ends, repeats_status=True) if caller.is_older else end
 
     def _patience_s(self, caller: Caller) -> float:
         """Return how long to retry a stream that is cut: not beyond the caller's deadline."""
@@ -411,49 +410,34 @@ class Operations:
         self, caller: Caller, request: a2a_pb2.SubscribeToTaskRequest
     ) -> AsyncIterator[WireEvents]:
         self._check_streaming("SubscribeToTask")
+        end = StreamEnd()
         if caller.last_event_id is not None:
-            of_turn = caller.is_older
-            async with self._resume(
-                caller, request.id, caller.last_event_id, of_turn=of_turn
-            ) as events:
+            async with self._resume(caller, request.id, caller.last_event_id, end) as events:
                 yield events
             return
         async with self._watch(caller, request.id) as stream:
             snapshot = check_agent_task(caller, request.id, stream.snapshot)
-            links, view = self._links(caller), self._view(caller)
             if not caller.is_older:
                 check_not_ended(snapshot)
-            elif snapshot.task.status.state in caller.turn_ends:
-                yield until_turn_end(snapshot_events(snapshot, links, view=view), caller.turn_ends)
-                return
             del snapshot
-            events = turn_events(
-                stream,
-                history_length=None,
-                links=links,
-                view=view,
-            )
-            yield until_turn_end(events, caller.turn_ends) if caller.is_older else events
+            yield self._task_events(caller, stream, end)
 
     @asynccontextmanager
     async def _resume(
-        self, caller: Caller, task_id: str, last_event_id: str, *, of_turn: bool
+        self, caller: Caller, task_id: str, last_event_id: str, end: StreamEnd
     ) -> AsyncIterator[WireEvents]:
         """Stream the events after one that the client has, up to the end of the turn or the task.
 
         A journal event may have several wire events, so its projection is repeated, without the
         events that the client has.
         """
+        end = self._stream_end(caller, end)
         seen, view = parse_event_id(last_event_id), self._view(caller)
         snapshot = await self._wait_for_task(caller, task_id)
         check_event_exists(seen, snapshot)
-        if is_last_event(seen, snapshot, caller.turn_ends if of_turn else TERMINAL, view):
+        if is_last_event(seen, snapshot, end.states or TERMINAL, view):
             yield no_events()
             return
-        expired = cursor_expired(seen, snapshot)
-        state = snapshot.task.status.state
-        # The snapshot may be large and the stream may last for days.
-        del snapshot
         async with self._directory.watch(
             task_id,
             account=caller.account,
@@ -462,16 +446,11 @@ class Operations:
             patience_s=self._settings.patience_s,
         ) as stream:
             links = self._links(caller)
-            events = unseen_events(stream, seen=seen, expired=expired, links=links, view=view)
-            # An expired cursor must become the response, not the last event of a stream.
-            await anext(events, None)
-            if not of_turn:
-                yield events
-            elif caller.is_older:
-                yield until_turn_end(events, caller.turn_ends)
-            else:
-                limit_s = self._settings.auth_wait_s
-                yield limit_auth_wait(until_turn_end(events), limit_s, state=state)
+            events = await unseen_events(
+                stream, end, seen=seen, head=snapshot, links=links, view=view
+            )
+            del snapshot
+            yield events
 
     @audited(Action.WEBHOOK_CREATE)
     async def create_push_config(

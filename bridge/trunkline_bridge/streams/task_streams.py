@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence, Set
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from trunkline.a2a.v1 import a2a_pb2
@@ -34,27 +35,63 @@ entering."""
 _HEADER = "Last-Event-ID"
 
 _Item = TypeVar("_Item")
+_State: TypeAlias = task_pb2.TaskState.ValueType
 
 read_batch = event_pb2.EventBatch.FromString
 
 
-class _AuthWait:
-    """Limits how long a stream waits for events while its task waits for credentials."""
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """When a stream of events ends before its task does."""
 
-    def __init__(self, limit_s: float | None) -> None:
-        """Wait at most `limit_s` seconds; None: no limit."""
-        self._limit_s = limit_s
+    states: Set[_State] = frozenset()
+    """The states that end the turn."""
+    repeats_status: bool = False
+    """Repeat the status of a snapshot whose turn has ended as an event, as before A2A 1.0."""
+    auth_wait_s: float | None = None
+    """Seconds in auth-required after which the stream ends; None: no limit."""
+
+
+class EndWatch:
+    """Finds the end of one stream."""
+
+    def __init__(self, end: StreamEnd, state: _State = task_pb2.TASK_STATE_UNSPECIFIED) -> None:
+        """`state` is the task's state at the start of a stream that begins without a snapshot."""
+        self._end = end
+        self.state = state
+        """The task's latest state; unspecified if it is unknown."""
+        self.is_over = False
+        """True after the status that ends the turn."""
+        self.final_status: FullEvent | None = None
+        """The event to send if the stream ends without a further status."""
+        self._timed_state = task_pb2.TASK_STATE_UNSPECIFIED
         self._deadline: float | None = None
 
-    def update(self, state: task_pb2.TaskState.ValueType) -> None:
-        """Note the latest state of the task, unspecified if it has not changed."""
-        if state == task_pb2.TASK_STATE_AUTH_REQUIRED and self._limit_s is not None:
-            self._deadline = asyncio.get_running_loop().time() + self._limit_s
-        elif state != task_pb2.TASK_STATE_UNSPECIFIED:
-            self._deadline = None
+    def cut(self, ready: Sequence[WireEvent]) -> Sequence[WireEvent]:
+        """Return events up to the end of the turn."""
+        for index, event in enumerate(ready):
+            if not isinstance(event, FullEvent):
+                continue
+            response = event.response
+            if response.HasField("task"):
+                self.state = response.task.status.state
+                is_repeated = self._end.repeats_status and self.state in self._end.states
+                self.final_status = _build_status_event(event) if is_repeated else None
+            elif response.HasField("status_update"):
+                self.state = response.status_update.status.state
+                if self.state in self._end.states:
+                    self.is_over = True
+                    self.final_status = None
+                    return ready[: index + 1]
+        return ready
 
     async def next(self, items: AsyncIterator[_Item]) -> _Item | None:
-        """Return the next item; None at the end or at the deadline."""
+        """Return the next item; None at the end, or if the task waits too long for credentials."""
+        if self._end.auth_wait_s is not None and self.state != self._timed_state:
+            self._timed_state = self.state
+            waits = self.state == task_pb2.TASK_STATE_AUTH_REQUIRED
+            now = asyncio.get_running_loop().time()
+            self._deadline = now + self._end.auth_wait_s if waits else None
         if self._deadline is None:
             return await anext(items, None)
         try:
@@ -64,17 +101,19 @@ class _AuthWait:
             return None
 
 
-async def turn_events(
+async def task_events(
     stream: TaskStream,
+    end: StreamEnd,
     *,
-    history_length: int | None,
     links: FileLinks,
-    auth_wait_s: float | None = None,
     view: View = View.DETAILED,
+    history_length: int | None = None,
+    starts_turn: bool = False,
 ) -> WireEvents:
-    """Yield a direct reply, or a task's snapshot and the events after it until the task ends.
+    """Yield a direct reply, or a task's snapshot and the events after it.
 
-    End also when the task has been in auth-required for `auth_wait_s` seconds.
+    The stream ends with the task or as `end` says. If the snapshot's turn has ended, it ends there,
+    unless a message `starts_turn`.
     """
     if stream.message is not None:
         # A direct reply is in no journal, so its sequence is 0.
@@ -83,99 +122,26 @@ async def turn_events(
         return
     snapshot = stream.snapshot
     apply = build_projection(stream, links, view).apply
-    auth_wait = _AuthWait(auth_wait_s)
+    watch = EndWatch(end)
     if snapshot is not None and snapshot.sequence > 0:
         tracing.record_task(snapshot)
-        state = snapshot.task.status.state
-        events = [
-            snapshot_event(
-                snapshot,
-                history_length=history_length,
-                links=links,
-                view=view,
-            )
-        ]
+        first = snapshot_event(snapshot, history_length=history_length, links=links, view=view)
         del snapshot
-        yield events
-        events.clear()
-        auth_wait.update(state)
-    reader = aiter(stream)
-    while (batches := await auth_wait.next(reader)) is not None:
-        ready = [event for sealed in batches for event in apply(read_batch(sealed))]
-        if ready:
-            state = _last_state(ready)
-            tracing.record_state(state)
-            yield ready
-            auth_wait.update(state)
-        # The next batches may take days: release these.
-        del batches, ready
-
-
-async def snapshot_events(
-    snapshot: snapshot_pb2.TaskSnapshot,
-    links: FileLinks,
-    view: View = View.DETAILED,
-) -> WireEvents:
-    """Yield the task's snapshot alone."""
-    yield [snapshot_event(snapshot, links=links, view=view)]
-
-
-async def until_turn_end(
-    events: WireEvents, ends: Set[task_pb2.TaskState.ValueType] = TURN_END
-) -> WireEvents:
-    """Yield events up to the status that ends the turn, as streams before A2A 1.0 do.
-
-    If the stream ends with a snapshot of an ended turn, the snapshot's status follows as an event.
-    """
-    final_status: FullEvent | None = None
-    async with aclosing(events):
-        async for ready in events:
-            for index, event in enumerate(ready):
-                if not isinstance(event, FullEvent):
-                    continue
-                response = event.response
-                if response.HasField("task"):
-                    has_ended = response.task.status.state in ends
-                    final_status = _build_status_event(event) if has_ended else None
-                elif response.status_update.status.state in ends:
-                    yield ready[: index + 1]
-                    return
-            yield ready
-    if final_status is not None:
-        yield [final_status]
-
-
-async def limit_auth_wait(
-    events: WireEvents,
-    wait_s: float,
-    *,
-    state: task_pb2.TaskState.ValueType = task_pb2.TASK_STATE_UNSPECIFIED,
-) -> WireEvents:
-    """Yield events until the task has been in auth-required for `wait_s` seconds.
-
-    `state` is the task's state at the start of a stream that does not begin with a snapshot.
-    """
-    auth_wait = _AuthWait(wait_s)
-    auth_wait.update(state)
-    async with aclosing(events):
-        while (ready := await auth_wait.next(events)) is not None:
-            state = _last_state(ready)
-            yield ready
-            del ready
-            auth_wait.update(state)
-
-
-def current_turn_events(
-    stream: TaskStream,
-    links: FileLinks,
-    view: View = View.DETAILED,
-) -> WireEvents:
-    """Yield the task's snapshot, and its events up to the end of the turn."""
-    snapshot = stream.snapshot
-    if snapshot is not None and snapshot.task.status.state in TURN_END:
-        return snapshot_events(snapshot, links, view)
-    events = turn_events(stream, history_length=None, links=links, view=view)
-    return until_turn_end(events)
+        yield watch.cut([first])
+        del first
+    if starts_turn or watch.state not in end.states:
+        reader = aiter(stream)
+        while not watch.is_over and (batches := await watch.next(reader)) is not None:
+            ready = [event for sealed in batches for event in apply(read_batch(sealed))]
+            if ready:
+                cut = watch.cut(ready)
+                tracing.record_state(watch.state)
+                yield cut
+                del cut
+            # The next batches may take days: release these.
+            del batches, ready
+    if watch.final_status is not None:
+        yield [watch.final_status]
 
 
 async def read_until_interrupted(stream: TaskStream) -> None:
@@ -199,18 +165,6 @@ def build_projection(
 
 def _is_over(status: task_pb2.TaskStatus) -> bool:
     return status.state in TURN_END or status.state == task_pb2.TASK_STATE_AUTH_REQUIRED
-
-
-def _last_state(ready: Sequence[WireEvent]) -> task_pb2.TaskState.ValueType:
-    """Return the last task state that events report; unspecified if they report none."""
-    for event in reversed(ready):
-        if isinstance(event, FullEvent):
-            response = event.response
-            if response.HasField("status_update"):
-                return response.status_update.status.state
-            if response.HasField("task"):
-                return response.task.status.state
-    return task_pb2.TASK_STATE_UNSPECIFIED
 
 
 def _build_status_event(snapshot: FullEvent) -> FullEvent:
@@ -273,35 +227,46 @@ async def no_events() -> WireEvents:
 
 async def unseen_events(
     stream: TaskStream,
+    end: StreamEnd,
     *,
     seen: EventId,
-    expired: CursorExpiredError,
+    head: snapshot_pb2.TaskSnapshot,
     links: FileLinks,
     view: View = View.DETAILED,
 ) -> WireEvents:
-    """Yield the events after `seen`. The stream begins with the journal event of `seen`.
-
-    The first item is empty and confirms that the event exists.
+    """Return the events after `seen`. The stream begins with the journal event of `seen`.
 
     Raises:
-        CursorExpiredError: `expired`; the event was lost with an earlier epoch of the journal.
+        CursorExpiredError: the event was lost with an earlier epoch of the journal.
     """
+    # The snapshot may be large and the stream may last for days.
+    expired, state = cursor_expired(seen, head), head.task.status.state
+    del head
+    reader = aiter(stream)
+    batches = await anext(reader, None)
+    if batches is not None and (read_batch(batches[0]).header.epoch or 1) != seen.epoch:
+        raise expired
     apply = build_projection(stream, links, view).apply
-    is_first = True
-    async for batches in stream:
-        if is_first:
-            if (read_batch(batches[0]).header.epoch or 1) != seen.epoch:
-                raise expired
-            is_first = False
-            yield []
-        ready = [
-            event
-            for sealed in batches
-            for event in apply(read_batch(sealed))
-            if (event.sequence, event.n) > seen[:2]
-        ]
-        if ready:
-            yield ready
+
+    async def read() -> WireEvents:
+        nonlocal batches
+        watch = EndWatch(end, state)
+        while batches is not None:
+            ready = [
+                event
+                for sealed in batches
+                for event in apply(read_batch(sealed))
+                if (event.sequence, event.n) > seen[:2]
+            ]
+            batches = None
+            if ready:
+                yield watch.cut(ready)
+                del ready
+            if watch.is_over:
+                return
+            batches = await watch.next(reader)
+
+    return read()
 
 
 def cursor_expired(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> CursorExpiredError:

@@ -11,8 +11,8 @@ from trunkline.errors import CursorExpiredError
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.projection import RELATIVE_LINKS, EventId, WireEvent
 from trunkline_bridge.streams.task_streams import (
+    StreamEnd,
     check_event_exists,
-    cursor_expired,
     is_last_event,
     parse_event_id,
     unseen_events,
@@ -66,8 +66,8 @@ async def events_after(seen: str, *batches: event_pb2.EventBatch) -> list[WireEv
     stream: Any = Stream(batches, head(cursor.sequence - 1))
     current = head(20, epoch=2)
     events: list[WireEvent] = []
-    async for ready in unseen_events(
-        stream, seen=cursor, expired=cursor_expired(cursor, current), links=RELATIVE_LINKS
+    async for ready in await unseen_events(
+        stream, StreamEnd(), seen=cursor, head=current, links=RELATIVE_LINKS
     ):
         events += ready
     return events
@@ -88,15 +88,6 @@ async def test_a_different_event_with_the_same_sequence_is_an_error(seen: str, e
     with pytest.raises(CursorExpiredError) as caught:
         await events_after(seen, texts(7, epoch, "c"))
     assert (caught.value.after, caught.value.snapshot_sequence) == ("7", "20")
-
-
-async def test_the_first_item_confirms_that_the_event_exists() -> None:
-    stream: Any = Stream([texts(5, 1, "a", "b")], head(4))
-    seen = EventId(5, 0)
-    events = unseen_events(
-        stream, seen=seen, expired=cursor_expired(seen, head(6)), links=RELATIVE_LINKS
-    )
-    assert list(await anext(events)) == []
 
 
 def test_resuming_after_a_future_event_is_refused() -> None:
