@@ -26,7 +26,7 @@ from trunkline.client.artifacts import ArtifactClient
 from trunkline.settings import Settings
 from trunkline.v1.push_notification_pb2 import TaskPushNotificationConfig
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
+from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.settings import BridgeSettings
 
 KEY = "key-of-ann-which-is-secret"

@@ -15,7 +15,7 @@ from trunkline import TaskContext, agent, from_workflow
 from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.edge.caller import CallerIdentity, SecurityRequirements, ServiceParameters
+from trunkline_bridge.callers.caller import CallerIdentity, SecurityRequirements, ServiceParameters
 from trunkline_bridge.settings import BridgeSettings
 
 CARD = "/.well-known/agent-card.json"

@@ -18,7 +18,7 @@ from harness.polling import poll
 from trunkline import agent
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import part_pb2
-from trunkline_bridge.edge.caller import CallerIdentity, SecurityRequirements, ServiceParameters
+from trunkline_bridge.callers.caller import CallerIdentity, SecurityRequirements, ServiceParameters
 from trunkline_bridge.settings import BridgeSettings
 
 _CONTENT = bytes(range(256)) * 3000

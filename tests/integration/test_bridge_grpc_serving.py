@@ -39,8 +39,8 @@ from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.bindings import grpc_server
-from trunkline_bridge.bindings.grpc_server import serve_grpc
+from trunkline_bridge.a2a.bindings import grpc_server
+from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
 from trunkline_bridge.settings import BridgeSettings
 
 STALLED = 12
@@ -260,7 +260,8 @@ async def test_the_sdk_s_client_finds_the_edge_by_the_card_and_works_with_it(
 
 
 IMPORTS = """
-import trunkline, trunkline_bridge, trunkline_bridge.bindings.grpc_server, trunkline.mesh.all_in_one
+import trunkline, trunkline_bridge, trunkline_bridge.a2a.bindings.grpc_server
+import trunkline.mesh.all_in_one
 from google.protobuf import descriptor_pool
 pool = descriptor_pool.Default()
 for package in ("lf.a2a.v1", "a2a.v1"):
@@ -269,8 +270,8 @@ for package in ("lf.a2a.v1", "a2a.v1"):
     except KeyError:
         continue
     raise SystemExit(f"{package} is in the default pool")
-from trunkline_bridge.bindings.grpc import SERVICES
-from trunkline_bridge.bindings.grpc_server import public_pool
+from trunkline_bridge.a2a.bindings.grpc import SERVICES
+from trunkline_bridge.a2a.bindings.grpc_server import public_pool
 public_pool(SERVICES)
 from a2a.types import a2a_pb2
 from a2a.compat.v0_3 import a2a_v0_3_pb2

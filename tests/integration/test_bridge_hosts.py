@@ -16,8 +16,8 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.hostile.http_probe import Answer, HttpProbe, read_answer
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.edge import http_server as serving
-from trunkline_bridge.edge.http_server import serve_http
+from trunkline_bridge.http import server as serving
+from trunkline_bridge.http.server import serve_http
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

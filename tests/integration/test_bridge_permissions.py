@@ -26,8 +26,8 @@ from trunkline import TaskContext, agent
 from trunkline.settings import ScopeSettings
 from trunkline.v1 import part_pb2
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.edge import api_keys
-from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
+from trunkline_bridge.callers import api_keys
+from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -16,9 +16,9 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.hostile.http_probe import Answer, HttpProbe, read_answer
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.edge import http_server as serving
-from trunkline_bridge.edge.connection_limits import MAX_HEAD_BYTES, ConnectionLimits
-from trunkline_bridge.edge.http_server import serve_http
+from trunkline_bridge.http import server as serving
+from trunkline_bridge.http.connection_limits import MAX_HEAD_BYTES, ConnectionLimits
+from trunkline_bridge.http.server import serve_http
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -16,14 +16,14 @@ from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
-from trunkline_bridge.edge.http import ResponseSender
-from trunkline_bridge.edge.http_server import serve_http
-from trunkline_bridge.edge.in_flight import InFlightRequests, watch_connection
-from trunkline_bridge.projection import FullEvent, WireEvent
+from trunkline_bridge.a2a.projection import FullEvent, WireEvent
+from trunkline_bridge.a2a.streams.event_renderer import EventRenderer
+from trunkline_bridge.a2a.versions.jsonrpc_envelope import event_frame
+from trunkline_bridge.http.in_flight import InFlightRequests, watch_connection
+from trunkline_bridge.http.messages import ResponseSender
+from trunkline_bridge.http.server import serve_http
+from trunkline_bridge.http.sse import Heartbeats, send_events
 from trunkline_bridge.settings import BridgeSettings
-from trunkline_bridge.streams.event_renderer import EventRenderer
-from trunkline_bridge.streams.sse import Heartbeats, send_events
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from trunkline import Client, TaskContext, TaskState, agent
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
 from trunkline.settings import TlsSettings
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.edge.connection_limits import ConnectionLimits
-from trunkline_bridge.edge.server_certificate import (
+from trunkline_bridge.http.connection_limits import ConnectionLimits
+from trunkline_bridge.http.server_certificate import (
     RELOAD_INTERVAL_S,
     CertificateFiles,
     ServerCertificate,
@@ -229,7 +229,7 @@ async def test_a_broken_certificate_is_reported_once_and_the_old_one_stays(
         ("bridge.key", b""),
         ("bridge.pem", b"no certificate"),
     ]
-    caplog.set_level(logging.ERROR, "trunkline_bridge.edge.server_certificate")
+    caplog.set_level(logging.ERROR, "trunkline_bridge.http.server_certificate")
     for number, (name, content) in enumerate(broken, 1):
         (edge.folder / name).write_bytes(content)
         for _ in range(3):

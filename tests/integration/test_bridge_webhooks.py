@@ -25,9 +25,9 @@ from harness.remote.webhook_receiver import (
 from trunkline.client import run_in_background
 from trunkline.v1 import webhook_service_pb2
 from trunkline_agents.echo.agent import echo
+from trunkline_bridge.a2a.webhooks.signatures import generate_secret
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.settings import BridgeSettings
-from trunkline_bridge.webhooks.signatures import generate_secret
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

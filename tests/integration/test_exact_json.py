@@ -32,9 +32,9 @@ from trunkline.a2a.v1 import a2a_pb2 as own_pb2
 from trunkline.a2a_client.remote_agent import connect_remote_agent
 from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.v1 import message_pb2
-from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
-from trunkline_bridge.mcp_server.agent_sources import MeshAgents
-from trunkline_bridge.mcp_server.server import AgentServer
+from trunkline_bridge.mcp.agent_clients import AgentClients, CallerCredentials
+from trunkline_bridge.mcp.agent_sources import MeshAgents
+from trunkline_bridge.mcp.server import AgentServer
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -32,8 +32,8 @@ from harness.mesh.messaging import join_messages
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.settings import GraphQLSettings
-from trunkline_bridge.edge import api_keys
-from trunkline_bridge.graphql import sockets
+from trunkline_bridge.api.graphql import sockets
+from trunkline_bridge.callers import api_keys
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

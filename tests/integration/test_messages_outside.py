@@ -41,7 +41,7 @@ from trunkline.errors import (
     QueueFullError,
 )
 from trunkline.settings import Settings
-from trunkline_bridge.edge import api_keys
+from trunkline_bridge.callers import api_keys
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

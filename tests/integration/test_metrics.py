@@ -19,7 +19,7 @@ from trunkline.metrics.instruments import INSTRUMENTS
 from trunkline.settings import HostPort, MetricsSettings, Settings
 from trunkline.signal_exports import check_metrics_address, export_signals
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
+from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.settings import BridgeSettings
 
 KEY, ECHO_KEY = "key-of-ann", "key-of-bob"

@@ -15,13 +15,13 @@ from trunkline.settings import HostPort, Settings, check_exposure
 from trunkline.signal_exports import export_signals
 from trunkline.span_content import ContentCapture
 from trunkline.traces import MeshTarget, configure_tracing
+from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
+from trunkline_bridge.api.workflows.catalog import WorkflowCatalog
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.bindings.grpc_server import serve_grpc
-from trunkline_bridge.edge.connection_limits import ConnectionLimits
-from trunkline_bridge.edge.http_server import raise_open_file_limit, serve_http
-from trunkline_bridge.edge.server_certificate import CertificateFiles, ServerCertificate
+from trunkline_bridge.http.connection_limits import ConnectionLimits
+from trunkline_bridge.http.server import raise_open_file_limit, serve_http
+from trunkline_bridge.http.server_certificate import CertificateFiles, ServerCertificate
 from trunkline_bridge.settings import BridgeSettings, TokenSettings
-from trunkline_bridge.workflows.catalog import WorkflowCatalog
 
 logger = logging.getLogger(__name__)
 

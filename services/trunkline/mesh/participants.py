@@ -16,7 +16,7 @@ from trunkline.tasks.messages import Priority, Reply
 from trunkline.v1 import envelope_pb2
 
 if TYPE_CHECKING:
-    from trunkline_bridge.participants.participant import Participant
+    from trunkline_bridge.api.participants.participant import Participant
 
 _ANY_TYPE = "*"
 _PRIORITIES: Mapping[int, Priority] = {
@@ -108,7 +108,7 @@ class _ParticipantProxy:
     ) -> AsyncIterator[None]:
         # Imported here, so that a process without participants does not load an HTTP client.
         from trunkline.client.breaker import BreakerSettings
-        from trunkline_bridge.participants.participant import open_participant
+        from trunkline_bridge.api.participants.participant import open_participant
 
         breaker = BreakerSettings.from_settings(settings)
         name = self.agent.card.name

@@ -35,7 +35,7 @@ from trunkline.json_values import message_to_dict, parse_dict
 from trunkline.settings import TlsSettings
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.edge.server_certificate import CertificateFiles, ServerCertificate
+from trunkline_bridge.http.server_certificate import CertificateFiles, ServerCertificate
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

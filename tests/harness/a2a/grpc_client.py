@@ -18,8 +18,8 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.json_values import parse_dict
 from trunkline.settings import HostPort
-from trunkline_bridge.bindings.grpc import GrpcBinding
-from trunkline_bridge.bindings.grpc_server import serve_grpc
+from trunkline_bridge.a2a.bindings.grpc import GrpcBinding
+from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
 from trunkline_bridge.settings import BridgeSettings
 
 ANY_PORT = HostPort("127.0.0.1", 0)
