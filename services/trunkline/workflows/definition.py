@@ -32,7 +32,8 @@ FunctionName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-
 """A Python function: `module:name`."""
 TemplateText: TypeAlias = str
 """A text with `${EXPRESSION}`."""
-Duration: TypeAlias = Annotated[str, Field(pattern=r"^\d+(\.\d+)?(ms|s|m|h|d)$")]
+DURATION_PATTERN: Final = r"^\d+(\.\d+)?(ms|s|m|h|d)$"
+Duration: TypeAlias = Annotated[str, Field(pattern=DURATION_PATTERN)]
 """A time such as `30s`, `10m` or `2h`."""
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 

@@ -7,8 +7,9 @@ to, and nesting is limited, so that a small file can't use much memory or time.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import yaml
@@ -18,6 +19,9 @@ MAX_VALUES: Final = 20_000
 """The number of values in a document, with anchors expanded."""
 MAX_DEPTH: Final = 40
 MAX_FAULTS: Final = 200
+_CLOSE: Final = 0.65
+"""The likeness of words from which one may stand for the other, so that `gone` is no `lonely`."""
+_TOO_DEEP: Final = f"is nested deeper than {MAX_DEPTH} levels"
 
 Keys: TypeAlias = tuple[str | int, ...]
 """The path of a value: keys of objects and indexes of lists."""
@@ -71,9 +75,12 @@ class SourceDocument:
     positions: dict[Keys, Position] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
 
-    def add(self, keys: Keys, problem: str) -> None:
-        """Add a fault of a value. Equal ones are reported once."""
-        position = self.locate(keys)
+    def add(self, keys: Keys, problem: str, position: Position | None = None) -> None:
+        """Add a fault of a value, at its position unless another is given.
+
+        Equal faults are reported once.
+        """
+        position = position or self.locate(keys)
         fault = Fault(self.file, *position, format_keys(keys), _cut(problem, 400))
         if fault not in self.faults and len(self.faults) < MAX_FAULTS:
             self.faults.append(fault)
@@ -95,6 +102,29 @@ def format_keys(keys: Keys) -> str:
     return text
 
 
+def walk_texts(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, str]]:  # noqa: ANN401
+    """Yield all texts in a JSON value with their paths, which begin with `keys`."""
+    if isinstance(value, str):
+        yield keys, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from walk_texts(item, (*keys, key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from walk_texts(item, (*keys, index))
+
+
+def suggest(word: str, known: Sequence[str]) -> str:
+    """Return a text that names the known word that is meant, else all of them."""
+    near = get_close_matches(word, known, n=1, cutoff=_CLOSE)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    names = sorted(known)
+    if not names:
+        return "there is none"
+    return f"there are: {', '.join(names[:12])}{', …' if len(names) > 12 else ''}"
+
+
 def parse_document(content: bytes, file: str) -> SourceDocument:
     """Parse a file. `value` is None if it can't be parsed; the faults say why."""
     document = SourceDocument(file)
@@ -104,10 +134,9 @@ def parse_document(content: bytes, file: str) -> SourceDocument:
         text = _decode(content)
         if file.endswith(".json"):
             text = _check_json(text)
-        document.value = _Builder(document).build(text)
+        document.value = _Reader(document, text).read()
     except _SyntaxFault as fault:
-        document.value = None
-        document.faults.append(Fault(file, *fault.position, "", fault.problem))
+        document.add((), fault.problem, fault.position)
     return document
 
 
@@ -135,8 +164,7 @@ def _check_json(text: str) -> str:
         problem = f"is not JSON: {error.msg}"
         raise _SyntaxFault(Position(error.lineno, error.colno), problem) from None
     except RecursionError:
-        problem = f"is nested deeper than {MAX_DEPTH} levels"
-        raise _SyntaxFault(Position(1, 1), problem) from None
+        raise _SyntaxFault(Position(1, 1), _TOO_DEEP) from None
     except ValueError as error:
         raise _SyntaxFault(Position(1, 1), f"is not JSON: {error}") from None
     # Tabs are only between values: in texts, JSON escapes them. YAML does not take all of them,
@@ -154,151 +182,116 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-@dataclass(slots=True)
-class _Open:
-    """A list or an object that is being read."""
+class _Reader:
+    """Reads the value of a document from the events of the YAML parser."""
 
-    value: list[Any] | dict[str, Any]
-    keys: Keys
-    anchor: str | None
-    began: int
-    """The number of values before it."""
-    key: str | None = None
-    is_duplicate: bool = False
-
-
-class _Builder:
-    """Builds the value of a document from the events of the parser, without recursion."""
-
-    def __init__(self, document: SourceDocument) -> None:
+    def __init__(self, document: SourceDocument, text: str) -> None:
         self._document = document
-        self._open: list[_Open] = []
-        self._anchors: dict[str, tuple[Any, int, int]] = {}
+        self._text = text
+        self._events = yaml.parse(text, Loader=_LOADER)
+        # The position of the last event.
+        self._position = Position(1, 1)
+        # The value of each anchor, and the number of values in it.
+        self._anchors: dict[str, tuple[Any, int]] = {}
         self._values = 0
-        self._root: Any = None
-        self._is_complete = False
 
-    def build(self, text: str) -> Any:  # noqa: ANN401  a JSON value
-        """Return the value."""
-        position = Position(1, 1)
+    def read(self) -> Any:  # noqa: ANN401  a JSON value
+        """Return the value. An empty file has the value None."""
         try:
-            for event in yaml.parse(text, Loader=_LOADER):
-                begin: Any = event.start_mark
-                position = Position(begin.line + 1, begin.column + 1)
-                self._take(event, position)
+            return self._read_document()
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line, column = getattr(mark, "line", None), getattr(mark, "column", None)
+            position = self._position
             if line is not None and column is not None:
                 position = Position(line + 1, column + 1)
-            raise _SyntaxFault(position, _explain(text, position, error)) from None
+            raise _SyntaxFault(position, _explain(self._text, position, error)) from None
         except (yaml.YAMLError, UnicodeError) as error:
             problem = " ".join(str(error).split("\n")[:1])
-            raise _SyntaxFault(position, f"is not YAML: {problem}") from None
-        return self._root
+            raise self._fault(f"is not YAML: {problem}") from None
 
-    def _take(self, event: Any, position: Position) -> None:  # noqa: ANN401  an event of PyYAML
-        match event:
-            case yaml.DocumentStartEvent() if self._is_complete:
-                raise _SyntaxFault(position, "has several documents; write one workflow a file")
-            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                self._begin(event, position)
-            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                self._end()
-            case yaml.ScalarEvent():
-                self._take_scalar(event, position)
-            case yaml.AliasEvent():
-                self._take_alias(event.anchor or "", position)
+    def _read_document(self) -> Any:  # noqa: ANN401
+        self._next()
+        if isinstance(self._next(), yaml.StreamEndEvent):
+            return None
+        value = self._read_value(self._next(), (), 0)
+        self._next()
+        if not isinstance(self._next(), yaml.StreamEndEvent):
+            raise self._fault("has several documents; write one workflow a file")
+        return value
 
-    def _begin(self, event: Any, position: Position) -> None:  # noqa: ANN401
-        if self._open and isinstance(self._open[-1].value, dict) and self._open[-1].key is None:
-            raise _SyntaxFault(position, "has a key that is no text; write `name: value`")
-        if len(self._open) >= MAX_DEPTH:
-            raise _SyntaxFault(position, f"is nested deeper than {MAX_DEPTH} levels")
-        value: list[Any] | dict[str, Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
-        began = self._values
-        keys = self._place(value, position)
-        self._open.append(_Open(value, keys, event.anchor, began))
+    def _next(self) -> Any:  # noqa: ANN401  an event of PyYAML
+        event: Any = next(self._events)
+        self._position = Position(event.start_mark.line + 1, event.start_mark.column + 1)
+        return event
 
-    def _end(self) -> None:
-        ended = self._open.pop()
-        if ended.anchor:
-            depth = _measure_depth(ended.value)
-            self._anchors[ended.anchor] = (ended.value, self._values - ended.began, depth)
-        self._is_complete = not self._open
+    def _fault(self, problem: str) -> _SyntaxFault:
+        return _SyntaxFault(self._position, problem)
 
-    def _take_scalar(self, event: Any, position: Position) -> None:  # noqa: ANN401
-        text = event.value
-        if self._open and isinstance(self._open[-1].value, dict) and self._open[-1].key is None:
-            self._take_key(self._open[-1], text, position)
-            if text == "<<" and event.style not in _QUOTED_STYLES:
-                problem = "is a merge key, which YAML 1.2 does not have; write the fields here"
-                self._document.add((*self._open[-1].keys, text), problem)
-            return
-        is_text = event.style in _QUOTED_STYLES
-        value = text if is_text or event.tag == _STRING_TAG else _resolve(text)
-        self._place(value, position)
-        if event.anchor:
-            self._anchors[event.anchor] = (value, 1, 0)
-        self._is_complete = not self._open
-
-    def _take_key(self, around: _Open, key: str, position: Position) -> None:
-        around.key = key
-        around.is_duplicate = key in around.value
-        if around.is_duplicate:
-            first = self._document.positions[(*around.keys, key)]
-            problem = f"is there twice, first in line {first.line}; remove one"
-            name = format_keys((*around.keys, key))
-            self._document.faults.append(Fault(self._document.file, *position, name, problem))
+    def _read_value(self, event: Any, keys: Keys, depth: int) -> Any:  # noqa: ANN401
+        """Read the value that begins with an event, inside `depth` lists and objects."""
+        # The position of a member is the position of its key, which is set before.
+        self._document.positions.setdefault(keys, self._position)
+        if isinstance(event, yaml.AliasEvent):
+            return self._expand(str(event.anchor), depth)
+        before = self._values
+        self._count(1)
+        if isinstance(event, yaml.ScalarEvent):
+            is_text = event.style in _QUOTED_STYLES or event.tag == _STRING_TAG
+            value = event.value if is_text else _resolve(event.value)
+        elif depth >= MAX_DEPTH:
+            raise self._fault(_TOO_DEEP)
+        elif isinstance(event, yaml.MappingStartEvent):
+            value = self._read_object(keys, depth + 1)
         else:
-            self._document.positions[(*around.keys, key)] = position
+            value = self._read_list(keys, depth + 1)
+        if event.anchor:
+            self._anchors[event.anchor] = value, self._values - before
+        return value
 
-    def _take_alias(self, anchor: str, position: Position) -> None:
-        if self._open and isinstance(self._open[-1].value, dict) and self._open[-1].key is None:
-            raise _SyntaxFault(position, "has a key that is no text; write `name: value`")
+    def _read_list(self, keys: Keys, depth: int) -> list[Any]:
+        values: list[Any] = []
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+            values.append(self._read_value(event, (*keys, len(values)), depth))
+        return values
+
+    def _read_object(self, keys: Keys, depth: int) -> dict[str, Any]:
+        members: dict[str, Any] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent):
+                raise self._fault("has a key that is no text; write `name: value`")
+            name, place = event.value, (*keys, event.value)
+            if name in members:
+                line = self._document.positions[place].line
+                problem = f"is there twice, first in line {line}; remove one"
+                self._document.add(place, problem, self._position)
+            elif name == "<<" and event.style not in _QUOTED_STYLES:
+                problem = "is a merge key, which YAML 1.2 does not have; write the fields here"
+                self._document.add(place, problem, self._position)
+            self._document.positions.setdefault(place, self._position)
+            value = self._read_value(self._next(), place, depth)
+            members.setdefault(name, value)
+        return members
+
+    def _expand(self, anchor: str, depth: int) -> Any:  # noqa: ANN401
         if anchor not in self._anchors:
-            raise _SyntaxFault(position, f"*{anchor} has no anchor &{anchor} before it")
-        value, size, depth = self._anchors[anchor]
-        if len(self._open) + depth > MAX_DEPTH:
-            raise _SyntaxFault(position, f"is nested deeper than {MAX_DEPTH} levels")
-        self._values += size - 1
-        self._place(value, position)
-        self._is_complete = not self._open
+            raise self._fault(f"*{anchor} has no anchor &{anchor} before it")
+        value, size = self._anchors[anchor]
+        if depth + _measure_depth(value) > MAX_DEPTH:
+            raise self._fault(_TOO_DEEP)
+        self._count(size)
+        return value
 
-    def _place(self, value: Any, position: Position) -> Keys:  # noqa: ANN401  a JSON value
-        """Put a value where it belongs, and return its path."""
-        self._values += 1
+    def _count(self, values: int) -> None:
+        self._values += values
         if self._values > MAX_VALUES:
-            raise _SyntaxFault(position, f"has more than {MAX_VALUES:,} values, aliases expanded")
-        if not self._open:
-            self._root = value
-            self._document.positions[()] = position
-            return ()
-        around = self._open[-1]
-        if isinstance(around.value, list):
-            keys: Keys = (*around.keys, len(around.value))
-            around.value.append(value)
-            self._document.positions[keys] = position
-            return keys
-        key, around.key = around.key or "", None
-        keys = (*around.keys, key)
-        if around.is_duplicate:
-            return keys
-        around.value[key] = value
-        return keys
+            raise self._fault(f"has more than {MAX_VALUES:,} values, aliases expanded")
 
 
 def _measure_depth(value: Any) -> int:  # noqa: ANN401  a JSON value
     """Return how deep a value is nested. Its depth is limited, and so is its size."""
-    level, depth = [value], 0
-    while level := [
-        item
-        for each in level
-        if isinstance(each, dict | list)
-        for item in (each.values() if isinstance(each, dict) else each)
-    ]:
-        depth += 1
-    return depth
+    items = value.values() if isinstance(value, dict) else value
+    return 1 + max(map(_measure_depth, items), default=0) if isinstance(value, dict | list) else 0
 
 
 def _resolve(text: str) -> Any:  # noqa: ANN401  a JSON value

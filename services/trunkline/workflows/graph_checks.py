@@ -13,8 +13,9 @@ from trunkline.workflows.definition import (
     StartNode,
     WaitNode,
 )
-from trunkline.workflows.documents import Keys
-from trunkline.workflows.reader import WorkflowSource, suggest
+from trunkline.workflows.documents import Keys, suggest
+from trunkline.workflows.expressions import RESERVED
+from trunkline.workflows.reader import WorkflowSource
 from trunkline.workflows.routing import (
     FAILED,
     OK,
@@ -26,11 +27,6 @@ from trunkline.workflows.routing import (
     find_joins,
 )
 
-# Words of CEL, in which most expressions read `nodes.ID`.
-_CEL_WORDS: Final = frozenset(
-    {"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in"}
-    | {"let", "loop", "namespace", "null", "package", "return", "true", "var", "void", "while"}
-)
 # Fields of a run's state.
 _STATE_WORDS: Final = frozenset({"data", "input", "last", "nodes", "output", "steps", "visited"})
 
@@ -97,7 +93,7 @@ class GraphChecks:
 
     def _check_names(self) -> None:
         known = list(self.nodes)
-        reserved = _CEL_WORDS | _STATE_WORDS
+        reserved = RESERVED | _STATE_WORDS
         for parallel in find_joins(self.nodes.values()):
             branches = range(len(self._outgoing[parallel]))
             reserved |= {branch_join(parallel), *(branch_end(parallel, each) for each in branches)}

@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 
 from trunkline.workflows.definition import Workflow
-from trunkline.workflows.reader import suggest
+from trunkline.workflows.documents import suggest
 
 
 def find_function_problem(name: str) -> str:
