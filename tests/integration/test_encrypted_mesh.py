@@ -21,7 +21,7 @@ from trunkline.journal.sqlite.connection import open_read_only
 from trunkline.mesh.all_in_one import open_mesh
 from trunkline.settings import HostPort, Settings
 from trunkline.v1 import part_pb2
-from trunkline_agents.research.document_commands import add
+from trunkline_agents.research.commands import add_paths
 
 SECRET = "patient-4711"
 
@@ -125,7 +125,7 @@ def add_document(folder: Path, data: Path) -> None:
     document = folder / f"{SECRET}.md"
     document.write_text(f"# About {SECRET}\n\nThe record of {SECRET}.\n")
     with contextlib.redirect_stdout(io.StringIO()):
-        add([document], data, as_json=True)
+        add_paths([document], data, json=True)
 
 
 def key_in_use(path: Path) -> int:
