@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from trunkline.source_documents import Keys, suggest
 from trunkline.workflows.definition import (
     ApprovalNode,
     ConditionNode,
@@ -13,7 +14,6 @@ from trunkline.workflows.definition import (
     StartNode,
     WaitNode,
 )
-from trunkline.workflows.documents import Keys, suggest
 from trunkline.workflows.expressions import RESERVED
 from trunkline.workflows.reader import WorkflowSource
 from trunkline.workflows.routing import (

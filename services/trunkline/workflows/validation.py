@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trunkline.errors import ConfigurationError
+from trunkline.source_documents import Fault, Keys, suggest, walk_texts
 from trunkline.workflows.definition import (
     BUILT_IN_ACTIONS,
     ActionNode,
@@ -25,7 +26,6 @@ from trunkline.workflows.definition import (
     WorkflowNode,
     parse_duration,
 )
-from trunkline.workflows.documents import Fault, Keys, suggest, walk_texts
 from trunkline.workflows.expression_types import ExpressionTypes, TypeFinding, describe, list_kinds
 from trunkline.workflows.expressions import (
     Expression,
@@ -35,8 +35,8 @@ from trunkline.workflows.expressions import (
     parse_each,
     show_path,
 )
+from trunkline.workflows.functions import find_function_problem
 from trunkline.workflows.graph_checks import GraphChecks
-from trunkline.workflows.handlers import find_function_problem
 from trunkline.workflows.reader import WorkflowSource, convert_source, read_source
 from trunkline.workflows.run_values import find_defaults
 from trunkline.workflows.schemas import (

@@ -9,8 +9,8 @@ import yaml
 
 from harness.workflows.files import DICTIONARY, PARALLEL, REVIEW
 from trunkline.errors import ConfigurationError
+from trunkline.source_documents import Fault
 from trunkline.workflows.definition import BUILT_IN_ACTIONS
-from trunkline.workflows.documents import Fault
 from trunkline.workflows.nodes import ACTIONS
 from trunkline.workflows.reader import convert_source, parse_source
 from trunkline.workflows.validation import MeshNames, load_workflow, validate_source
