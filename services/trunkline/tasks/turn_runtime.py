@@ -3,18 +3,14 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from trunkline import telemetry
-from trunkline.encryption import Keyring
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.batches import splice
 from trunkline.journal.events import Draft
 from trunkline.json_values import build_struct, has_member, update_struct
-from trunkline.settings import ModelSettings, TreeSettings
 from trunkline.task_states import OUTCOME_KEY, PARTS_MISSING_KEY, TaskOutcome
-from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.content import (
     CONTENT_TYPES,
     RESULT_TYPES,
@@ -33,10 +29,9 @@ from trunkline.tasks.lifecycle import (
     check_transition,
     state_name,
 )
-from trunkline.tasks.pausing import TurnPause
 from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt, build_rewound, truncate_artifact
 from trunkline.tasks.task_tree import TaskTree
-from trunkline.tasks.turn_state import IdAllocator, OpenChildren, PendingApprovals
+from trunkline.tasks.turn_state import IdAllocator, OpenChildren, PendingApprovals, TurnPause
 from trunkline.tasks.usage_meter import UsageMeter
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
 from trunkline.users import User, continue_for, current_statement, current_user, stored_statement
@@ -49,6 +44,12 @@ from trunkline.v1 import (
     task_pb2,
     tree_pb2,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trunkline.encryption import Keyring
+    from trunkline.tasks.resources import JournalResources
 
 HOST_STOPPED: Final = "its host stopped"
 """The summary of a tool call whose host died before its end: its effect is unknown."""
@@ -68,48 +69,49 @@ class TurnRuntime:
 
     def __init__(  # noqa: PLR0913  most are keyword-only
         self,
+        resources: "JournalResources",
         snapshot: snapshot_pb2.TaskSnapshot,
         message: message_pb2.Message,
-        emitter: Emitter,
         *,
-        files: TaskFiles,
         forwarded: Mapping[str, int] | None = None,
+        attempt: Attempt | None = None,
         create: Callable[[], Awaitable[None] | None] | None = None,
         may_reply: bool = False,
-        attempt: Attempt | None = None,
-        checkpoint_path: Path | None = None,
-        budgets: Budgets | None = None,
-        keyring: Keyring | None = None,
-        tree_limits: TreeSettings | None = None,
-        models: Mapping[str, ModelSettings] | None = None,
     ) -> None:
-        """Start from the snapshot at the start of the turn.
+        """Start from the snapshot at the start of the turn. The caller holds the task's execution.
 
         `forwarded` has, by task id, the last sequence that was forwarded from each child.
-        `create` writes the task before its first event, which waits for what it returns. A direct
-        reply, which `may_reply` allows, does not call it.
-        `attempt` is set when the turn runs again after a takeover. `tree_limits` are those of a
-        root. `models` has the prices of models.
+        `attempt` is set when the turn runs again after a takeover.
+        `create` writes the task. It is called before the first event, which waits for its result.
+        Without `create` the task is in the journal. A direct reply, which `may_reply` allows, does
+        not create the task.
         """
+        settings, journal = resources.host.settings, resources.journal
         self.snapshot = snapshot
         """The task at the start of the turn."""
         self.message = message
         """The message that opened the turn."""
         self.reply_message: message_pb2.Message | None = None
         """The agent's direct reply, if any."""
-        self.checkpoint_path = checkpoint_path
+        self.checkpoint_path: Path | None = resources.checkpoint_path
         """The file for an agent's checkpoints, beside the journal; None: they are not stored."""
-        self.keyring = keyring
+        self.keyring: Keyring | None = journal.keyring
         """The keys of the journal's data directory, if it has some."""
         self._attempt = attempt
         self._tree: TaskTree | None = None
-        self._tree_limits = tree_limits
+        self._tree_limits = settings.tree
         self._meter: UsageMeter | None = None
-        self._budgets = budgets
-        self._models = models or {}
+        self._budgets = resources.host.budgets
+        self._models = settings.models
         self._forwarded = dict(forwarded or {})
-        self._emitter = emitter
-        self._files = files
+        self._emitter = Emitter(
+            journal,
+            self.id,
+            journal.epoch,
+            scheduler=resources.scheduler,
+            pending_limit_bytes=settings.pending_limit_bytes,
+        )
+        self._files = TaskFiles(resources.files, self.id, self.account)
         self._create = create
         self._may_reply = may_reply
         self._exists = create is None
@@ -131,7 +133,7 @@ class TurnRuntime:
         """The children that have not ended."""
         self.pending_approvals: PendingApprovals = PendingApprovals(latest, path=self.path)
         """The approvals that the task and its children requested, and the answers."""
-        self.pause: TurnPause = TurnPause(latest, emitter)
+        self.pause: TurnPause = TurnPause(latest, self._emitter)
         """True while the task is paused."""
         self.answers: list[ArtifactWriter] = []
         """The artifacts of this attempt that are no progress."""
@@ -219,8 +221,7 @@ class TurnRuntime:
     def tree(self) -> TaskTree:
         """The limits of the request for this task and those below it, and what they used."""
         if self._tree is None:
-            limits = self._tree_limits or TreeSettings()
-            self._tree = TaskTree(self.snapshot, self.latest, limits)
+            self._tree = TaskTree(self.snapshot, self.latest, self._tree_limits)
         return self._tree
 
     @property
