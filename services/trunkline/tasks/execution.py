@@ -34,6 +34,7 @@ from trunkline.span_content import (
 )
 from trunkline.tasks.agent import Agent, WorkflowAgent
 from trunkline.tasks.agent_code import describe_defect
+from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.resources import JournalResources
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -241,9 +242,11 @@ class TaskExecutions:
                 error = lost
             _record_approvals(observed.span, turn)
             if self._capture is not None:
-                request = turn.text or render_parts(turn.message.parts)
+                request = message_text(turn.opening_message) or render_parts(
+                    turn.opening_message.parts
+                )
                 record_agent(observed.span, request, await self._read_answer(turn.id))
-            if error is not None or turn.state == State.TASK_STATE_FAILED:
+            if error is not None or turn.state_value == State.TASK_STATE_FAILED:
                 observed.error_type = "failed" if error is None else telemetry.error_type(error)
                 telemetry.mark_error(observed.span, observed.error_type, _describe_failure(error))
 
@@ -263,7 +266,7 @@ async def _run_code(agent: Agent, turn: TurnRuntime) -> BaseException | None:
     re-raised, and the canceling code journals the end.
     """
     try:
-        if turn.is_recovered and turn.state == State.TASK_STATE_SUBMITTED:
+        if turn.is_recovered and turn.state_value == State.TASK_STATE_SUBMITTED:
             # Journals the attempt. If this task crashes its hosts, recovery counts its attempts.
             await turn.working()
         await agent.run(turn)
@@ -372,7 +375,7 @@ def _observe_turn(agent: Agent, turn: TurnRuntime) -> Iterator[_ObservedTurn]:
         telemetry.GEN_AI_AGENT_DESCRIPTION: agent.card.description,
         telemetry.GEN_AI_CONVERSATION_ID: turn.context_id,
         telemetry.TASK_ID: turn.id,
-        telemetry.TURN: turn.turn,
+        telemetry.TURN: turn.number,
     }
     turn.continue_for_user()
     started_s = time.perf_counter()
@@ -406,8 +409,8 @@ def _record_approvals(span: Span, turn: TurnRuntime) -> None:
         span.set_attribute(telemetry.APPROVALS_REQUESTED, requested)
     answered = [
         answer.approval_id
-        for answer in turn.pending_approvals.answers(since=turn.turn)
-        if answer.turn == turn.turn
+        for answer in turn.pending_approvals.answers(since=turn.number)
+        if answer.turn == turn.number
     ]
     if answered:
         span.set_attribute(telemetry.APPROVALS_ANSWERED, answered)

@@ -159,15 +159,17 @@ class JournalHost:
     def _on_release(self, execution: TaskExecution) -> None:
         """Handle the release of an execution: its deadline, its open children, its late answers."""
         turn = execution.turn
-        if turn is None or turn.state not in INTERRUPTED:
+        if turn is None or turn.state_value not in INTERRUPTED:
             self.deadlines.discard(execution.task_id)
-        if turn is not None and turn.state in TERMINAL and turn.children.all:
+        if turn is not None and turn.state_value in TERMINAL and turn.children.all:
             self._orphans.add(turn)
         if turn is None or self.is_draining:
             return
-        if turn.state in INTERRUPTED and turn.pending_approvals.answers(since=turn.turn + 1):
+        if turn.state_value in INTERRUPTED and turn.pending_approvals.answers(
+            since=turn.number + 1
+        ):
             self._group.create_task(self.approval_router.resume_answered(execution.task_id))
-        if turn.snapshot.HasField("parent") and turn.pending_approvals.answers(since=turn.turn):
+        if turn.snapshot.HasField("parent") and turn.pending_approvals.answers(since=turn.number):
             self._group.create_task(self.approval_router.notify_parent(execution.task_id))
 
     async def _resume_answered(
@@ -228,7 +230,7 @@ class JournalHost:
         while (execution := self.executions.find(task_id)) is not None:
             turn = execution.turn
             if turn is not None and not turn.is_over:
-                await turn.pause.change(turn.state, is_paused=is_paused)
+                await turn.pause.change(turn.state_value, is_paused=is_paused)
                 return
             # The turn begins, or has ended.
             with contextlib.suppress(TimeoutError):
@@ -240,6 +242,6 @@ class JournalHost:
         execution = self.executions.reserve(task_id)
         try:
             turn = await self.executions.load_turn(task_id)
-            await turn.pause.change(turn.state, is_paused=is_paused)
+            await turn.pause.change(turn.state_value, is_paused=is_paused)
         finally:
             self.executions.release(execution)

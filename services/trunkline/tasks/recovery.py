@@ -148,7 +148,7 @@ class Recovery:
             return False
         if turn.deadline is not None:
             self._deadlines.add(turn.id, turn.deadline)
-        if may_have_started(agent, turn.state):
+        if may_have_started(agent, turn.state_value):
             if _is_restarted_from_turn_start(agent):
                 followed = [child.task_id for child in turn.children.all if child.step_id]
                 await self._cancel_children(turn, followed)
@@ -189,7 +189,7 @@ class Recovery:
             return DEADLINE_PASSED
         if agent is None:
             return _ABANDONED
-        if not may_run_again(agent, turn.state):
+        if not may_run_again(agent, turn.state_value):
             return _ABANDONED
         if crashes >= self._settings.attempt_limit:
             problem = f"its host stopped {crashes} times while it worked on this"

@@ -63,7 +63,7 @@ class TaskTerminator:
         `error_type` is that of the code's spans.
         """
         if execution.termination is None:
-            if execution.turn is not None and execution.turn.state in TERMINAL:
+            if execution.turn is not None and execution.turn.state_value in TERMINAL:
                 return None
             execution.stop(error_type)
             execution.termination = self._group.create_task(
@@ -111,7 +111,7 @@ class TaskTerminator:
         leaving: list[TaskExecution] = []
         for execution in remaining:
             turn = execution.turn
-            if turn is not None and turn.state in INTERRUPTED:
+            if turn is not None and turn.state_value in INTERRUPTED:
                 execution.stop()  # The question is journaled, and can be answered after a restart.
             elif turn is not None and _runs_again(turn, self._agents):
                 leaving.append(execution)
@@ -142,7 +142,7 @@ class TaskTerminator:
             turn = execution.turn or turn
             if not turn.exists:
                 return
-            if turn.state in TERMINAL:
+            if turn.state_value in TERMINAL:
                 await turn.flush()
             else:
                 await turn.end(state, reason)
@@ -177,7 +177,7 @@ class TaskTerminator:
             async with asyncio.timeout(grace_s), asyncio.TaskGroup() as group:
                 group.create_task(self.cancel_children(turn, tried))
                 agent = self._agents.get(turn.agent)
-                if turn.state in INTERRUPTED and isinstance(agent, CancelableAgent):
+                if turn.state_value in INTERRUPTED and isinstance(agent, CancelableAgent):
                     group.create_task(_cancel_waiting(agent, turn))
                 await execution.runner_done.wait()
                 # The code may have called more children while it cleaned up.
@@ -241,7 +241,7 @@ def may_leave(turn: TurnRuntime, agents: Mapping[str, Agent]) -> bool:
 
 
 def _runs_again(turn: TurnRuntime, agents: Mapping[str, Agent]) -> bool:
-    can_run = may_run_again(agents.get(turn.agent), turn.state)
+    can_run = may_run_again(agents.get(turn.agent), turn.state_value)
     return can_run and _is_open(turn) and not turn.approved_calls()
 
 
@@ -263,9 +263,9 @@ async def _leave(executions: Sequence[TaskExecution], *, limit_s: float) -> None
 async def _mark_planned_stop(turn: TurnRuntime) -> None:
     """Journal that a turn's attempt does not count for the limit: it did not crash its host."""
     # A turn whose code has not begun has no attempt that could count.
-    if _is_open(turn) and turn.state == State.TASK_STATE_WORKING:
+    if _is_open(turn) and turn.state_value == State.TASK_STATE_WORKING:
         with suppress(FencedError, JournalUnavailableError):
-            event = build_status_event(turn.state)
+            event = build_status_event(turn.state_value)
             message = build_agent_message(
                 "its host shuts down; the next one continues",
                 task_id=turn.id,

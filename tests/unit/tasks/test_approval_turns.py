@@ -27,10 +27,11 @@ from trunkline.journal.journal import Journal
 from trunkline.json_values import update_struct, value_json
 from trunkline.tasks import approvals
 from trunkline.tasks.approvals import ApprovalDecision
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import (
     event_pb2,
     message_service_pb2,
