@@ -29,7 +29,7 @@ from harness.polling import wait_for
 from trunkline.tasks.lifecycle import State
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.edge.http_server import serve_http
+from trunkline_bridge.http.server import serve_http
 
 ECHO = "/agents/echo"
 

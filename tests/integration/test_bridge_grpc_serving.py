@@ -37,11 +37,10 @@ from harness.mesh.small_mesh import PATIENCE_S
 from harness.polling import poll
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.errors import ConfigurationError
-from trunkline.settings import HostPort
+from trunkline.settings import HostPort, Settings
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.bindings import grpc_server
-from trunkline_bridge.bindings.grpc_server import serve_grpc
-from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.a2a.bindings import grpc_server
+from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
 
 STALLED = 12
 # A client that buffers little more than it reads.
@@ -260,7 +259,8 @@ async def test_the_sdk_s_client_finds_the_edge_by_the_card_and_works_with_it(
 
 
 IMPORTS = """
-import trunkline, trunkline_bridge, trunkline_bridge.bindings.grpc_server, trunkline.mesh.all_in_one
+import trunkline, trunkline_bridge, trunkline_bridge.a2a.bindings.grpc_server
+import trunkline.mesh.all_in_one
 from google.protobuf import descriptor_pool
 pool = descriptor_pool.Default()
 for package in ("lf.a2a.v1", "a2a.v1"):
@@ -269,8 +269,8 @@ for package in ("lf.a2a.v1", "a2a.v1"):
     except KeyError:
         continue
     raise SystemExit(f"{package} is in the default pool")
-from trunkline_bridge.bindings.grpc import SERVICES
-from trunkline_bridge.bindings.grpc_server import public_pool
+from trunkline_bridge.a2a.bindings.grpc import SERVICES
+from trunkline_bridge.a2a.bindings.grpc_server import public_pool
 public_pool(SERVICES)
 from a2a.types import a2a_pb2
 from a2a.compat.v0_3 import a2a_v0_3_pb2
@@ -287,7 +287,7 @@ def test_a2a_s_sdk_may_be_imported_in_the_same_process() -> None:
 
 
 async def test_a_strict_edge_requires_the_version_of_v1(tmp_path: Path) -> None:
-    settings = BridgeSettings(default_agent="echo", strict_versions=True)
+    settings = Settings(default_agent="echo", strict_versions=True)
     async with asyncio.timeout(PATIENCE_S), open_grpc_mesh(tmp_path, settings) as strict:
         await strict.bridged.mesh.join(echo)
         for metadata in ((), (("a2a-version", ""),)):

@@ -20,7 +20,7 @@ from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.commands import identity as card
 from trunkline.cli.commands import identity as keys
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError, TaskNotFoundError
-from trunkline_bridge.edge.api_keys import ApiKeyFile
+from trunkline_bridge.callers.api_keys import ApiKeyFile
 
 SIGNER = SigningKey("mesh-2026")
 

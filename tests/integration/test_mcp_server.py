@@ -29,13 +29,13 @@ from trunkline import TaskContext, agent
 from trunkline.a2a_client import client as a2a_client
 from trunkline.v1 import part_pb2, tool_service_pb2
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
-from trunkline_bridge.edge.http_server import serve_http
-from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
-from trunkline_bridge.mcp_server.agent_sources import MeshAgents, NamedAgents
-from trunkline_bridge.mcp_server.client_features import TASKS_EXTENSION
-from trunkline_bridge.mcp_server.server import AgentServer
-from trunkline_bridge.mcp_server.tasks import TaskParams, UpdateTaskParams
+from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
+from trunkline_bridge.http.server import serve_http
+from trunkline_bridge.mcp.agent_clients import AgentClients, CallerCredentials
+from trunkline_bridge.mcp.agent_sources import MeshAgents, NamedAgents
+from trunkline_bridge.mcp.client_features import TASKS_EXTENSION
+from trunkline_bridge.mcp.server import AgentServer
+from trunkline_bridge.mcp.tasks import TaskParams, UpdateTaskParams
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -30,10 +30,8 @@ from trunkline.a2a_client.client_stream import ClientStream
 from trunkline.a2a_client.client_turn import open_resumed_turn, open_turn
 from trunkline.a2a_client.errors import ConnectionLostError, NotProcessedError
 from trunkline.a2a_client.interfaces import ProtocolBinding
-from trunkline.a2a_client.json_reader import parse_stream_response, parse_task
 from trunkline.a2a_client.lenient_reader import LenientReader
 from trunkline.a2a_client.messages import MessageMethods
-from trunkline.a2a_client.operations import LIST_TASKS, find_task_problem
 from trunkline.a2a_client.refusals import CREDENTIALS_REFUSALS, mesh_errors
 from trunkline.a2a_client.settings import (
     MAX_STREAMED_BYTES,
@@ -45,7 +43,9 @@ from trunkline.a2a_client.settings import (
 from trunkline.a2a_client.tls import ClientTls
 from trunkline.a2a_client.transport import CallOptions
 from trunkline.a2a_wire.errors import INVALID_PARAMS
+from trunkline.a2a_wire.operations import LIST_TASKS, find_task_problem
 from trunkline.a2a_wire.protocol import V0_3, V1_0
+from trunkline.a2a_wire.response_reader import parse_stream_response, parse_task
 from trunkline.client import Backoff
 from trunkline.errors import (
     ConfigurationError,

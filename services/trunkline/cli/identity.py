@@ -10,11 +10,8 @@ from trunkline.cli.options import load_command_settings
 from trunkline.cli.times import parse_duration
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.settings import Settings
-from trunkline_bridge.edge.api_keys import (
-    ApiKey,
-    is_caller_name,
-)
-from trunkline_bridge.edge.permissions import parse_methods
+from trunkline_bridge.callers.api_keys import ApiKey, is_caller_name
+from trunkline_bridge.callers.permissions import parse_methods
 
 # Strict servers send the card of v0.3 to requests without a version. It has no signature.
 CARD_HEADERS = {VERSION_HEADER: V1_0}

@@ -14,7 +14,7 @@ from trunkline.private_files import (
     write_private_file,
 )
 from trunkline.settings import Settings
-from trunkline_bridge.webhooks.signatures import generate_secret
+from trunkline_bridge.a2a.webhooks.signatures import generate_secret
 
 FILE_NAME: Final = "webhook.secret"
 

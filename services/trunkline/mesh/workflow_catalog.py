@@ -9,7 +9,7 @@ from trunkline.workflows.definition import Workflow
 from trunkline.workflows.differences import compare_graphs, list_differences
 from trunkline.workflows.drawing import RunPath, draw_mermaid
 from trunkline.workflows.versions import WorkflowVersions
-from trunkline_bridge.workflows.catalog import PublishedWorkflow, VersionDifferences
+from trunkline_bridge.api.workflows.catalog import PublishedWorkflow, VersionDifferences
 
 
 class DataFolderCatalog:

@@ -32,11 +32,10 @@ from harness.remote.token_issuer import SigningKey, key_set
 from harness.remote.web_server import serving
 from trunkline.a2a_wire.card_signatures import CardSigner
 from trunkline.json_values import message_to_dict, parse_dict
-from trunkline.settings import TlsSettings
+from trunkline.settings import Settings, TlsSettings
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.edge.server_certificate import CertificateFiles, ServerCertificate
-from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.http.server_certificate import CertificateFiles, ServerCertificate
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -203,7 +202,7 @@ async def test_a2acli_auth_009(cli: StandardCli, tmp_path: Path) -> None:
     assert files is not None
     async with open_small_mesh(tmp_path / "data") as mesh:
         await mesh.join(ConformanceAgent().agent())
-        bridge = Bridge(mesh.directory, BridgeSettings(default_agent="conformance", tls=tls))
+        bridge = Bridge(mesh.directory, Settings(default_agent="conformance", tls=tls))
         async with serving_tls(bridge, ServerCertificate(files, ManualClock())):
             line = cli.at(bridge.addresses.http)
             identity = ("--client-cert", str(client[0]), "--client-key", str(client[1]))

@@ -42,6 +42,16 @@ def task_json(task: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
     return add_metadata(result, task)
 
 
+def task_page_json(page: a2a_pb2.ListTasksResponse, *, with_artifacts: bool = False) -> Json:
+    """Convert a page of tasks; `with_artifacts` is that of `task_json`."""
+    return {
+        "tasks": [task_json(task, with_artifacts=with_artifacts) for task in page.tasks],
+        "nextPageToken": page.next_page_token,
+        "pageSize": page.page_size,
+        "totalSize": page.total_size,
+    }
+
+
 def message_json(message: message_pb2.Message) -> Json:
     """Convert a message."""
     return message_members(message, role=message_pb2.Role.Name(message.role), write_part=_part)

@@ -1,14 +1,14 @@
 """`task push-config`: webhooks of a task, and a receiver of their posts."""
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a_client.operations import (
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.operations import (
     CREATE_PUSH_CONFIG,
     DELETE_PUSH_CONFIG,
     GET_PUSH_CONFIG,
     LIST_PUSH_CONFIGS,
     find_webhook_problem,
 )
-from trunkline.a2a_wire.json_values import Json
 from trunkline.cli.a2a_cli.declaration import CONFIG, TASK, argument, command, count
 from trunkline.cli.a2a_cli.failures import usage
 from trunkline.cli.a2a_cli.output import ResultPrinter, leave_out

@@ -13,9 +13,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from trunkline.a2a_client.json_reader import parse_stream_response
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.protocol import NOTIFICATION_TOKEN_HEADER
+from trunkline.a2a_wire.response_reader import parse_stream_response
 from trunkline.a2a_wire.v1_0.json_writer import stream_response_json
 from trunkline.cli.a2a_cli.console import Console
 from trunkline.embedded_http import serve_routes

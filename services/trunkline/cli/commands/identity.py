@@ -44,7 +44,7 @@ def add_key(
     from trunkline.audit import Action
     from trunkline.cli import identity
     from trunkline.cli.audit import record_act
-    from trunkline_bridge.edge.api_keys import (
+    from trunkline_bridge.callers.api_keys import (
         ApiKey,
         generate_key,
         hash_key,
@@ -53,7 +53,7 @@ def add_key(
         load_keys,
         save_keys,
     )
-    from trunkline_bridge.edge.permissions import READ
+    from trunkline_bridge.callers.permissions import READ
 
     account = account or name
     settings = identity.load_key_settings()
@@ -102,7 +102,7 @@ def rotate_key(
     from trunkline.audit import Action
     from trunkline.cli import identity
     from trunkline.cli.audit import record_act
-    from trunkline_bridge.edge.api_keys import generate_key, hash_key, load_keys, save_keys
+    from trunkline_bridge.callers.api_keys import generate_key, hash_key, load_keys, save_keys
 
     settings = identity.load_key_settings()
     path = identity.keys_file(file, settings)
@@ -135,7 +135,7 @@ def rotate_key(
 def list_keys(file: KeyFile = None, *, json: JsonOption = False) -> None:
     """List the keys: names, accounts and limits."""
     from trunkline.cli import identity
-    from trunkline_bridge.edge.api_keys import load_keys
+    from trunkline_bridge.callers.api_keys import load_keys
 
     entries = load_keys(identity.keys_file(file, identity.load_key_settings()))
     if json:
@@ -160,7 +160,7 @@ def remove_key(name: Name, file: KeyFile = None, *, json: JsonOption = False) ->
     from trunkline.audit import Action
     from trunkline.cli import identity
     from trunkline.cli.audit import record_act
-    from trunkline_bridge.edge.api_keys import load_keys, save_keys
+    from trunkline_bridge.callers.api_keys import load_keys, save_keys
 
     settings = identity.load_key_settings()
     path = identity.keys_file(file, settings)

@@ -1,0 +1,1 @@
+"""Callers: who sends a request, what it may do, and how much."""
