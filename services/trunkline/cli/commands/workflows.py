@@ -98,12 +98,8 @@ def show_workflow(
     check_path(workflow, path)
     if svg is None:
         write(draw_mermaid(workflow, path))
-        return
-    try:
-        svg.write_text(draw_svg(workflow, path), encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(str(svg), f"can't be written: {error.strerror}") from error
-    print_stderr(f"wrote {svg}")
+    else:
+        _write_file(svg, draw_svg(workflow, path))
 
 
 @command(workflow, "diff")
@@ -157,9 +153,13 @@ def export_workflow(
     text = dump_workflow(workflow, file_format)
     if output is None:
         write(text)
-        return
+    else:
+        _write_file(output, text)
+
+
+def _write_file(path: Path, text: str) -> None:
     try:
-        output.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigurationError(str(output), f"can't be written: {error.strerror}") from error
-    print_stderr(f"wrote {output}")
+        raise ConfigurationError(str(path), f"can't be written: {error.strerror}") from error
+    print_stderr(f"wrote {path}")
