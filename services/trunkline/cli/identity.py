@@ -1,13 +1,14 @@
 """Agent cards and API keys as commands read and describe them."""
 
+from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from trunkline.a2a_wire.protocol import CARD_PATH, V1_0, VERSION_HEADER
 from trunkline.cli.audit import USED_SETTINGS
 from trunkline.cli.options import load_command_settings
-from trunkline.cli.times import parse_duration
+from trunkline.durations import parse_duration
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.settings import Settings
 from trunkline_bridge.callers.api_keys import ApiKey, is_caller_name
@@ -79,10 +80,9 @@ def check_methods(methods: tuple[str, ...]) -> tuple[str, ...]:
 def parse_expiry(option: str, text: str) -> datetime:
     """Return the time of an ISO 8601 date or time, or of a duration from now such as 90d or 12h."""
     now = datetime.now(UTC).replace(microsecond=0)
-    duration = parse_duration(text)
     try:
-        if duration is not None:
-            return now + duration
+        with suppress(ValueError):
+            return now + timedelta(seconds=parse_duration(text))
         time = datetime.fromisoformat(text)
     except (ValueError, OverflowError) as error:
         problem = f"{text!r} is no time; give a date, a time or a duration like 90d, 12h or 30m"

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from trunkline import telemetry
 from trunkline.agents.authoring import FunctionAgent, agent
+from trunkline.durations import parse_duration
 from trunkline.errors import ConfigurationError, WorkflowFailedError
 from trunkline.json_values import read_member
 from trunkline.light_imports import light_imports
@@ -25,7 +26,6 @@ from trunkline.workflows.definition import (
     WaitNode,
     Workflow,
     WorkflowNode,
-    parse_duration,
 )
 from trunkline.workflows.functions import load_functions
 from trunkline.workflows.nodes import WorkflowRun, describe_run, to_text

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from trunkline import json_values, telemetry
 from trunkline.client.backoff import Backoff
+from trunkline.durations import parse_duration
 from trunkline.errors import TrunklineError
 from trunkline.redaction import redact_addresses
 from trunkline.task_states import WORKFLOW_VERSION_KEY, TaskOutcome
@@ -31,7 +32,6 @@ from trunkline.workflows.definition import (
     ToolNode,
     WaitNode,
     WorkflowNode,
-    parse_duration,
 )
 from trunkline.workflows.expressions import VARIABLES, ExpressionError, parse_expression, render
 from trunkline.workflows.functions import Function, FunctionFailedError, call_function

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from trunkline.durations import DURATION_PATTERN
 from trunkline.names import NAME_RULE
 from trunkline.source_documents import (
     MAX_BYTES,
@@ -22,7 +23,7 @@ from trunkline.source_documents import (
     parse_document,
     suggest,
 )
-from trunkline.workflows.definition import DURATION_PATTERN, Edge, Node, Workflow
+from trunkline.workflows.definition import Edge, Node, Workflow
 from trunkline.workflows.dictionary_form import check_start_node, convert_dictionary_form
 
 _NODE: Final[TypeAdapter[Node]] = TypeAdapter(Node)

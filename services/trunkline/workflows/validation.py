@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from trunkline.durations import parse_duration
 from trunkline.errors import ConfigurationError
 from trunkline.source_documents import Fault, Keys, suggest, walk_texts
 from trunkline.workflows.definition import (
@@ -24,7 +25,6 @@ from trunkline.workflows.definition import (
     WaitNode,
     Workflow,
     WorkflowNode,
-    parse_duration,
 )
 from trunkline.workflows.expression_types import ExpressionTypes, TypeFinding, describe, list_kinds
 from trunkline.workflows.expressions import (
