@@ -117,42 +117,6 @@ async def test_python_never_reaches_the_math_engine(mesh: MeshProcess, question:
 
 
 @pytest.mark.parametrize(
-    ("body", "path", "code", "known_id"),
-    [
-        (b'{"jsonrpc":"2.0","id":7,"method":', "/", -32700, None),
-        (b'{"jsonrpc":"2.0","id":7,"method":"\xff"}', "/", -32700, None),
-        (b"[" * 100_000, "/", -32700, None),
-        (b"[]", "/", -32600, None),
-        (b'{"id":7,"method":"GetTask"}', "/", -32600, 7),
-        (b'{"jsonrpc":"2.0","id":7,"method":3}', "/", -32600, 7),
-        (b'{"jsonrpc":"2.0","id":7,"method":"Nope","params":{}}', "/", -32601, 7),
-        (b'{"jsonrpc":"2.0","id":"a","method":"GetTask","params":"x"}', "/", -32602, "a"),
-        (b'{"jsonrpc":"2.0","id":7,"method":"GetTask","params":{"id":"x"}}', "/", -32001, 7),
-        (b'{"jsonrpc":"2.0","id":7,"method":"GetTask","params":{"id":5}}', "/", -32602, 7),
-        (b'{"jsonrpc":"2.0","id":7,"method":"GetTask"}', "/agents/nobody", -32602, 7),
-        (
-            b'{"jsonrpc":"2.0","id":7,"method":"SendStreamingMessage","params":{"message":'
-            b'{"messageId":"m","role":"ROLE_USER","parts":[]}}}',
-            "/",
-            -32602,
-            7,
-        ),
-    ],
-)
-async def test_an_invalid_request_gets_its_error_with_its_id_if_readable(
-    mesh: MeshProcess, body: bytes, path: str, code: int, known_id: int | str | None
-) -> None:
-    answer = (await post(mesh, body, path=path)).json()
-    assert answer["error"]["code"] == code
-    assert answer["error"]["message"]
-    assert answer["id"] == known_id
-
-
-async def test_a_body_over_four_mebibytes_is_too_large(mesh: MeshProcess) -> None:
-    assert (await post(mesh, b" " * (4 * 1024 * 1024 + 1))).status_code == 413
-
-
-@pytest.mark.parametrize(
     ("name", "problem"),
     [
         ("missing", "'no-such-command-here' is not on PATH"),

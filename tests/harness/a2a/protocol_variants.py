@@ -1,7 +1,7 @@
 """One client interface to every version and binding of A2A, so that one test covers them all.
 
 Requests are JSON, over gRPC protobuf built from it. They are written out here for each version and
-not built by the bridge's codecs, so a mistake in these shows. Answers are read as `SeenTask`.
+not built by the bridge's codecs, so a mistake in these shows. Answers are read as `TaskView`.
 """
 
 import asyncio
@@ -56,7 +56,6 @@ class TaskView:
     """None if the version has no such field."""
     id: str = ""
     """The id of the event."""
-    """0 in versions before A2A 1.1."""
 
 
 class RefusedError(Exception):
@@ -124,6 +123,29 @@ class ProtocolVariant(ABC):
     async def cancel(self, task: str) -> TaskView:
         """Cancel a task."""
         return parse_task(await self.ask("cancel", task=task))
+
+    async def attempt(
+        self, operation: str, headers: Headers | None = None, **fields: Any
+    ) -> RefusedError | None:
+        """Call an operation and read its whole answer; return its error, if it fails."""
+        try:
+            if operation in STREAMS:
+                async with aclosing(self.watch(operation, headers, **fields)) as events:
+                    async for _ in events:
+                        pass
+            else:
+                await self.ask(operation, headers, **fields)
+        except RefusedError as error:
+            return error
+        return None
+
+    async def refusal(
+        self, operation: str, headers: Headers | None = None, **fields: Any
+    ) -> RefusedError:
+        """Return the error of an operation that must fail."""
+        error = await self.attempt(operation, headers, **fields)
+        assert error is not None, f"{operation} succeeds"
+        return error
 
     @abstractmethod
     async def ask(self, operation: str, headers: Headers | None = None, **fields: Any) -> Any:
@@ -240,7 +262,7 @@ class GrpcVariant(ProtocolVariant):
         kind = _OTHER_REQUESTS.get((self.version, call.name), f"{call.name}Request")
         kind = kind.replace("SendStreamingMessage", "SendMessage")
         request = parse_dict(call.params, getattr(module, kind)())
-        pairs = {"a2a-version": self.version, **self._headers, **(headers or {})}
+        pairs = {"A2A-Version": self.version, **self._headers, **(headers or {})}
         metadata = [(name.lower(), value) for name, value in pairs.items()]
         return getattr(stub, call.name)(request, metadata=metadata, timeout=PATIENCE_S)
 
@@ -250,13 +272,39 @@ class GrpcVariant(ProtocolVariant):
 
 
 AsyncGen: TypeAlias = Any
-OPERATIONS = frozenset(
-    {
-        "send", "stream", "get", "list", "cancel", "subscribe",
-        "set_push", "get_push", "list_push", "delete_push", "extended_card",
-    }
-)  # fmt: skip
-SPOKEN = (
+STREAMS = frozenset({"stream", "subscribe"})
+WEBHOOK_URL = "http://127.0.0.1:9/hook"
+MISSING_TASK = "00000000-0000-0000-0000-000000000000"
+_EXAMPLES: Mapping[str, Json] = {
+    "send": {"text": "hi"},
+    "stream": {"text": "hi"},
+    "get": {},
+    "list": {},
+    "cancel": {},
+    "subscribe": {},
+    "set_push": {"config": "c", "url": WEBHOOK_URL},
+    "get_push": {"config": "c"},
+    "list_push": {},
+    "delete_push": {"config": "c"},
+    "extended_card": {},
+}
+_WITHOUT_TASK = frozenset({"list", "extended_card"})
+_LACKING = {"0.3": {"list"}, "0.1": {"list", "list_push", "delete_push", "extended_card"}}
+
+
+def operations_of(version: str, *, on_tasks: bool = False) -> frozenset[str]:
+    """Return the operations of a version; with `on_tasks`, those whose request names a task."""
+    lacking = _LACKING.get(version, set()) | (_WITHOUT_TASK if on_tasks else set())
+    return frozenset(_EXAMPLES.keys() - lacking)
+
+
+def example_fields(operation: str, task: str = "") -> Json:
+    """Return the fields of a valid request; `task` is the id of its task."""
+    return {**_EXAMPLES[operation], **({"task": task} if task else {})}
+
+
+Spoken: TypeAlias = tuple[str, type[ProtocolVariant]]
+SPOKEN: tuple[Spoken, ...] = (
     ("1.0", JsonRpcVariant),
     ("1.0", RestVariant),
     ("1.0", GrpcVariant),
@@ -505,26 +553,30 @@ async def _sse(response: httpx2.Response) -> AsyncIterator[tuple[str, Json]]:
 
 
 @asynccontextmanager
-async def open_variants(
-    folder: Path, *agents: Agent, auth_wait_s: float = 600.0
-) -> AsyncIterator[GrpcMesh]:
+async def open_variants(folder: Path, *agents: Agent, **settings: Any) -> AsyncIterator[GrpcMesh]:
     """Open a mesh with a bridge and its gRPC edge; the first agent is the default one.
 
-    Callers authenticate with an API key: `HEADERS` has Ann's.
+    Callers authenticate with an API key: `HEADERS` has Ann's. `settings` are more settings of the
+    bridge.
     """
-    settings = BridgeSettings(
+    bridge_settings = BridgeSettings(
         default_agent=agents[0].card.name,
         api_keys_file=write_api_keys(folder / "keys.toml", [("ann", "acme", _KEY)]),
         allow_webhook=("127.0.0.1",),
-        auth_wait_s=auth_wait_s,
+        **settings,
     )
-    async with open_bridged_mesh(folder, settings) as bridged:
+    async with open_bridged_mesh(folder, bridge_settings) as bridged:
         await bridged.mesh.join(*agents)
         async with open_bridge_grpc(bridged) as mesh:
             yield mesh
 
 
-def find_variant(mesh: GrpcMesh, spoken: tuple[str, type[ProtocolVariant]]) -> ProtocolVariant:
-    """Return one of `SPOKEN` to the default agent of a mesh, with Ann's key."""
+def find_variant(mesh: GrpcMesh, spoken: Spoken, headers: Headers = HEADERS) -> ProtocolVariant:
+    """Return one of `SPOKEN` to the default agent of a mesh, by default with Ann's key."""
     version, kind = spoken
-    return kind(mesh, version, HEADERS)
+    return kind(mesh, version, headers)
+
+
+def name_of(spoken: Spoken) -> str:
+    """Return the version and the binding, as in the names of tests."""
+    return f"{spoken[0]} {spoken[1].binding}"

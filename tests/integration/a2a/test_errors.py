@@ -278,18 +278,3 @@ async def test_parts_of_every_kind_come_back_unchanged(bridged: BridgedMesh) -> 
     task = json.loads(answer.body)["result"]["task"]
     assert task["artifacts"][0]["parts"] == [{"text": "x"}, *parts]
     assert task["history"][0]["parts"][1:] == parts
-
-
-async def test_content_may_be_nested_up_to_the_bridge_s_limit(bridged: BridgedMesh) -> None:
-    codes = set()
-    for levels in range(5, 60, 5):
-        data: object = "bottom"
-        for _ in range(levels):
-            data = {"a": data}
-        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": data}]}
-        answer = json.loads((await exchange(bridged, request(params={"message": message}))).body)
-        if "error" in answer:
-            codes.add(answer["error"]["code"])
-        else:
-            assert answer["result"]["task"]["history"][0]["parts"] == [{"data": data}]
-    assert codes == {-32602}
