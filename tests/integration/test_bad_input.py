@@ -97,14 +97,19 @@ def text_of(holder: dict[str, Any]) -> str:
     return "".join(part["text"] for part in holder["parts"])
 
 
-@pytest.mark.parametrize(("question", "problem"), HOSTILE, ids=lambda text: text[:24])
-async def test_a_hostile_or_impossible_question_is_refused_with_the_reason(
-    mesh: MeshProcess, question: str, problem: str
+async def test_hostile_and_impossible_questions_are_refused_with_the_reason(
+    mesh: MeshProcess,
 ) -> None:
-    state, text = await say(mesh, question)
-    assert state in {"TASK_STATE_INPUT_REQUIRED", "TASK_STATE_FAILED"}
-    assert problem in text
-    assert "Traceback" not in text
+    # At the same time, because some of them wait for the tool server that never answers.
+    async with asyncio.TaskGroup() as group:
+        answers = {
+            question: group.create_task(say(mesh, question)) for question, _problem in HOSTILE
+        }
+    for question, problem in HOSTILE:
+        state, text = answers[question].result()
+        assert state in {"TASK_STATE_INPUT_REQUIRED", "TASK_STATE_FAILED"}, question
+        assert problem in text
+        assert "Traceback" not in text
     assert await say(mesh, "what is 1+2") == ("TASK_STATE_COMPLETED", "3")
 
 

@@ -21,6 +21,7 @@ from a2a.types import a2a_pb2
 
 from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, refusal_of
+from harness.a2a.server_sent_events import read_events
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import write_api_keys
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
@@ -542,14 +543,8 @@ def _refused(error: grpc.aio.AioRpcError) -> RefusedError:
 
 
 async def _sse(response: httpx2.Response) -> AsyncIterator[tuple[str, Json]]:
-    fields: dict[str, str] = {}
-    async for line in response.aiter_lines():
-        if line and not line.startswith(":"):
-            name, _, value = line.partition(": ")
-            fields[name] = value
-        elif not line and fields:
-            yield fields.get("id", ""), json.loads(fields["data"])
-            fields = {}
+    async for event in read_events(response.aiter_lines()):
+        yield event.id, json.loads(event.data)
 
 
 @asynccontextmanager

@@ -146,6 +146,38 @@ async def test_the_error_of_an_unknown_path_lists_the_routes(
     assert "/message:send" in refused.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/agents/", "/agents//tasks", "/foo", "/foo/bar", "/tasks//pushNotificationConfigs"),
+        *("/tasks/t/pushNotificationConfigs/", "/message:send/tasks", "/.well-known/tasks"),
+        *("/v1/tasks", "/v1/extendedAgentCard", "/agents/echo/blue/green/tasks", "/tasks/a/b"),
+        *("/agents/echo/card", "/agents/echo/echo/v1/tasks/t"),
+    ],
+)
+async def test_other_paths_are_not_served(bridged: BridgedMesh, path: str) -> None:
+    refused = await bridged.client.get(bridged.url + path)
+    assert (refused.status_code, reason(refused)) == (404, "METHOD_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("path", "task"),
+    [
+        ("//tasks/t", "t"),
+        ("/agents/echo//tasks/t", "t"),
+        ("/tasks/a:b:c", "a:b:c"),
+        ("/tasks/a%2Fb%3Fc%23d%25", "a/b?c#d%"),
+        ("/tasks/%20%F0%9F%9A%80%3A", " \N{ROCKET}:"),
+        ("/tasks/t%3Asubscribe", "t"),
+        ("/v1/tasks/a:b%20c", "a:b c"),
+    ],
+)
+async def test_a_path_names_any_task(bridged: BridgedMesh, path: str, task: str) -> None:
+    missing = await bridged.client.get(bridged.url + path)
+    assert (missing.status_code, reason(missing)) == (404, "TASK_NOT_FOUND")
+    assert missing.json()["error"]["details"][0]["metadata"] == {"taskId": task}
+
+
 async def test_path_and_body_must_agree(at_echo: RestCaller) -> None:
     waiting = await at_echo.send("ask what?")
     path = f"/tasks/{waiting['id']}:cancel"

@@ -199,7 +199,7 @@ async def test_a_receiver_that_does_not_speak_http_is_a_failure(answer: bytes | 
         return answer
 
     async with open_receiver(decide) as receiver:
-        assert (await post_once(receiver, limit_s=2)).problem
+        assert (await post_once(receiver, limit_s=0.3)).problem
 
 
 async def test_a_refused_connection_is_a_failure_without_an_address() -> None:
