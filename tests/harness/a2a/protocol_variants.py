@@ -13,11 +13,13 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import quote
 
 import grpc
 import httpx2
 from a2a.compat.v0_3 import a2a_v0_3_pb2
 from a2a.types import a2a_pb2
+from google.protobuf.message import Message
 
 from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, refusal_of
@@ -184,7 +186,7 @@ class JsonRpcVariant(ProtocolVariant):
         return self.mesh.bridged.client
 
     def _post(self, operation: str, headers: Headers | None, fields: Json) -> Json:
-        call = _JSON_RPC[self.version](operation, fields)
+        call = json_rpc_request(self.version, operation, fields)
         body = {"jsonrpc": "2.0", "id": next(_ids), "method": call.name, "params": call.params}
         version = {"A2A-Version": self.version}
         return {"json": body, "headers": {**version, **self._headers, **(headers or {})}}
@@ -212,18 +214,11 @@ class RestVariant(ProtocolVariant):
                 yield parse_task(_rest_result(200, data), event_id)
 
     def _request(self, operation: str, headers: Headers | None, fields: Json) -> Json:
-        is_old = self.version == "0.3"
-        call = (_v0_3_proto if is_old else _v1)(operation, fields)
-        verb, path = _PATHS[operation]
-        path = path.format(task=fields.get("task"), config=fields.get("config"))
-        if is_old and operation == "extended_card":
-            path = "/card"
-        in_path = _IN_PATH if operation == "set_push" else (*_IN_PATH, "id")
-        params = {name: value for name, value in call.params.items() if name not in in_path}
+        verb, path, params = rest_request(self.version, operation, fields)
         request: Json = {"params": params} if verb in ("GET", "DELETE") else {"json": params}
         return {
             "method": verb,
-            "url": f"{self.mesh.bridged.url}{'/v1' if is_old else ''}{path}",
+            "url": self.mesh.bridged.url + path,
             "headers": {"A2A-Version": self.version, **self._headers, **(headers or {})},
             **request,
         }
@@ -257,15 +252,11 @@ class GrpcVariant(ProtocolVariant):
             call.cancel()
 
     def _call(self, operation: str, headers: Headers | None, fields: Json) -> Any:
-        is_old = self.version == "0.3"
-        call = (_v0_3_proto if is_old else _v1)(operation, fields)
-        stub, module = (self.mesh.v0_3, a2a_v0_3_pb2) if is_old else (self.mesh.v1, a2a_pb2)
-        kind = _OTHER_REQUESTS.get((self.version, call.name), f"{call.name}Request")
-        kind = kind.replace("SendStreamingMessage", "SendMessage")
-        request = parse_dict(call.params, getattr(module, kind)())
+        method, request = grpc_request(self.version, operation, fields)
+        stub = self.mesh.v0_3 if self.version == "0.3" else self.mesh.v1
         pairs = {"A2A-Version": self.version, **self._headers, **(headers or {})}
         metadata = [(name.lower(), value) for name, value in pairs.items()]
-        return getattr(stub, call.name)(request, metadata=metadata, timeout=PATIENCE_S)
+        return getattr(stub, method)(request, metadata=metadata, timeout=PATIENCE_S)
 
     def _dict(self, message: Any) -> Json:
         result: Json = message_to_dict(message)
@@ -455,7 +446,32 @@ def _v0_1(operation: str, fields: Json) -> Call:
     return Call(name, _picked(fields, task="id", history="historyLength"))
 
 
-_JSON_RPC = {"1.0": _v1, "0.3": _v0_3, "0.1": _v0_1}
+def json_rpc_request(version: str, operation: str, fields: Json) -> Call:
+    """Return the method and the parameters of a request over JSON-RPC."""
+    return {"1.0": _v1, "0.3": _v0_3, "0.1": _v0_1}[version](operation, fields)
+
+
+def rest_request(version: str, operation: str, fields: Json) -> tuple[str, str, Json]:
+    """Return the method, the path and the query or body of a request over HTTP+JSON."""
+    is_old = version == "0.3"
+    call = (_v0_3_proto if is_old else _v1)(operation, fields)
+    verb, path = _PATHS[operation]
+    if is_old and operation == "extended_card":
+        path = "/card"
+    names = {name: quote(str(fields.get(name)), safe="") for name in ("task", "config")}
+    in_path = _IN_PATH if operation == "set_push" else (*_IN_PATH, "id")
+    params = {name: value for name, value in call.params.items() if name not in in_path}
+    return verb, ("/v1" if is_old else "") + path.format(**names), params
+
+
+def grpc_request(version: str, operation: str, fields: Json) -> tuple[str, Message]:
+    """Return the method and the message of a request over gRPC."""
+    is_old = version == "0.3"
+    call = (_v0_3_proto if is_old else _v1)(operation, fields)
+    kind = _OTHER_REQUESTS.get((version, call.name), f"{call.name}Request")
+    kind = kind.replace("SendStreamingMessage", "SendMessage")
+    request = getattr(a2a_v0_3_pb2 if is_old else a2a_pb2, kind)()
+    return call.name, parse_dict(call.params, request)
 
 
 def _message(given: Json, **fields: Any) -> Json:
