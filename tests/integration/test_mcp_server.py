@@ -249,16 +249,6 @@ async def test_an_approval_is_asked_for_and_kept(served: Served, decision: str) 
     assert served.orders.orders == ([{"n": 3, "item": "crates"}] if decision == "approve" else [])
 
 
-async def test_a_canceled_call_cancels_the_task(served: Served, closed_gate: Gate) -> None:
-    async with served.client() as client, asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
-        call = group.create_task(client.call_tool("gate", {"message": "go"}))
-        await closed_gate.reached.wait()
-        call.cancel()
-        await closed_gate.canceled.wait()
-    assert call.cancelled()
-    assert not closed_gate.opened.is_set()
-
-
 @asynccontextmanager
 async def over_http(served: Served, **options: Any) -> AsyncIterator[Client]:
     async with (

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias
 
 import httpx2
 
+from harness.a2a.server_sent_events import read_event
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline.audit import AuditLog
@@ -71,15 +72,10 @@ class Stream:
         return self
 
     async def __anext__(self) -> Event:
-        fields: dict[str, str] = {}
-        async for line in self._lines:
-            if line and not line.startswith(":"):
-                name, _, value = line.partition(":")
-                fields[name] = value.removeprefix(" ")
-            elif not line and fields:
-                response = json.loads(fields["data"] or "null")
-                return Event(fields.get("id", ""), fields.get("event", ""), response)
-        raise StopAsyncIteration
+        event = await read_event(self._lines)
+        if event is None:
+            raise StopAsyncIteration
+        return Event(event.id, event.kind, json.loads(event.data or "null"))
 
     async def comment(self) -> str:
         """Read up to the next comment and return it; no event may come before it."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import httpx2
-import pytest
 
 from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc
@@ -159,17 +158,7 @@ async def refusal(wire: ProtocolVariant, operation: str, **fields: Any) -> str:
 
 async def refused(wire: ProtocolVariant, operation: str, **fields: Any) -> RefusedError:
     """Return the error of an operation, which must fail."""
-    with pytest.raises(RefusedError) as raised:
-        await _perform(wire, operation, fields)
-    return raised.value
-
-
-async def _perform(wire: ProtocolVariant, operation: str, fields: Json) -> None:
-    if operation in ("stream", "subscribe"):
-        async for _ in wire.watch(operation, **fields):
-            pass
-    else:
-        await wire.ask(operation, **fields)
+    return await wire.refusal(operation, **fields)
 
 
 async def send(wire: ProtocolVariant, text: str, **fields: Any) -> Json:

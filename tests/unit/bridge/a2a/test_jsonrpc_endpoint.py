@@ -8,9 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from a2a.types import a2a_pb2
 
-from trunkline.a2a_wire.protocol import CARD_PATH
 from trunkline.errors import (
     AgentNotFoundError,
     OverloadedError,
@@ -18,7 +16,6 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.json_values import parse_dict
 from trunkline.settings import Settings
 from trunkline.v1 import event_pb2, registry_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.app import Bridge
@@ -180,25 +177,6 @@ async def test_an_error_within_a_stream_is_its_last_event(failure: Exception, co
     assert json.loads(last["data"])["error"]["code"] == code
     assert json.loads(last["data"])["id"] == "r-1"
     assert "hunter2" not in answer.text
-
-
-async def test_a_stream_from_before_the_first_event_begins_with_the_created_task() -> None:
-    answer = await post(
-        ScriptedHost(script=ScriptedStream([created_batch()])), "SendStreamingMessage"
-    )
-    (event,) = parse_events(answer)
-    assert json.loads(event["data"])["result"]["task"]["id"] == "jrnl0001-task"
-
-
-async def test_the_card_of_a_named_version_has_only_its_members() -> None:
-    async with open_client(ScriptedHost(), "1.0") as client:
-        answer = await client.get(CARD_PATH)
-    # It refuses unknown members.
-    card = parse_dict(answer.json(), a2a_pb2.AgentCard())
-    assert [interface.protocol_version for interface in card.supported_interfaces] == [
-        *("1.0", "1.0"),
-        *("0.3", "0.3"),
-    ]
 
 
 async def test_a_task_deleted_during_a_list_is_omitted() -> None:

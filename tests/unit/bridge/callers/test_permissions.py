@@ -10,7 +10,6 @@ from trunkline_bridge.callers.permissions import (
     GET_ARTIFACT,
     GET_METRICS,
     METHODS,
-    UNRESTRICTED,
     Grant,
     Permissions,
     parse_methods,
@@ -34,24 +33,10 @@ def test_every_operation_has_a_permission() -> None:
     assert names | {GET_ARTIFACT, GET_METRICS, *WORKFLOW_METHODS} == METHODS
 
 
-def test_without_scopes_everything_is_permitted() -> None:
-    for method in METHODS:
-        UNRESTRICTED.check("any", method)
-    assert parse_methods([]) == METHODS
-    assert not UNRESTRICTED.is_read_only
-
-
 def test_credentials_only_read_if_all_their_scopes_do() -> None:
     assert Permissions((READER,)).is_read_only
     assert Permissions(()).is_read_only
     assert not Permissions((READER, WRITER)).is_read_only
-
-
-def test_grants_are_alternatives() -> None:
-    permissions = Permissions((READER, WRITER))
-    permissions.check("echo", "GetTask")
-    permissions.check("math", "SendMessage")
-    refusal(permissions, "echo", "SendMessage")
 
 
 @pytest.mark.parametrize(

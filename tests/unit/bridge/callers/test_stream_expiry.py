@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.a2a_wire.errors import UNAUTHENTICATED, WireError
 from trunkline_bridge.a2a.streams.task_streams import WireEvents, no_events
 from trunkline_bridge.callers import api_keys
 from trunkline_bridge.callers.api_keys import (
@@ -23,18 +22,6 @@ from trunkline_bridge.callers.caller import Caller, Credential
 from trunkline_bridge.callers.jwt_tokens import TokenCredential
 from trunkline_bridge.callers.stream_expiry import StreamExpiry
 from trunkline_bridge.http.in_flight import Connection, InFlightRequests
-
-
-@dataclass(eq=False)
-class Badge:
-    """A credential that the test removes."""
-
-    reason: str = ""
-    checks: int = 0
-
-    def problem(self) -> str:
-        self.checks += 1
-        return self.reason
 
 
 @dataclass
@@ -68,35 +55,6 @@ class Streams:
 @pytest.fixture(autouse=True)
 def short_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_keys, "RELOAD_INTERVAL_S", 0.001)
-
-
-async def test_all_streams_of_a_credential_end_and_no_others() -> None:
-    streams, removed, valid = Streams(), Badge(), Badge()
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        ended: list[asyncio.Task[Exception | None]] = []
-        others: list[asyncio.Task[Exception | None]] = []
-        for credential, tasks in ((removed, ended), (removed, ended), (valid, others)):
-            opened = asyncio.Event()
-            tasks.append(group.create_task(streams.hold(credential, opened)))
-            await opened.wait()
-        removed.reason = "it was removed"
-        errors = [await task for task in ended]
-        assert not others[0].done()
-        for task in others:
-            task.cancel()
-    for error in errors:
-        assert isinstance(error, WireError)
-        assert (error.kind, error.text) == (UNAUTHENTICATED, "it was removed")
-    assert len(streams.in_flight) == 0
-
-
-async def test_a_caller_without_a_credential_is_not_watched() -> None:
-    @asynccontextmanager
-    async def events() -> AsyncIterator[WireEvents]:
-        yield no_events()
-
-    stream = events()
-    assert StreamExpiry().watch_stream(Caller("math"), stream) is stream
 
 
 def test_a_token_expires() -> None:

@@ -10,7 +10,7 @@ from harness.a2a.bridged_mesh import v1_renderer
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline_bridge.a2a.projection import FullEvent, WireEvent
 from trunkline_bridge.http.messages import ResponseSender
-from trunkline_bridge.http.sse import HEARTBEAT, EventStream, Heartbeats, send_events
+from trunkline_bridge.http.sse import EventStream, Heartbeats, send_events
 
 EVENT = FullEvent(1, 0, a2a_pb2.StreamResponse())
 
@@ -60,19 +60,6 @@ async def test_no_events_are_read_while_the_client_is_stalled() -> None:
         client.has_space.set()
         await task
     assert len(client.bodies) == len(produced) == 100
-
-
-async def test_one_timer_sends_heartbeats_to_every_silent_stream() -> None:
-    heartbeats = Heartbeats(0.02)
-    silent, busy = Client(), Client()
-    streams = [EventStream(client.send, heartbeats) for client in (silent, busy)]
-    for stream in streams:
-        heartbeats.add(stream)
-    await silent.wait_for_bodies(3)
-    assert silent.bodies == [HEARTBEAT] * len(silent.bodies)
-    for stream in streams:
-        heartbeats.remove(stream)
-    assert heartbeats._timer is None
 
 
 async def test_a_stalled_client_gets_no_heartbeat_and_delays_no_other() -> None:

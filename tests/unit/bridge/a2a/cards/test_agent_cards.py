@@ -8,7 +8,6 @@ import pytest
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.bridge import check_addresses
 from trunkline.settings import AgentSettings, HostPort, Settings
-from trunkline_bridge.a2a.cards.agent_cards import agent_interfaces
 from trunkline_bridge.http.bound_addresses import BoundAddresses
 
 
@@ -40,26 +39,6 @@ def test_an_agents_own_address_is_checked_like_that_of_all_agents() -> None:
     addresses = BoundAddresses(grpc="127.0.0.1:50052", agent_grpc={"math": "0.0.0.0:50061"})
     assert addresses.grpc_address_for("http://h.example", agent="math") == "h.example:50061"
     assert addresses.grpc_address_for("http://localhost", agent="echo") == ""
-
-
-def test_only_v0_3_needs_a_grpc_address_of_the_agent() -> None:
-    interfaces = agent_interfaces(
-        "math",
-        base_url="http://h.example",
-        grpc="h.example:50052",
-        v0_3_grpc="h.example:50061",
-        at_root=False,
-        versions=("1.0", "1.1", "0.3"),
-    )
-    assert [
-        (interface.protocol_version, interface.url, interface.tenant)
-        for interface in interfaces
-        if interface.protocol_binding == "GRPC"
-    ] == [
-        ("1.0", "h.example:50052", "math"),
-        ("1.1", "h.example:50052", "math"),
-        ("0.3", "h.example:50061", ""),
-    ]
 
 
 def test_a_signed_card_needs_a_single_address() -> None:

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.a2a.bridged_mesh import v1_renderer
-from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.errors import invalid_params
 from trunkline.a2a_wire.v0_3.json_writer import V03EventWriter
-from trunkline.v1 import artifact_pb2, message_pb2
+from trunkline.v1 import artifact_pb2
 from trunkline_bridge.a2a.projection import ArtifactView, FullEvent, TextDelta
 from trunkline_bridge.a2a.streams.event_renderer import EventRenderer
 from trunkline_bridge.a2a.versions.jsonrpc_envelope import event_frame
@@ -83,25 +82,12 @@ def test_artifacts_of_one_stream_keep_their_own_templates() -> None:
     assert ids == ["a", "b", "a"]
 
 
-def test_a_direct_reply_has_no_id_to_resume_from() -> None:
-    message = message_pb2.Message(message_id="m-1", role=message_pb2.ROLE_AGENT)
-    event = FullEvent(0, 0, a2a_pb2.StreamResponse(message=message))
-    assert v1_renderer(None).render(event).startswith("data: ")
-
-
 def test_an_error_has_the_type_of_other_events_before_v1_0() -> None:
     """For an event of another type, the SDKs of v1.0 raise a generic exception in v0.3."""
     renderer = EventRenderer(V03EventWriter(), event_frame(4, error_event=""))
     rendered = renderer.render_error(invalid_params(("x", "is wrong"))).decode()
     assert rendered.startswith("data: ")
     assert parse_data(rendered)["error"]["code"] == -32602
-
-
-def test_an_error_has_its_own_event_type() -> None:
-    rendered = v1_renderer(4).render_error(invalid_params(("x", "is wrong"))).decode()
-    assert rendered.startswith("event: error\n")
-    answer = parse_data(rendered)
-    assert (answer["id"], answer["error"]["code"]) == (4, -32602)
 
 
 def test_large_writes_are_split_without_loss() -> None:

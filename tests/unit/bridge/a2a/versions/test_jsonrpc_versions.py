@@ -22,18 +22,12 @@ from trunkline_bridge.a2a.versions.v0_1 import jsonrpc_methods as v0_1
 from trunkline_bridge.a2a.versions.v0_3 import jsonrpc_methods as v0_3
 from trunkline_bridge.a2a.versions.v1_0 import json_methods as v1_0
 from trunkline_bridge.callers.caller import Caller
-from trunkline_bridge.callers.version_header import check_version, parse_version
+from trunkline_bridge.callers.version_header import parse_version
 from trunkline_bridge.http.in_flight import Peer
 
 Json: TypeAlias = dict[str, Any]
 
 SERVED = ("1.0", "0.3", "0.1")
-METHODS = {
-    "1.0": ["SendMessage", "SubscribeToTask", "ListTasks", "GetExtendedAgentCard"],
-    "0.3": ["message/send", "message/stream", "tasks/pushNotificationConfig/list"],
-    "0.1": ["tasks/send", "tasks/sendSubscribe", "tasks/pushNotification/set"],
-}
-SHARED = ["tasks/get", "tasks/cancel", "tasks/resubscribe"]
 
 
 def versions(*, is_strict: bool = False) -> JsonRpcVersions:
@@ -57,48 +51,6 @@ class Headers:
 
     def get(self, name: bytes) -> str | None:
         return self._version if name == b"a2a-version" else None
-
-
-@pytest.mark.parametrize(
-    ("version", "method"),
-    [(version, method) for version, methods in METHODS.items() for method in methods],
-)
-def test_a_method_name_implies_its_version(version: str, method: str) -> None:
-    assert versions().choose("", method).version == version
-    assert versions().choose(version, method).version == version
-    assert versions().may_be_v0_1("", method) == (version == "0.1")
-    for other in set(SERVED) - {version}:
-        with pytest.raises(WireError, match=f"is of A2A {version}") as caught:
-            versions().choose(other, method)
-        assert caught.value.kind is errors.METHOD_NOT_FOUND
-
-
-@pytest.mark.parametrize("method", SHARED)
-def test_methods_of_two_versions_default_to_the_later(method: str) -> None:
-    assert versions().choose("", method).version == "0.3"
-    assert versions().may_be_v0_1("", method)
-    assert versions().choose("0.1", method).version == "0.1"
-    assert not versions().may_be_v0_1("0.3", method)
-    assert not versions(is_strict=True).may_be_v0_1("", method)
-
-
-@pytest.mark.parametrize("method", [*METHODS["1.0"], *METHODS["0.1"]])
-def test_in_strict_mode_a_request_without_a_version_is_v0_3(method: str) -> None:
-    with pytest.raises(WireError) as caught:
-        versions(is_strict=True).choose("", method)
-    assert caught.value.kind is errors.VERSION_NOT_SUPPORTED
-    assert caught.value.metadata == {"supportedVersions": "1.0, 0.3, 0.1"}
-    assert versions(is_strict=True).choose("", "message/send").version == "0.3"
-    assert versions(is_strict=True).choose("1.0", "SendMessage").version == "1.0"
-
-
-@pytest.mark.parametrize(
-    ("method", "suggestion"), [("tasks/list", "ListTasks"), ("DoMagic", "SendMessage")]
-)
-def test_an_unknown_method_is_not_found(method: str, suggestion: str) -> None:
-    with pytest.raises(WireError, match=suggestion) as caught:
-        versions().choose("", method)
-    assert caught.value.kind is errors.METHOD_NOT_FOUND
 
 
 @pytest.mark.parametrize(
@@ -129,16 +81,6 @@ def test_other_versions_are_refused_with_the_served_ones(content: str) -> None:
         parse_version(Headers(content), served=SERVED)
     assert caught.value.kind is errors.VERSION_NOT_SUPPORTED
     assert caught.value.metadata == {"supportedVersions": "1.0, 0.3, 0.1"}
-
-
-def test_a_path_accepts_one_version() -> None:
-    check_version(Headers(), version="1.0", is_strict=False)
-    check_version(Headers(), version="0.3", is_strict=True)
-    check_version(Headers("1.0"), version="1.0", is_strict=True)
-    for content, is_strict in (("0.3", False), (None, True)):
-        with pytest.raises(WireError) as caught:
-            check_version(Headers(content), version="1.0", is_strict=is_strict)
-        assert caught.value.kind is errors.VERSION_NOT_SUPPORTED
 
 
 ROWS = [row for row in vars(errors).values() if isinstance(row, errors.ErrorKind)]

@@ -2,8 +2,6 @@
 
 import asyncio
 import base64
-import hashlib
-import hmac
 import ssl
 from collections.abc import Sequence
 
@@ -56,32 +54,6 @@ def webhook(url: str, *, token: str = "") -> webhook_service_pb2.Webhook:
 async def post_once(receiver: WebhookReceiver, *, limit_s: float = 10.0) -> AttemptResult:
     async with WebhookSender(AddressGuard(LOOPBACK), limit_s=limit_s) as sender:
         return await sender.send(webhook(receiver.url), POST)
-
-
-async def test_a_post_has_the_clients_credentials_and_is_signed() -> None:
-    secret = generate_secret()
-    async with (
-        open_receiver() as receiver,
-        WebhookSender(AddressGuard(LOOPBACK), WebhookSigner(secret)) as sender,
-    ):
-        webhook_ = webhook(receiver.url + "?x=1", token="opaque-77")
-        authentication = webhook_.config.authentication
-        authentication.scheme, authentication.credentials = "Bearer", "hook-secret"
-        assert await sender.send(webhook_, POST) == AttemptResult()
-    (received,) = receiver.accepted
-    headers = received.headers
-    assert received.target == "/hook?x=1"
-    assert received.body == POST.body
-    assert headers["host"] == receiver.url.split("/")[2]
-    assert headers["content-type"] == "application/a2a+json"
-    assert headers["authorization"] == "Bearer hook-secret"
-    assert headers["x-a2a-notification-token"] == "opaque-77"
-    assert headers["a2a-version"] == "1.0"
-    assert headers["webhook-id"] == "t-1.3.0"
-    signed = f"t-1.3.0.{headers['webhook-timestamp']}.".encode() + POST.body
-    key = base64.b64decode(secret.removeprefix("whsec_"))
-    digest = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
-    assert headers["webhook-signature"] == f"v1,{digest}"
 
 
 async def test_a_scheme_without_credentials_sends_no_authorization() -> None:
@@ -158,14 +130,6 @@ async def test_retry_after_is_limited_to_an_hour() -> None:
         assert (await post_once(receiver)).retry_after_s == 3600
 
 
-async def test_gone_is_distinguished() -> None:
-    async def decide(_received: ReceivedPost) -> Answer:
-        return status(410)
-
-    async with open_receiver(decide) as receiver:
-        assert (await post_once(receiver)).is_gone
-
-
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 async def test_redirects_are_not_followed(code: int) -> None:
     async with open_receiver() as other:
@@ -199,7 +163,7 @@ async def test_a_receiver_that_does_not_speak_http_is_a_failure(answer: bytes | 
         return answer
 
     async with open_receiver(decide) as receiver:
-        assert (await post_once(receiver, limit_s=2)).problem
+        assert (await post_once(receiver, limit_s=0.3)).problem
 
 
 async def test_a_refused_connection_is_a_failure_without_an_address() -> None:
@@ -215,13 +179,6 @@ async def test_a_host_that_can_t_be_resolved_is_a_failure_to_retry() -> None:
         result = await sender.send(webhook("http://later.example/hook"), POST)
     assert result == AttemptResult("its host can't be resolved now", "name_resolution_error")
     assert not result.is_gone
-
-
-async def test_a_refused_url_is_not_connected_to() -> None:
-    async with open_receiver() as receiver, WebhookSender(AddressGuard()) as sender:
-        for url in (receiver.url, receiver.url.replace("http:", "https:")):
-            assert (await sender.send(webhook(url), POST)).problem.startswith("its URL must")
-    assert receiver.connections == 0
 
 
 async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,16 +164,6 @@ async def test_message_and_answer_are_in_the_span_of_a_request_if_captured(
     assert "GetTask" not in str([span.name for span in spans.get_finished_spans()])
 
 
-async def test_all_work_of_a_request_is_in_its_trace(
-    caller: Caller, spans: InMemorySpanExporter
-) -> None:
-    await caller.post("SendMessage", {"message": caller.message("hi")}, {"traceparent": PARENT})
-    ended_spans = await wait_for_spans(spans, 3, lambda _: True)
-    assert await of_bridge(spans, 1)
-    traces = {trace.format_trace_id(span.context.trace_id) for span in ended_spans if span.context}
-    assert traces == {TRACE}
-
-
 async def test_the_first_request_of_the_original_protocol_leaves_no_error(
     caller: Caller, spans: InMemorySpanExporter
 ) -> None:

@@ -11,11 +11,16 @@ import pytest_asyncio
 from harness.a2a.grpc_client import GrpcMesh
 from harness.a2a.protocol_variants import (
     SPOKEN,
+    WEBHOOK_URL,
     ProtocolVariant,
     RefusedError,
+    Spoken,
     TaskView,
+    example_fields,
     find_variant,
+    name_of,
     open_variants,
+    operations_of,
 )
 from harness.agents.partner_agent import partner
 from harness.mesh.small_mesh import PATIENCE_S
@@ -41,16 +46,12 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMe
         yield mesh
 
 
-def name_of(spoken: tuple[str, type[ProtocolVariant]]) -> str:
-    return f"{spoken[0]} {spoken[1].binding}"
-
-
 @pytest.fixture(params=SPOKEN, ids=name_of)
 def wire(mesh: GrpcMesh, request: pytest.FixtureRequest) -> ProtocolVariant:
     return find_variant(mesh, request.param)
 
 
-def only(*spoken: tuple[str, type[ProtocolVariant]]) -> pytest.MarkDecorator:
+def only(*spoken: Spoken) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("wire", spoken, indirect=True, ids=name_of)
 
 
@@ -96,6 +97,24 @@ async def test_a_blocking_message_is_answered_at_a_question_and_at_a_login(
         "login again",
         "done",
     ]
+
+
+@only(*WITH_IDS)
+async def test_a_message_may_be_answered_at_once(wire: ProtocolVariant) -> None:
+    started = await wire.send("wait", now=True)
+    assert started.state in ("submitted", "working")
+    assert (await wire.cancel(started.task)).state == "canceled"
+
+
+@only(*WITH_IDS)
+async def test_a_direct_reply_is_a_message_without_a_task(wire: ProtocolVariant) -> None:
+    context = f"c-{uuid.uuid4()}"
+    reply = await wire.send("message hello", context=context)
+    (event,) = await wire.streamed("message hello", headers=RESUME)
+    # Nothing can be resumed after it, so it has no id.
+    assert reply == event == TaskView("message", text="hello")
+    if wire.version == "1.0":
+        assert not (await wire.ask("list", contextId=context)).get("tasks")
 
 
 async def test_a_stream_ends_at_a_question(wire: ProtocolVariant) -> None:
@@ -189,24 +208,15 @@ async def test_a_context_alone_starts_another_task_in_it(wire: ProtocolVariant) 
 
 
 @only(*WITH_IDS)
-async def test_an_unknown_task_is_not_found(wire: ProtocolVariant) -> None:
-    more: dict[str, dict[str, str]] = {
-        "send": {"text": "x"},
-        "stream": {"text": "x"},
-        "get_push": {"config": "c"},
-        "set_push": {"config": "c", "url": "http://127.0.0.1:9/x"},
-    }
-    for operation in (*more, "get", "cancel", "subscribe"):
-        fields = {"task": "nope", **more.get(operation, {})}
+@pytest.mark.parametrize("task", ["nope", "abcdefgh-0123456789abcdef", "é", "-"])
+async def test_an_unknown_task_is_not_found(wire: ProtocolVariant, task: str) -> None:
+    for operation in operations_of(wire.version, on_tasks=True) - {"delete_push"}:
+        fields = example_fields(operation, task)
         assert await reason_of(wire, operation, fields) == "TASK_NOT_FOUND", operation
 
 
 async def reason_of(wire: ProtocolVariant, operation: str, fields: dict[str, Any]) -> str:
-    is_stream = operation in ("stream", "subscribe")
-    call = rest(wire.watch(operation, **fields)) if is_stream else wire.ask(operation, **fields)
-    with pytest.raises(RefusedError) as refused:
-        await call
-    return refused.value.reason
+    return (await wire.refusal(operation, **fields)).reason
 
 
 # Ended and working tasks.
@@ -427,7 +437,7 @@ async def list_hooks(wire: ProtocolVariant, task: str) -> list[str]:
     if wire.version == "0.1":
         return [str(await wire.ask("get_push", task=task))]
     page = await wire.ask("list_push", task=task)
-    return [str(hook) for hook in (page if isinstance(page, list) else page["configs"])]
+    return [str(hook) for hook in (page if isinstance(page, list) else page.get("configs", ()))]
 
 
 async def test_webhooks_without_an_id_are_several_in_v1_0_and_one_before(
@@ -442,6 +452,31 @@ async def test_webhooks_without_an_id_are_several_in_v1_0_and_one_before(
     expected = urls if wire.version == "1.0" else urls[-1:]
     assert [url in hook for url, hook in zip(expected, hooks, strict=True)] == [True] * len(hooks)
     assert len(set(hooks)) == len(hooks)
+
+
+SECRETS: dict[str, dict[str, Any]] = {
+    "1.0": {"authentication": {"scheme": "Bearer", "credentials": "opaque-1"}},
+    "0.3": {"authentication": {"schemes": ["Bearer"], "credentials": "opaque-1"}},
+}
+
+
+@only(*WITH_IDS)
+async def test_webhooks_are_stored_shown_and_removed_without_their_secrets(
+    wire: ProtocolVariant,
+) -> None:
+    waiting = await wire.send("ask what?")
+    named: dict[str, Any] = {"task": waiting.task, "config": "mine"}
+    secrets = {"token": "opaque-2", **SECRETS[wire.version]}
+    created = await wire.ask("set_push", url=WEBHOOK_URL, secrets=secrets, **named)
+    for shown in ("mine", WEBHOOK_URL, "Bearer"):
+        assert shown in str(created)
+    assert "opaque" not in str(created)
+    assert await wire.ask("get_push", **named) == created
+    assert await list_hooks(wire, waiting.task) == [str(created)]
+    for _ in range(2):
+        assert not await wire.ask("delete_push", **named)
+    assert await list_hooks(wire, waiting.task) == []
+    assert await reason_of(wire, "get_push", named) == "TASK_NOT_FOUND"
 
 
 @only(*WITH_IDS)

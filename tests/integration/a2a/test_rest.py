@@ -1,4 +1,4 @@
-"""HTTP+JSON through a real bridge to a real host: every route, with and without a tenant."""
+"""HTTP+JSON of both versions: its routes, media types and errors, with and without a tenant."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,11 +8,9 @@ import pytest
 import pytest_asyncio
 
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
-from harness.a2a.rest_client import RestCaller, RestEvent, content, reason, user_message
-from trunkline.a2a_wire.protocol import RESUME_EXTENSION
+from harness.a2a.rest_client import Json, RestCaller, RestEvent, content, reason, user_message
 from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.app import Bridge
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -63,20 +61,6 @@ async def test_a_task_is_sent_read_listed_and_canceled(rest: RestCaller) -> None
     assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
 
 
-async def test_a_turn_is_streamed_and_subscribed_to(rest: RestCaller) -> None:
-    events = await rest.events("POST", "/message:stream", {"message": user_message("count 5")})
-    assert "task" in events[0].data
-    assert texts(events) == "1 2 3 4 5 "
-    assert events[-1].state == "TASK_STATE_COMPLETED"
-    assert all(event.id for event in events)
-    waiting = await rest.send("ask what?")
-    for method in ("GET", "POST"):
-        async with rest.stream(method, f"/tasks/{waiting['id']}:subscribe") as stream:
-            first = await anext(stream)
-            assert first.data["task"]["id"] == waiting["id"]
-    await rest.post(f"/tasks/{waiting['id']}:cancel", {"metadata": {"why": "enough"}})
-
-
 @pytest.mark.parametrize("body", [b"null", b" null\n", b"{}", b""])
 async def test_a_request_without_members_may_be_null(at_echo: RestCaller, body: bytes) -> None:
     task = await at_echo.send("ask what?")
@@ -93,40 +77,6 @@ async def test_a_request_without_members_may_be_null(at_echo: RestCaller, body: 
     assert reason(missing) == "INVALID_PARAMS"
 
 
-async def test_webhooks_are_stored_shown_and_deleted(rest: RestCaller) -> None:
-    task = await rest.send("ask what?")
-    path = f"/tasks/{task['id']}/pushNotificationConfigs"
-    webhook = {"id": "mine", "url": "http://127.0.0.1:9/hook"}
-    stored = await rest.post(path, webhook)
-    assert stored == webhook | {"taskId": task["id"]}
-    # A second time, with all fields, as some clients send it.
-    assert await rest.post(path, stored) == stored
-    assert await rest.get(f"{path}/mine") == stored
-    assert await rest.get(path) == {"configs": [stored], "nextPageToken": ""}
-    for _ in range(2):
-        assert content(await rest.request("DELETE", f"{path}/mine")) == {}
-    assert await rest.get(path, pageSize="5") == {"configs": [], "nextPageToken": ""}
-    assert reason(await rest.request("GET", f"{path}/mine")) == "TASK_NOT_FOUND"
-    await rest.post(f"/tasks/{task['id']}:cancel")
-
-
-async def test_a_direct_reply_is_a_message(at_echo: RestCaller) -> None:
-    body = {"message": user_message("message hello")}
-    sent = await at_echo.post("/message:send", body)
-    (event,) = await at_echo.events("POST", "/message:stream", body)
-    assert sent["message"]["parts"] == event.data["message"]["parts"] == [{"text": "hello"}]
-
-
-async def test_a_question_is_answered_by_the_next_message(at_echo: RestCaller) -> None:
-    waiting = await at_echo.send("ask Which colour?")
-    assert waiting["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    completed = await at_echo.send("red", taskId=waiting["id"])
-    assert (completed["id"], completed["artifacts"][0]["parts"]) == (
-        waiting["id"],
-        [{"text": "answer: red"}],
-    )
-
-
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_stream_resumes_after_its_last_event(at_echo: RestCaller, method: str) -> None:
     body = {"message": user_message("count 20")}
@@ -140,16 +90,6 @@ async def test_a_stream_resumes_after_its_last_event(at_echo: RestCaller, method
     headers = {"Last-Event-ID": "nonsense"}
     refused = await at_echo.request(method, path, headers=headers)
     assert (refused.status_code, reason(refused)) == (400, "INVALID_PARAMS")
-
-
-async def test_with_the_extension_a_message_is_submitted_once(at_echo: RestCaller) -> None:
-    body = {"message": user_message("count 1")}
-    headers = {"A2A-Extensions": RESUME_EXTENSION}
-    answers = [
-        await at_echo.request("POST", "/message:send", body, headers=headers) for _ in range(2)
-    ]
-    assert len({answer.json()["task"]["id"] for answer in answers}) == 1
-    assert {answer.headers["a2a-extensions"] for answer in answers} == {RESUME_EXTENSION}
 
 
 async def test_answers_have_a2as_media_type(at_echo: RestCaller) -> None:
@@ -204,6 +144,38 @@ async def test_the_error_of_an_unknown_path_lists_the_routes(
     refused = await bridged.client.get(bridged.url + path)
     assert (refused.status_code, reason(refused)) == (404, "METHOD_NOT_FOUND")
     assert "/message:send" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/agents/", "/agents//tasks", "/foo", "/foo/bar", "/tasks//pushNotificationConfigs"),
+        *("/tasks/t/pushNotificationConfigs/", "/message:send/tasks", "/.well-known/tasks"),
+        *("/v1/tasks", "/v1/extendedAgentCard", "/agents/echo/blue/green/tasks", "/tasks/a/b"),
+        *("/agents/echo/card", "/agents/echo/echo/v1/tasks/t"),
+    ],
+)
+async def test_other_paths_are_not_served(bridged: BridgedMesh, path: str) -> None:
+    refused = await bridged.client.get(bridged.url + path)
+    assert (refused.status_code, reason(refused)) == (404, "METHOD_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("path", "task"),
+    [
+        ("//tasks/t", "t"),
+        ("/agents/echo//tasks/t", "t"),
+        ("/tasks/a:b:c", "a:b:c"),
+        ("/tasks/a%2Fb%3Fc%23d%25", "a/b?c#d%"),
+        ("/tasks/%20%F0%9F%9A%80%3A", " \N{ROCKET}:"),
+        ("/tasks/t%3Asubscribe", "t"),
+        ("/v1/tasks/a:b%20c", "a:b c"),
+    ],
+)
+async def test_a_path_names_any_task(bridged: BridgedMesh, path: str, task: str) -> None:
+    missing = await bridged.client.get(bridged.url + path)
+    assert (missing.status_code, reason(missing)) == (404, "TASK_NOT_FOUND")
+    assert missing.json()["error"]["details"][0]["metadata"] == {"taskId": task}
 
 
 async def test_path_and_body_must_agree(at_echo: RestCaller) -> None:
@@ -275,21 +247,6 @@ async def test_both_bindings_refuse_equally(
     assert refused.status_code == error["code"] >= 400
 
 
-async def test_an_ended_task_is_refused_equally(at_echo: RestCaller, rpc: Caller) -> None:
-    task = await at_echo.send("done")
-    message = {"message": {**MESSAGE, "taskId": task["id"]}}
-    ended: list[tuple[str, Any, str, Any]] = [
-        ("SendMessage", message, "/message:send", message),
-        ("SendStreamingMessage", message, "/message:stream", message),
-        ("SubscribeToTask", {"id": task["id"]}, f"/tasks/{task['id']}:subscribe", None),
-        ("CancelTask", {"id": task["id"]}, f"/tasks/{task['id']}:cancel", None),
-    ]
-    for method, params, path, body in ended:
-        refused = await at_echo.request("POST", path, body)
-        assert refused.status_code == 400
-        assert refused.json()["error"]["details"] == (await rpc.error(method, params))["data"]
-
-
 async def test_both_bindings_answer_equally(at_echo: RestCaller, rpc: Caller) -> None:
     message = {**MESSAGE, "parts": [{"text": "count 2"}], "metadata": {"n": 1}}
     sent = [
@@ -305,21 +262,6 @@ async def test_both_bindings_answer_equally(at_echo: RestCaller, rpc: Caller) ->
     assert listed == await rpc.call("ListTasks", {"pageSize": 3, "status": "TASK_STATE_COMPLETED"})
 
 
-async def test_both_bindings_stream_equally(at_echo: RestCaller, rpc: Caller) -> None:
-    waiting = await at_echo.send("ask what?")
-    path = f"/tasks/{waiting['id']}:subscribe"
-    async with (
-        at_echo.stream("POST", path) as over_rest,
-        rpc.stream("SubscribeToTask", {"id": waiting["id"]}) as over_rpc,
-    ):
-        firsts = [(await anext(over_rest)).data, (await anext(over_rpc)).result]
-        assert firsts[0] == firsts[1]
-        await at_echo.send("this", taskId=waiting["id"])
-        rest = [(event.id, event.data) async for event in over_rest]
-        assert rest == [(event.id, event.result) async for event in over_rpc]
-    assert rest[-1][1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
-
-
 def without_ids(value: Any) -> Any:
     """A task without the values that differ between callers and times."""
     if isinstance(value, list):
@@ -328,23 +270,6 @@ def without_ids(value: Any) -> Any:
         own_fields = {"id", "contextId", "taskId", "timestamp", "artifactId", "messageId"}
         return {name: without_ids(item) for name, item in value.items() if name not in own_fields}
     return value
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.0.1", ""])
-async def test_versions_that_are_served(at_echo: RestCaller, version: str) -> None:
-    response = await at_echo.request("GET", "/tasks", headers={"A2A-Version": version})
-    assert response.status_code == 200
-
-
-@pytest.mark.parametrize("version", ["0.3", "0.1", "2.0", "1.1", "latest", "1"])
-async def test_other_versions_are_refused(at_echo: RestCaller, version: str) -> None:
-    for requested in (
-        await at_echo.request("GET", "/tasks", headers={"A2A-Version": version}),
-        await at_echo.request("GET", "/tasks", query={"A2A-Version": version}),
-        await at_echo.request("POST", "/message:stream", headers={"A2A-Version": version}),
-    ):
-        assert (requested.status_code, reason(requested)) == (400, "VERSION_NOT_SUPPORTED")
-        assert "1.0" in requested.json()["error"]["details"][0]["metadata"]["supportedVersions"]
 
 
 async def test_a_stream_that_is_cut_ends_with_the_error(
@@ -380,16 +305,86 @@ async def test_bad_bodies_are_refused(
     assert (refused.status_code, reason(refused)) == (status, error_text)
 
 
-async def test_a_strict_bridge_requires_the_version(bridged: BridgedMesh) -> None:
-    settings = Settings(default_agent="echo", strict_versions=True)
-    transport = httpx2.ASGITransport(Bridge(bridged.mesh.directory, settings))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://strict") as client:
-        strict = RestCaller(client, "/agents/echo")
-        for headers in ({}, {"A2A-Version": ""}):
-            unversioned = await strict.request("GET", "/tasks", headers=headers)
-            assert (unversioned.status_code, reason(unversioned)) == (400, "VERSION_NOT_SUPPORTED")
-        error_text = await strict.request("GET", "/tasks", headers={"A2A-Version": "1.0"})
-        assert error_text.status_code == 200
-        # A request without a version has this version.
-        older = await strict.request("GET", "/v1/tasks/nope")
-        assert reason(older) == "TASK_NOT_FOUND"
+# Version 0.3.
+
+
+@pytest.fixture
+def older(bridged: BridgedMesh) -> RestCaller:
+    return RestCaller(bridged.client, bridged.url + "/agents/echo/v1")
+
+
+def older_message(text: str, **fields: str) -> Json:
+    return user_message(text, parts="content", **fields)
+
+
+async def send_older(rest: RestCaller, text: str, **fields: str) -> Json:
+    task: Json = (await rest.post("/message:send", {"message": older_message(text, **fields)}))[
+        "task"
+    ]
+    return task
+
+
+async def test_protobuf_field_names_are_accepted(older: RestCaller) -> None:
+    body = {
+        "request": {
+            "message_id": "m-1",
+            "role": "ROLE_USER",
+            "content": [{"text": "message hello"}],
+        },
+        "configuration": {"accepted_output_modes": ["text/plain"], "blocking": True},
+    }
+    sent = await older.post("/message:send", body)
+    assert sent["message"]["content"] == [{"text": "hello"}]
+    (event,) = await older.events("POST", "/message:stream", body)
+    assert event.data["message"]["content"] == [{"text": "hello"}]
+
+
+async def test_both_versions_see_the_same_task(older: RestCaller, rpc: Caller) -> None:
+    task = await send_older(older, "count 2")
+    newer = await rpc.call("GetTask", {"id": task["id"]})
+    assert newer["artifacts"] == task["artifacts"]
+    assert newer["status"] == task["status"]
+    assert newer["history"][0]["parts"] == task["history"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "name"),
+    [
+        ("GET", "/tasks/nope", None, 404, "TaskNotFoundError"),
+        ("POST", "/tasks/nope:cancel", None, 404, "TaskNotFoundError"),
+        ("POST", "/tasks/nope:subscribe", None, 404, "TaskNotFoundError"),
+        ("POST", "/tasks/x:cancel", {"name": "tasks/y"}, 400, "InvalidParamsError"),
+        ("POST", "/message:send", {}, 400, "InvalidParamsError"),
+        ("POST", "/message:stream", {"message": 1}, 400, "InvalidParamsError"),
+        ("GET", "/tasks/x?historyLength=all", None, 400, "InvalidParamsError"),
+        ("GET", "/card", None, 400, "UnsupportedOperationError"),
+    ],
+)
+async def test_errors_have_their_names(
+    older: RestCaller, method: str, path: str, body: object, status: int, name: str
+) -> None:
+    refused = await older.request(method, path, body)
+    assert (refused.status_code, refused.json()["type"]) == (status, name)
+    assert refused.headers["content-type"] == "application/json"
+
+
+async def test_a_json_rpc_style_message_gets_a_json_rpc_style_answer(older: RestCaller) -> None:
+    sent = {"kind": "message", "messageId": "m", "role": "user"}
+    body = {"message": {**sent, "parts": [{"kind": "text", "text": "count 3"}]}}
+    task = await older.post("/message:send", body)
+    assert (task["kind"], task["status"]["state"]) == ("task", "completed")
+    events = await older.events("POST", "/message:stream", body)
+    kinds = {event.data["kind"] for event in events}
+    assert kinds == {"task", "artifact-update", "status-update"}
+    assert (events[-1].data["status"]["state"], events[-1].data["final"]) == ("completed", True)
+    refused = await older.request("POST", "/message:send", {"message": {**sent, "parts": []}})
+    assert (refused.status_code, refused.json()["type"]) == (400, "InvalidParamsError")
+
+
+async def test_errors_name_the_fields_of_v0_3(older: RestCaller) -> None:
+    message = {"messageId": "m", "role": "ROLE_USER", "content": [{"metadata": {}}]}
+    for invalid, field in (({**message, "content": []}, "content"), (message, "content[0]")):
+        refused = await older.request("POST", "/message:send", {"message": invalid})
+        violations = refused.json()["error"]["details"][1]["fieldViolations"]
+        assert [violation["field"] for violation in violations] == [f"message.{field}"]
+    assert "give text, file or data" in refused.json()["message"]

@@ -10,12 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import httpx
 import pytest
-from a2a.client import ClientConfig, create_client
-from a2a.client.card_resolver import A2ACardResolver
 from a2a.types import a2a_pb2, a2a_pb2_grpc
-from a2a.utils.errors import TaskNotFoundError
 from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
@@ -37,7 +33,7 @@ from harness.mesh.small_mesh import PATIENCE_S
 from harness.polling import poll
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.errors import ConfigurationError
-from trunkline.settings import HostPort, Settings
+from trunkline.settings import HostPort
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.a2a.bindings import grpc_server
 from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
@@ -232,32 +228,6 @@ async def test_a_port_in_use_frees_the_ports_before_it(mesh: GrpcMesh) -> None:
         assert addresses[""] == str(first)
 
 
-async def test_the_sdk_s_client_finds_the_edge_by_the_card_and_works_with_it(
-    mesh: GrpcMesh,
-) -> None:
-    def channel_of(address: str) -> grpc.aio.Channel:
-        assert address == mesh.address
-        return grpc.aio.insecure_channel(address)
-
-    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
-        card = await A2ACardResolver(http, f"{mesh.bridged.url}/agents/echo").get_agent_card()
-        config = ClientConfig(
-            httpx_client=http,
-            supported_protocol_bindings=["GRPC"],
-            grpc_channel_factory=channel_of,
-        )
-        client = await create_client(card, config)
-        events = [event async for event in client.send_message(send_request("count 3"))]
-        assert events[0].HasField("task")
-        assert events[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
-        task_id = events[0].task.id
-        task_read = await client.get_task(a2a_pb2.GetTaskRequest(id=task_id))
-        assert task_read.id == task_id
-        with pytest.raises(TaskNotFoundError):
-            await client.get_task(a2a_pb2.GetTaskRequest(id="nope"))
-        await client.close()
-
-
 IMPORTS = """
 import trunkline, trunkline_bridge, trunkline_bridge.a2a.bindings.grpc_server
 import trunkline.mesh.all_in_one
@@ -284,20 +254,6 @@ def test_a2a_s_sdk_may_be_imported_in_the_same_process() -> None:
         [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=False
     )
     assert (result.returncode, result.stderr) == (0, "")
-
-
-async def test_a_strict_edge_requires_the_version_of_v1(tmp_path: Path) -> None:
-    settings = Settings(default_agent="echo", strict_versions=True)
-    async with asyncio.timeout(PATIENCE_S), open_grpc_mesh(tmp_path, settings) as strict:
-        await strict.bridged.mesh.join(echo)
-        for metadata in ((), (("a2a-version", ""),)):
-            refused = await refusal(strict.v1.SendMessage(send_request("hello"), metadata=metadata))
-            expected = ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
-            assert (refused.code, refused.reason) == expected
-        named = strict.v1.SendMessage(send_request("hello"), metadata=(("a2a-version", "1.0"),))
-        assert (await named).HasField("task")
-        # A request without a version is v0.3, and so is this one.
-        assert (await strict.v0_3.SendMessage(v0_3_send_request("hello"))).HasField("task")
 
 
 async def test_v0_3_accepts_files_as_the_sdk_sends_them(mesh: GrpcMesh) -> None:

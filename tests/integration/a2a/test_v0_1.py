@@ -108,20 +108,6 @@ async def test_a_stream_has_statuses_and_numbered_artifacts(caller: Caller) -> N
     ]
 
 
-async def test_a_question_and_its_answer_are_one_task(caller: Caller) -> None:
-    events = await streamed(caller, "tasks/sendSubscribe", send_params("chosen-4", "ask colour?"))
-    assert finals(events) == [False] * (len(events) - 1) + [True]
-    status = events[-1].result["status"]
-    assert status["state"] == "input-required"
-    assert status["message"] == {"role": "agent", "parts": [{"type": "text", "text": "colour?"}]}
-    waiting = await streamed(caller, "tasks/resubscribe", {"id": "chosen-4"})
-    assert [event.result for event in waiting] == [events[-1].result]
-    task = await caller.call("tasks/send", send_params("chosen-4", "red", historyLength=9))
-    assert task["artifacts"] == [artifact("answer: red", name="answer")]
-    texts = [message["parts"][0]["text"] for message in task["history"]]
-    assert texts == ["ask colour?", "colour?", "red"]
-
-
 async def test_the_id_of_an_ended_task_begins_another_in_the_same_session(caller: Caller) -> None:
     first = await caller.call("tasks/send", send_params("chosen-5", "echo one"))
     second = await caller.call("tasks/send", send_params("chosen-5", "echo two"))
@@ -170,17 +156,6 @@ async def test_later_states_are_mapped_to_those_of_v0_1(bridged: BridgedMesh) ->
     assert task["status"]["message"]["parts"] == [{"type": "text", "text": "log in, please"}]
     task = await asker.call("tasks/send", send_params("chosen-9", "hunter2"))
     assert task["status"]["state"] == "failed"
-
-
-async def test_a_stream_ends_where_credentials_are_needed(bridged: BridgedMesh) -> None:
-    asker = bridged.at("/agents/guarded")
-    events = await streamed(asker, "tasks/sendSubscribe", send_params("chosen-18", "open"))
-    assert events[-1].result["status"]["state"] == "input-required"
-    assert finals(events) == [False] * (len(events) - 1) + [True]
-    again = await streamed(asker, "tasks/resubscribe", {"id": "chosen-18"})
-    assert [event.result for event in again] == [events[-1].result]
-    events = await streamed(asker, "tasks/sendSubscribe", send_params("chosen-18", "hunter2"))
-    assert (events[-1].result["status"]["state"], finals(events)[-1]) == ("failed", True)
 
 
 async def test_a_task_that_works_is_canceled_by_its_client_s_id(
@@ -269,22 +244,6 @@ async def test_a_webhook_has_no_id(caller: Caller) -> None:
     assert error["code"] == -32001
 
 
-@pytest.mark.parametrize(
-    ("method", "params", "field"),
-    [
-        ("tasks/send", {}, "message"),
-        ("tasks/send", send_params("", "x"), "id"),
-        ("tasks/sendSubscribe", {**send_params("t", "x"), "sessionId": 5}, "sessionId"),
-        ("tasks/pushNotification/set", {"id": "t"}, "pushNotificationConfig"),
-        ("tasks/pushNotification/get", {"id": 5}, "id"),
-    ],
-)
-async def test_errors_name_the_field(caller: Caller, method: str, params: Json, field: str) -> None:
-    error = await caller.error(method, params)
-    assert error["code"] == -32602
-    assert error["data"][1]["fieldViolations"][0]["field"] == field
-
-
 async def test_concurrent_messages_with_a_new_id_are_each_answered_or_refused(
     caller: Caller,
 ) -> None:
@@ -307,16 +266,6 @@ async def test_concurrent_messages_with_a_new_id_are_each_answered_or_refused(
     }
 
 
-@pytest.mark.parametrize("method", ["tasks/resubscribe", "tasks/sendSubscribe"])
-@pytest.mark.parametrize("accepted", ["*/*", "application/json, text/event-stream"])
-async def test_an_error_before_a_stream_is_plain_json(
-    caller: Caller, method: str, accepted: str
-) -> None:
-    response = await caller.post(method, {"id": "nope"}, {"Accept": accepted})
-    assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
-    assert response.json()["error"]["code"] in (-32001, -32602)
-
-
 async def test_of_concurrent_streams_with_a_new_id_the_refused_do_not_begin(
     caller: Caller,
 ) -> None:
@@ -333,11 +282,3 @@ async def test_of_concurrent_streams_with_a_new_id_the_refused_do_not_begin(
             assert response.json()["error"]["code"] == -32004
         else:
             assert '"error"' not in response.text
-
-
-async def test_a_notification_is_executed(bridged: BridgedMesh, caller: Caller) -> None:
-    post = {"jsonrpc": "2.0", "method": "tasks/send", "params": send_params("chosen-16", "ask so?")}
-    answer = await bridged.client.post(bridged.url, json=post)
-    assert (answer.status_code, answer.content) == (204, b"")
-    events = await streamed(caller, "tasks/resubscribe", {"id": "chosen-16"})
-    assert events[-1].result["status"]["state"] == "input-required"

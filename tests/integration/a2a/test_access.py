@@ -1,6 +1,6 @@
 """Authentication: keys and tokens over every binding, and accounts that see only own tasks."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,18 @@ from a2a.utils.signing import create_signature_verifier
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.a2a.grpc_client import (
     GrpcMesh,
-    collect,
     open_bridge_grpc,
     refusal,
     send_request,
-    v0_3_send_request,
 )
-from harness.a2a.rest_client import user_message
+from harness.a2a.protocol_variants import (
+    SPOKEN,
+    Spoken,
+    example_fields,
+    find_variant,
+    name_of,
+    operations_of,
+)
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import SigningKey, key_set, token_settings, write_api_keys
 from trunkline import TaskContext, agent
@@ -80,179 +85,32 @@ async def task(guarded: GrpcMesh) -> Json:
     return created
 
 
-def json_rpc_calls(task_id: str) -> Iterator[tuple[str, str, Json]]:
-    """Every method that names a task: version, method, parameters."""
-    new = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}], "taskId": task_id}
-    old = {
-        "kind": "message",
-        "messageId": "m",
-        "role": "user",
-        "parts": [{"kind": "text", "text": "x"}],
-        "taskId": task_id,
-    }
-    push = "TaskPushNotificationConfig"
-    yield from (
-        ("1.0", "SendMessage", {"message": new}),
-        ("1.0", "SendStreamingMessage", {"message": new}),
-        ("1.0", "GetTask", {"id": task_id}),
-        ("1.0", "CancelTask", {"id": task_id}),
-        ("1.0", "SubscribeToTask", {"id": task_id}),
-        ("1.0", f"Create{push}", {"taskId": task_id, "url": HOOK}),
-        ("1.0", f"Get{push}", {"taskId": task_id, "id": "c"}),
-        ("1.0", f"List{push}s", {"taskId": task_id}),
-        ("1.0", f"Delete{push}", {"taskId": task_id, "id": "c"}),
-        ("0.3", "message/send", {"message": old}),
-        ("0.3", "message/stream", {"message": old}),
-    )
-    for version in ("0.3", "0.1"):
-        for name in ("get", "cancel", "resubscribe"):
-            yield version, f"tasks/{name}", {"id": task_id}
-    config = {"pushNotificationConfig": {"url": HOOK}}
-    yield from (
-        ("0.3", "tasks/pushNotificationConfig/set", {"taskId": task_id, **config}),
-        ("0.3", "tasks/pushNotificationConfig/get", {"id": task_id}),
-        ("0.3", "tasks/pushNotificationConfig/list", {"id": task_id}),
-        (
-            "0.3",
-            "tasks/pushNotificationConfig/delete",
-            {"id": task_id, "pushNotificationConfigId": "c"},
-        ),
-        ("0.1", "tasks/pushNotification/set", {"id": task_id, **config}),
-        ("0.1", "tasks/pushNotification/get", {"id": task_id}),
-    )
-
-
-def rest_calls(task_id: str) -> Iterator[tuple[str, str, Json | None]]:
-    """Every route that names a task."""
-    for base, parts in (("", "parts"), ("/v1", "content")):
-        message = {"message": user_message("x", parts=parts, taskId=task_id)}
-        config: Json = (
-            {"url": HOOK} if not base else {"config": {"pushNotificationConfig": {"url": HOOK}}}
-        )
-        yield from (
-            ("POST", f"{base}/message:send", message),
-            ("POST", f"{base}/message:stream", message),
-            ("GET", f"{base}/tasks/{task_id}", None),
-            ("POST", f"{base}/tasks/{task_id}:cancel", None),
-            ("GET", f"{base}/tasks/{task_id}:subscribe", None),
-            ("POST", f"{base}/tasks/{task_id}/pushNotificationConfigs", config),
-            ("GET", f"{base}/tasks/{task_id}/pushNotificationConfigs", None),
-            ("GET", f"{base}/tasks/{task_id}/pushNotificationConfigs/c", None),
-            ("DELETE", f"{base}/tasks/{task_id}/pushNotificationConfigs/c", None),
-        )
-
-
-async def answer_of(
-    mesh: GrpcMesh, call: tuple[str, str, Json], headers: Mapping[str, str]
-) -> tuple[int, Json]:
-    version, method, params = call
-    response = await mesh.bridged.at("/").post(method, params, {"A2A-Version": version, **headers})
-    assert response.headers["content-type"].startswith("application/json"), method
-    body: Json = response.json()
-    return response.status_code, body["error"]
-
-
-def nonexistent(task_id: str) -> str:
-    """Return the id of a nonexistent task on the same host."""
-    return task_id[:-8] + "00000000"
-
-
-def unnamed(error: Json, task_id: str) -> str:
-    return repr(error).replace(task_id, "ID")
-
-
-async def test_over_json_rpc_anothers_task_looks_nonexistent(guarded: GrpcMesh, task: Json) -> None:
-    task_id, other_id = task["id"], nonexistent(task["id"])
-    calls = zip(json_rpc_calls(task_id), json_rpc_calls(other_id), strict=True)
-    for anns_call, nonexistent_call in calls:
-        _, error = await answer_of(guarded, anns_call, BOB)
-        assert error["code"] == -32001, (anns_call, error)
-        _, expected = await answer_of(guarded, nonexistent_call, BOB)
-        assert unnamed(error, task_id) == unnamed(expected, other_id), anns_call
-
-
-async def test_over_http_json_anothers_task_looks_nonexistent(
-    guarded: GrpcMesh, task: Json
+@pytest.mark.parametrize("spoken", SPOKEN, ids=name_of)
+async def test_anothers_task_looks_nonexistent(
+    guarded: GrpcMesh, task: Json, spoken: Spoken
 ) -> None:
-    task_id, other_id = task["id"], nonexistent(task["id"])
-    url, client = guarded.bridged.url, guarded.bridged.client
-    for anns_call, nonexistent_call in zip(rest_calls(task_id), rest_calls(other_id), strict=True):
-        answers = []
-        for (method, path, body), name in ((anns_call, task_id), (nonexistent_call, other_id)):
-            response = await client.request(method, url + path, json=body, headers=BOB)
-            assert response.status_code == 404, (method, path, response.text)
-            answers.append(response.text.replace(name, "ID"))
-        assert answers[0] == answers[1]
-        assert "TASK_NOT_FOUND" in answers[0]
+    wire = find_variant(guarded, spoken, BOB)
+    # An id that no task of this host has.
+    missing = task["id"][:-8] + "00000000"
+    for operation in operations_of(wire.version, on_tasks=True):
+        texts = []
+        for task_id in (task["id"], missing):
+            error = await wire.refusal(operation, **example_fields(operation, task_id))
+            assert error.reason == "TASK_NOT_FOUND", operation
+            texts.append(str(error).replace(task_id, "ID"))
+        assert texts[0] == texts[1], operation
 
 
-def grpc_calls(mesh: GrpcMesh, task_id: str, metadata: Any) -> Iterator[Any]:
-    """Every method that names a task, called."""
-    v1, old = mesh.v1, mesh.v0_3
-    name = f"tasks/{task_id}"
-    yield v1.SendMessage(send_request("x", taskId=task_id), metadata=metadata)
-    yield collect(v1.SendStreamingMessage(send_request("x", taskId=task_id), metadata=metadata))
-    yield v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id), metadata=metadata)
-    yield v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id), metadata=metadata)
-    subscribe = a2a_pb2.SubscribeToTaskRequest(id=task_id)
-    yield collect(v1.SubscribeToTask(subscribe, metadata=metadata))
-    config = a2a_pb2.TaskPushNotificationConfig(task_id=task_id, url=HOOK)
-    yield v1.CreateTaskPushNotificationConfig(config, metadata=metadata)
-    yield v1.GetTaskPushNotificationConfig(
-        a2a_pb2.GetTaskPushNotificationConfigRequest(task_id=task_id, id="c"), metadata=metadata
-    )
-    yield v1.ListTaskPushNotificationConfigs(
-        a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=task_id), metadata=metadata
-    )
-    yield v1.DeleteTaskPushNotificationConfig(
-        a2a_pb2.DeleteTaskPushNotificationConfigRequest(task_id=task_id, id="c"),
-        metadata=metadata,
-    )
-    yield old.SendMessage(v0_3_send_request("x", taskId=task_id), metadata=metadata)
-    yield collect(
-        old.SendStreamingMessage(v0_3_send_request("x", taskId=task_id), metadata=metadata)
-    )
-    yield old.GetTask(a2a_v0_3_pb2.GetTaskRequest(name=name), metadata=metadata)
-    yield old.CancelTask(a2a_v0_3_pb2.CancelTaskRequest(name=name), metadata=metadata)
-    again = a2a_v0_3_pb2.TaskSubscriptionRequest(name=name)
-    yield collect(old.TaskSubscription(again, metadata=metadata))
-    create = a2a_v0_3_pb2.CreateTaskPushNotificationConfigRequest(parent=name, config_id="c")
-    create.config.push_notification_config.url = HOOK
-    yield old.CreateTaskPushNotificationConfig(create, metadata=metadata)
-    yield old.GetTaskPushNotificationConfig(
-        a2a_v0_3_pb2.GetTaskPushNotificationConfigRequest(name=f"{name}/pushNotificationConfigs/c"),
-        metadata=metadata,
-    )
-    yield old.ListTaskPushNotificationConfig(
-        a2a_v0_3_pb2.ListTaskPushNotificationConfigRequest(parent=name), metadata=metadata
-    )
-    yield old.DeleteTaskPushNotificationConfig(
-        a2a_v0_3_pb2.DeleteTaskPushNotificationConfigRequest(
-            name=f"{name}/pushNotificationConfigs/c"
-        ),
-        metadata=metadata,
-    )
-
-
-async def test_over_grpc_anothers_task_is_not_found(guarded: GrpcMesh, task: Json) -> None:
-    for call in grpc_calls(guarded, task["id"], [("x-api-key", KEY_B)]):
-        refused = await refusal(call)
-        assert (refused.code, refused.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
-
-
-async def test_anonymous_callers_are_refused_by_every_binding_first(
-    guarded: GrpcMesh, task: Json
+@pytest.mark.parametrize("spoken", SPOKEN, ids=name_of)
+async def test_anonymous_callers_are_refused_first(
+    guarded: GrpcMesh, task: Json, spoken: Spoken
 ) -> None:
-    for call in json_rpc_calls(task["id"]):
-        status, error = await answer_of(guarded, call, {})
-        assert (status, error["data"][0]["reason"]) == (401, "UNAUTHENTICATED"), call
-    for method, path, body in rest_calls(task["id"]):
-        url = guarded.bridged.url + path
-        response = await guarded.bridged.client.request(method, url, json=body)
-        assert response.status_code == 401, path
-        assert response.headers["www-authenticate"] == 'Bearer realm="trunkline"'
-    for call in grpc_calls(guarded, task["id"], None):
-        assert (await refusal(call)).code == "UNAUTHENTICATED"
+    wire = find_variant(guarded, spoken, {})
+    for operation in operations_of(wire.version):
+        error = await wire.refusal(
+            operation, **example_fields(operation, "" if operation == "list" else task["id"])
+        )
+        assert error.reason == "UNAUTHENTICATED", operation
 
 
 async def test_an_account_lists_its_own_tasks_and_its_members_share_them(
@@ -348,9 +206,13 @@ async def test_a_repeated_message_of_an_authenticated_caller_is_accepted_once(
     ],
 )
 async def test_wrong_credentials_are_refused(guarded: GrpcMesh, headers: dict[str, str]) -> None:
-    response = await guarded.bridged.at("/").post("ListTasks", {}, headers)
-    assert response.status_code == 401
-    assert response.headers["www-authenticate"].endswith('error="invalid_token"')
+    bridged = guarded.bridged
+    for response in (
+        await bridged.at("/").post("ListTasks", {}, headers),
+        await bridged.client.get(f"{bridged.url}/tasks", headers=headers),
+    ):
+        assert response.status_code == 401
+        assert response.headers["www-authenticate"].endswith('error="invalid_token"')
     metadata = [(name.lower(), value) for name, value in headers.items()]
     call = guarded.v1.ListTasks(a2a_pb2.ListTasksRequest(), metadata=metadata)
     assert (await refusal(call)).code == "UNAUTHENTICATED"

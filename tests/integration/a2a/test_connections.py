@@ -4,13 +4,10 @@ import asyncio
 import random
 import socket
 import struct
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-
-import pytest
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.a2a.sse_client import (
@@ -32,13 +29,6 @@ from trunkline_bridge.app import Bridge
 from trunkline_bridge.http.server import serve_http
 
 ECHO = "/agents/echo"
-
-
-@pytest.fixture
-async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
-    async with open_bridged_mesh(tmp_path) as mesh:
-        await mesh.mesh.join(echo)
-        yield mesh
 
 
 def streaming(text: str) -> dict[str, object]:
@@ -98,19 +88,6 @@ async def test_a_reader_that_is_cut_repeatedly_while_the_task_runs_misses_nothin
         headers = {"Last-Event-ID": fold.last_event_id}
     assert list(fold.texts.values()) == ["".join(f"{n} " for n in range(1, 301))]
     assert len(set(ids)) == len(ids)
-
-
-async def test_a_reader_that_reconnects_after_the_end_gets_the_remaining_events(
-    bridged: BridgedMesh,
-) -> None:
-    complete = await whole(bridged.url, "count 5")
-    task = {"id": complete[0].result["task"]["id"]}
-    headers = {"Last-Event-ID": complete[-1].id}
-    async with sse(bridged.url, ECHO, "SubscribeToTask", task, headers) as answer:
-        assert await read(answer) == []
-    headers = {"Last-Event-ID": complete[-2].id}
-    async with sse(bridged.url, ECHO, "SubscribeToTask", task, headers) as answer:
-        assert comparable(await read(answer)) == comparable(complete[-1:])
 
 
 async def test_a_reader_that_reconnects_after_its_events_expired_gets_an_error_at_once(

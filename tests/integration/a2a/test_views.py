@@ -1,34 +1,56 @@
-"""A supervisor's task over the bridge: its view on the wire, for each way to read it."""
+"""The views of a supervisor's task: the detailed one, and the plain one by extension or setting."""
 
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
-from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.a2a.bridged_mesh import Caller, Event, Json, Stream, open_bridged_mesh
+from harness.a2a.bridged_mesh import (
+    BridgedMesh,
+    Caller,
+    Event,
+    Json,
+    Stream,
+    open_bridged_mesh,
+)
 from harness.mesh.small_mesh import PATIENCE_S
+from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline.agents import FunctionAgent, agent
-from trunkline.settings import Settings
+from trunkline.settings import AgentSettings, Settings
 from trunkline.tasks.context import TaskContext
 from trunkline_agents.echo.agent import echo
 
 TWO_STEPS = "count 20 1 and count 30 1"
 
 
+PLAIN = {"A2A-Extensions": PLAIN_EXTENSION}
+QUESTION = "count 20 1, and @echo fail no, then @echo count 3"
+
+
 @pytest.fixture
-async def caller(tmp_path: Path) -> AsyncIterator[Caller]:
-    settings = Settings(default_agent="supervisor")
-    async with open_bridged_mesh(tmp_path, settings) as bridged:
-        await bridged.mesh.join(echo)
-        await bridged.mesh.supervise()
-        yield bridged.at("/")
+async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
+    settings = Settings(
+        default_agent="supervisor", agent_options={"echo": AgentSettings(view="plain")}
+    )
+    async with open_bridged_mesh(tmp_path, settings) as opened:
+        await opened.mesh.join(echo)
+        await opened.mesh.supervise()
+        yield opened
 
 
-async def ask(caller: Caller, text: str) -> list[Event]:
-    async with caller.streamed(text) as stream:
+@pytest.fixture
+def caller(bridged: BridgedMesh) -> Caller:
+    return bridged.at("/")
+
+
+async def ask(caller: Caller, text: str, headers: dict[str, str] | None = None) -> list[Event]:
+    headers = headers or {}
+    params = {"message": caller.message(text)}
+    async with caller.stream("SendStreamingMessage", params, headers) as stream:
+        assert stream.headers.get("a2a-extensions", "") == headers.get("A2A-Extensions", "")
         return await stream.rest()
 
 
@@ -44,29 +66,6 @@ def folded_texts(events: list[Event]) -> dict[str, str]:
         before = texts[artifact["artifactId"]] if update.get("append") else ""
         texts[artifact["artifactId"]] = before + "".join(part["text"] for part in artifact["parts"])
     return texts
-
-
-async def test_the_view_is_the_task_the_plan_the_tools_the_results_and_the_end(
-    caller: Caller,
-) -> None:
-    events = await ask(caller, "count 3")
-    names = [update["artifact"]["name"] for update in updates(events)]
-    assert [name for name, _ in groupby(names)] == [
-        "execution_plan_streaming",
-        "execution_plan_update",
-        "tool_notification_start",
-        "streaming_result",
-        "tool_notification_complete",
-        "partial_result",
-    ]
-    assert [events[0].state, events[1].state, events[-1].state] == [
-        "TASK_STATE_SUBMITTED",
-        "TASK_STATE_WORKING",
-        "TASK_STATE_COMPLETED",
-    ]
-    last = updates(events)[-1]
-    assert last["artifact"]["parts"] == [{"text": "1 2 3 "}]
-    assert last["lastChunk"] is True
 
 
 async def test_the_plan_streams_between_brackets_and_is_then_whole_under_its_id(
@@ -90,37 +89,12 @@ async def test_the_plan_streams_between_brackets_and_is_then_whole_under_its_id(
     assert whole["lastChunk"] is True
 
 
-async def test_each_parallel_writer_keeps_one_artifact_id(caller: Caller) -> None:
-    events = await ask(caller, TWO_STEPS)
-    results = [
-        update for update in updates(events) if update["artifact"]["name"] == "streaming_result"
-    ]
-    firsts = [update for update in results if not update.get("append", False)]
-    ids = {update["artifact"]["artifactId"] for update in results}
-    metadata = [update["artifact"]["metadata"] for update in firsts]
-    assert {item["trunkline/agent"] for item in metadata} == {"echo"}
-    assert sorted(item["trunkline/step"] for item in metadata) == ["step-1", "step-2"]
-    assert {update["artifact"]["artifactId"] for update in firsts} == ids
-    counted = {"".join(f"{n} " for n in range(1, upto + 1)) for upto in (20, 30)}
-    assert {folded_texts(events)[artifact_id] for artifact_id in ids} == counted
-
-
-async def test_the_folded_stream_equals_get_task(caller: Caller) -> None:
-    events = await ask(caller, TWO_STEPS)
-    task = await caller.call("GetTask", {"id": events[0].result["task"]["id"]})
-    texts = {
-        artifact["artifactId"]: "".join(part["text"] for part in artifact["parts"])
-        for artifact in task["artifacts"]
-    }
-    assert folded_texts(events) == texts
-    assert task["metadata"]["trunkline/route"]["agent"] == "echo"
-
-
-async def test_the_view_resumes_after_any_event(caller: Caller) -> None:
-    whole = await ask(caller, "count 3 and count 4")
+@pytest.mark.parametrize("view", [{}, PLAIN], ids=["detailed", "plain"])
+async def test_the_view_resumes_after_any_event(caller: Caller, view: dict[str, str]) -> None:
+    whole = await ask(caller, "count 3 and count 4", view)
     task = {"id": whole[0].result["task"]["id"]}
     for index, event in enumerate(whole):
-        headers = {"Last-Event-ID": event.id}
+        headers = {**view, "Last-Event-ID": event.id}
         async with caller.stream("SubscribeToTask", task, headers) as resumed:
             remaining = await resumed.rest()
         assert [(item.id, item.result) for item in remaining] == [
@@ -225,3 +199,93 @@ async def test_eight_concurrent_children_are_each_one_artifact_in_the_view(tmp_p
         artifact["artifactId"]: "".join(part["text"] for part in artifact["parts"])
         for artifact in task["artifacts"]
     }
+
+
+# The plain view.
+
+
+def texts_of(artifacts: list[Json]) -> dict[str, str]:
+    return {
+        artifact["artifactId"]: "".join(part["text"] for part in artifact["parts"])
+        for artifact in artifacts
+    }
+
+
+async def test_a_client_gets_statuses_and_one_answer_streamed_and_stored(
+    bridged: BridgedMesh,
+) -> None:
+    caller = bridged.at("/")
+    events = await ask(caller, QUESTION, PLAIN)
+    first, *others = updates(events)
+    task_id = events[0].result["task"]["id"]
+    task = await caller.call("GetTask", {"id": task_id}, PLAIN)
+    detailed = await caller.call("GetTask", {"id": task_id})
+    listed = await caller.call("ListTasks", {"includeArtifacts": True}, PLAIN)
+
+    assert first["artifact"]["metadata"]["trunkline/role"] == "answer"
+    assert not first.get("append", False)
+    # The first step was counted while it ran, and nothing is sent again.
+    assert len(others) > 1
+    assert all(update["append"] for update in others)
+    assert [bool(update.get("lastChunk")) for update in others] == [False] * (len(others) - 1) + [
+        True
+    ]
+    text = "".join(event.text for event in events)
+    assert text.startswith("1 2 3 ")
+    assert "Could not answer" in text
+    assert texts_of(task["artifacts"]) == {"answer-1": text}
+    assert texts_of(listed["tasks"][0]["artifacts"]) == {"answer-1": text}
+    roles = [artifact["metadata"]["trunkline/role"] for artifact in detailed["artifacts"]]
+    assert roles.count("answer") == 1
+    assert texts_of(detailed["artifacts"][-1:]) == {"answer-1": text}
+    for metadata in (task["metadata"], events[-1].result["statusUpdate"]["metadata"]):
+        assert metadata["trunkline/outcome"] == "partial"
+
+
+async def test_the_plain_view_resumes_after_any_event(bridged: BridgedMesh) -> None:
+    caller = bridged.at("/")
+    whole = await ask(caller, "count 3 and count 4", PLAIN)
+    task = {"id": whole[0].result["task"]["id"]}
+    for index, event in enumerate(whole):
+        headers = {**PLAIN, "Last-Event-ID": event.id}
+        async with caller.stream("SubscribeToTask", task, headers) as resumed:
+            remaining = await resumed.rest()
+        assert [(item.id, item.result) for item in remaining] == [
+            (item.id, item.result) for item in whole[index + 1 :]
+        ]
+
+
+async def test_a_setting_chooses_the_view_of_an_agent_and_both_extensions_may_be_active(
+    bridged: BridgedMesh,
+) -> None:
+    by_setting = await ask(bridged.at("/agents/echo"), "count 3", {})
+    both = {"A2A-Extensions": f"{RESUME_EXTENSION}, {PLAIN_EXTENSION}"}
+    by_extension = await ask(bridged.at("/agents/echo"), "count 3", both)
+
+    def shown(events: list[Event]) -> list[Any]:
+        return [(event.text, event.state) for event in events]
+
+    assert shown(by_setting) == shown(by_extension)
+    assert {update["artifact"]["artifactId"] for update in updates(by_setting)} == {"answer-1"}
+    assert "".join(event.text for event in by_setting) == "1 2 3 "
+
+
+async def test_older_versions_have_the_plain_view_too(bridged: BridgedMesh) -> None:
+    caller = bridged.at("/")
+    params = {
+        "message": {
+            "role": "user",
+            "messageId": "old-1",
+            "parts": [{"kind": "text", "text": "count 3"}],
+        }
+    }
+    headers = {"X-A2A-Extensions": PLAIN_EXTENSION}
+    sent = await caller.call("message/send", params, headers)
+    async with caller.stream("tasks/resubscribe", {"id": sent["id"]}, headers) as stream:
+        events = await stream.rest()
+
+    (artifact,) = sent["artifacts"]
+    assert artifact["metadata"] == {"trunkline/role": "answer"}
+    assert artifact["parts"] == [{"kind": "text", "text": "1 2 3 "}]
+    assert sent["metadata"]["trunkline/outcome"] == "complete"
+    assert events[-1].result["metadata"]["trunkline/outcome"] == "complete"

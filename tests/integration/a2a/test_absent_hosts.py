@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, open_bridged_mesh
 from harness.a2a.sse_client import ClientFold, RefusedError, sse
 from harness.agents.stepped_agent import SteppedAgent
@@ -183,3 +185,34 @@ async def resume(url: str, last: Event) -> ClientFold:
                 if refused.status != 503:
                     raise
     return fold
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_an_unreachable_host_is_waited_for_until_the_deadline(
+    tmp_path: Path, method: str
+) -> None:
+    settings = Settings(default_agent="echo", patience_s=3600)
+    async with open_bridged_mesh(tmp_path, settings) as bridged:
+        joined = await bridged.mesh.join(echo)
+        await joined.cut()
+        caller = bridged.at("/agents/echo")
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo hi"}]}
+        answer = await caller.post(method, {"message": message}, {"Trunkline-Timeout": "0.5"})
+        assert answer.status_code == 503
+        assert "the agent's host can't be reached" in answer.json()["error"]["message"]
+        assert joined.address not in answer.text
+
+
+async def test_tasks_of_a_host_that_left_are_unavailable_and_not_unknown(tmp_path: Path) -> None:
+    async with open_bridged_mesh(tmp_path) as bridged:
+        joined = await bridged.mesh.join(echo)
+        caller = bridged.at("/agents/echo")
+        task = await caller.send("echo hi")
+        await joined.cut()
+        answer = await caller.post("GetTask", {"id": task["id"]})
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        assert answer.json()["error"]["data"][0]["reason"] == "UNAVAILABLE"
+        error = answer.json()["error"]["message"]
+        assert "again" in error.partition("; ")[2]
+        assert "errno" not in error.lower()

@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 
 import pytest
@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.hostile.http_probe import Answer, HttpProbe, read_answer
 from harness.mesh.small_mesh import PATIENCE_S
+from harness.polling import poll, wait_for
 from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.http import server as serving
@@ -180,7 +181,7 @@ async def large_or_small(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.mark.parametrize("requests", [1, 3], ids=["one", "pipelined"])
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
 async def test_a_response_that_is_not_read_ends(parser: str, requests: int) -> None:
-    bounds = ConnectionLimits(max_connections=2, response_timeout_s=TIMEOUT_S)
+    bounds = ConnectionLimits(max_connections=2, response_timeout_s=0.1)
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(serving, "_PARSER", parser)
@@ -225,13 +226,13 @@ async def hold_connection(probe: HttpProbe, stack: ExitStack) -> asyncio.StreamW
 
 
 async def expect_service(probe: HttpProbe) -> None:
-    while True:
+    async def is_served() -> bool:
         try:
-            if (await send_pieces(probe, post(valid()))).status == 200:
-                return
+            return (await send_pieces(probe, post(valid()))).status == 200
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        await asyncio.sleep(0.01)
+            return False
+
+    await poll(is_served)
 
 
 async def test_an_offer_of_another_protocol_is_ignored(probe: HttpProbe) -> None:
@@ -281,10 +282,7 @@ async def test_a_client_that_leaves_within_pipelined_requests_leaves_nothing_ope
     before = len(asyncio.all_tasks())
     for _ in range(3):
         await leave_within_pipelined_requests(bridged, probe)
-    await wait_until(
-        lambda: len(asyncio.all_tasks()) <= before,
-        lambda: f"{before} tasks, there are {asyncio.all_tasks()}",
-    )
+    await wait_for(lambda: len(asyncio.all_tasks()) <= before)
     assert bridged.bridge.in_flight_count == 0
 
 
@@ -293,19 +291,9 @@ async def leave_within_pipelined_requests(bridged: BridgedMesh, probe: HttpProbe
     call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": wait}).encode()
     _, writer = await asyncio.open_connection(*probe.place)
     writer.write(post(call) + post(valid()) * 3)
-    await wait_until(lambda: bridged.bridge.in_flight_count > 0, lambda: "an answer under way")
+    await wait_for(lambda: bridged.bridge.in_flight_count > 0)
     writer.transport.abort()
-    await wait_until(lambda: not bridged.bridge.in_flight_count, lambda: "no answer under way")
+    await wait_for(lambda: not bridged.bridge.in_flight_count)
     listed = await bridged.at("/").call("ListTasks", {"status": "TASK_STATE_WORKING"})
     for task in listed["tasks"]:
         await bridged.at("/").call("CancelTask", {"id": task["id"]})
-
-
-async def wait_until(predicate: Callable[[], bool], describe: Callable[[], str]) -> None:
-    """Poll until the predicate is true: the bridge has no event for it."""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while not predicate():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        pytest.fail(f"awaited in vain: {describe()}")

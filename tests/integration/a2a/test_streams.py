@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +16,6 @@ from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline.settings import Settings
-from trunkline_agents.echo.agent import echo
 from trunkline_bridge.a2a.projection import FullEvent, WireEvent
 from trunkline_bridge.a2a.streams.event_renderer import EventRenderer
 from trunkline_bridge.a2a.versions.jsonrpc_envelope import event_frame
@@ -24,18 +23,6 @@ from trunkline_bridge.http.in_flight import InFlightRequests, watch_connection
 from trunkline_bridge.http.messages import ResponseSender
 from trunkline_bridge.http.server import serve_http
 from trunkline_bridge.http.sse import Heartbeats, send_events
-
-
-@pytest.fixture
-async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
-    async with open_bridged_mesh(tmp_path) as mesh:
-        await mesh.mesh.join(echo)
-        yield mesh
-
-
-@pytest.fixture
-def caller(bridged: BridgedMesh) -> Caller:
-    return bridged.at("/agents/echo")
 
 
 async def join_gate(bridged: BridgedMesh) -> tuple[SteppedAgent, Caller]:
@@ -75,31 +62,6 @@ async def test_every_event_has_an_id_and_they_only_grow(caller: Caller) -> None:
     assert ids == sorted(set(ids))
 
 
-async def test_a_direct_reply_is_the_only_event_of_its_stream(caller: Caller) -> None:
-    async with caller.streamed("message hello") as stream:
-        (event,) = await stream.rest()
-    assert event.result["message"]["parts"] == [{"text": "hello"}]
-    assert event.id == ""
-
-
-async def test_a_stream_ends_where_the_agent_asks(caller: Caller) -> None:
-    async with caller.streamed("ask what?") as stream:
-        events = await stream.rest()
-    assert events[-1].state == "TASK_STATE_INPUT_REQUIRED"
-    task_id = events[0].result["task"]["id"]
-    async with caller.streamed("this", taskId=task_id) as stream:
-        answered = await stream.rest()
-    assert answered[0].result["task"]["id"] == task_id
-    assert answered[-1].state == "TASK_STATE_COMPLETED"
-    assert text(answered) == "answer: this"
-
-
-async def test_errors_before_the_first_event_are_plain_json(caller: Caller) -> None:
-    answer = await caller.post("SendStreamingMessage", {"message": {}})
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.json()["error"]["code"] == -32602
-
-
 async def test_a_subscriber_gets_a_snapshot_and_then_what_follows(bridged: BridgedMesh) -> None:
     gate, caller = await join_gate(bridged)
     gate.write("one ")
@@ -120,45 +82,6 @@ async def test_a_subscriber_gets_a_snapshot_and_then_what_follows(bridged: Bridg
     assert later[-1].state == "TASK_STATE_COMPLETED"
 
 
-async def test_a_stream_resumed_after_any_event_equals_the_uninterrupted_one(
-    caller: Caller,
-) -> None:
-    async with caller.streamed("count 12") as stream:
-        whole = await stream.rest()
-    task = {"id": whole[0].result["task"]["id"]}
-    for seen, event in enumerate(whole):
-        headers = {"Last-Event-ID": event.id}
-        async with caller.stream("SubscribeToTask", task, headers) as resumed:
-            assert comparable(await resumed.rest()) == comparable(whole[seen + 1 :])
-
-
-async def test_a_running_stream_is_resumed_where_it_was_cut(bridged: BridgedMesh) -> None:
-    gate, caller = await join_gate(bridged)
-    received: list[Event] = []
-    gate.write("a", "b", "c")
-    async with caller.streamed("go") as stream:
-        async for event in stream:
-            received.append(event)
-            if event.text == "b":
-                break
-    task = {"id": received[0].result["task"]["id"]}
-    for piece in ("d", "e", "f"):
-        gate.write(piece)
-        headers = {"Last-Event-ID": received[-1].id}
-        async with caller.stream("SubscribeToTask", task, headers) as resumed:
-            async for event in resumed:
-                received.append(event)
-                if event.text == piece:
-                    break
-    gate.write("")
-    headers = {"Last-Event-ID": received[-1].id}
-    async with caller.stream("SubscribeToTask", task, headers) as resumed:
-        received += await resumed.rest()
-    assert text(received) == "abcdef"
-    async with caller.stream("SubscribeToTask", task, {"Last-Event-ID": "1.0"}) as again:
-        assert comparable(await again.rest()) == comparable(received[1:])
-
-
 @pytest.mark.parametrize(
     "last", ["", "5", "0.0", "-1.0", "1.x", "x", "1.0.0", "99999.0", "1." + "9" * 40, "01.0"]
 )
@@ -167,28 +90,6 @@ async def test_an_unknown_event_id_is_refused(caller: Caller, last: str) -> None
     error = await caller.error("SubscribeToTask", {"id": task["id"]}, {"Last-Event-ID": last})
     assert error["code"] == -32602
     assert error["data"][1]["fieldViolations"][0]["field"] == "Last-Event-ID"
-
-
-async def test_a_client_that_disconnects_ends_only_its_watch(bridged: BridgedMesh) -> None:
-    gate, caller = await join_gate(bridged)
-    async with caller.streamed("go") as stream:
-        task_id = (await anext(stream)).result["task"]["id"]
-        await gate.began.wait()
-    gate.write("still here", "")
-    await bridged.mesh.until(task_id, lambda now: now.task.status.state == 3)
-    task = await caller.call("GetTask", {"id": task_id})
-    assert task["artifacts"][0]["parts"] == [{"text": "still here"}]
-
-
-async def test_cancel_reaches_every_stream(caller: Caller) -> None:
-    async with caller.streamed("wait 3600") as stream:
-        task_id = (await anext(stream)).result["task"]["id"]
-        async with caller.stream("SubscribeToTask", {"id": task_id}) as other:
-            await anext(other)
-            await caller.call("CancelTask", {"id": task_id})
-            ends = [(await stream.rest())[-1], (await other.rest())[-1]]
-    assert [event.state for event in ends] == ["TASK_STATE_CANCELED"] * 2
-    assert ends[0].id == ends[1].id
 
 
 async def test_a_silent_stream_gets_heartbeats(tmp_path: Path) -> None:
@@ -212,23 +113,6 @@ async def test_many_streams_at_once_each_get_their_own(caller: Caller) -> None:
         tasks = [group.create_task(count_to(number)) for number in range(1, 40)]
     expected = ["".join(f"{n} " for n in range(1, number + 1)) for number in range(1, 40)]
     assert [task.result() for task in tasks] == expected
-
-
-async def test_large_bursts_arrive_complete(caller: Caller) -> None:
-    async with caller.streamed("count 5000 0 100") as stream:
-        events = await stream.rest()
-    pieces = [event.text for event in events if event.text]
-    assert [piece.split()[0] for piece in pieces] == [str(n) for n in range(1, 5001)]
-
-
-async def test_a_stalled_reader_does_not_block_others(bridged: BridgedMesh, caller: Caller) -> None:
-    async with caller.streamed("count 20000 0 200") as stalled:
-        await anext(stalled)
-        async with caller.streamed("count 100") as other:
-            assert text(await other.rest()).endswith("100 ")
-        events = await stalled.rest()
-    assert len([event for event in events if event.text]) == 20_000
-    assert events[-1].state == "TASK_STATE_COMPLETED"
 
 
 async def test_nothing_is_written_to_a_disconnected_client(

@@ -271,7 +271,7 @@ async def test_a_receiver_that_answers_gone_gets_no_more_posts(
 async def test_a_failed_post_is_repeated_before_later_ones(
     caller: Caller, receiver: WebhookReceiver
 ) -> None:
-    refusals = [status(500), None, status(302, "location: http://127.0.0.1:1/")]
+    refusals = [None, status(503, "retry-after: 0")]
 
     async def decide(received: ReceivedPost) -> Answer:
         if '"TASK_STATE_WORKING"' in received.body.decode() and refusals:
@@ -284,9 +284,9 @@ async def test_a_failed_post_is_repeated_before_later_ones(
     assert states(receiver.accepted) == ["SUBMITTED", "WORKING", "COMPLETED"]
     # The failed post is repeated unchanged; later ones follow it.
     tried = [post for post in receiver.all if post.id == receiver.ids()[1]]
-    assert len(tried) == 4
+    assert len(tried) == 3
     assert len({post.body for post in tried}) == 1
-    assert receiver.all[:5] == [receiver.accepted[0], *tried]
+    assert receiver.all[:4] == [receiver.accepted[0], *tried]
 
 
 async def test_text_whose_response_was_lost_is_not_doubled(
@@ -385,36 +385,6 @@ async def test_a_webhook_of_the_original_wire_gets_tasks_by_the_ids_of_their_cli
     created = await caller.call("tasks/pushNotification/set", again)
     assert created == again
     assert await caller.call("tasks/pushNotification/get", {"id": "my own id/1"}) == again
-
-
-async def test_webhooks_are_read_listed_and_removed_without_their_secrets(
-    caller: Caller, receiver: WebhookReceiver
-) -> None:
-    task = await caller.send("ask Which one?")
-    authentication = {"scheme": "Bearer", "credentials": SECRETS[1]}
-    secrets = {"token": SECRETS[0], "authentication": authentication}
-    answers: list[object] = []
-    for name in ("one", "two"):
-        params = config(receiver, taskId=task["id"], id=name, **secrets)
-        answers.append(await caller.call("CreateTaskPushNotificationConfig", params))
-    config_params = {"taskId": task["id"], "id": "one"}
-    webhook = await caller.call("GetTaskPushNotificationConfig", config_params)
-    answers.append(webhook)
-    listed = await caller.call("ListTaskPushNotificationConfigs", {"taskId": task["id"]})
-    answers.append(listed)
-    expected = {"taskId": task["id"], "url": receiver.url, "authentication": {"scheme": "Bearer"}}
-    assert webhook == {**expected, "id": "one"}
-    assert listed["configs"] == [webhook, {**expected, "id": "two"}]
-    for _ in range(2):
-        await caller.call("DeleteTaskPushNotificationConfig", config_params)
-    listed = await caller.call("ListTaskPushNotificationConfigs", {"taskId": task["id"]})
-    assert [found["id"] for found in listed["configs"]] == ["two"]
-    not_found = await caller.error("GetTaskPushNotificationConfig", config_params)
-    answers.append(not_found)
-    assert not_found["code"] == -32001
-    assert f"config {config_params['id']!r}" in not_found["message"]
-    assert not_found["data"][0]["metadata"]["configId"] == config_params["id"]
-    assert not any(secret in str(answer) for answer in answers for secret in SECRETS)
 
 
 async def test_a_webhook_that_is_removed_gets_nothing_more(

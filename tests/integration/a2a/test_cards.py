@@ -1,7 +1,6 @@
 """Agent cards for clients of every version, from a bridge on a real socket."""
 
 import copy
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ from trunkline_bridge.callers.caller import CallerIdentity, SecurityRequirements
 
 CARD = "/.well-known/agent-card.json"
 ORIGINAL = "/.well-known/agent.json"
-
-
-@pytest.fixture
-async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
-    async with open_bridged_mesh(tmp_path) as opened:
-        await opened.mesh.join(echo)
-        yield opened
 
 
 async def read(bridged: BridgedMesh, path: str, **headers: str) -> dict[str, Any]:
