@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """An address to listen on. Port 0: a free port."""
+    """An address to listen on. Port 0 selects a free port."""
 
     host: str
     port: int

@@ -25,7 +25,7 @@ class EffectiveSetting:
     """A setting with its value."""
 
     name: str
-    """Its key in the file; those in tables have dots."""
+    """The key of the setting in the file. Keys in tables have dots."""
     value: Any
     """A value of JSON. Secrets are `HIDDEN`."""
     source: str
@@ -40,7 +40,7 @@ def list_effective_settings(
 ) -> list[EffectiveSetting]:
     """Return all settings, and the keys that are set in tables by name, with their sources.
 
-    The sources are those of `load_settings`, and the file is taken as trusted.
+    The sources are the same as for `load_settings`, and the file is taken as trusted.
 
     Raises:
         ConfigurationError: the settings are invalid.

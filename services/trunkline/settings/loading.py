@@ -22,11 +22,11 @@ _VARIABLES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class IgnoredSettings:
-    """Settings of a file that do not apply, because the user does not trust its folder."""
+    """Settings that are ignored because the user has not trusted the folder of their file."""
 
     file: Path
     names: tuple[str, ...]
-    """Keys of the file. Those in a table have dots."""
+    """Keys of the file. Keys in a table have dots."""
     has_changed: bool
     """True if the user trusted the folder before the file changed."""
 

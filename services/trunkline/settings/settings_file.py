@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 from trunkline.errors import ConfigurationError
 from trunkline.settings.addresses import HostPort
 
-# These settings name no program, agent, model, file or machine, and have no text for models. They
-# neither decide who may call nor what is deleted. A new setting has to be added here before an
+# These settings are harmless: they name no program, agent, model, file or machine, contain no text
+# for models, grant no access and delete no data. A new setting has to be added here before an
 # untrusted file may set it.
 _HARMLESS: Final = frozenset(
     {

@@ -57,7 +57,7 @@ _FLAGS: Final = {
 }
 # Lists to which a flag adds, while other flags replace the values of other sources.
 _ADDED: Final = frozenset({"agents", "allow_webhook", "workflows"})
-# The limit on the keys that an error lists beside one that is meant.
+# The number of keys that an error lists beside the key that was probably meant.
 _LISTED_KEYS: Final = 40
 _TYPES: Final[Mapping[str, Any]] = get_type_hints(Settings)
 _GROUP_KEYS: Final = frozenset(
@@ -388,7 +388,7 @@ def matching_depth(values: object, path: Sequence[str]) -> int:
 def _parse_json(text: str) -> object:
     try:
         return json.loads(text)
-    # A text that is no JSON is no table either, which pydantic reports.
+    # If the text is not JSON, pydantic reports that it is not a table.
     except ValueError:
         return text
 
