@@ -239,7 +239,7 @@ def _allow_origins(app: ASGIApp, origins: Collection[str]) -> ASGIApp:
     """Return an application that lets pages of these origins call it (CORS); `*` is all."""
     if not origins:
         return app
-    # Credentials are those that a page has. Without `allow_credentials`, browsers add none.
+    # Pages send their own credentials. Without `allow_credentials`, browsers add none.
     return CORSMiddleware(
         app,
         allow_origins=origins,

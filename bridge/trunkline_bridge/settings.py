@@ -17,7 +17,7 @@ from trunkline.span_content import ContentCapture
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenSettings:
-    """The JWTs to accept: those of one issuer for one audience."""
+    """The JWTs to accept, from one issuer for one audience."""
 
     keys: str
     """The issuer's public keys: the URL or path of a JWKS."""
@@ -30,11 +30,12 @@ class TokenSettings:
     account_claim: str = "sub"
     """The claim that names the caller's account."""
     account_prefix: str = "jwt:"
-    """Prefix of the accounts of tokens. Empty: they are those of API keys of the same name."""
+    """Prefix of the accounts of tokens. If empty, a token shares the account of an API key of its
+    name."""
     leeway_s: float = 30.0
     """Tolerated difference between the clocks, in seconds."""
     scopes: Mapping[str, ScopeSettings] = field(default_factory=dict)
-    """The agents and methods of each scope. Empty: every token permits everything."""
+    """The agents and methods of each scope. If empty, every token permits everything."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +45,7 @@ class BridgeSettings:
     default_agent: str = "supervisor"
     """The agent at `/`. It has its own address as well."""
     public_url: str = ""
-    """Base URL in cards, without a trailing slash. Empty: the URL of the request."""
+    """Base URL in cards, without a trailing slash. If empty, cards have the URL of the request."""
     allowed_hosts: tuple[str, ...] = ()
     """Further hosts that requests may have as Host, each as HOST or HOST:PORT."""
     allowed_origins: tuple[str, ...] = ()
@@ -68,32 +69,31 @@ class BridgeSettings:
     allow_webhook: tuple[str, ...] = ()
     """Hosts whose webhooks may use http or a private address, each as HOST or HOST:PORT."""
     webhook_secret: str = field(default="", repr=False)
-    """Secret that signs webhooks, in the form of Standard Webhooks (whsec_ and base64).
-
-    Empty: webhooks are not signed.
+    """Secret that signs webhooks, in the form of Standard Webhooks (whsec_ and base64). If empty,
+    webhooks are not signed.
     """
     api_keys_file: Path | None = None
-    """File of the API keys to accept; None: no API keys."""
+    """File of the API keys to accept, or None to accept none."""
     tokens: TokenSettings | None = None
-    """The tokens to accept; None: no tokens."""
+    """The tokens to accept, or None to accept none."""
     tls: TlsSettings = field(default_factory=TlsSettings)
     """The certificate of this bridge, and the certificates of callers."""
     failed_credentials_per_minute: int = 60
     """Wrong credentials that an address, or the name of an expired key or token, may send a minute.
-    Further ones get 429. 0: any number.
+    Further requests get 429. With 0, there is no limit.
     """
     anonymous: bool = False
     """Admit anonymous callers beside authenticated ones."""
     metrics_public: bool = False
     """Let everybody read `/metrics`, also where callers are authenticated."""
     limits: LimitSettings = field(default_factory=LimitSettings)
-    """Limits of accounts. Those of tasks and budgets are checked by the hosts."""
+    """Limits of accounts. Hosts check the limits of tasks and budgets."""
     card_key: Path | None = None
-    """Private key that signs cards, in PEM; None: cards are not signed."""
+    """Private key that signs cards, in PEM, or None if cards are not signed."""
     card_key_id: str = ""
-    """Key id (`kid`) in signatures; empty: the thumbprint of the key."""
+    """Key id (`kid`) in signatures. If empty, it is the thumbprint of the key."""
     content: ContentCapture | None = None
-    """Captures the message and the answer in the span of a request; None: they are not recorded."""
+    """Records the message and the answer in the span of a request, or None to record neither."""
     streaming: bool = True
     """Serve streams. Otherwise cards don't declare them and the methods are refused."""
     push_notifications: bool = True

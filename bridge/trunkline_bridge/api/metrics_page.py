@@ -17,8 +17,8 @@ _ALL_AGENTS = "*"
 class MetricsPage:
     """The metrics of this process.
 
-    Where callers are authenticated, a scraper is, too: an API key as the bearer token. The
-    permission is that of the method GetMetrics at all agents.
+    If callers are authenticated, a scraper needs an API key as its bearer token, with the
+    permission for the method GetMetrics at all agents.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def parse_version(
 
 
 def find_version(parameters: ServiceParameters, query: bytes = b"") -> str:
-    """Return the version that a request names, as major and minor; empty: none, or malformed."""
+    """Return the version of a request as MAJOR.MINOR, or an empty text if none or malformed."""
     match = _VERSION.fullmatch(_named_version(parameters, query))
     return match[1] if match else ""
 

@@ -1,8 +1,8 @@
 """Limits on uvicorn's connections: their number, request heads, and responses that nobody reads.
 
 A request head is the request line and the headers. uvicorn has none of these limits: a client that
-sends a byte a second or an endless head, or that does not read, could occupy a connection and its
-memory without end.
+sends a byte a second, sends an endless head or does not read could occupy a connection and its
+memory forever.
 """
 
 import asyncio

@@ -94,7 +94,7 @@ def set_host(headers: list[tuple[bytes, bytes]], host: bytes) -> None:
 
 
 def split_absolute_target(target: bytes) -> tuple[bytes, bytes] | None:
-    """Return the authority and the origin form of a target; None: it is not an absolute URL."""
+    """Return the authority and the origin form of an absolute URL, or None for other targets."""
     match = _ABSOLUTE_TARGET.fullmatch(target)
     if match is None:
         return None

@@ -33,15 +33,15 @@ class CertificateFiles:
     """The certificate and those between it and the root, in PEM."""
     key: Path
     client_roots: Path | None
-    """The roots of clients' certificates, in PEM; None: clients have none."""
+    """The roots of clients' certificates, in PEM. With None, no certificates are requested."""
     requires_client: bool
 
     @classmethod
     def from_settings(cls, settings: TlsSettings) -> Self | None:
-        """Return the files that the settings name; None: there is no TLS.
+        """Return the files that the settings name, or None if TLS is off.
 
         Raises:
-            ConfigurationError: a file that others need is missing.
+            ConfigurationError: a file that the other files need is missing.
         """
         certificate, key = settings.certificate, settings.key
         if certificate is None or key is None:
@@ -104,7 +104,7 @@ class ServerCertificate:
             served = current
             return current.for_grpc
 
-        # The stub does not allow None, which means: no change.
+        # The stub does not allow None, which means that nothing has changed.
         fetcher = cast("Callable[[], grpc.ServerCertificateConfiguration]", fetch)
         return grpc.dynamic_ssl_server_credentials(
             served.for_grpc,

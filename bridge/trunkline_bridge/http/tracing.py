@@ -58,7 +58,7 @@ def http_request_span(scope: Scope, send: Send) -> AbstractContextManager[Traced
     if scope["type"] != "http" or scope["path"] in _UNTRACED:
         return nullcontext(_UntracedRequest(scope, send))
     method, path = scope["method"], scope["path"]
-    # Traces are about the mesh's work, not about people who look at it, unless these ask for one.
+    # Traces record the mesh's work. Reading the page is traced only on request.
     if method in ("GET", "HEAD") and _is_page(path) and not _has_trace(scope):
         return _MeasuredRequest(scope, send, _without_spans())
     block = telemetry.span(

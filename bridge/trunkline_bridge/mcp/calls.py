@@ -48,7 +48,7 @@ class AgentCall:
         """
         if params.request_state is None:
             return await self._start(params)
-        # The state is a task's id, and the mesh answers for those of the caller only.
+        # The state is a task's id, and the mesh answers only for tasks of the caller.
         answer = await self._client.get(params.request_state)
         if not is_waiting(answer):
             # It was answered before: a request that is repeated gets the result, too.

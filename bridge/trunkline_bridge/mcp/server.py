@@ -192,7 +192,7 @@ class AgentServer:
             )
 
     def _check_offered(self, name: str) -> None:
-        """Check that an agent is one of those that are offered; MCPError: it is not."""
+        """Check that an agent is offered. MCPError: it is not."""
         known = [agent.name for agent in self._agents.list_agents()]
         if name not in known:
             names = ", ".join(known) or "none"

@@ -41,7 +41,7 @@ class _Segment:
     kind: event_pb2.ArtifactKind.ValueType
     turn: int
     child: str
-    """The child of the task that wrote or forwarded it; empty: the task itself wrote it."""
+    """The child task that wrote or forwarded it, or an empty text if the task itself wrote it."""
     content: AnswerContent = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     """The texts after the content, not yet joined."""
@@ -150,7 +150,7 @@ class PlainAnswer:
         return segment
 
     def content(self, turn: int | None = None) -> AnswerContent:
-        """Return the answer of a turn, by default that of the current one."""
+        """Return the answer of a turn, by default of the current turn."""
         turn = self.turn if turn is None else turn
         is_over = self.has_ended or turn < self.turn
         current = {key: item for key, item in self._segments.items() if item.turn == turn}
@@ -201,7 +201,7 @@ class PlainAnswer:
             text = _child_text(child, current, is_over=has_stopped) if child else ""
             if not self._has_failed(child):
                 yield text
-            # What follows is known once this step has completed with a text of artifacts.
+            # The rest is known once this step has completed with a text of artifacts.
             if not (text and self._stopped.get(child) == task_pb2.TASK_STATE_COMPLETED):
                 return
 

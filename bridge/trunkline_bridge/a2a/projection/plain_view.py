@@ -42,8 +42,8 @@ def open_projection(
 class PlainProjection:
     """Converts the journal events of one task to wire events of the plain view.
 
-    It stores the texts of the current turns' artifacts, because they may come in another order than
-    that of the answer. An event has at most one update of the answer, and the status after it.
+    It stores the texts of the current turns' artifacts, because they may come in another order
+    than in the answer. An event has at most one update of the answer, and the status after it.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ _MAX_RUNS: Final = 100
 
 @object_type(name="Workflow")
 class WorkflowVersionNode:
-    """A version of a workflow. `definition` is that of a workflow file."""
+    """A version of a workflow. `definition` has the form of a workflow file."""
 
     name: str
     version: int

@@ -8,7 +8,8 @@ from trunkline_bridge.callers.permissions import Permissions
 class PageAccess:
     """Decides which callers are operators.
 
-    They are those of the accounts in the settings; without authentication, everybody.
+    Operators are the callers of the accounts in the settings. Without authentication, all callers
+    are operators.
     """
 
     def __init__(self, operators: tuple[str, ...], *, is_anonymous_only: bool) -> None:

@@ -50,9 +50,9 @@ class InspectRequest(NamedTuple):
     """`card`, `send` or `stream`."""
     text: str = ""
     binding: str = ""
-    """The only binding to use; empty: the first that the card offers."""
+    """The only binding to use. If empty, the first binding of the card is used."""
     version: str = ""
-    """The only version to use; empty: any."""
+    """The only version to use. If empty, any version is used."""
     headers: Mapping[str, str] = {}
     """Sent with every request; they may hold credentials."""
 
@@ -62,9 +62,10 @@ class _Stopped(Exception):  # noqa: N818  it ends an inspection whose problem is
 
 
 class Report:
-    """The events of an inspection, as they happen. It never has headers, which hold credentials.
+    """The events of an inspection, as they happen.
 
-    It is also the observer of what is sent and received.
+    Headers are never recorded, because they hold credentials. The object is also the observer of
+    the inspected connection.
     """
 
     def __init__(self) -> None:
@@ -360,7 +361,7 @@ def _describe_result(result: Mapping[str, Any]) -> str:
         return "the agent answered with a message"
     status = task.get("status")
     state = str(status.get("state") if isinstance(status, dict) else None)[:50]
-    # The same words as those of a stream.
+    # The same words as in a stream.
     with suppress(ValueError):
         state = state_name(task_pb2.TaskState.Value(state))
     return f"the agent answered with task {str(task.get('id'))[:100]} in state {state}"

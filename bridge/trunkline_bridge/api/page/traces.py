@@ -1,4 +1,4 @@
-"""Traces of the page: operators see all, other callers those of their own tasks alone."""
+"""Traces of the page. Operators see all, other callers only the traces of their own tasks."""
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -148,7 +148,7 @@ class PageTraces:
         return bool(known)
 
     async def _find_agent(self, caller: Caller, task_id: str) -> str:
-        """Return the agent of a task of the caller's account; empty: there is no such task."""
+        """Return the agent of a task of the caller's account, or an empty text if there is none."""
         key = (caller.account, task_id)
         agent = self._agents.get(key)
         if agent is None:

@@ -10,7 +10,7 @@ from trunkline.messaging.store import Envelope
 from trunkline_bridge.http.json_decoder import decode_json
 
 _MAX_REPLIES: Final = 100
-# What a participant decides about its reply. The mesh sets the rest.
+# The fields that a participant decides about its reply. The mesh sets the rest.
 _FIELDS: Final = ("recipient", "room", "type", "type_version", "priority")
 
 
