@@ -32,14 +32,14 @@ MAX_NUMBER: Final = sys.float_info.max
 MAX_DEPTH: Final = 24
 """The nesting limit of JSON. Protobuf parses messages 100 deep, and each JSON level takes 3."""
 
-# How the field `exact_number` begins on the wire: its number 16, and that it has a length.
+# The first bytes of the field `exact_number` on the wire: number 16, with a length.
 _EXACT_TAG: Final = b"\x82\x01"
 _INEXACT: Final = (
     "A2A's gRPC would round this integer; use JSON-RPC or HTTP+JSON, or send the number as text"
 )
 # Names of members may be long.
 _PATH_CHARS: Final = 200
-# The bound of recursion. What protobuf can't parse is refused where the message is used.
+# The limit of recursion. A message that protobuf can't parse is refused where it is used.
 _PARSED_DEPTH: Final = 100
 # Doubles from here on are all whole, and most of them are measurements. Ids are below it.
 _MAX_INTEGER: Final = 2.0**63
@@ -85,7 +85,7 @@ def build_struct(values: Mapping[str, Any], *, max_depth: int = MAX_DEPTH) -> js
     """Return a JSON object as a message.
 
     Raises:
-        ValueError: it is no JSON (a value of another type, a key that is not a text, NaN, a lone
+        ValueError: it is not JSON (a value of another type, a key that is not a text, NaN, a lone
             surrogate), a number is out of range, or it is nested deeper than `max_depth`.
     """
     struct = json_pb2.Struct()
@@ -94,16 +94,17 @@ def build_struct(values: Mapping[str, Any], *, max_depth: int = MAX_DEPTH) -> js
 
 
 def build_value(value: object, *, max_depth: int = MAX_DEPTH) -> json_pb2.Value:
-    """Return a JSON value as a message. The errors are those of `build_struct`."""
+    """Return a JSON value as a message. The errors are the same as for `build_struct`."""
     message = json_pb2.Value()
     _write_value(message, value, max_depth)
     return message
 
 
 def update_struct(struct: json_pb2.Struct, values: Mapping[str, Any]) -> None:
-    """Set members of an object. Those that exist keep their place, others are added at the end.
+    """Set members of an object.
 
-    The errors are those of `build_struct`.
+    Existing members keep their place, new members are added at the end. The errors are the same as
+    for `build_struct`.
     """
     old = {member.key: member for member in struct.members}
     new: dict[str, Any] = {}
@@ -139,7 +140,7 @@ def has_member(struct: json_pb2.Struct, key: str) -> bool:
 
 
 def find_member(struct: json_pb2.Struct, key: str) -> json_pb2.Value | None:
-    """Return the value of a member of an object; None: the object has no such member."""
+    """Return the value of a member of an object, or None if there is no such member."""
     return next((member.value for member in reversed(struct.members) if member.key == key), None)
 
 
@@ -229,8 +230,9 @@ def serialize_for_a2a(message: Message) -> bytes:
 def find_exact_number(message: Message, data: bytes) -> str:
     """Return the path of a number that google.protobuf's types can't hold exactly, or "".
 
-    That is an integer above 2^63 or one that is no double. A path is `parts[0].data.id`. `data` are
-    the message's bytes: most messages have no such number, which these tell without a search.
+    Such a number is an integer above 2^63, or a number that a double can't hold. A path is
+    `parts[0].data.id`. `data` are the message's bytes, which show without a search that most
+    messages have no such number.
     """
     return next(_exact_numbers(message, ""), "") if _EXACT_TAG in data else ""
 
@@ -426,7 +428,7 @@ def _parse_message(value: object, message: Message, ignore_unknown_fields: bool)
         try:
             if field.is_repeated:
                 _parse_list(member, message, field, ignore_unknown_fields)
-            # The null of a Value is a value, that of any other field means unset.
+            # The null of a Value is a value. The null of any other field means that it is unset.
             elif member is not None or (_is_value(field) and not is_taken):
                 content = getattr(message, field.name)
                 content.SetInParent()

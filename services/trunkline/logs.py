@@ -59,7 +59,7 @@ def render_event(event: str, text: str, *, log_format: str, **fields: object) ->
 class PlainFormatter(logging.Formatter):
     """Formats a record as one line: time, level, logger, event, fields.
 
-    An exception follows, in indented lines. Text of others can begin no line and no field.
+    An exception follows, in indented lines. Logged text can't begin a line or a field.
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -34,9 +34,9 @@ _LINK: Final = "it is a symbolic link; use the file itself"
 def read_private_file(path: Path, *, is_secret: bool = True) -> bytes:
     """Return the content of a file that only its owner may change and, if it is a secret, read.
 
-    Links are refused, except those of mounted secrets: root owns the link, its folder and the file,
-    and the file is below that folder. A file on a read-only mount that root owns may be readable
-    by all, as Kubernetes mounts secrets.
+    Links are refused, except links of mounted secrets: root owns the link, its folder and the
+    file, and the file is below that folder. A file on a read-only mount that root owns may be
+    readable by all, as Kubernetes mounts secrets.
 
     Raises:
         ConfigurationError: others may change or read the file; the text says what to do.

@@ -150,7 +150,7 @@ MAX_SPANS_PER_TRACE: Final = 5000
 SERVICE: Final = "trunkline.service"
 TASK_ID: Final = "trunkline.task.id"
 PARENT_TASK_ID: Final = "trunkline.parent_task.id"
-# How the turn that a request waited for has ended; also of metrics.
+# The attribute for the outcome of the turn that a request waited for; also of metrics.
 TASK_STATE: Final = "trunkline.task.state"
 TURN: Final = "trunkline.turn"
 APPROVAL_ID: Final = "trunkline.approval.id"

@@ -39,7 +39,7 @@ class User:
 
 
 current_user: ContextVar[User | None] = ContextVar("current_user", default=None)
-"""The user of the current call or task; None: the owner of the mesh, or no user at all."""
+"""The user of the current call or task, or None for the owner of the mesh or no user."""
 
 requires_proof: ContextVar[bool] = ContextVar("requires_proof", default=False)
 """True if the word of the calling process is no proof that a user approved a call."""
@@ -157,9 +157,9 @@ _MESSAGE_ACTS: Final = (
 
 
 def named_user(request: Message) -> str:
-    """Return the user that a request names within its account; empty if it names none.
+    """Return the user that a request names within its account, or an empty text.
 
-    A message of an agent names none: it is sent for the user of the agent's task, whom the
+    A message of an agent names no user. It is sent for the user of the agent's task, which the
     statement of the call names.
     """
     if isinstance(request, _SUBMISSIONS):

@@ -108,12 +108,14 @@ class A2AClient:
             settings: The agent's address, credentials and limits.
             interface: Call this interface without reading a card, and only in its version.
             ssl_context: Trusted certificates for HTTPS; the system's if None.
-            stream_idle_s: Time without a byte after which an HTTP stream is broken; None: no limit.
+            stream_idle_s: Seconds without a byte after which an HTTP stream counts as broken, or
+                None for no limit.
             max_event_bytes: Limit of one server-sent event.
             query: Parameters of every URL over HTTP; they hold credentials.
             channel_security: Trusted certificates for gRPC; the system's if None.
             observer: Receives what is sent and received, for diagnostics.
-            transport: Makes the connections over HTTP; None: by `ssl_context`.
+            transport: Makes the connections over HTTP. By default they are made with
+                `ssl_context`.
         """
         self.settings = settings
         self.name = f"remote agent {settings.name!r}" if settings.name else settings.url

@@ -248,8 +248,8 @@ def _as_json(message: Message) -> bytes:
 def _parse_error(error: grpc.aio.AioRpcError) -> ErrorObject:
     """Read the details of an error; in v0.3 its reason is the name before a colon.
 
-    grpc_status can't parse this: it rejects details whose text differs from that of the status,
-    which many servers send.
+    grpc_status can't parse this: it rejects details whose text differs from the text of the
+    status, and many servers send such details.
     """
     text = error.details() or ""
     for name, value in error.trailing_metadata() or ():

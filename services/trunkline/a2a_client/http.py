@@ -115,12 +115,14 @@ class HttpClient:
             url: An address of the peer; a loopback address is never called through a proxy.
             headers: Sent with every request; they hold credentials.
             ssl_context: Trusted certificates; the system's if None.
-            stream_idle_s: Time without a byte after which a stream is broken; None: no limit.
+            stream_idle_s: Seconds without a byte after which a stream counts as broken, or None
+                for no limit.
             max_event_bytes: Limit of one server-sent event.
             max_body_bytes: Limit of the body of a response.
             query: Parameters of every URL; they hold credentials.
             observer: Receives what is sent and received.
-            transport: Makes the connections, without a proxy; None: by `ssl_context`.
+            transport: Makes the connections, without a proxy. By default they are made with
+                `ssl_context`.
         """
         self.peer = peer
         self._observer = observer

@@ -21,7 +21,7 @@ class _ShownText:
 
     pieces: list[str] = field(default_factory=list)
     repeated: int | None = None
-    """Length of the artifact's text after it was cut back; None: all that was shown is its text."""
+    """Length of the artifact's text after a cut, or None if all shown text belongs to it."""
 
     def join(self) -> str:
         text = "".join(self.pieces)
@@ -49,9 +49,9 @@ class StreamedText:
         self._shown: dict[str, _ShownText] = {}
         self._pieces: list[str] = []
         self._last_id = ""
-        # The artifact that is the answer. Others were shown only until it came.
+        # The artifact that is the answer. Text of other artifacts was shown only until it came.
         self._answer_id = ""
-        # The artifact that must be complete before those that wait, with their steps, are shown.
+        # The artifact that must be complete before waiting artifacts, with their steps, are shown.
         self._open_id = ""
         self._waiting: dict[str, int] = {}
         self._complete: set[str] = set()
@@ -65,7 +65,7 @@ class StreamedText:
     def append(self, artifact_id: str, text: str, *, step: int | None = None) -> ShownChunk | None:
         """Return the chunk for text at the end of an artifact; None if it adds none.
 
-        An artifact with a step is shown after those of earlier steps are complete.
+        An artifact with a step is shown after the artifacts of earlier steps are complete.
         """
         if self._is_held(artifact_id, step):
             return None
@@ -98,7 +98,7 @@ class StreamedText:
         return self._start_over()
 
     def complete(self, artifact_id: str) -> ShownChunk | None:
-        """Note that an artifact is complete; return the chunk of those that waited for it."""
+        """Note that an artifact is complete; return the chunk of artifacts that waited for it."""
         self._complete.add(artifact_id)
         if artifact_id != self._open_id:
             return None

@@ -317,7 +317,7 @@ class TurnFollower(ABC):
         return not (self._has_artifacts or self._peer.card.supports_resume)
 
     async def _verify_end(self, end: a2a_pb2.StreamResponse) -> None:
-        """Read the remote task to add what is missing; its end is the one that was reported."""
+        """Read the remote task to add missing content. The reported end of the task is kept."""
         reported = end.task if end.HasField("task") else end.status_update
         task_id = self._view.task_id or end.task.id or end.status_update.task_id
         try:

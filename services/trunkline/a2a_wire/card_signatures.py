@@ -239,7 +239,7 @@ class TrustedKey:
     """A trusted public key."""
 
     key_id: str | None
-    """The key id; None: the key is tried for any id."""
+    """The key id. With None, the key is tried for any id."""
     jwk: dict[str, Any] | None
     public: Any = None
     """A public key of `cryptography`, if there is no JWK."""

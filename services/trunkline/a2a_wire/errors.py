@@ -147,7 +147,7 @@ class WireError(Exception):
     violations: tuple[tuple[str, str], ...] = ()
     """Invalid fields, each with its name and the problem."""
     retry_after_s: str = ""
-    """Seconds after which a retry may succeed, as in `Retry-After`; empty: unknown."""
+    """Seconds after which a retry may succeed, as in `Retry-After`, or empty if unknown."""
     challenge: str = ""
     """The `WWW-Authenticate` header of UNAUTHENTICATED and FORBIDDEN (RFC 9110, 11.6.1)."""
 

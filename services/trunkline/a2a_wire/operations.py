@@ -46,7 +46,7 @@ class Operation:
     path: str
     """The path over HTTP+JSON, with the fields of the request that it has in braces."""
     response_json: Callable[[Any], Json | None]
-    """Converts a response to the JSON of v1.0; None: the operation has no result."""
+    """Converts a response to the JSON of v1.0, or is None if the operation has no result."""
     params_json: Callable[[Any], Json] = message_to_dict
     """Converts a request to the JSON of v1.0."""
     read_json: Callable[[object], Any] = _unchanged
@@ -61,7 +61,7 @@ class Operation:
     jsonrpc_v0_3: str = ""
     """The method over JSON-RPC in v0.3, if v0.3 names it without defining its messages."""
     jsonrpc_v0_1: str = ""
-    """The method over JSON-RPC in v0.1; empty: it has none."""
+    """The method over JSON-RPC in v0.1, or empty if v0.1 has none."""
 
     @cached_property
     def id_fields(self) -> tuple[str, ...]:

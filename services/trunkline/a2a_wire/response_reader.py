@@ -57,9 +57,9 @@ def parse_task(value: object) -> task_pb2.Task:
 
 
 def _parse_text_delta(value: Json) -> a2a_pb2.StreamResponse | None:
-    """Parse a text delta of v1.0; None: the value may be another event.
+    """Parse a text delta of v1.0, or return None if the value may be another event.
 
-    It is the most frequent event, and the general parser is slow.
+    A text delta is the most frequent event, and the general parser is slow.
     """
     update = value.get("artifactUpdate")
     if len(value) != 1 or not isinstance(update, dict) or not update.keys() <= _DELTA_MEMBERS:

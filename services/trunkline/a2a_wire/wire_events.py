@@ -70,7 +70,8 @@ class ArtifactView:
     ) -> a2a_pb2.StreamResponse:
         """Return an update of the artifact, with a text part if there is a text.
 
-        An update that replaces the content has the whole head; one that appends has id and name.
+        An update that replaces the content has the whole head. An update that appends has the id
+        and the name.
         """
         response = a2a_pb2.StreamResponse()
         update = response.artifact_update

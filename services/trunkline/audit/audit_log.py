@@ -205,9 +205,9 @@ def recording(
     is_recorded: bool = True,
     **objects: str,
 ) -> Iterator[None]:
-    """Record the act of a block and its outcome; nothing without an audit log.
+    """Record the act of a block and its outcome, if there is an audit log.
 
-    With `is_recorded=False`, it is recorded only if it is refused.
+    With `is_recorded=False`, the act is recorded only if it is refused.
     """
     if audit is None:
         yield

@@ -81,10 +81,10 @@ class CertificateAuthority:
         return _encode(builder.sign(self.key, hashes.SHA256()))
 
     def create_next_root(self) -> tuple[bytes, bytes, bytes]:
-        """Return the certificate and the key of a root that can replace this one, PEM.
+        """Return the certificate and the key of a root that can replace this root, in PEM.
 
-        The third part is a certificate of the same key that this root signed: by it, those who
-        trust this root can trust the next one.
+        The third part is a certificate of the new key that this root has signed. With it, a
+        process that trusts this root can trust the next root.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name_root()

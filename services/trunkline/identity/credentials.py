@@ -171,7 +171,7 @@ class MeshCredentials:
             served = generation
             return self._server_configuration()
 
-        # The stub does not allow None, which means: no change.
+        # The stub does not allow None, which means that nothing has changed.
         fetcher = cast("Callable[[], grpc.ServerCertificateConfiguration]", fetch)
         return grpc.dynamic_ssl_server_credentials(
             self._server_configuration(), fetcher, require_client_authentication=requires_client

@@ -134,7 +134,7 @@ def _build_user(claims: dict[str, Any], token: str) -> User:
         and all(isinstance(digest, str) for digest in approved)
     ):
         raise ValueError("a claim has another type")
-    # A limit that this version does not know must not become none.
+    # An unknown limit must not become unlimited use.
     if scope not in (None, _READ_ONLY):
         raise ValueError("it has an unknown scope")
     return User(account, name, scope == _READ_ONLY, frozenset(approved), token)

@@ -64,7 +64,7 @@ def describe_inventory(
 
 
 def _describe_models(settings: Settings) -> Iterator[str]:
-    """Yield the models of the mesh, then those of single agents."""
+    """Yield the models of the mesh, then the models of single agents."""
     yield _describe_chain(settings.model, settings.fallbacks, settings)
     for agent, options in settings.agent_options.items():
         if options.model or options.fallbacks:

@@ -1,7 +1,7 @@
 """The built-in chat model `rules`: deterministic, offline, driven by the tools' declarations.
 
 It has no knowledge of tools or agents, and reads no prose. A question that a tool's
-`trunkline/match` matches becomes a call of that tool, as does one that names a tool and gives its
+`trunkline/match` matches becomes a call of that tool. So does a question that names a tool and its
 arguments by name. The tools' text is the answer. To anything else it says what it is, which
 questions it takes, and how the mesh gets a model.
 """

@@ -1,7 +1,7 @@
 """Routes a request to an agent by the tags and examples of the agents' cards. Pure.
 
 A tag is a phrase of words, a mark such as + or € beside a digit, or words with # for a number. It
-matches as it stands: case does not count, and nothing else is read into it.
+matches literally, except that case does not count.
 """
 
 import re
@@ -89,7 +89,7 @@ class _Tag:
 class _Skill:
     name: str
     phrases: tuple[str, ...]
-    """What the skill is called in a request."""
+    """The names of the skill in a request."""
     tags: tuple[_Tag, ...]
     is_command: bool
 
@@ -139,7 +139,7 @@ class Router:
         self._open_agent = open_agents[0] if len(open_agents) == 1 else ""
 
     def route(self, text: str) -> event_pb2.RouteDecided:
-        """Score every agent, and choose the one that is clearly ahead, if there is one."""
+        """Score every agent, and choose the clear winner, if there is any."""
         text = text[:SEARCHED_CHARS]
         request = _Request.from_text(text)
         scores, commanded = self._score(request)

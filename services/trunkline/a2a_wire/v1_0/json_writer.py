@@ -43,7 +43,7 @@ def task_json(task: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
 
 
 def task_page_json(page: a2a_pb2.ListTasksResponse, *, with_artifacts: bool = False) -> Json:
-    """Convert a page of tasks; `with_artifacts` is that of `task_json`."""
+    """Convert a page of tasks. `with_artifacts` has the same meaning as in `task_json`."""
     return {
         "tasks": [task_json(task, with_artifacts=with_artifacts) for task in page.tasks],
         "nextPageToken": page.next_page_token,
