@@ -77,9 +77,9 @@ class RegistryServiceServicer:
     """
 
     def Register(self, request, context):
-        """Puts a host on the mesh, or replaces what it said before, under a lease.
-        FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents.
-        Who registers last has the id, the address and the journals: whoever had them before is gone.
+        """Registers a host on the mesh under a lease, or replaces its earlier registration.
+        FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents. The
+        last registration owns the id, the address and the journals: an earlier owner counts as gone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

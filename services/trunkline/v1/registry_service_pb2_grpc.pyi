@@ -34,9 +34,9 @@ class RegistryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RegistryServiceAsyncStub: ...
     Register: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.RegisterRequest, _registry_service_pb2.RegisterResponse]
-    """Puts a host on the mesh, or replaces what it said before, under a lease.
-    FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents.
-    Who registers last has the id, the address and the journals: whoever had them before is gone.
+    """Registers a host on the mesh under a lease, or replaces its earlier registration.
+    FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents. The
+    last registration owns the id, the address and the journals: an earlier owner counts as gone.
     """
     KeepAlive: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.KeepAliveRequest, _registry_service_pb2.KeepAliveResponse]
     """Renews a lease. NOT_FOUND (HOST_NOT_FOUND) when it has run out: register again."""
@@ -62,9 +62,9 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.RegisterRequest, _registry_service_pb2.RegisterResponse]  # type: ignore[assignment]
-    """Puts a host on the mesh, or replaces what it said before, under a lease.
-    FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents.
-    Who registers last has the id, the address and the journals: whoever had them before is gone.
+    """Registers a host on the mesh under a lease, or replaces its earlier registration.
+    FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents. The
+    last registration owns the id, the address and the journals: an earlier owner counts as gone.
     """
     KeepAlive: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.KeepAliveRequest, _registry_service_pb2.KeepAliveResponse]  # type: ignore[assignment]
     """Renews a lease. NOT_FOUND (HOST_NOT_FOUND) when it has run out: register again."""
@@ -93,9 +93,9 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_service_pb2.RegisterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_service_pb2.RegisterResponse, _abc.Awaitable[_registry_service_pb2.RegisterResponse]]:
-        """Puts a host on the mesh, or replaces what it said before, under a lease.
-        FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents.
-        Who registers last has the id, the address and the journals: whoever had them before is gone.
+        """Registers a host on the mesh under a lease, or replaces its earlier registration.
+        FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents. The
+        last registration owns the id, the address and the journals: an earlier owner counts as gone.
         """
 
     @_abc_1.abstractmethod

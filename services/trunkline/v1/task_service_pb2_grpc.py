@@ -112,7 +112,7 @@ class TaskServiceServicer:
     """
 
     def GetTask(self, request, context):
-        """Returns the fold of a task. NOT_FOUND (TASK_NOT_FOUND).
+        """Returns the state of a task. NOT_FOUND (TASK_NOT_FOUND).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -177,9 +177,9 @@ class TaskServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetPushNotificationConfig(self, request, context):
-        """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
-        task that has ended may still get one: what there is of it is sent, once. Repeating a request is
-        harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
+        """Sets a webhook of a task, in place of a webhook with the same id. An equal webhook continues.
+        A task that has ended may still get a webhook: its existing events are sent once. Repeating a
+        request is harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,7 @@ class TaskServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TaskServiceAsyncStub: ...
     GetTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetTaskRequest, _task_service_pb2.GetTaskResponse]
-    """Returns the fold of a task. NOT_FOUND (TASK_NOT_FOUND)."""
+    """Returns the state of a task. NOT_FOUND (TASK_NOT_FOUND)."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ListTasksRequest, _task_service_pb2.ListTasksResponse]
     """Lists tasks by status time, newest first. INVALID_ARGUMENT for a bad page token."""
     CancelTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.CancelTaskRequest, _task_service_pb2.CancelTaskResponse]
@@ -64,9 +64,9 @@ class TaskServiceStub:
     before, FAILED_PRECONDITION (TASK_ENDED) when nothing waits for it any more.
     """
     SetPushNotificationConfig: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SetPushNotificationConfigRequest, _task_service_pb2.SetPushNotificationConfigResponse]
-    """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
-    task that has ended may still get one: what there is of it is sent, once. Repeating a request is
-    harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
+    """Sets a webhook of a task, in place of a webhook with the same id. An equal webhook continues.
+    A task that has ended may still get a webhook: its existing events are sent once. Repeating a
+    request is harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
     """
     GetPushNotificationConfig: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetPushNotificationConfigRequest, _task_service_pb2.GetPushNotificationConfigResponse]
     """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND, WEBHOOK_NOT_FOUND)."""
@@ -89,7 +89,7 @@ class TaskServiceAsyncStub(TaskServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetTaskRequest, _task_service_pb2.GetTaskResponse]  # type: ignore[assignment]
-    """Returns the fold of a task. NOT_FOUND (TASK_NOT_FOUND)."""
+    """Returns the state of a task. NOT_FOUND (TASK_NOT_FOUND)."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ListTasksRequest, _task_service_pb2.ListTasksResponse]  # type: ignore[assignment]
     """Lists tasks by status time, newest first. INVALID_ARGUMENT for a bad page token."""
     CancelTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.CancelTaskRequest, _task_service_pb2.CancelTaskResponse]  # type: ignore[assignment]
@@ -119,9 +119,9 @@ class TaskServiceAsyncStub(TaskServiceStub):
     before, FAILED_PRECONDITION (TASK_ENDED) when nothing waits for it any more.
     """
     SetPushNotificationConfig: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SetPushNotificationConfigRequest, _task_service_pb2.SetPushNotificationConfigResponse]  # type: ignore[assignment]
-    """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
-    task that has ended may still get one: what there is of it is sent, once. Repeating a request is
-    harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
+    """Sets a webhook of a task, in place of a webhook with the same id. An equal webhook continues.
+    A task that has ended may still get a webhook: its existing events are sent once. Repeating a
+    request is harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
     """
     GetPushNotificationConfig: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetPushNotificationConfigRequest, _task_service_pb2.GetPushNotificationConfigResponse]  # type: ignore[assignment]
     """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND, WEBHOOK_NOT_FOUND)."""
@@ -147,7 +147,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.GetTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.GetTaskResponse, _abc.Awaitable[_task_service_pb2.GetTaskResponse]]:
-        """Returns the fold of a task. NOT_FOUND (TASK_NOT_FOUND)."""
+        """Returns the state of a task. NOT_FOUND (TASK_NOT_FOUND)."""
 
     @_abc_1.abstractmethod
     def ListTasks(
@@ -225,9 +225,9 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.SetPushNotificationConfigRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.SetPushNotificationConfigResponse, _abc.Awaitable[_task_service_pb2.SetPushNotificationConfigResponse]]:
-        """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
-        task that has ended may still get one: what there is of it is sent, once. Repeating a request is
-        harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
+        """Sets a webhook of a task, in place of a webhook with the same id. An equal webhook continues.
+        A task that has ended may still get a webhook: its existing events are sent once. Repeating a
+        request is harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
         """
 
     @_abc_1.abstractmethod

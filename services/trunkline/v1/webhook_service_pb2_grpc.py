@@ -28,8 +28,8 @@ if _version_not_supported:
 class WebhookServiceStub:
     """The outbox of one host: which webhooks of its tasks have something to send, and how far each has
     come. Whoever delivers (a bridge) claims a webhook, reads the task behind its cursor, posts, and
-    records what became of each post. One claimant at a time has a webhook, so that its events go out
-    in order; a claim that is not renewed ends, and what was under way is sent again.
+    records the outcome of each post. One claimant at a time has a webhook, so that its events go
+    out in order. A claim that is not renewed ends, and unconfirmed posts are sent again.
     """
 
     def __init__(self, channel):
@@ -68,8 +68,8 @@ class WebhookServiceStub:
 class WebhookServiceServicer:
     """The outbox of one host: which webhooks of its tasks have something to send, and how far each has
     come. Whoever delivers (a bridge) claims a webhook, reads the task behind its cursor, posts, and
-    records what became of each post. One claimant at a time has a webhook, so that its events go out
-    in order; a claim that is not renewed ends, and what was under way is sent again.
+    records the outcome of each post. One claimant at a time has a webhook, so that its events go
+    out in order. A claim that is not renewed ends, and unconfirmed posts are sent again.
     """
 
     def ClaimWebhooks(self, request, context):
@@ -150,8 +150,8 @@ def add_WebhookServiceServicer_to_server(servicer, server):
 class WebhookService:
     """The outbox of one host: which webhooks of its tasks have something to send, and how far each has
     come. Whoever delivers (a bridge) claims a webhook, reads the task behind its cursor, posts, and
-    records what became of each post. One claimant at a time has a webhook, so that its events go out
-    in order; a claim that is not renewed ends, and what was under way is sent again.
+    records the outcome of each post. One claimant at a time has a webhook, so that its events go
+    out in order. A claim that is not renewed ends, and unconfirmed posts are sent again.
     """
 
     @staticmethod

@@ -29,8 +29,8 @@ GRPC_VERSION: str
 class WebhookServiceStub:
     """The outbox of one host: which webhooks of its tasks have something to send, and how far each has
     come. Whoever delivers (a bridge) claims a webhook, reads the task behind its cursor, posts, and
-    records what became of each post. One claimant at a time has a webhook, so that its events go out
-    in order; a claim that is not renewed ends, and what was under way is sent again.
+    records the outcome of each post. One claimant at a time has a webhook, so that its events go
+    out in order. A claim that is not renewed ends, and unconfirmed posts are sent again.
     """
 
     @_typing.overload
@@ -59,8 +59,8 @@ class WebhookServiceStub:
 class WebhookServiceAsyncStub(WebhookServiceStub):
     """The outbox of one host: which webhooks of its tasks have something to send, and how far each has
     come. Whoever delivers (a bridge) claims a webhook, reads the task behind its cursor, posts, and
-    records what became of each post. One claimant at a time has a webhook, so that its events go out
-    in order; a claim that is not renewed ends, and what was under way is sent again.
+    records the outcome of each post. One claimant at a time has a webhook, so that its events go
+    out in order. A claim that is not renewed ends, and unconfirmed posts are sent again.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -85,8 +85,8 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
 class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
     """The outbox of one host: which webhooks of its tasks have something to send, and how far each has
     come. Whoever delivers (a bridge) claims a webhook, reads the task behind its cursor, posts, and
-    records what became of each post. One claimant at a time has a webhook, so that its events go out
-    in order; a claim that is not renewed ends, and what was under way is sent again.
+    records the outcome of each post. One claimant at a time has a webhook, so that its events go
+    out in order. A claim that is not renewed ends, and unconfirmed posts are sent again.
     """
 
     @_abc_1.abstractmethod
