@@ -206,7 +206,10 @@ class Bridge:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request, within a span. Browsers' preflight requests have none."""
+        """Serve one HTTP request, within a span.
+
+        Browsers' preflight requests have no credentials.
+        """
         await self._app(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -85,7 +85,7 @@ class BridgeSettings:
     anonymous: bool = False
     """Admit anonymous callers beside authenticated ones."""
     metrics_public: bool = False
-    """Let everybody read `/metrics`, also where callers are authenticated."""
+    """Let all callers read `/metrics`, also if callers are authenticated."""
     limits: LimitSettings = field(default_factory=LimitSettings)
     """Limits of accounts. Hosts check the limits of tasks and budgets."""
     card_key: Path | None = None

@@ -572,7 +572,7 @@ class AgentCallError(AgentError):
     agent: str
     state: str
     """A `TaskState`: `input-required` if the agent asks something; `failed` also if its host can't
-    be reached; `completed` if it handled a message that requests a reply, and sent none."""
+    be reached; `completed` if it handled a message that requests a reply, and sent no reply."""
     text: str
     """The question, or the reason."""
     task_id: str

@@ -70,8 +70,8 @@ def write_json(message: json_pb2.Value | json_pb2.Struct, value: object) -> None
     """Replace the JSON that a message holds: `part.data`, or the `metadata` of a message.
 
     Raises:
-        ValueError: it is no JSON (a datetime or NaN, for example; metadata that is no mapping), a
-            number is beyond a double, or it is nested deeper than 24 levels.
+        ValueError: it is not JSON (a datetime or NaN, for example; metadata that is not a
+            mapping), a number is beyond a double, or it is nested deeper than 24 levels.
     """
     if isinstance(message, json_pb2.Value):
         message.CopyFrom(build_value(value))
@@ -161,13 +161,13 @@ def canonical_json(value: object) -> str:
 
 
 def read_text(struct: json_pb2.Struct, key: str) -> str:
-    """Return a member of an object that is a text; "" if the object has none."""
+    """Return a text member of an object, or "" if the object has none."""
     value = find_member(struct, key)
     return "" if value is None else value.string_value
 
 
 def read_number(struct: json_pb2.Struct, key: str) -> float:
-    """Return a member of an object that is a number; 0 if the object has none."""
+    """Return a number member of an object, or 0 if the object has none."""
     value = read_member(struct, key)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
@@ -176,7 +176,7 @@ def value_json(value: json_pb2.Value) -> Any:  # noqa: ANN401  any JSON value
     """Return a value as Python's JSON: its integers are `int`, its other numbers `float`.
 
     Raises:
-        ValueError: an exact number is no integer. Values that came in are checked before.
+        ValueError: an exact number is not an integer. Values that came in are checked before.
     """
     match value.WhichOneof("kind"):
         case "string_value":
@@ -259,7 +259,8 @@ def message_to_dict(message: Message, *, with_proto_names: bool = False) -> dict
 def parse_dict(value: object, message: M, *, ignore_unknown_fields: bool = False) -> M:
     """Set the fields of a message from ProtoJSON; return the message.
 
-    It is json_format's ParseDict for messages that hold JSON, and reads all others through it.
+    It replaces json_format's ParseDict for messages that hold JSON, and reads all other messages
+    through it.
 
     Raises:
         ParseError: the value doesn't fit the message.
@@ -358,7 +359,10 @@ def _write_integer(message: json_pb2.Value, number: int) -> None:
 
 @cache
 def _json_fields(message_type: _Descriptor) -> tuple[_Descriptor, ...]:
-    """Return the fields of a message that hold JSON, at any depth. Most messages have none."""
+    """Return the fields of a message that hold JSON, at any depth.
+
+    Most messages have no such field.
+    """
     return tuple(field for field in message_type.fields if _holds_json(field, frozenset()))
 
 

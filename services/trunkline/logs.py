@@ -16,7 +16,7 @@ from trunkline.printable import escape_controls, escape_json_controls
 current_task_id: Final[ContextVar[str]] = ContextVar("current_task_id", default="")
 """The task whose turn the current code works for, which records are logged with."""
 
-# Attributes of every record. All others are fields of the event.
+# Attributes of every record. All other attributes are fields of the event.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # uvicorn adds its messages in colour.
 _STANDARD |= {"color_message"}

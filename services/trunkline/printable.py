@@ -1,4 +1,4 @@
-"""Control characters in text from others: they forge log lines and take over terminals."""
+"""Control characters in untrusted text, which forge log lines and take over terminals."""
 
 import re
 import unicodedata

@@ -62,7 +62,7 @@ class ServiceStatus:
     """The state of a process's service, for the code that started it."""
 
     endpoints: Sequence[Mapping[str, str]]
-    """The ready lines: names and addresses of what is served."""
+    """The ready lines: names and addresses of the endpoints."""
     joined: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the service is registered."""
     failed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -99,7 +99,7 @@ def run(work: Coroutine[Any, Any, int]) -> int:
 async def load_in_thread(
     work: Callable[_Params, _Result], *args: _Params.args, **kwargs: _Params.kwargs
 ) -> _Result:
-    """Run, in a thread of its own, a function that may block for long.
+    """Run a function that may block for long in a separate thread.
 
     It loads code, for example, or is a plain function of an agent. Cancellation and the exit of the
     process abandon the thread. Exceptions of the function are raised unchanged.

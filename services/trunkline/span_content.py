@@ -30,7 +30,7 @@ _INPUT: Final = "input.value"
 _OUTPUT: Final = "output.value"
 
 _LIMIT_CHARS: Final = telemetry.ATTRIBUTE_LIMIT_CHARS
-# Searching takes time, so what is far beyond the limit is cut before.
+# Searching takes time, so text far beyond the limit is cut before.
 _SEARCHED_CHARS: Final = 4 * _LIMIT_CHARS
 # Room for the rest of a message in JSON.
 _FRAME_CHARS: Final = 100
@@ -58,7 +58,7 @@ class SpokenText(NamedTuple):
 
 
 class ContentCapture:
-    """Puts content into spans, without what the patterns match, and cut to 8,192 characters."""
+    """Puts content into spans, without matches of the patterns, and cut to 8,192 characters."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self._patterns = patterns

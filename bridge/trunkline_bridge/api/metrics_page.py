@@ -24,7 +24,7 @@ class MetricsPage:
     def __init__(
         self, metrics: PrometheusMetrics, callers: CallerFactory, *, is_public: bool
     ) -> None:
-        """With `is_public`, everybody may read them."""
+        """With `is_public`, all callers may read the metrics."""
         self._metrics = metrics
         self._callers = callers
         self._is_public = is_public

@@ -108,10 +108,11 @@ def load_keys(path: Path) -> Sequence[ApiKey]:
     """Return the keys of a file.
 
     Raises:
-        ConfigurationError: the file cannot be read or is malformed, or others may write to it.
+        ConfigurationError: the file cannot be read or is malformed, or other users may write to
+            it.
     """
     try:
-        # Others may read it: it holds only hashes of random keys.
+        # Other users may read the file, because it holds only hashes of random keys.
         table = tomllib.loads(read_private_file(path, is_secret=False).decode())
     except OSError as error:
         raise ConfigurationError(str(path), f"cannot be read: {error.strerror}") from error

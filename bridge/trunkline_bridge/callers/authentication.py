@@ -72,8 +72,8 @@ class CredentialAuthenticator:
 
     The client's certificate counts if the request has neither.
 
-    Wrong credentials are always rejected, even if others in the request are valid or anonymous
-    callers are admitted.
+    Wrong credentials are always rejected, even if other credentials of the request are valid or
+    anonymous callers are admitted.
     """
 
     def __init__(

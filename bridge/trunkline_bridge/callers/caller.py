@@ -206,7 +206,7 @@ class CallerFactory:
     async def authenticate(self, parameters: ServiceParameters) -> CallerIdentity:
         """Return the identity of a caller. The rest of the asyncio task works for it.
 
-        Raises what the authenticator raises, and WireError if the account has too many requests.
+        Raises the errors of the authenticator, and WireError if the account has too many requests.
         """
         identity = await self._authenticate(parameters)
         if self._limiter is not None:
@@ -259,7 +259,7 @@ def resolve_agent(path_agent: str, tenants: Iterable[str], *, field: str = "tena
     where a tenant may name any agent. `field` is the name of the tenants in errors.
 
     Raises:
-        WireError: the path and the tenants name different agents, or a tenant is no valid name.
+        WireError: the path and the tenants name different agents, or a tenant is not a valid name.
     """
     agent = path_agent
     for tenant in tenants:

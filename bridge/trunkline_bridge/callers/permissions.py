@@ -96,7 +96,7 @@ class Permissions:
         """Check that the caller may use a method at an agent.
 
         Raises:
-            WireError: it may not (PERMISSION_DENIED). The text says what the credentials lack.
+            WireError: it may not (PERMISSION_DENIED). The text names the missing permission.
         """
         if self is UNRESTRICTED or any(grant.allows(agent, method) for grant in self.grants):
             return

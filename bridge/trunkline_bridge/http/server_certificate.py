@@ -73,8 +73,8 @@ class ServerCertificate:
         """Load the files.
 
         Raises:
-            ConfigurationError: a file can't be read, others may change it or read the key, or the
-                key is not the certificate's.
+            ConfigurationError: a file can't be read, other users may change it or read the key, or
+                the key is not the certificate's.
         """
         self._files = files
         self._now = now

@@ -38,7 +38,8 @@ class AgentCall:
         self._detach_s = detach_s
         self._progress = _Progress(context)
         self.running: ClientStream | None = None
-        """The turn that ends with the call; None if there is none, or if that continues alone."""
+        """The turn that ends with the call; None if there is no task, or if the task continues
+        alone."""
 
     async def run(self, params: types.CallToolRequestParams) -> CallResult:
         """Ask the agent, or answer its question; return the result of the call.

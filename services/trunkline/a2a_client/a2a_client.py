@@ -141,7 +141,7 @@ class A2AClient:
             successes=settings.breaker.successes,
         )
         self.left_out = LeftOutLog(lambda: self.name)
-        """Logs what can't be used of the agent's answers."""
+        """Logs unusable parts of the agent's answers."""
         self._verifier = CardVerifier(settings, self._fetch_document, self.left_out)
         self._is_version_fixed = interface is not None
         self._card = None if interface is None else RemoteCard.for_interface(interface)
@@ -170,7 +170,7 @@ class A2AClient:
 
     @property
     def card(self) -> RemoteCard:
-        """The card that was read last. PeerProtocolError: none has been read."""
+        """The card that was read last. PeerProtocolError: no card has been read."""
         if self._card is None:
             raise PeerProtocolError(self.name, "its card has not been read yet")
         return self._card

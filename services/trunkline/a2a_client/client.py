@@ -299,7 +299,7 @@ class Client(MessageMethods):
         Args:
             task_id: The task that asked: `answer.task_id`.
             approval_id: The approval, from `answer.approvals`.
-            arguments: The call is made with these instead of its own.
+            arguments: Replace the arguments of the call.
             timeout_s: As in `ask`.
 
         Raises:
@@ -542,7 +542,7 @@ def _check_names(argument: str, names: Sequence[str], known: Sequence[str]) -> N
 
 
 def _build_url(url: str, agent: str) -> str:
-    """Return the URL of an agent. ConfigurationError: it is no HTTP URL."""
+    """Return the URL of an agent. ConfigurationError: it is not an HTTP URL."""
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

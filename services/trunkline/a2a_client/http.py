@@ -51,7 +51,7 @@ class HttpResponse(NamedTuple):
 
 
 class StreamItem(NamedTuple):
-    """A server-sent event, or the whole body of a response that is no event stream."""
+    """A server-sent event, or the whole body of a response that is not an event stream."""
 
     data: bytes
     id: str = ""
@@ -131,7 +131,7 @@ class HttpClient:
         self._max_body_bytes = max_body_bytes
         is_local = is_this_machine(url)
         if ssl_context is None and is_local and url.startswith("https:"):
-            # httpx2 reads SSL_CERT_FILE together with the proxies, OpenSSL by itself.
+            # httpx2 reads SSL_CERT_FILE only together with the proxies. OpenSSL reads it always.
             ssl_context = ssl.create_default_context()
         self._client = httpx2.AsyncClient(
             # A compressed body can expand to a thousand times the bytes received.

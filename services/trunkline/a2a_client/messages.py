@@ -185,9 +185,10 @@ class MessageMethods:
         """Send a message to an agent and return its first reply.
 
         Raises:
-            PeerTimeoutError: There is none in time. The message stays, and may be answered.
-            AgentCallError: Nobody will answer: it was handled without a reply, failed for good,
-                expired, or was canceled. A request to a room waits longer: users may answer it.
+            PeerTimeoutError: There is no reply in time. The message stays, and may be answered.
+            AgentCallError: There will be no reply. The message was handled without a reply, failed
+                for good, expired, or was canceled. A request to a room waits longer: users may
+                answer it.
             TrunklineError: As `send`.
         """
         envelope = build_envelope(
@@ -279,7 +280,7 @@ class MessageMethods:
         """Return a stored message.
 
         Raises:
-            EnvelopeNotFoundError: There is none with this id.
+            EnvelopeNotFoundError: There is no message with this id.
             TrunklineError: See the class.
         """
         response = await self._call_mesh("GET", f"/messages/{quote(message_id, safe='')}")

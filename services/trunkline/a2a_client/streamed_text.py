@@ -8,7 +8,7 @@ from trunkline.a2a_client.answers import join_lines
 
 
 class ShownChunk(NamedTuple):
-    """Text to add to what was shown."""
+    """Text to add to the shown text."""
 
     text: str
     replaces: bool = False
@@ -33,7 +33,7 @@ class StreamedText:
     """Converts changes of artifacts to chunks.
 
     Text that an artifact repeats after it was cut back, as by an agent that runs again, is not
-    shown again. If it differs from what was shown, one chunk replaces everything. Artifacts of the
+    shown again. If it differs from the shown text, one chunk replaces everything. Artifacts of the
     steps of a plan, which are written at the same time, are shown in the order of the steps.
     """
 
@@ -118,7 +118,7 @@ class StreamedText:
         return ShownChunk("".join(chunk.text for chunk in chunks)) if chunks else None
 
     def choose_answer(self, artifact_id: str) -> None:
-        """Take an artifact as the answer; it is expected to begin with what was shown."""
+        """Take an artifact as the answer. It is expected to begin with the shown text."""
         if not self._answer_id:
             self._answer_id = self._last_id = artifact_id
             self._shown = {artifact_id: _ShownText(["".join(self._pieces)], 0)}

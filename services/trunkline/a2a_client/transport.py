@@ -55,7 +55,7 @@ class RemoteEvent(NamedTuple):
 
     response: a2a_pb2.StreamResponse
     id: str = ""
-    """The event id, to resume after this event; empty if the peer sent none."""
+    """The event id, to resume after this event, or empty if the peer sent no id."""
     trace_id: str = ""
     """The trace of the request, from the response header `traceresponse`; empty without it."""
     value: Json | None = None

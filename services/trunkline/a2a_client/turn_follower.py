@@ -141,7 +141,7 @@ class TurnFollower(ABC):
                 await asyncio.sleep(max(_retry_after_s(error), backoff.next_s()))
 
     def _may_try_again(self, error: PeerUnavailableError) -> bool:
-        """Return whether a turn goes on after an error.
+        """Return whether a turn continues after an error.
 
         An open breaker refuses a new turn at once, while a turn that has begun waits for the next
         probe.

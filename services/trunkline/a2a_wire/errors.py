@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 
 ERROR_DOMAIN = "a2a-protocol.org"
 BRIDGE: Final = "the bridge"
-"""The peer that errors of the bridge's own shutdown name; other errors name what it can't reach."""
+"""The peer that errors of the bridge's own shutdown name; other errors name the process that the
+bridge can't reach."""
 _TYPES = "type.googleapis.com/google.rpc."
 
 
@@ -262,5 +263,5 @@ def redact_error(error: errors.TrunklineError) -> tuple[str, dict[str, str]]:
 
 
 def _add_advice(problem: str) -> str:
-    """Append advice to a problem that has none. Advice follows a semicolon."""
+    """Append advice to a problem without advice. Advice follows a semicolon."""
     return problem if ";" in problem else f"{problem}; try again in a few seconds"

@@ -1,7 +1,7 @@
 """Parses a remote agent's JSON of v1.0 and v0.3, which have different members.
 
 The parser is lenient: it ignores unknown members and timestamps, and accepts the state names of all
-versions. Data that is no message of A2A raises ValueError.
+versions. Data that is not a message of A2A raises ValueError.
 """
 
 from collections.abc import Callable, Iterator, Mapping

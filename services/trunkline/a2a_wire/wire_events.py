@@ -34,7 +34,7 @@ class EventId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Parse the text of an id; None if it is no id."""
+        """Parse the text of an id; None if it is not an id."""
         match = _ID.fullmatch(text)
         return None if match is None else cls(int(match[1]), int(match[2]), int(match[3] or 1))
 

@@ -157,9 +157,10 @@ def read_records_backwards(
 
 
 def follow_records(path: Path) -> Iterator[ReadRecord | None]:
-    """Yield the lines of all files, then new lines as they are written; None when there is none.
+    """Yield the lines of all files, then new lines as they are written.
 
-    A rotated file is read to its end before the next one.
+    None is yielded while there is no new line. A rotated file is read to its end before the next
+    one.
 
     Raises:
         OSError: a file can't be read.

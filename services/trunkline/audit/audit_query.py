@@ -64,7 +64,7 @@ def read_audit_page(
     """Return a page of the records that match. It reads files, so call it in a thread.
 
     Raises:
-        InvalidArgumentError: the token is none.
+        InvalidArgumentError: the token is invalid.
         OSError: a file can't be read.
     """
     before = None
@@ -127,7 +127,7 @@ def read_newer_records(path: Path, after: RecordPosition | None) -> AuditPage | 
 
 
 def read_table(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a table in a record; an empty one if there is none."""
+    """Return a table in a record, or an empty table."""
     table = entry.get(name)
     return table if isinstance(table, dict) else {}
 

@@ -149,7 +149,7 @@ class AuditRecord:
     def to_line(self, process: str) -> bytes:
         """Return the record as one line of JSON, as `process` writes it.
 
-        Control characters are escaped, so that a text of others can't begin a line.
+        Control characters are escaped, so that a text from outside can't begin a line.
         """
         actor = self.actor
         entry: dict[str, Any] = {

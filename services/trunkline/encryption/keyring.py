@@ -207,8 +207,8 @@ class Keyring:
         """Read the file again if it has changed. Return whether it had.
 
         If it has keys that this process can't decrypt, the file or the command of the configured
-        keys is read again, too. While that is no help, the process continues with the keys that it
-        has.
+        keys is read again, too. If that does not help, the process continues with its present
+        keys.
         """
         if (stat := _stat(self.path)) == self._stat:
             return False

@@ -19,7 +19,7 @@ from trunkline.identity.names import SIGNERS, Identity
 from trunkline.users import STATEMENT_CHARS, User
 
 LIFETIME_S: Final = 24 * 3600
-"""The lifetime of a statement: the longest turn of a task that calls others."""
+"""The lifetime of a statement: the longest turn of a task that calls other agents."""
 # Clocks of machines differ.
 _TOLERANCE_S: Final = 300
 _TYPE: Final = "trunkline-user+jwt"

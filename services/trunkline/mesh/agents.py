@@ -231,7 +231,7 @@ def _list_builders(
 
 
 def _find_instructions(settings: Settings, name: str, spec: ReasoningAgentSpec | AgentSpec) -> str:
-    """Return what the model of an agent is told: by its package, then by its table."""
+    """Return the instructions for the model of an agent: of its package, then of its table."""
     options = settings.agent_options.get(name, AgentSettings())
     return " ".join(filter(None, (spec.instructions, options.instructions)))
 

@@ -9,7 +9,7 @@ from trunkline.settings import Settings
 
 
 def check_circles(settings: Settings) -> None:
-    """Check that no supervisor of the settings may ask itself, directly or through others.
+    """Check that no supervisor of the settings may ask itself, directly or indirectly.
 
     Raises:
         ConfigurationError: it names the supervisors of a circle.

@@ -46,8 +46,8 @@ def load_secret(settings: Settings) -> str:
     A plain secret is encrypted if a key was set meanwhile.
 
     Raises:
-        ConfigurationError: it is unreadable, others may read or change it, or the encryption key
-            is missing or wrong.
+        ConfigurationError: it is unreadable, other users may read or change it, or the encryption
+            key is missing or wrong.
     """
     for path in _paths(settings):
         try:

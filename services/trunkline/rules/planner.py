@@ -77,7 +77,7 @@ class RulesPlanner:
         earlier_messages: "Sequence[BaseMessage]" = (),
         meter: UsageMeter | None = None,
     ) -> PlanResult:
-        """Return the steps of a request, or a question that says what can be asked here."""
+        """Return the steps of a request, or a question that lists the possible requests."""
         steps = self._split(request, roster, await self._find_nearest(request, roster))
         if any(step.agent for step in steps):
             return PlanResult(steps)

@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _OPERATORS: Final = frozenset("+*^=<>\N{MULTIPLICATION SIGN}÷")
 # Prose joins words by these, so that they count only between two numbers.
 _JOINING_MARKS: Final = frozenset("-/")
-# Marks in dates and addresses are no operators.
+# Marks in dates and addresses are not operators.
 _NO_MARKS = re.compile(r"https?://\S{1,500}|\b\d{4}-\d\d?-\d\d?\b")
 _QUESTION = re.compile(
     r"\s*(?:who|whom|whose|what|when|where|why|which|how|is|are|was|were|do|does|did|can|could|may"
@@ -52,7 +52,7 @@ class _Request:
     numbered: str
     """The phrase, with # for each number."""
     marks: str
-    """The text without what has marks that are no operators."""
+    """The text without dates and addresses, whose marks are not operators."""
     first_word: str
 
     @classmethod

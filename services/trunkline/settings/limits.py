@@ -62,7 +62,10 @@ class AccountLimits(Budget):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccountLimitSettings(AccountLimits):
-    """The table `[limits.account.NAME]`. What it does not set is as for every account."""
+    """The table `[limits.account.NAME]`.
+
+    Limits that it does not set are the limits of every account.
+    """
 
     defaults: bool = True
     """Without them, what this table does not set is unlimited."""

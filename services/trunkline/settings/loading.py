@@ -48,7 +48,7 @@ def load_settings(
     is ignored.
 
     With `report_ignored`, `trunkline.toml` has to be trusted: only its harmless settings apply if
-    the user has not trusted the folder, and the function gets the others. A file that
+    the user has not trusted the folder, and the function gets the ignored settings. A file that
     TRUNKLINE_CONFIG names is trusted.
 
     Raises:

@@ -70,7 +70,7 @@ class AgentSettings:
 
     @property
     def defines_agent(self) -> bool:
-        """True if the table defines an agent of its own."""
+        """True if the table defines a new agent."""
         return bool(self.description)
 
     def allows_tool(self, server: str, tool: str) -> bool:
@@ -114,7 +114,7 @@ class ModelSettings:
     """The price of a million tokens that the model writes, in US dollars. The default is 0."""
     traceparent: bool | None = None
     """Send the trace's `traceparent` (W3C Trace Context) with requests. By default it is sent.
-    Google's client never sends it, and Anthropic's has a variable of its own."""
+    Google's client never sends it. Anthropic's client has a separate variable for it."""
     extra: Mapping[str, object] = field(default_factory=dict)
     """Further arguments of the provider's LangChain class, passed on unchanged."""
 
@@ -285,7 +285,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScopeSettings:
-    """The table `[scope.NAME]`: what a scope of tokens permits."""
+    """The table `[scope.NAME]`: the permissions of a scope of tokens."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
 
@@ -336,7 +336,7 @@ class SupervisorSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccountPolicy:
-    """The table `[policy.accounts.NAME]` of one account; the name `*` is for all others."""
+    """The table `[policy.accounts.NAME]` of one account; the name `*` is for all other accounts."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
 
@@ -396,7 +396,7 @@ class PageSettings:
     operators: Texts = ()
     """The accounts that see the whole mesh: hosts, edges, all traces, webhooks and the audit log.
     Other accounts see their own tasks and the agents that they may call. If the bridge needs no
-    credentials, everybody is an operator."""
+    credentials, all callers are operators."""
     inspect_allow: Texts = ()
     """Hosts that the inspector may call by http or at a private address, each as HOST or
     HOST:PORT. The inspector may always call public hosts by https."""
@@ -411,7 +411,7 @@ class PageSettings:
 class MetricsSettings:
     """The table `[metrics]`: metrics for Prometheus.
 
-    The bridge serves them at `/metrics` of its own address.
+    The bridge serves metrics at `/metrics` of its address.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
@@ -420,8 +420,8 @@ class MetricsSettings:
     """The address where this process serves its own `/metrics`. By default only the bridge serves
     metrics."""
     public: bool = False
-    """Let everybody read them: at the bridge without credentials, and at `address` although it is
-    not loopback."""
+    """Make the metrics public. The bridge then serves them without credentials, and `address` may
+    be an address that other machines reach."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

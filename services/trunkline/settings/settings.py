@@ -57,9 +57,9 @@ class Settings:
     listen: HostPort = HostPort("127.0.0.1", 0)
     """The address where a process of agents or tools serves gRPC. Port 0 selects a free port."""
     advertise: str = ""
-    """The address that others on the mesh use for this process: HOST or HOST:PORT. The default is
-    the address that the process listens on. The setting is required if the process listens on a
-    wildcard address."""
+    """The address by which other processes of the mesh reach this process: HOST or HOST:PORT. The
+    default is the address that the process listens on. The setting is required if the process
+    listens on a wildcard address."""
     data_dir: FilePath = Path(".trunkline")
     """The folder of journals and traces. Relative paths in the file start at the file's folder."""
     identity_folder: FilePath | None = None
@@ -79,7 +79,7 @@ class Settings:
     identity_roots: FilePath | None = None
     """The roots of the mesh (PEM) that go with `identity_certificate`."""
     identity_roles: Mapping[str, str] = field(default_factory=dict)
-    """The roles of SPIFFE ids that others chose: `member`, `bridge`, `tools` or
+    """The roles of SPIFFE ids that this mesh did not issue: `member`, `bridge`, `tools` or
     `agents/NAME/NAME`."""
     mcp_file: FilePath | None = None
     """A file of MCP servers in the usual `mcpServers` form. The default is the bundled servers."""
@@ -124,7 +124,7 @@ class Settings:
     refused."""
     push_notifications: bool = True
     """Serve A2A's webhooks. Without them, cards don't declare push notifications, their methods are
-    refused, and this bridge delivers none."""
+    refused, and this bridge delivers no notifications."""
     strict_versions: bool = False
     """Treat a request whose `A2A-Version` is missing or empty as v0.3, as A2A 1.0 says (section
     3.6): it gets the card of v0.3, and a method of another version is an error. Otherwise the
@@ -288,7 +288,8 @@ class Settings:
     webhook_give_up_s: Annotated[float, Between(1, 365 * DAY_S)] = DAY_S
     """The time after which deliveries to a failing webhook stop. `trunkline webhooks` lists it."""
     audit: bool = True
-    """Record who did what to tasks, approvals, webhooks and agents (`trunkline audit`)."""
+    """Record all acts on tasks, approvals, webhooks and agents, with their actors (`trunkline
+    audit`)."""
     audit_file: FilePath | None = None
     """The file of the audit log. The default is `audit.jsonl` in the private folder of
     `data_dir`."""

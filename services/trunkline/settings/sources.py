@@ -99,7 +99,7 @@ class _Flags(InitSettingsSource):
             set_before = next((table[name] for table in tables if name in table), ())
             before = split_texts(set_before)
             added = split_texts(flags[name])
-            # Another type fails the validation of its own source.
+            # A value of another type fails the validation of its source.
             if isinstance(before, list | tuple) and isinstance(added, list | tuple):
                 values[name] = list(dict.fromkeys([*before, *added]))
         super().__init__(model, values)
@@ -109,7 +109,10 @@ class _Flags(InitSettingsSource):
 
 
 class _Environment(EnvSettingsSource):
-    """Variables TRUNKLINE_NAME. Clusters set others of this prefix: unknown names are ignored."""
+    """Variables TRUNKLINE_NAME.
+
+    Clusters set other variables with this prefix, so unknown names are ignored.
+    """
 
     def __init__(self, model: type[BaseSettings], environment: Mapping[str, str]) -> None:
         super().__init__(model, case_sensitive=False, env_prefix=ENV_PREFIX)

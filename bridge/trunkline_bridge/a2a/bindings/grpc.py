@@ -221,7 +221,7 @@ class GrpcBinding:
         """Return the handlers of a service by method; they receive and send bytes.
 
         All calls are for `agent`. If it is empty, the metadata or the tenant of a call names the
-        agent, and a call that names none is for the default one.
+        agent, and a call without a name is for the default agent.
 
         All of them receive a stream of messages, because grpc would hold a single message in memory
         until the call ends.

@@ -488,7 +488,7 @@ class Operations:
     async def delete_push_config(
         self, caller: Caller, request: a2a_pb2.DeleteTaskPushNotificationConfigRequest
     ) -> None:
-        """Remove a webhook of a task; an unknown one is no error."""
+        """Remove a webhook of a task. An unknown webhook is not an error."""
         self._check_push_notifications()
         await self._get_task(caller, request.task_id)
         await self._webhooks.delete(request.task_id, request.id, account=caller.account)

@@ -1,8 +1,8 @@
 """The one answer of a turn in the plain view: its content at any event of the journal. Pure.
 
 The content depends only on the events so far, not on batches or on where a reader began. So
-streams, resumed streams and stored tasks agree. While the agents work, it is what the answer will
-begin with, as far as that is known. A supervisor's combined answer then continues or replaces it.
+streams, resumed streams and stored tasks agree. While the agents work, it is the known beginning
+of the answer. A supervisor's combined answer then continues or replaces it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -279,7 +279,7 @@ def _join_artifacts(segments: Iterable[_Segment]) -> AnswerContent:
 
 
 def _child_text(child: str, current: dict[Key, _Segment], *, is_over: bool) -> str:
-    """Return the text of a child: its own combined answer, else what it and others wrote."""
+    """Return the text of a child: its combined answer, or else its own and its forwarded texts."""
     segments = {key: item for key, item in current.items() if item.child == child}
     whole = next(
         (item for (task, _), item in segments.items() if task == child and item.kind == _SYNTHESIS),
@@ -297,7 +297,7 @@ def _join_lines(texts: Iterable[str]) -> AnswerContent:
 
 
 def _continue(begun: AnswerContent, whole: _Segment | None) -> AnswerContent:
-    """Return the whole answer, or what was begun if the whole one has not got further."""
+    """Return the whole answer, or the begun answer if the whole answer has not got further."""
     if whole is None:
         return begun
     items = whole.items()

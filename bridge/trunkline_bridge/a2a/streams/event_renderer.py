@@ -36,7 +36,7 @@ class EventWriter(Protocol):
         ...
 
     def write_event(self, event: WireEvent) -> Sequence[Json]:
-        """Return the JSON objects of an event that is no text delta: one, or in v0.1 any number."""
+        """Return the JSON objects of an event except a text delta: one, or in v0.1 any number."""
         ...
 
 

@@ -100,7 +100,7 @@ def with_cursor_from_metadata(caller: Caller, params: object) -> Caller:
     """Return a caller with the last event id of the parameters, unless a header has one.
 
     Raises:
-        WireError: the last event id in the parameters is no string.
+        WireError: the last event id in the parameters is not a string.
     """
     metadata = params.get("metadata") if isinstance(params, dict) else None
     cursor = metadata.get(LAST_EVENT_ID_KEY) if isinstance(metadata, dict) else None

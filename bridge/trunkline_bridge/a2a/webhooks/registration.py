@@ -64,7 +64,7 @@ class WebhookRegistrations:
         return await client.set_push_config(config, account=account, version=version)
 
     async def get(self, task_id: str, config_id: str, *, account: str) -> PushConfig:
-        """Return a webhook; an empty id is the first one. WebhookNotFoundError: there is none."""
+        """Return a webhook; an empty id is the first one. WebhookNotFoundError: no such webhook."""
         client = self._directory.client_for_task(task_id)
         return await client.get_push_config(task_id, config_id, account)
 

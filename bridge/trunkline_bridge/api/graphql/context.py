@@ -17,7 +17,7 @@ from trunkline_bridge.api.workflows.operations import WorkflowOperations
 from trunkline_bridge.callers.caller import Caller
 
 DEFAULT_PAGE_SIZE: Final = 20
-"""The `first` of a page that has none."""
+"""The default of `first` of a page."""
 
 # A page whose elements call the mesh, such as the runs of a workflow, makes no more calls at once.
 _PARALLEL_CALLS: Final = 8

@@ -21,7 +21,7 @@ from trunkline_bridge.api.graphql.runs import (
 from trunkline_bridge.api.workflows.catalog import PublishedWorkflow
 from trunkline_bridge.api.workflows.operations import build_input
 
-# Pages of tasks are no larger.
+# This is also the limit of pages of tasks.
 _MAX_RUNS: Final = 100
 
 

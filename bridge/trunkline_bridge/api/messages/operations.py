@@ -199,7 +199,7 @@ class MessageOperations:
     def _recorded(
         self, caller: Caller, action: Action, **subjects: str
     ) -> AbstractContextManager[None]:
-        """Record the operation in the block, with what it is about."""
+        """Record the operation in the block, with its subject."""
         return recorded(self._audit, caller, action, **subjects)
 
 

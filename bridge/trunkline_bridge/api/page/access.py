@@ -1,4 +1,7 @@
-"""The rights of the page's callers: operators see the whole mesh, others what is their own."""
+"""The rights of the page's callers.
+
+Operators see the whole mesh, other callers only their own tasks.
+"""
 
 from trunkline.a2a_wire.errors import FORBIDDEN, WireError
 from trunkline_bridge.callers.caller import Caller
@@ -13,7 +16,7 @@ class PageAccess:
     """
 
     def __init__(self, operators: tuple[str, ...], *, is_anonymous_only: bool) -> None:
-        """`is_anonymous_only` is true if the bridge can authenticate nobody."""
+        """`is_anonymous_only` is true if the bridge has no authentication."""
         self._operators = frozenset(operators)
         self._is_anonymous_only = is_anonymous_only
 

@@ -1,4 +1,4 @@
-"""One inspection of an agent elsewhere: reads and checks its card, and sends it a message."""
+"""One inspection of a remote agent: reads and checks its card, and sends it a message."""
 
 import asyncio
 import uuid
@@ -95,7 +95,7 @@ class Report:
         self.events.put_nowait(None)
 
     def request(self, target: str, _headers: Mapping[str, str], body: bytes) -> None:
-        """Report what was sent."""
+        """Report a sent request."""
         self._add("sent", body, target=target)
 
     def response(self, status: str, _headers: Mapping[str, str]) -> None:
@@ -267,7 +267,7 @@ class Inspection:
         return interface
 
     async def _send(self, interface: Interface) -> None:
-        """Send the message, and report what was sent and received."""
+        """Send the message, and report the sent and received data."""
         from trunkline.a2a_client.guarded_transport import GuardedTransport
 
         request = self._request
@@ -343,7 +343,7 @@ class Inspection:
 
 
 def _read_content(content: bytes) -> Json:
-    """Return content as JSON, or as text if it is none."""
+    """Return content as JSON, or as text if it is not JSON."""
     try:
         return {"json": decode_json(content)}
     except ValueError:

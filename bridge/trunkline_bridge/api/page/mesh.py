@@ -60,7 +60,10 @@ class _Sources:
 
 
 class PageMesh:
-    """The state of the mesh. Operators see all of it, others the agents that they may call."""
+    """The state of the mesh.
+
+    Operators see all of it, other callers only the agents that they may call.
+    """
 
     def __init__(
         self,
@@ -86,7 +89,7 @@ class PageMesh:
     async def _changes(self, caller: Caller) -> AsyncGenerator[PageEvent, None]:
         """Yield the whole state now and after changes, at most once a second.
 
-        Breakers change without a notice, so the state is built each second, from what is here. The
+        Breakers change without a notice, so the state is built each second from local data. The
         first state has what all services answered.
         """
         sources = _Sources()

@@ -107,7 +107,7 @@ class PageTraces:
     ) -> Json:
         """Return the traces that a caller may see, their spans, and whether some are missing.
 
-        TraceNotFoundError: the caller sees none of them.
+        TraceNotFoundError: the caller may not see any of them.
         """
         if not self._access.is_operator(caller):
             tasks: dict[str, set[str]] = defaultdict(set)

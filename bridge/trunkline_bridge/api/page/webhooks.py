@@ -103,7 +103,7 @@ class PageWebhooks:
                         yield PageEvent("webhook", _webhook_json(webhook))
 
     async def _replay(self, caller: Caller, params: Json, path: Mapping[str, str]) -> Json:
-        """Send a webhook again: what is left of it, or with `fromStart` everything."""
+        """Send a webhook again: its remaining events, or with `fromStart` all events."""
         task_id, _, config_id = path["webhook_id"].partition(".")
         from_start = params.get("fromStart", False)
         if not isinstance(from_start, bool):

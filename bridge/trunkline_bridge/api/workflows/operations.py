@@ -388,7 +388,10 @@ class WorkflowOperations:
         return await asyncio.to_thread(call, self._catalog)
 
     async def _check_version(self, name: str, version: int) -> None:
-        """Check a version of a workflow that is published here; its host checks all others."""
+        """Check a version of a workflow that is published here.
+
+        Its host checks all other versions.
+        """
         if self._catalog is not None and name in await asyncio.to_thread(self._catalog.list_names):
             await self._call_catalog(name, lambda catalog: catalog.read(name, version))
 

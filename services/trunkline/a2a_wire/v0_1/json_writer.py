@@ -114,7 +114,7 @@ class V01EventWriter:
         return f'{dumps({"id": self.client_id})[:-1]},"artifact":{dumps(content)[:-1]},{text}'
 
     def write_event(self, event: WireEvent) -> Sequence[Json]:
-        """Return the JSON of an event that is no text delta.
+        """Return the JSON of an event except a text delta.
 
         A snapshot and a direct reply become several objects.
         """

@@ -97,7 +97,7 @@ class V1EventWriter:
         return f'{{"artifactUpdate":{ids[:-1]},"artifact":{dumps(members)[:-1]},"parts":[{{"text":'
 
     def write_event(self, event: WireEvent) -> Sequence[Json]:
-        """Return the JSON of an event that is no text delta."""
+        """Return the JSON of an event except a text delta."""
         return (stream_response_json(event.response),)
 
 
