@@ -165,7 +165,7 @@ Global___AgentCapabilities: _TypeAlias = AgentCapabilities  # noqa: Y015
 
 @_typing.final
 class AgentSkill(_message.Message):
-    """One thing an agent is good at; what the router scores."""
+    """An ability of an agent, which the router scores."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

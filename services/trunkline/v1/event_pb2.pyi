@@ -400,7 +400,9 @@ class TaskCreated(_message.Message):
     traceparent: _builtins.str
     """W3C trace context of the submission, for links from later work."""
     user_statement: _builtins.str
-    """Signed statement of the user that the submission was for; work that goes on later passes it on."""
+    """Signed statement of the user that the submission was for; work that continues later passes it
+    on.
+    """
     actor: _builtins.str
     """SPIFFE id of the process that submitted it, by its certificate. It is for information and
     grants no permission.
@@ -471,7 +473,9 @@ class StatusChanged(_message.Message):
     CONTINUATION_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     continuation: _builtins.bytes
-    """With a state that waits: what the agent goes on from in the next turn. Nobody else reads it."""
+    """With a waiting state: the data from which the agent continues in the next turn. Nobody else
+    reads it.
+    """
     @_builtins.property
     def status(self) -> _task_pb2.TaskStatus:
         """The new status."""
@@ -590,7 +594,7 @@ Global___ArtifactDelta: _TypeAlias = ArtifactDelta  # noqa: Y015
 
 @_typing.final
 class ArtifactRewound(_message.Message):
-    """An artifact was cut back to what it held at a checkpoint."""
+    """An artifact was cut back to its content at a checkpoint."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

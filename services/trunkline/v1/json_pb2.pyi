@@ -118,7 +118,9 @@ class Value(_message.Message):
     exact_number: _builtins.str
     """An integer that is above 2^63 or no double, as decimal digits, in the range of a double."""
     is_float: _builtins.bool
-    """A whole `number_value` that was written with a fraction or an exponent: 5.0, which is no integer."""
+    """A whole `number_value` that was written with a fraction or an exponent: 5.0, which is not an
+    integer.
+    """
     @_builtins.property
     def struct_value(self) -> Global___Struct:
         """An object."""

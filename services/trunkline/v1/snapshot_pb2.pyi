@@ -83,7 +83,7 @@ class TaskSnapshot(_message.Message):
     turn_traceparent: _builtins.str
     """W3C trace context of the submission of the current turn; empty in the first one."""
     continuation: _builtins.bytes
-    """What the agent goes on from, if its last turn asked for something."""
+    """The data from which the agent continues, if its last turn asked for something."""
     @_builtins.property
     @_deprecated("""This field has been marked as deprecated using proto field options.""")
     def generation(self) -> _builtins.int:

@@ -319,7 +319,7 @@ Global___ResumeTaskRequest: _TypeAlias = ResumeTaskRequest  # noqa: Y015
 
 @_typing.final
 class ResumeTaskResponse(_message.Message):
-    """The task goes on."""
+    """The task continues."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

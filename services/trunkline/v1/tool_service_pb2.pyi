@@ -256,7 +256,7 @@ class CallToolRequest(_message.Message):
     agent: _builtins.str
     """The agent on whose behalf."""
     account: _builtins.str
-    """Whose task that is; what is too large for the result is kept with it."""
+    """The owner of that task. Content that is too large for the result is stored with the task."""
     approval_id: _builtins.str
     """The approval that allows the call, or empty without one."""
     approval_statement: _builtins.str
@@ -352,7 +352,7 @@ class ToolTask(_message.Message):
 
     HANDLE_FIELD_NUMBER: _builtins.int
     handle: _builtins.str
-    """The server's id of the task, or the handle of the call. Whoever has it can read the result."""
+    """The server's id of the task, or the handle of the call. Its holder can read the result."""
     def __init__(
         self,
         *,
@@ -402,7 +402,7 @@ Global___ToolQuestion: _TypeAlias = ToolQuestion  # noqa: Y015
 
 @_typing.final
 class ToolContinuation(_message.Message):
-    """How an earlier call goes on."""
+    """The continuation of an earlier call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -698,7 +698,7 @@ Global___WatchToolsRequest: _TypeAlias = WatchToolsRequest  # noqa: Y015
 
 @_typing.final
 class WatchToolsResponse(_message.Message):
-    """The list as it is now."""
+    """The present list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

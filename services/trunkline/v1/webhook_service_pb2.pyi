@@ -80,7 +80,7 @@ class Webhook(_message.Message):
     account: _builtins.str
     """Whom the task belongs to."""
     version: _builtins.str
-    """The version of A2A under which it was registered: what is posted is of that version."""
+    """The version of A2A under which it was registered: its notifications have that version."""
     agent: _builtins.str
     """The agent of the task."""
     cursor: _builtins.str
@@ -92,7 +92,7 @@ class Webhook(_message.Message):
     last_error: _builtins.str
     """Why the last attempt failed; without content and secrets."""
     traceparent: _builtins.str
-    """W3C trace context of the task's submission: whoever posts joins that trace."""
+    """W3C trace context of the task's submission: posts join that trace."""
     registration: _builtins.str
     """What registered it, if it came without an id: the id of a request, or `message` for a message.
     Another one without an id and with the same value takes its place.
