@@ -205,7 +205,7 @@ class A2AClient:
         raise PeerProtocolError(self.name, problem)
 
     async def _fetch_document(self, url: str) -> bytes:
-        """Return a small document of the agent's own origin. PeerProtocolError: there is none."""
+        """Return a small document of the agent's own origin. PeerProtocolError: it is missing."""
         response = await self._http.request(
             "GET", url, headers={VERSION_HEADER: V1_0}, timeout_s=CALL_TIMEOUT_S
         )
@@ -279,7 +279,7 @@ class A2AClient:
             except (PeerUnavailableError, PeerTimeoutError) as broken:
                 error = broken
             except RpcError as refusal:
-                # The bridge has already waited for a peer of its own before it names that peer.
+                # A bridge that names a peer in its error has already waited for that peer.
                 unreachable = refusal.error.metadata.get("peer", BRIDGE)
                 if refusal.error.code != _SERVER_ERROR or unreachable != BRIDGE:
                     raise

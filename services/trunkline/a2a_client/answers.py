@@ -185,7 +185,7 @@ def artifact_step(artifact: artifact_pb2.Artifact) -> int:
 
 
 def is_progress_role(role: str) -> bool:
-    """Return whether artifacts of a role are no part of any answer."""
+    """Return whether artifacts of a role never belong to an answer."""
     return role in _PROGRESS_ROLES
 
 

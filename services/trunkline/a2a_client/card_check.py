@@ -1,4 +1,4 @@
-"""Checks the JSON of an agent card, and names each field that is wrong with what would be right."""
+"""Checks the JSON of an agent card, and names each wrong field with the right form."""
 
 import re
 from collections import Counter

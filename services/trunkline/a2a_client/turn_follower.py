@@ -233,7 +233,7 @@ class TurnFollower(ABC):
         """End the turn of a task that has ended and has no events after the last one.
 
         The stream was empty. If the task has ended by now, the next stream is opened after its end,
-        so that events are missing from neither.
+        so that neither stream misses events.
         """
         ended, self._ended_task = self._ended_task, None
         if ended is not None:

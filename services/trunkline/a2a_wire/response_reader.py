@@ -33,7 +33,7 @@ _DELTA_MEMBERS: Final = {"taskId", "contextId", "artifact", "append", "lastChunk
 
 
 def parse_stream_response(value: object) -> a2a_pb2.StreamResponse:
-    """Parse an event of a stream, or the response of SendMessage. ValueError: it is neither."""
+    """Parse an event of a stream, or the response of SendMessage. ValueError: it is invalid."""
     if not isinstance(value, dict):
         raise ValueError("it is not an object")
     if (text_delta := _parse_text_delta(value)) is not None:
@@ -48,7 +48,7 @@ def parse_stream_response(value: object) -> a2a_pb2.StreamResponse:
 
 
 def parse_task(value: object) -> task_pb2.Task:
-    """Parse a task, or the response of SendMessage with a task. ValueError: it is neither."""
+    """Parse a task, or the response of SendMessage with a task. ValueError: it is invalid."""
     if not isinstance(value, dict):
         raise ValueError("it is not an object")
     wrapped = value.get("task")

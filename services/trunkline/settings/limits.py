@@ -68,7 +68,7 @@ class AccountLimitSettings(AccountLimits):
     """
 
     defaults: bool = True
-    """Without them, what this table does not set is unlimited."""
+    """Apply the default limits. With false, use is unlimited where this table sets no limit."""
     key: Mapping[str, Budget] = field(default_factory=dict)
     """Budgets of callers in this account, by the name of an API key or the subject of a token."""
 

@@ -70,7 +70,8 @@ class Settings:
     """The address where the mesh accepts join tokens. The default is a free port of the host of
     `mesh`."""
     join_token: str = field(default="", repr=False)
-    """The token of `trunkline mesh token` by which this process joins a mesh that it is not on."""
+    """A token of `trunkline mesh token`, by which this process joins a mesh of another user or
+    machine."""
     identity_certificate: FilePath | None = None
     """This process's certificate (PEM), made by SPIFFE or a certificate manager. The file is read
     again when it changes. By default the mesh issues the certificate."""

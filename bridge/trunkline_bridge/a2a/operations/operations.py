@@ -202,8 +202,8 @@ class Operations:
 
         With `return_immediately`, the task is returned at once. If the host fails meanwhile, this
         waits for the task on the host that takes it over. `new_task_id` is the id of the task to
-        create; submitting the same id again returns the same task. With the extension, so does
-        submitting a message that its task already has.
+        create; submitting the same id again returns the same task. With the extension, a message
+        that a task already has returns that task.
 
         Raises:
             PeerTimeoutError: the turn takes longer than `blocking_limit_s`.

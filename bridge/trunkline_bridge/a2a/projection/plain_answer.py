@@ -297,7 +297,7 @@ def _join_lines(texts: Iterable[str]) -> AnswerContent:
 
 
 def _continue(begun: AnswerContent, whole: _Segment | None) -> AnswerContent:
-    """Return the whole answer, or the begun answer if the whole answer has not got further."""
+    """Return the whole answer, or the begun answer while that is longer."""
     if whole is None:
         return begun
     items = whole.items()

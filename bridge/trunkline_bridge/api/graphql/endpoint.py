@@ -59,7 +59,7 @@ class GraphQLRequest(NamedTuple):
 
 
 def parse_request(body: object) -> GraphQLRequest:
-    """Return the operation in a JSON value. WireError: it is none."""
+    """Return the operation in a JSON value. WireError: it is not an operation."""
     if isinstance(body, list):
         raise invalid_params(("body", "has several operations; send them in requests of their own"))
     if not isinstance(body, dict):

@@ -305,7 +305,7 @@ def format_cursor(cursor: RunCursor) -> str:
 
 
 def parse_cursor(text: str | None) -> RunCursor:
-    """Return a position; None is that before the first event. WireError: it is none."""
+    """Return a position; None is before the first event. WireError: it is invalid."""
     if text is None:
         return RunCursor(0, 0)
     epoch, _, sequence = text.partition("-")

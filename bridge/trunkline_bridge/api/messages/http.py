@@ -58,7 +58,7 @@ def parse_envelope(value: object, *, recipient: str = "") -> Envelope:
 
 
 def parse_position(text: str, *, field: str) -> int:
-    """Return a position. WireError: it is none."""
+    """Return a position. WireError: it is invalid."""
     if not text.isdecimal() or int(text[:20]) > _MAX_POSITION:
         raise invalid_params((field, "is no position; use the id of an event, or 0 for all"))
     return int(text)

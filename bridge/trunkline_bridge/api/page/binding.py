@@ -123,7 +123,7 @@ def read_parameters(query: bytes, _handler: str) -> Json:
 
 
 def read_text(params: Json, name: str, default: str = "") -> str:
-    """Return a parameter that is a text. WireError: it is none."""
+    """Return a text parameter. WireError: it is not a text."""
     value = params.get(name, default)
     if not isinstance(value, str):
         raise invalid_params((name, "must be a text"))
@@ -131,7 +131,7 @@ def read_text(params: Json, name: str, default: str = "") -> str:
 
 
 def read_number(params: Json, name: str, default: int = 0, *, limit: int = 2**63 - 1) -> int:
-    """Return a parameter that is a whole number from 0 to `limit`. WireError: it is none."""
+    """Return a whole number from 0 to `limit` in a parameter. WireError: it is invalid."""
     value = params.get(name, default)
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not (text.isascii() and text.isdecimal()) or int(text[:20]) > limit:

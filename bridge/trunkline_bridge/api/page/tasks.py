@@ -290,7 +290,7 @@ def _render_events(events: Sequence[JournalEvent]) -> Iterator[PageEvent]:
 
 
 def _parse_cursor(text: str) -> RunCursor:
-    """Return the position in a Last-Event-ID. WireError: it is none."""
+    """Return the position in a Last-Event-ID. WireError: it is invalid."""
     sequence, _, epoch = text.partition("-")
     fields = {"sequence": sequence, "epoch": epoch or 0}
     try:

@@ -405,7 +405,10 @@ class WorkflowOperations:
 
 
 def build_input(text: object, data: object) -> Sequence[part_pb2.Part]:
-    """Return the input of a workflow: either a text or an object. WireError: it is neither."""
+    """Return the input of a workflow: either a text or an object.
+
+    WireError: it has another type.
+    """
     if (text is None) == (data is None):
         raise invalid_params(("data", "give either `text` or `data`"))
     if text is not None:
