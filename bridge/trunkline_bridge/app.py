@@ -13,7 +13,7 @@ from trunkline.client import Directory
 from trunkline.client.safe_fetch.address_guard import AddressGuard
 from trunkline.errors import ConfigurationError
 from trunkline.metrics.prometheus import PrometheusMetrics
-from trunkline.settings import describe_install
+from trunkline.settings import Settings, describe_install
 from trunkline_bridge.a2a.bindings.grpc import GrpcBinding, MessageLimits
 from trunkline_bridge.a2a.bindings.jsonrpc import JsonRpcBinding
 from trunkline_bridge.a2a.bindings.rest import RestBinding
@@ -48,7 +48,6 @@ from trunkline_bridge.http.pages import REFUSAL_KEY, Page, mount, not_found
 from trunkline_bridge.http.requests import encode_segments
 from trunkline_bridge.http.sse import Heartbeats
 from trunkline_bridge.http.tracing import http_request_span
-from trunkline_bridge.settings import BridgeSettings
 
 
 class Bridge:
@@ -64,7 +63,7 @@ class Bridge:
     def __init__(
         self,
         directory: Directory,
-        settings: BridgeSettings | None = None,
+        settings: Settings | None = None,
         *,
         authenticator: Authenticator | None = None,
         audit: AuditLog | None = None,
@@ -79,7 +78,7 @@ class Bridge:
         Raises:
             ConfigurationError: a setting is wrong.
         """
-        settings = settings or BridgeSettings()
+        settings = settings or Settings()
         authenticator = authenticator or build_authenticator(settings)
         is_strict = settings.strict_versions
         self.addresses = BoundAddresses()
@@ -117,9 +116,7 @@ class Bridge:
         jsonrpc_binding = JsonRpcBinding(operations, callers, aliases, is_strict=is_strict)
         jsonrpc = build_handler(jsonrpc_binding)
         rest = RestBinding(operations, callers, is_strict=is_strict)
-        card_endpoints = CardEndpoints(
-            cards, callers, max_age_s=settings.card_max_age_s, is_strict=is_strict
-        )
+        card_endpoints = CardEndpoints(cards, callers, is_strict=is_strict)
         health = HealthEndpoints(directory, callers, settings.default_agent)
         files = FileBinding(directory, callers, patience_s=settings.patience_s, audit=audit)
         message_operations = MessageOperations(directory, limiter, audit)
@@ -253,11 +250,11 @@ def _allow_origins(app: ASGIApp, origins: Collection[str]) -> ASGIApp:
 
 
 def _metrics_routes(
-    metrics: PrometheusMetrics | None, callers: CallerFactory, settings: BridgeSettings
+    metrics: PrometheusMetrics | None, callers: CallerFactory, settings: Settings
 ) -> list[BaseRoute]:
     if metrics is None:
         return []
-    page = MetricsPage(metrics, callers, is_public=settings.metrics_public)
+    page = MetricsPage(metrics, callers, is_public=settings.metrics.public)
     return [Route(METRICS_PATH, Page(page.respond))]
 
 

@@ -173,6 +173,19 @@ def create_private_folder(folder: Path) -> None:
     check_private_folder(folder)
 
 
+def create_private_data_folder(folder: Path) -> None:
+    """Make a folder of a data directory, and the directory, with mode 0700.
+
+    Raises:
+        ConfigurationError: it can't be made, it is a link, or another user may change it.
+    """
+    try:
+        create_private_folder(folder)
+    except OSError as error:
+        problem = f"can't be used: {error.strerror}; choose another with --data"
+        raise ConfigurationError(f"data directory {folder.parent}", problem) from error
+
+
 def check_private_folder(folder: Path) -> None:
     """Check that only this user may change a folder. A missing one has no problem.
 

@@ -219,5 +219,5 @@ async def test_a_broken_mcp_file_is_one_clear_line(tmp_path: Path) -> None:
     code, out, err = await up(tmp_path, "--http", "127.0.0.1:0", "--mcp", "tools.json")
     assert code != 0
     assert not out
-    assert err.startswith("error: tools.json, line 2: not JSON: ")
+    assert err.startswith("error: tools.json, line 2: is not JSON: ")
     assert err.count("\n") == 1

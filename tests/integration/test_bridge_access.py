@@ -29,8 +29,8 @@ from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import SigningKey, key_set, token_settings, write_api_keys
 from trunkline import TaskContext, agent
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
+from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -55,10 +55,10 @@ async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grp
     (folder / "jwks.json").write_bytes(key_set(ISSUER_KEY))
     (folder / "card.pem").touch(mode=0o600)
     (folder / "card.pem").write_bytes(CARD_KEY.pem())
-    settings = BridgeSettings(
+    settings = Settings(
         default_agent="asker",
         api_keys_file=write_api_keys(folder / "keys.toml", keys),
-        tokens=token_settings(folder / "jwks.json", account_claim="org", account_prefix=""),
+        **token_settings(folder / "jwks.json", account_claim="org", account_prefix=""),
         allow_webhook=("127.0.0.1",),
         card_key=folder / "card.pem",
         card_key_id=CARD_KEY.key_id,
@@ -493,7 +493,7 @@ async def test_the_extended_card_is_served_in_every_binding_and_version(guarded:
 
 
 async def test_anonymous_callers_share_tasks_where_they_are_allowed(tmp_path: Path) -> None:
-    settings = BridgeSettings(
+    settings = Settings(
         default_agent="echo",
         api_keys_file=write_api_keys(tmp_path / "keys.toml", [("ann", "acme", KEY_A)]),
         anonymous=True,

@@ -12,8 +12,8 @@ import pytest
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.mesh.small_mesh import PATIENCE_S
+from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 LIMIT_BYTES = 20_000
 SEND = {
@@ -26,7 +26,7 @@ SEND = {
 
 @pytest.fixture
 async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
-    settings = BridgeSettings(default_agent="echo", body_limit_bytes=LIMIT_BYTES)
+    settings = Settings(default_agent="echo", body_limit_bytes=LIMIT_BYTES)
     async with open_bridged_mesh(tmp_path, settings) as mesh:
         await mesh.mesh.join(echo)
         yield mesh

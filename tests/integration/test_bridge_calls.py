@@ -11,9 +11,9 @@ from harness.agents.inline_agents import define
 from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
+from trunkline.settings import Settings
 from trunkline.tasks.context import TaskContext
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 CARD = "/.well-known/agent-card.json"
 
@@ -310,7 +310,7 @@ async def test_the_bridge_is_ready_when_the_default_agent_is(tmp_path: Path) -> 
 async def test_an_unreachable_host_is_waited_for_until_the_deadline(
     tmp_path: Path, method: str
 ) -> None:
-    settings = BridgeSettings(default_agent="echo", patience_s=3600)
+    settings = Settings(default_agent="echo", patience_s=3600)
     async with open_bridged_mesh(tmp_path, settings) as bridged:
         joined = await bridged.mesh.join(echo)
         await joined.cut()

@@ -13,10 +13,10 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.workflows.building import build
 from trunkline import TaskContext, agent, from_workflow
 from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
+from trunkline.settings import Settings
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.callers.caller import CallerIdentity, SecurityRequirements, ServiceParameters
-from trunkline_bridge.settings import BridgeSettings
 
 CARD = "/.well-known/agent-card.json"
 ORIGINAL = "/.well-known/agent.json"
@@ -98,7 +98,7 @@ async def test_the_original_path_has_the_original_fields(bridged: BridgedMesh) -
 
 
 async def test_grpc_is_on_the_card_while_it_is_served(tmp_path: Path) -> None:
-    settings = BridgeSettings(default_agent="echo", allowed_hosts=("mesh.example",))
+    settings = Settings(default_agent="echo", allowed_hosts=("mesh.example",))
     async with open_bridged_mesh(tmp_path, settings) as opened:
         await opened.mesh.join(echo)
         await check_grpc_on_the_card(opened)
@@ -187,7 +187,7 @@ async def test_not_modified_and_head_have_the_headers_of_get(bridged: BridgedMes
 
 
 async def test_cards_have_the_public_address(tmp_path: Path) -> None:
-    settings = BridgeSettings(default_agent="echo", public_url="https://mesh.example/a2a/")
+    settings = Settings(default_agent="echo", public_url="https://mesh.example/a2a/")
     async with open_bridged_mesh(tmp_path, settings) as bridged:
         await bridged.mesh.join(echo)
         card = await read(bridged, CARD)

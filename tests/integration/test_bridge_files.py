@@ -16,10 +16,10 @@ from harness.agents import file_agent
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.polling import poll
 from trunkline import agent
+from trunkline.settings import Settings
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import part_pb2
 from trunkline_bridge.callers.caller import CallerIdentity, SecurityRequirements, ServiceParameters
-from trunkline_bridge.settings import BridgeSettings
 
 _CONTENT = bytes(range(256)) * 3000
 _SHA256 = hashlib.sha256(_CONTENT).hexdigest()
@@ -56,7 +56,7 @@ class _ByHeader:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
     folder = tmp_path_factory.mktemp("files")
-    settings = BridgeSettings(default_agent="supervisor")
+    settings = Settings(default_agent="supervisor")
     async with open_bridged_mesh(folder, settings, access=_ByHeader()) as opened:
         await opened.mesh.join(_files)
         await opened.mesh.supervise()
@@ -246,7 +246,7 @@ async def test_a_file_whose_host_died_ends_early_and_is_resumed_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = b"".join([piece async for piece in file_agent.pieces(3, 30)])
-    settings = BridgeSettings(default_agent="files", patience_s=0.3)
+    settings = Settings(default_agent="files", patience_s=0.3)
     async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as bridged:
         host = await bridged.mesh.join(file_agent.files)
         task = await bridged.at("/").send("file 3 30")

@@ -24,10 +24,10 @@ from harness.a2a.grpc_client import (
 from trunkline.a2a_wire.protocol import EVENT_ID_KEY, RESUME_EXTENSION
 from trunkline.agents import agent
 from trunkline.json_values import parse_dict
+from trunkline.settings import Settings
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,7 +48,7 @@ async def slow(_task: TaskContext) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
-    settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
+    settings = Settings(default_agent="echo", allow_webhook=("127.0.0.1",))
     folder = tmp_path_factory.mktemp("mesh")
     async with open_grpc_mesh(folder, settings, own=("other",)) as opened:
         await opened.bridged.mesh.join(echo, other, slow)

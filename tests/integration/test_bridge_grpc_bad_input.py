@@ -22,8 +22,8 @@ from harness.a2a.grpc_client import (
     wait_until_open,
 )
 from trunkline.json_values import parse_dict
+from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -234,7 +234,7 @@ async def test_a_call_whose_message_does_not_arrive_times_out(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     # Long enough for a message that does arrive, on a busy machine.
-    settings = BridgeSettings(default_agent="echo", request_timeout_s=1.0)
+    settings = Settings(default_agent="echo", request_timeout_s=1.0)
     async with open_grpc_mesh(tmp_path_factory.mktemp("impatient"), settings) as mesh:
         await mesh.bridged.mesh.join(echo)
         methods = ("SendMessage", "SendStreamingMessage")

@@ -37,11 +37,10 @@ from harness.mesh.small_mesh import PATIENCE_S
 from harness.polling import poll
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.errors import ConfigurationError
-from trunkline.settings import HostPort
+from trunkline.settings import HostPort, Settings
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.a2a.bindings import grpc_server
 from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
-from trunkline_bridge.settings import BridgeSettings
 
 STALLED = 12
 # A client that buffers little more than it reads.
@@ -288,7 +287,7 @@ def test_a2a_s_sdk_may_be_imported_in_the_same_process() -> None:
 
 
 async def test_a_strict_edge_requires_the_version_of_v1(tmp_path: Path) -> None:
-    settings = BridgeSettings(default_agent="echo", strict_versions=True)
+    settings = Settings(default_agent="echo", strict_versions=True)
     async with asyncio.timeout(PATIENCE_S), open_grpc_mesh(tmp_path, settings) as strict:
         await strict.bridged.mesh.join(echo)
         for metadata in ((), (("a2a-version", ""),)):

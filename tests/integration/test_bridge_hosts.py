@@ -14,11 +14,11 @@ import pytest_asyncio
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.hostile.http_probe import Answer, HttpProbe, read_answer
+from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.http import server as serving
 from trunkline_bridge.http.server import serve_http
-from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -97,7 +97,7 @@ class Raw:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
-    settings = BridgeSettings(
+    settings = Settings(
         default_agent="echo",
         allowed_hosts=("bridge.internal", "other.internal:8443"),
         allowed_origins=(ORIGIN,),
@@ -292,7 +292,7 @@ async def test_a_client_that_sends_a_large_body_reads_the_refusal(raw: Raw) -> N
 
 
 async def test_the_card_of_a_public_url_is_the_same_for_all_hosts(tmp_path: Path) -> None:
-    settings = BridgeSettings(default_agent="echo", public_url="https://mesh.example/a2a/")
+    settings = Settings(default_agent="echo", public_url="https://mesh.example/a2a/")
     async with open_bridged_mesh(tmp_path, settings) as bridged:
         await bridged.mesh.join(echo)
         raw = Raw(HttpProbe(bridged.url), bridged)
@@ -382,7 +382,7 @@ async def test_a_stream_for_a_page_of_a_listed_origin_is_not_buffered(bridged: B
 
 
 async def test_no_page_of_another_site_may_call_by_default(bridged: BridgedMesh) -> None:
-    bridge = Bridge(bridged.mesh.directory, BridgeSettings(default_agent="echo"))
+    bridge = Bridge(bridged.mesh.directory, Settings(default_agent="echo"))
     async with serve_http(bridge, host="127.0.0.1", port=0, grace_s=0) as url:
         bridge.addresses.http = url
         asked = await bridged.client.options(url, headers=preflight(ORIGIN))

@@ -23,12 +23,11 @@ from harness.a2a.protocol_variants import (
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import SigningKey, key_set, token_settings
 from trunkline import TaskContext, agent
-from trunkline.settings import ScopeSettings
+from trunkline.settings import ScopeSettings, Settings
 from trunkline.v1 import part_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.callers import api_keys
 from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
-from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -94,10 +93,10 @@ async def limited(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grp
             ApiKey("rotated", "acme", hash_key("key-of-rotated-2"), NOW + hour),
         ],
     )
-    settings = BridgeSettings(
+    settings = Settings(
         default_agent="echo",
         api_keys_file=folder / "keys.toml",
-        tokens=token_settings(
+        **token_settings(
             folder / "jwks.json",
             account_claim="org",
             scopes={
@@ -264,7 +263,7 @@ async def test_streams_of_a_removed_key_end_and_the_task_goes_on(
 
     keys = [ApiKey(name, "acme", hash_key(f"key-of-{name}")) for name in ("ann", "ben")]
     save_keys(tmp_path / "keys.toml", keys)
-    settings = BridgeSettings(default_agent="waiter", api_keys_file=tmp_path / "keys.toml")
+    settings = Settings(default_agent="waiter", api_keys_file=tmp_path / "keys.toml")
     ends: dict[str, str] = {}
 
     async def follow(wire: ProtocolVariant, task: str, first: asyncio.Event) -> None:
@@ -304,7 +303,7 @@ async def test_wrong_credentials_are_throttled_in_each_binding(tmp_path: Path) -
     expired = ApiKey("old", "acme", hash_key("key-of-old"), NOW - timedelta(hours=1))
     others = [ApiKey(name, "acme", hash_key(f"key-of-{name}")) for name in ("ann", "ben")]
     save_keys(tmp_path / "keys.toml", [expired, *others])
-    settings = BridgeSettings(
+    settings = Settings(
         default_agent="echo",
         api_keys_file=tmp_path / "keys.toml",
         failed_credentials_per_minute=5,

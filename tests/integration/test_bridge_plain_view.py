@@ -8,8 +8,8 @@ import pytest
 
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, Json, open_bridged_mesh
 from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
+from trunkline.settings import AgentSettings, Settings
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 PLAIN = {"A2A-Extensions": PLAIN_EXTENSION}
 QUESTION = "count 20 1, and @echo fail no, then @echo count 3"
@@ -17,7 +17,9 @@ QUESTION = "count 20 1, and @echo fail no, then @echo count 3"
 
 @pytest.fixture
 async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
-    settings = BridgeSettings(default_agent="supervisor", agent_views={"echo": "plain"})
+    settings = Settings(
+        default_agent="supervisor", agent_options={"echo": AgentSettings(view="plain")}
+    )
     async with open_bridged_mesh(tmp_path, settings) as opened:
         await opened.mesh.join(echo)
         await opened.mesh.supervise()

@@ -10,9 +10,9 @@ import pytest_asyncio
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
 from harness.a2a.rest_client import RestCaller, RestEvent, content, reason, user_message
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
+from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -21,7 +21,7 @@ WORKING = {"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
-    settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
+    settings = Settings(default_agent="echo", allow_webhook=("127.0.0.1",))
     async with open_bridged_mesh(tmp_path_factory.mktemp("rest"), settings) as mesh:
         await mesh.mesh.join(echo)
         yield mesh
@@ -381,7 +381,7 @@ async def test_bad_bodies_are_refused(
 
 
 async def test_a_strict_bridge_requires_the_version(bridged: BridgedMesh) -> None:
-    settings = BridgeSettings(default_agent="echo", strict_versions=True)
+    settings = Settings(default_agent="echo", strict_versions=True)
     transport = httpx2.ASGITransport(Bridge(bridged.mesh.directory, settings))
     async with httpx2.AsyncClient(transport=transport, base_url="http://strict") as client:
         strict = RestCaller(client, "/agents/echo")

@@ -7,15 +7,15 @@ import pytest_asyncio
 
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
 from harness.a2a.rest_client import Json, RestCaller, RestEvent, content, user_message
+from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
-    settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
+    settings = Settings(default_agent="echo", allow_webhook=("127.0.0.1",))
     async with open_bridged_mesh(tmp_path_factory.mktemp("rest"), settings) as mesh:
         await mesh.mesh.join(echo)
         yield mesh

@@ -15,11 +15,11 @@ from starlette.types import Receive, Scope, Send
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.hostile.http_probe import Answer, HttpProbe, read_answer
 from harness.mesh.small_mesh import PATIENCE_S
+from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.http import server as serving
 from trunkline_bridge.http.connection_limits import MAX_HEAD_BYTES, ConnectionLimits
 from trunkline_bridge.http.server import serve_http
-from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -30,7 +30,7 @@ OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
-    settings = BridgeSettings(default_agent="echo", request_timeout_s=TIMEOUT_S)
+    settings = Settings(default_agent="echo", request_timeout_s=TIMEOUT_S)
     async with open_bridged_mesh(tmp_path_factory.mktemp("mesh"), settings) as mesh:
         await mesh.mesh.join(echo)
         yield mesh

@@ -15,6 +15,7 @@ from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
+from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.a2a.projection import FullEvent, WireEvent
 from trunkline_bridge.a2a.streams.event_renderer import EventRenderer
@@ -23,7 +24,6 @@ from trunkline_bridge.http.in_flight import InFlightRequests, watch_connection
 from trunkline_bridge.http.messages import ResponseSender
 from trunkline_bridge.http.server import serve_http
 from trunkline_bridge.http.sse import Heartbeats, send_events
-from trunkline_bridge.settings import BridgeSettings
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ async def test_cancel_reaches_every_stream(caller: Caller) -> None:
 
 
 async def test_a_silent_stream_gets_heartbeats(tmp_path: Path) -> None:
-    settings = BridgeSettings(heartbeat_s=0.05)
+    settings = Settings(heartbeat_s=0.05)
     async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as bridged:
         gate, caller = await join_gate(bridged)
         async with caller.streamed("go") as stream:

@@ -11,16 +11,16 @@ import pytest
 from harness.a2a.bridged_mesh import Caller, Event, Json, Stream, open_bridged_mesh
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.agents import FunctionAgent, agent
+from trunkline.settings import Settings
 from trunkline.tasks.context import TaskContext
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 TWO_STEPS = "count 20 1 and count 30 1"
 
 
 @pytest.fixture
 async def caller(tmp_path: Path) -> AsyncIterator[Caller]:
-    settings = BridgeSettings(default_agent="supervisor")
+    settings = Settings(default_agent="supervisor")
     async with open_bridged_mesh(tmp_path, settings) as bridged:
         await bridged.mesh.join(echo)
         await bridged.mesh.supervise()
@@ -164,7 +164,7 @@ class Chorus:
 
 async def test_eight_concurrent_children_are_each_one_artifact_in_the_view(tmp_path: Path) -> None:
     chorus = Chorus()
-    settings = BridgeSettings(default_agent="supervisor")
+    settings = Settings(default_agent="supervisor")
     async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as bridged:
         await bridged.mesh.join(*(chorus.agent(name) for name in chorus.names[:4]))
         await bridged.mesh.join(*(chorus.agent(name) for name in chorus.names[4:]))

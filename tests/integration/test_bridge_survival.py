@@ -10,8 +10,8 @@ from harness.a2a.sse_client import ClientFold, RefusedError, sse
 from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S, JoinedHost
 from trunkline.agents.hosting import describe_host
+from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 HEARTBEAT_S = 0.05
 
@@ -21,9 +21,7 @@ async def gated_mesh(
     folder: Path, *, patience_s: float = PATIENCE_S
 ) -> AsyncIterator[tuple[BridgedMesh, JoinedHost, SteppedAgent]]:
     gate = SteppedAgent()
-    settings = BridgeSettings(
-        default_agent="tested", heartbeat_s=HEARTBEAT_S, patience_s=patience_s
-    )
+    settings = Settings(default_agent="tested", heartbeat_s=HEARTBEAT_S, patience_s=patience_s)
     async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(folder, settings) as bridged:
         yield bridged, await bridged.mesh.join(gate.agent()), gate
 

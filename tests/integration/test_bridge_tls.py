@@ -23,7 +23,7 @@ from harness.remote.certificates import CertificateAuthority
 from harness.remote.token_issuer import write_api_keys
 from trunkline import Client, TaskContext, TaskState, agent
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
-from trunkline.settings import TlsSettings
+from trunkline.settings import Settings, TlsSettings
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.http.connection_limits import ConnectionLimits
 from trunkline_bridge.http.server_certificate import (
@@ -31,7 +31,6 @@ from trunkline_bridge.http.server_certificate import (
     CertificateFiles,
     ServerCertificate,
 )
-from trunkline_bridge.settings import BridgeSettings
 
 ROOT, CLIENT_ROOT = CertificateAuthority(), CertificateAuthority("clients")
 URI = "spiffe://mesh.example/agents/ann"
@@ -115,7 +114,7 @@ async def open_edge(
     server_certificate = load(tls, clock)
     async with open_small_mesh(folder / "data") as mesh:
         await mesh.join(asker)
-        bridge = Bridge(mesh.directory, BridgeSettings(default_agent="asker", tls=tls, **settings))
+        bridge = Bridge(mesh.directory, Settings(default_agent="asker", tls=tls, **settings))
         limits = ConnectionLimits(max_connections=MAX_CONNECTIONS)
         async with serving_tls(bridge, server_certificate, limits):
             yield Edge(folder, bridge, bridge.addresses.http, bridge.addresses.grpc, clock)

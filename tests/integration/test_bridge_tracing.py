@@ -26,14 +26,13 @@ from harness.remote.webhook_receiver import (
 )
 from harness.workflows.messages import serve_messages
 from trunkline import telemetry
-from trunkline.span_content import ContentCapture
+from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER_SPAN = "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{CALLER_SPAN}-01"
-SETTINGS = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
+SETTINGS = Settings(default_agent="echo", allow_webhook=("127.0.0.1",))
 
 
 @pytest.fixture
@@ -143,7 +142,7 @@ async def test_a_request_joins_the_caller_s_trace_and_returns_it(
 async def test_message_and_answer_are_in_the_span_of_a_request_if_captured(
     spans: InMemorySpanExporter, tmp_path: Path
 ) -> None:
-    settings = replace(SETTINGS, content=ContentCapture.create())
+    settings = replace(SETTINGS, capture_content=True)
     async with open_bridged_mesh(tmp_path, settings) as mesh:
         await mesh.mesh.join(echo)
         spans.clear()

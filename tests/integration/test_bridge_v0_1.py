@@ -12,9 +12,9 @@ from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline import agent
 from trunkline.client import allocate_task_id
+from trunkline.settings import Settings
 from trunkline.tasks.context import TaskContext
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,7 +32,7 @@ def gate() -> SteppedAgent:
 async def bridged(
     tmp_path_factory: pytest.TempPathFactory, gate: SteppedAgent
 ) -> AsyncIterator[BridgedMesh]:
-    settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
+    settings = Settings(default_agent="echo", allow_webhook=("127.0.0.1",))
     async with open_bridged_mesh(tmp_path_factory.mktemp("v0_1"), settings) as mesh:
         await mesh.mesh.join(echo, guarded)
         await mesh.mesh.join(gate.agent())

@@ -13,8 +13,8 @@ from harness.a2a.curl import curl
 from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
+from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,7 +32,7 @@ def gate() -> SteppedAgent:
 async def bridged(
     tmp_path_factory: pytest.TempPathFactory, gate: SteppedAgent
 ) -> AsyncIterator[BridgedMesh]:
-    settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
+    settings = Settings(default_agent="echo", allow_webhook=("127.0.0.1",))
     async with open_bridged_mesh(tmp_path_factory.mktemp("v0_3"), settings) as mesh:
         await mesh.mesh.join(echo, gate.agent())
         yield mesh
@@ -383,7 +383,7 @@ async def test_a_tenant_names_the_agent_only_at_the_root(
 
 
 async def test_a_strict_bridge_treats_a_request_without_a_version_as_v0_3(tmp_path: Path) -> None:
-    settings = BridgeSettings(default_agent="echo", strict_versions=True)
+    settings = Settings(default_agent="echo", strict_versions=True)
     async with open_bridged_mesh(tmp_path, settings) as strict:
         await strict.mesh.join(echo)
         caller = strict.at("/")

@@ -23,11 +23,11 @@ from harness.remote.webhook_receiver import (
     status,
 )
 from trunkline.client import run_in_background
+from trunkline.settings import Settings
 from trunkline.v1 import webhook_service_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.a2a.webhooks.signatures import generate_secret
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -35,7 +35,7 @@ Json: TypeAlias = dict[str, Any]
 
 SECRETS = ("opaque-77", "hook-secret-1")
 UNRESOLVABLE = "later.invalid"
-SETTINGS = BridgeSettings(
+SETTINGS = Settings(
     default_agent="echo",
     allow_webhook=("127.0.0.1", UNRESOLVABLE),
     webhook_secret=generate_secret(),

@@ -255,17 +255,6 @@ async def test_a_card_is_not_verified_with_other_keys(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_card_is_shown(guarded: Guarded, capsys: pytest.CaptureFixture[str]) -> None:
-    url = guarded.mesh.http_url
-    await card.show_card(f"{url}/agents/math", json=False)
-    output = capsys.readouterr().out
-    assert f"JSONRPC 1.0 {url}/agents/math" in output
-    assert "asks for   apiKey" in output
-    await card.show_card(url, json=True)
-    assert json.loads(capsys.readouterr().out)["name"] == "supervisor"
-
-
-@pytest.mark.asyncio(loop_scope="module")
 async def test_a_signed_card_has_its_own_address_for_every_host_header(guarded: Guarded) -> None:
     host, _, port = guarded.mesh.http_url.removeprefix("http://").partition(":")
 

@@ -15,9 +15,9 @@ from harness.polling import wait_for
 from harness.remote.webhook_receiver import open_receiver
 from trunkline import TaskContext, agent
 from trunkline.cli.commands.storage import back_up_data
+from trunkline.database import open_read_only
 from trunkline.encryption import read_keyring, rewrap
 from trunkline.journal.sqlite.check import check_journal
-from trunkline.journal.sqlite.connection import open_read_only
 from trunkline.mesh.all_in_one import open_mesh
 from trunkline.settings import HostPort, Settings
 from trunkline.v1 import part_pb2

@@ -9,7 +9,7 @@ from trunkline.a2a_wire.errors import UNAUTHENTICATED, WireError
 from trunkline.a2a_wire.key_sets import SIGNATURE_ALGORITHMS
 from trunkline.audit import ActorKind
 from trunkline.errors import ConfigurationError
-from trunkline.settings import HostPort, TlsSettings
+from trunkline.settings import HostPort, Settings, TlsSettings
 from trunkline.v1 import security_scheme_pb2
 from trunkline_bridge.callers.api_keys import (
     ApiKeyCredential,
@@ -27,7 +27,6 @@ from trunkline_bridge.callers.caller import (
 from trunkline_bridge.callers.credential_throttle import CredentialThrottle
 from trunkline_bridge.callers.jwt_tokens import InvalidTokenError, TokenVerifier
 from trunkline_bridge.callers.permissions import CHALLENGE
-from trunkline_bridge.settings import BridgeSettings, TokenSettings
 
 logger = logging.getLogger(__name__)
 
@@ -37,20 +36,20 @@ _TOKEN_DOTS = 2
 _MTLS = "mtls"
 
 
-def build_authenticator(settings: BridgeSettings) -> Authenticator:
+def build_authenticator(settings: Settings) -> Authenticator:
     """Return the authenticator that the settings describe.
 
     Raises:
         ConfigurationError: a setting or the file of keys is wrong.
     """
     tls = settings.tls
-    if not (settings.api_keys_file or settings.tokens or tls.client_roots):
+    if not (settings.api_keys_file or settings.jwt_keys or tls.client_roots):
         return AnonymousAuthenticator()
-    if settings.tokens is not None:
-        _validate_token_settings(settings.tokens)
+    if settings.jwt_keys:
+        _validate_token_settings(settings)
     return CredentialAuthenticator(
         ApiKeyFile(settings.api_keys_file) if settings.api_keys_file else None,
-        TokenVerifier(settings.tokens) if settings.tokens else None,
+        TokenVerifier(settings) if settings.jwt_keys else None,
         tls,
         CredentialThrottle(settings.failed_credentials_per_minute),
         admits_anonymous=settings.anonymous,
@@ -246,15 +245,15 @@ def _read_credentials(parameters: ServiceParameters) -> tuple[str | None, str | 
     return parameters.get(b"x-api-key"), parameters.get(b"authorization")
 
 
-def _validate_token_settings(settings: TokenSettings) -> None:
-    for name in ("issuer", "audience"):
+def _validate_token_settings(settings: Settings) -> None:
+    for name in ("jwt_issuer", "jwt_audience"):
         if not getattr(settings, name):
             problem = "is required: tokens are accepted from one issuer for one audience"
-            raise ConfigurationError(f"jwt_{name}", problem)
-    source = urlsplit(settings.keys)
+            raise ConfigurationError(name, problem)
+    source = urlsplit(settings.jwt_keys)
     if source.scheme == "http" and not HostPort(source.hostname or "", 0).is_loopback:
         problem = "keys that are fetched without TLS can be forged; use https, or a file"
         raise ConfigurationError("jwt_keys", problem)
-    if not settings.algorithms or not SIGNATURE_ALGORITHMS.issuperset(settings.algorithms):
+    if not settings.jwt_algorithms or not SIGNATURE_ALGORITHMS.issuperset(settings.jwt_algorithms):
         problem = f"choose among {', '.join(sorted(SIGNATURE_ALGORITHMS))}"
         raise ConfigurationError("jwt_algorithms", problem)

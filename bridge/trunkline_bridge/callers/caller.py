@@ -24,13 +24,13 @@ from trunkline.a2a_wire.protocol import (
 from trunkline.a2a_wire.wire_events import V0_1_TURN_END
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.audit import ActorKind
+from trunkline.settings import Settings
 from trunkline.task_states import TURN_END
 from trunkline.users import User, current_user
 from trunkline.v1 import security_scheme_pb2, task_pb2, tree_pb2
 from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.permissions import UNRESTRICTED, Permissions
 from trunkline_bridge.http.in_flight import Peer
-from trunkline_bridge.settings import BridgeSettings
 
 _TIMEOUT = TIMEOUT_HEADER.lower().encode()
 _TREE = TREE_HEADER.lower().encode()
@@ -194,7 +194,7 @@ class CallerFactory:
     def __init__(
         self,
         authenticator: Authenticator,
-        settings: BridgeSettings,
+        settings: Settings,
         limiter: AccountLimiter | None = None,
     ) -> None:
         """With a limiter, `authenticate` also counts the request for its account."""

@@ -13,10 +13,10 @@ from trunkline.a2a_wire.documents import fetch_document
 from trunkline.a2a_wire.key_sets import parse_key_set
 from trunkline.audit import ActorKind
 from trunkline.errors import ConfigurationError, PeerUnavailableError
+from trunkline.settings import Settings
 from trunkline_bridge.callers.api_keys import is_account_name, is_caller_name
 from trunkline_bridge.callers.caller import CallerIdentity
 from trunkline_bridge.callers.permissions import UNRESTRICTED, Grant, Permissions, parse_methods
-from trunkline_bridge.settings import TokenSettings
 
 if TYPE_CHECKING:
     from jwt import PyJWK
@@ -145,10 +145,10 @@ class TokenCredential:
 class TokenVerifier:
     """Identifies the bearer of a token."""
 
-    def __init__(self, settings: TokenSettings, keys: JwkSet | None = None) -> None:
+    def __init__(self, settings: Settings, keys: JwkSet | None = None) -> None:
         """Raises ConfigurationError if a scope permits an unknown method."""
         self._settings = settings
-        self._keys = keys or JwkSet(settings.keys)
+        self._keys = keys or JwkSet(settings.jwt_keys)
         self._scopes = _parse_scopes(settings)
 
     async def verify(self, token: str) -> CallerIdentity:
@@ -161,19 +161,19 @@ class TokenVerifier:
             PeerUnavailableError: the keys of the issuer cannot be fetched.
         """
         claims, key_id = await self._claims(token)
-        account = claims.get(self._settings.account_claim)
+        account = claims.get(self._settings.jwt_account_claim)
         name = claims.get("sub", account)
         if not is_account_name(account) or not is_caller_name(name):
-            claim = self._settings.account_claim
+            claim = self._settings.jwt_account_claim
             raise InvalidTokenError(f"the token's claims sub and {claim} are no caller and account")
         return CallerIdentity(
-            self._settings.account_prefix + account,
+            self._settings.jwt_account_prefix + account,
             name,
             is_authenticated=True,
             kind=ActorKind.JWT,
             key_id=key_id or "",
             permissions=self._permissions(claims),
-            credential=TokenCredential(claims["exp"] + self._settings.leeway_s),
+            credential=TokenCredential(claims["exp"] + self._settings.jwt_leeway_s),
         )
 
     def _permissions(self, claims: Mapping[str, object]) -> Permissions:
@@ -189,8 +189,8 @@ class TokenVerifier:
         import jwt
 
         claims = jwt.decode(token, options={"verify_signature": False})
-        account = claims.get(self._settings.account_claim)
-        return self._settings.account_prefix + account if is_account_name(account) else ""
+        account = claims.get(self._settings.jwt_account_claim)
+        return self._settings.jwt_account_prefix + account if is_account_name(account) else ""
 
     async def _claims(self, token: str) -> tuple[dict[str, Any], str | None]:
         """Return the claims of a token, and the id of the key that signed it."""
@@ -204,7 +204,7 @@ class TokenVerifier:
             if not _is_callers_type(header.get("typ", "JWT")):
                 raise InvalidTokenError("the token is of another type")
             algorithm, key_id = header.get("alg"), header.get("kid")
-            if algorithm not in self._settings.algorithms:
+            if algorithm not in self._settings.jwt_algorithms:
                 raise InvalidTokenError("the token's signature algorithm is not allowed")
             key = await self._keys.find(key_id, algorithm)
             if key is None:
@@ -212,10 +212,10 @@ class TokenVerifier:
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key,
-                algorithms=list(self._settings.algorithms),
-                audience=self._settings.audience,
-                issuer=self._settings.issuer,
-                leeway=self._settings.leeway_s,
+                algorithms=list(self._settings.jwt_algorithms),
+                audience=self._settings.jwt_audience,
+                issuer=self._settings.jwt_issuer,
+                leeway=self._settings.jwt_leeway_s,
                 options={"require": ["exp", "iss", "aud"]},
             )
         except jwt.ExpiredSignatureError as error:
@@ -233,7 +233,7 @@ class TokenVerifier:
         return claims, key_id
 
 
-def _parse_scopes(settings: TokenSettings) -> Sequence[Grant]:
+def _parse_scopes(settings: Settings) -> Sequence[Grant]:
     grants = []
     for name, scope in settings.scopes.items():
         if _SCOPE.fullmatch(name) is None:

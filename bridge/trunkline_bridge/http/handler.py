@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from trunkline.a2a_wire.errors import BRIDGE, WireError, to_wire_error
 from trunkline.errors import PeerUnavailableError
+from trunkline.settings import Settings
 from trunkline_bridge.http import tracing
 from trunkline_bridge.http.in_flight import (
     Connection,
@@ -20,7 +21,6 @@ from trunkline_bridge.http.in_flight import (
 from trunkline_bridge.http.messages import RequestBody, RequestHeaders, ResponseSender
 from trunkline_bridge.http.pages import REFUSAL_KEY, method_not_allowed
 from trunkline_bridge.http.sse import Heartbeats, Renderer, send_events
-from trunkline_bridge.settings import BridgeSettings
 
 _EventT = TypeVar("_EventT")
 _SHUTDOWN = PeerUnavailableError(
@@ -143,7 +143,7 @@ class HttpHandler:
     def __init__(
         self,
         binding: Binding,
-        settings: BridgeSettings,
+        settings: Settings,
         in_flight: InFlightRequests,
         heartbeats: Heartbeats,
     ) -> None:
@@ -187,7 +187,7 @@ class HttpHandler:
 class RefusingHandler:
     """The ASGI application that responds to all requests of a binding with the scope's refusal."""
 
-    def __init__(self, binding: Binding, settings: BridgeSettings, heartbeats: Heartbeats) -> None:
+    def __init__(self, binding: Binding, settings: Settings, heartbeats: Heartbeats) -> None:
         self._binding = binding
         self._settings = settings
         self._heartbeats = heartbeats
@@ -199,9 +199,7 @@ class RefusingHandler:
         await exchange.reject(body, scope[REFUSAL_KEY])
 
 
-def _request_body(
-    headers: RequestHeaders, receive: Receive, settings: BridgeSettings
-) -> RequestBody:
+def _request_body(headers: RequestHeaders, receive: Receive, settings: Settings) -> RequestBody:
     return RequestBody(
         headers,
         receive,

@@ -17,6 +17,7 @@ from starlette.types import Scope
 from trunkline.a2a_wire.errors import INVALID_REQUEST, WireError
 from trunkline.errors import ConfigurationError
 from trunkline.network import Authority, is_ip_address, is_loopback, parse_authority
+from trunkline.settings import Settings
 from trunkline_bridge.http.bound_addresses import BoundAddresses
 from trunkline_bridge.http.messages import (
     MISDIRECTED_REQUEST,
@@ -24,7 +25,6 @@ from trunkline_bridge.http.messages import (
     set_host,
     split_absolute_target,
 )
-from trunkline_bridge.settings import BridgeSettings
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class HostGuard:
     published ports change addresses and ports, and no page of a foreign site has such a host.
     """
 
-    def __init__(self, settings: BridgeSettings, addresses: BoundAddresses) -> None:
+    def __init__(self, settings: Settings, addresses: BoundAddresses) -> None:
         """`addresses` may be filled in later, before the first request.
 
         Raises:

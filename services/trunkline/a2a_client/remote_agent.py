@@ -24,7 +24,8 @@ from trunkline.errors import (
 )
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import RemoteAgentSettings, Settings, parse_remote
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import get_turn_runtime
 
 if TYPE_CHECKING:
     from trunkline.a2a_client.a2a_client import A2AClient

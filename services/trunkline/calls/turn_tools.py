@@ -97,7 +97,7 @@ class TurnTools:
             text, is_error = describe_interrupted_call(tool, earlier)
             return ToolResult(text, is_error=is_error)
         if earlier is not None:
-            call_id = f"{call_id}/{self._turn.turn}.{self._turn.attempt}"
+            call_id = f"{call_id}/{self._turn.number}.{self._turn.attempt}"
         return await self._send(tool, permission, call_id, step_id, continuation)
 
     async def cancel_left_tasks(self) -> None:
@@ -177,7 +177,7 @@ class TurnTools:
             await self._turn.record(pending_approvals.request(label, arguments, step_id=step_id))
             return None
         # An answer that arrived while this turn ran is for the next one.
-        if not approval.HasField("answered") or approval.answered.turn > self._turn.turn:
+        if not approval.HasField("answered") or approval.answered.turn > self._turn.number:
             return None
         answer = approval.answered
         match ApprovalDecision(answer.decision):

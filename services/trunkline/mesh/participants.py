@@ -10,9 +10,10 @@ from trunkline.agents.authoring import FunctionAgent, agent
 from trunkline.errors import PeerProtocolError, PeerRefusedError, PeerUnavailableError
 from trunkline.json_values import struct_json
 from trunkline.settings import ParticipantSettings, Settings
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.delivered_messages import find_delivered
 from trunkline.tasks.messages import Priority, Reply
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import envelope_pb2
 
 if TYPE_CHECKING:

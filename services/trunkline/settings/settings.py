@@ -324,6 +324,11 @@ class Settings:
         limits = ((name, agent.timeout_s) for name, agent in self.agent_options.items())
         return {name: limit for name, limit in limits if limit is not None}
 
+    def agent_view(self, agent: str) -> Literal["detailed", "plain"]:
+        """Return the view of an agent's tasks: that of its table, or `view`."""
+        options = self.agent_options.get(agent)
+        return (options.view if options else None) or self.view
+
 
 TABLE_VARIABLES: Final = {
     f"{ENV_PREFIX}{name}_{key.name}".upper(): (name, key.name)

@@ -15,8 +15,9 @@ from trunkline.light_imports import light_imports
 from trunkline.runtime import load_in_thread
 from trunkline.settings import Settings
 from trunkline.task_states import WORKFLOW_VERSION_KEY
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.delivered_messages import find_delivered
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import event_pb2, message_pb2
 from trunkline.workflows.definition import (
     AgentNode,

@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar
 
 from trunkline.errors import ConfigurationError
 from trunkline.settings import describe_install
-from trunkline.workflows.documents import suggest, walk_texts
+from trunkline.source_documents import suggest, walk_texts
 from trunkline.workflows.values import extract_value
 
 VARIABLES: Final = frozenset({"input", "nodes", "last", "data", "steps", "message"})

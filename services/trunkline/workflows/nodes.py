@@ -14,8 +14,9 @@ from trunkline.redaction import redact_addresses
 from trunkline.task_states import WORKFLOW_VERSION_KEY, TaskOutcome
 from trunkline.tasks.calls import AgentAnswer
 from trunkline.tasks.content import Content
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.messages import MeshMessage
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
 from trunkline.workflows.definition import (
     ActionNode,

@@ -15,15 +15,15 @@ from typing import Any, Final, TypeVar, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from trunkline.names import NAME_RULE
-from trunkline.workflows.definition import DURATION_PATTERN, Edge, Node, Workflow
-from trunkline.workflows.dictionary_form import check_start_node, convert_dictionary_form
-from trunkline.workflows.documents import (
+from trunkline.source_documents import (
     MAX_BYTES,
     Keys,
     SourceDocument,
     parse_document,
     suggest,
 )
+from trunkline.workflows.definition import DURATION_PATTERN, Edge, Node, Workflow
+from trunkline.workflows.dictionary_form import check_start_node, convert_dictionary_form
 
 _NODE: Final[TypeAdapter[Node]] = TypeAdapter(Node)
 _EDGE: Final[TypeAdapter[Edge]] = TypeAdapter(Edge)

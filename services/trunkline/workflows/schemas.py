@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trunkline.light_imports import leave_out
 from trunkline.patterns import InvalidPatternError, Pattern, compile_pattern
-from trunkline.workflows.documents import Keys, walk_texts
+from trunkline.source_documents import Keys, walk_texts
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError

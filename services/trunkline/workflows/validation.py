@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trunkline.errors import ConfigurationError
+from trunkline.source_documents import Fault, Keys, suggest, walk_texts
 from trunkline.workflows.definition import (
     BUILT_IN_ACTIONS,
     ActionNode,
@@ -25,7 +26,6 @@ from trunkline.workflows.definition import (
     WorkflowNode,
     parse_duration,
 )
-from trunkline.workflows.documents import Fault, Keys, suggest, walk_texts
 from trunkline.workflows.expression_types import ExpressionTypes, TypeFinding, describe, list_kinds
 from trunkline.workflows.expressions import (
     Expression,
@@ -35,8 +35,8 @@ from trunkline.workflows.expressions import (
     parse_each,
     show_path,
 )
+from trunkline.workflows.functions import find_function_problem
 from trunkline.workflows.graph_checks import GraphChecks
-from trunkline.workflows.handlers import find_function_problem
 from trunkline.workflows.reader import WorkflowSource, convert_source, read_source
 from trunkline.workflows.run_values import find_defaults
 from trunkline.workflows.schemas import (
@@ -174,7 +174,7 @@ class _Checks:
             self.types = ExpressionTypes(self.source.inputs, self._list_literals())
             self._check_outputs()
         for node in self.graph.nodes.values():
-            if node is not None:
+            if node is not None and not self.source.document.is_full:
                 self._check_node(self.graph.keys_of(node.id), node)
 
     def _check_node(self, keys: Keys, node: Node) -> None:
@@ -200,25 +200,26 @@ class _Checks:
             case _:
                 pass
 
+    def _is_on_mesh(self, keys: Keys, kind: str, name: str, known: Collection[str] | None) -> bool:
+        """Return whether a mesh is known and has this name. A name that it lacks is a fault."""
+        if known is None or name in known:
+            return known is not None
+        self._add(keys, f"the mesh has no {kind} {name!r}; {suggest(name, list(known))}")
+        return False
+
     def _check_agent(self, keys: Keys, node: AgentNode) -> None:
-        known = self.names.agents
         if not node.agent:
             self._add((*keys, "agent"), "is empty; name an agent")
-        elif known is not None and "${" not in node.agent and node.agent not in known:
-            problem = f"the mesh has no agent {node.agent!r}; {suggest(node.agent, list(known))}"
-            self._add((*keys, "agent"), problem)
+        elif "${" not in node.agent:
+            self._is_on_mesh((*keys, "agent"), "agent", node.agent, self.names.agents)
 
     def _check_tool(self, keys: Keys, node: ToolNode) -> None:
         server, _, tool = node.tool.partition("/")
+        known = self.names.tools
         if not server or not tool:
             self._add((*keys, "tool"), f"{node.tool!r} is no tool; write SERVER/TOOL")
-        elif self.names.tools is not None:
-            schema = self.names.tools.get(node.tool)
-            if schema is None:
-                near = suggest(node.tool, list(self.names.tools))
-                self._add((*keys, "tool"), f"the mesh has no tool {node.tool!r}; {near}")
-            else:
-                self._check_fields((*keys, "arguments"), node.arguments, schema, "argument")
+        elif self._is_on_mesh((*keys, "tool"), "tool", node.tool, known) and known is not None:
+            self._check_fields((*keys, "arguments"), node.arguments, known[node.tool], "argument")
 
     def _check_condition(self, keys: Keys, node: ConditionNode) -> None:
         if bool(node.handler) == bool(node.cases):
@@ -265,13 +266,10 @@ class _Checks:
         own = self.source.document.value.get("name")
         if node.workflow == own:
             self._add((*keys, "workflow"), "is this workflow itself; use an edge back instead")
-        elif self.names.workflows is not None:
-            if node.workflow not in self.names.workflows:
-                near = suggest(node.workflow, list(self.names.workflows))
-                problem = f"the mesh has no workflow {node.workflow!r}; {near}"
-                self._add((*keys, "workflow"), problem)
-                return
-            schema = self.names.workflows[node.workflow]
+            return
+        place, known = (*keys, "workflow"), self.names.workflows
+        if self._is_on_mesh(place, "workflow", node.workflow, known) and known is not None:
+            schema = known[node.workflow]
             if schema is not None:
                 self._check_fields((*keys, "inputs"), node.inputs, schema, "argument")
 

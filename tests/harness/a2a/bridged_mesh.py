@@ -16,13 +16,13 @@ from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline.audit import AuditLog
 from trunkline.client import run_in_background
 from trunkline.metrics.prometheus import open_prometheus_metrics
+from trunkline.settings import Settings
 from trunkline_bridge.a2a.streams.event_renderer import EventRenderer
 from trunkline_bridge.a2a.versions.jsonrpc_envelope import event_frame
 from trunkline_bridge.api.workflows.catalog import WorkflowCatalog
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.callers.caller import Authenticator
 from trunkline_bridge.http.server import serve_http
-from trunkline_bridge.settings import BridgeSettings
 
 Json: TypeAlias = dict[str, Any]
 
@@ -181,7 +181,7 @@ class BridgedMesh:
 @asynccontextmanager
 async def open_bridged_mesh(
     folder: Path,
-    settings: BridgeSettings | None = None,
+    settings: Settings | None = None,
     *,
     lease_s: float = 10.0,
     access: Authenticator | None = None,
@@ -189,7 +189,7 @@ async def open_bridged_mesh(
     catalog: WorkflowCatalog | None = None,
 ) -> AsyncIterator[BridgedMesh]:
     """Open a mesh with a bridge and without agents; the default agent is `echo`."""
-    settings = settings or BridgeSettings(default_agent="echo")
+    settings = settings or Settings(default_agent="echo")
     async with open_small_mesh(folder, lease_s=lease_s, audit=audit) as mesh:
         bridge = Bridge(
             mesh.directory,

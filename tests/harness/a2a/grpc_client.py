@@ -17,10 +17,9 @@ from google.rpc import error_details_pb2, status_pb2
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.json_values import parse_dict
-from trunkline.settings import HostPort
+from trunkline.settings import HostPort, Settings
 from trunkline_bridge.a2a.bindings.grpc import GrpcBinding
 from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
-from trunkline_bridge.settings import BridgeSettings
 
 ANY_PORT = HostPort("127.0.0.1", 0)
 
@@ -62,7 +61,7 @@ class GrpcMesh:
 @asynccontextmanager
 async def open_grpc_mesh(
     folder: Path,
-    settings: BridgeSettings | None = None,
+    settings: Settings | None = None,
     *,
     grace_s: float = 1.0,
     own: Sequence[str] = (),

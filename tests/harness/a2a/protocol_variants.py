@@ -25,8 +25,8 @@ from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import write_api_keys
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.json_values import message_to_dict, parse_dict
+from trunkline.settings import Settings
 from trunkline.tasks.agent import Agent
-from trunkline_bridge.settings import BridgeSettings
 
 Json: TypeAlias = dict[str, Any]
 Headers: TypeAlias = Mapping[str, str]
@@ -512,7 +512,7 @@ async def open_variants(
 
     Callers authenticate with an API key: `HEADERS` has Ann's.
     """
-    settings = BridgeSettings(
+    settings = Settings(
         default_agent=agents[0].card.name,
         api_keys_file=write_api_keys(folder / "keys.toml", [("ann", "acme", _KEY)]),
         allow_webhook=("127.0.0.1",),

@@ -23,9 +23,9 @@ from harness.a2a.protocol_variants import (
 from harness.agents.conformance_agent import ConformanceAgent
 from harness.remote.token_issuer import SigningKey, key_set, token_settings
 from harness.remote.webhook_receiver import WebhookReceiver, open_receiver
+from trunkline.settings import Settings
 from trunkline_bridge.a2a.webhooks.signatures import generate_secret
 from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
-from trunkline_bridge.settings import BridgeSettings
 
 Json: TypeAlias = dict[str, Any]
 Scope: TypeAlias = Literal["binding", "system", "client"]
@@ -229,19 +229,17 @@ async def open_system(folder: Path, mode: str) -> AsyncIterator[System]:
     ]
     save_keys(folder / "keys.toml", keys)
     if mode == ALL:
-        settings = BridgeSettings(
+        settings = Settings(
             default_agent="conformance",
             allow_webhook=("127.0.0.1",),
             webhook_secret=WEBHOOK_SECRET,
             api_keys_file=folder / "keys.toml",
-            tokens=token_settings(folder / "jwks.json"),
+            **token_settings(folder / "jwks.json"),
             # The checks send many wrong ones.
             failed_credentials_per_minute=0,
         )
     else:
-        settings = BridgeSettings(
-            default_agent="conformance", streaming=False, push_notifications=False
-        )
+        settings = Settings(default_agent="conformance", streaming=False, push_notifications=False)
     agent = ConformanceAgent()
     async with open_bridged_mesh(folder, settings) as bridged:
         await bridged.mesh.join(agent.agent())

@@ -8,11 +8,11 @@ from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION, V0_3, V1_0
 from trunkline.client import Directory
 from trunkline.errors import UnsupportedOperationError
+from trunkline.settings import Settings
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.a2a.projection import FileLinks
 from trunkline_bridge.callers.caller import Authenticator, Caller
 from trunkline_bridge.http.bound_addresses import BoundAddresses
-from trunkline_bridge.settings import BridgeSettings
 
 if TYPE_CHECKING:
     from trunkline.a2a_wire.card_signatures import CardSigner
@@ -65,7 +65,7 @@ class AgentCards:
     def __init__(
         self,
         directory: Directory,
-        settings: BridgeSettings,
+        settings: Settings,
         authenticator: Authenticator,
         addresses: BoundAddresses,
         signer: "CardSigner | None" = None,
@@ -179,7 +179,7 @@ class AgentCards:
         return card
 
 
-def load_signer(settings: BridgeSettings) -> "CardSigner | None":
+def load_signer(settings: Settings) -> "CardSigner | None":
     """Return the signer of cards, or None if cards are not signed.
 
     Raises:

@@ -38,6 +38,8 @@ from trunkline_bridge.http.preconditions import is_not_modified
 # More than the number of agents times the forms of a card.
 _MAX_ENTRIES = 1024
 # Cards for readers that refuse the members of other versions.
+# Seconds that caches may store a card that has the same URL for all callers.
+_MAX_AGE_S = 60
 _RENDERERS = {V1_0: agent_card_json, V0_3: v0_3_card_json}
 
 
@@ -73,13 +75,10 @@ class ModificationTimes:
 class CardEndpoints:
     """Serves the public cards, the keys that verify them, and v0.2's path of the extended card."""
 
-    def __init__(
-        self, cards: AgentCards, callers: CallerFactory, *, max_age_s: int, is_strict: bool
-    ) -> None:
+    def __init__(self, cards: AgentCards, callers: CallerFactory, *, is_strict: bool) -> None:
         """With `is_strict`, a request without a version is in v0.3 (A2A v1.0, §3.6)."""
         self._cards = cards
         self._callers = callers
-        self._max_age_s = max_age_s
         self._is_strict = is_strict
         self._modified = ModificationTimes()
 
@@ -136,12 +135,12 @@ class CardEndpoints:
 
     def _cache_control(self) -> str:
         if self._cards.has_fixed_url:
-            return f"public, max-age={self._max_age_s}"
+            return f"public, max-age={_MAX_AGE_S}"
         # The card has the host of the request, which a cache may ignore. A2A recommends a max-age.
         return "private, no-cache, max-age=0"
 
     async def _keys(self, _request: Request) -> Response:
-        headers = {"cache-control": f"public, max-age={self._max_age_s}"}
+        headers = {"cache-control": f"public, max-age={_MAX_AGE_S}"}
         return JSONResponse(self._cards.public_keys, headers=headers)
 
     async def _extended_card(self, request: Request) -> Response:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
+from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.errors import (
@@ -24,6 +25,8 @@ from trunkline.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from trunkline.settings import Settings
+from trunkline.span_content import ContentCapture
 from trunkline.task_states import TERMINAL, TURN_END, state_name
 from trunkline.v1 import (
     agent_card_pb2,
@@ -62,9 +65,11 @@ from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.permissions import CREATE_PUSH_CONFIG
 from trunkline_bridge.callers.stream_expiry import StreamExpiry
 from trunkline_bridge.http import tracing
-from trunkline_bridge.settings import BridgeSettings
 
 logger = logging.getLogger(__name__)
+
+_BLOCKING_LIMIT_S: Final = 3600.0
+"""Seconds that SendMessage waits for the end of a turn before it fails with a timeout."""
 
 
 def check_agent_task(
@@ -149,7 +154,7 @@ class Operations:
     def __init__(
         self,
         directory: Directory,
-        settings: BridgeSettings,
+        settings: Settings,
         cards: AgentCards,
         webhooks: WebhookRegistrations,
         limiter: AccountLimiter,
@@ -163,7 +168,7 @@ class Operations:
         self._webhooks = webhooks
         self._limiter = limiter
         self._expiry = StreamExpiry()
-        self._content = RequestContent(settings.content)
+        self._content = RequestContent(ContentCapture.from_settings(settings))
 
     @audited(Action.CARD_GET)
     async def get_extended_card(
@@ -206,21 +211,22 @@ class Operations:
         that a task already has returns that task.
 
         Raises:
-            PeerTimeoutError: the turn takes longer than `blocking_limit_s`.
+            PeerTimeoutError: the turn takes longer than an hour.
         """
         links = self._links(caller)
         links.to_references(request.message)
         task = await self._find_target(caller, request) if request.message.task_id else None
         try:
-            async with asyncio.timeout(self._settings.blocking_limit_s):
+            async with asyncio.timeout(_BLOCKING_LIMIT_S):
                 if is_repeated(caller, task, request.message):
                     result = await self._attach(caller, request)
                 else:
                     submission = await self._build_submission(caller, request, task, new_task_id)
                     result = await self._submit(caller, request, submission)
         except TimeoutError:
-            limit_s = self._settings.blocking_limit_s
-            problem = f"the turn did not end within {limit_s:g} s; send with returnImmediately"
+            problem = (
+                f"the turn did not end within {_BLOCKING_LIMIT_S:g} s; send with returnImmediately"
+            )
             raise PeerTimeoutError(f"agent {caller.agent!r}", problem) from None
         self._content.record(request.message, result)
         if isinstance(result, message_pb2.Message):
@@ -259,7 +265,7 @@ class Operations:
                     message=request.message,
                     submission=submission,
                     return_immediately=request.configuration.return_immediately,
-                    timeout_s=self._settings.blocking_limit_s,
+                    timeout_s=_BLOCKING_LIMIT_S,
                 )
             except (PeerUnavailableError, PeerTimeoutError) as error:
                 extra = {"agent": caller.agent, "reason": error.reason}

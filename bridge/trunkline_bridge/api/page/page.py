@@ -4,6 +4,7 @@ from starlette.routing import BaseRoute, Route
 
 from trunkline.audit import AuditLog
 from trunkline.client import Directory
+from trunkline.settings import Settings
 from trunkline_bridge.a2a.cards.agent_cards import AgentCards
 from trunkline_bridge.api.json_resource import BuildHandler, json_routes
 from trunkline_bridge.api.messages.http import MessageBinding
@@ -33,7 +34,6 @@ from trunkline_bridge.api.workflows.operations import WorkflowOperations
 from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.caller import CallerFactory, SecurityRequirements
 from trunkline_bridge.http.pages import Page
-from trunkline_bridge.settings import BridgeSettings
 
 
 class PageBinding:
@@ -42,7 +42,7 @@ class PageBinding:
     def __init__(  # noqa: PLR0913  one for each collaborator
         self,
         directory: Directory,
-        settings: BridgeSettings,
+        settings: Settings,
         callers: CallerFactory,
         security: SecurityRequirements,
         messages: MessageOperations,

@@ -10,12 +10,11 @@ from starlette.responses import JSONResponse, Response
 from trunkline.a2a_wire.json_values import Json
 from trunkline.client import Directory
 from trunkline.errors import ConfigurationError
-from trunkline.settings import HostPort
+from trunkline.settings import HostPort, Settings
 from trunkline_bridge.api.messages.operations import ALL
 from trunkline_bridge.api.page.access import PageAccess, list_methods, may_see, may_use
 from trunkline_bridge.api.page.binding import API_PATH, HEADERS, Paths
 from trunkline_bridge.callers.caller import Caller, SecurityRequirements
-from trunkline_bridge.settings import BridgeSettings
 
 _MESSAGES = "trunkline.v1.MessagingService"
 
@@ -26,7 +25,7 @@ class PageSession:
     def __init__(
         self,
         directory: Directory,
-        settings: BridgeSettings,
+        settings: Settings,
         security: SecurityRequirements,
         access: PageAccess,
         *,
@@ -56,7 +55,7 @@ class PageSession:
             # The request has none of the page's credentials, but its connection may prove a caller.
             "certificate": settings.tls.client_roots is not None,
             "apiKey": settings.api_keys_file is not None,
-            "token": settings.tokens is not None,
+            "token": bool(settings.jwt_keys),
             "oidc": self._oidc,
         }
         return JSONResponse(body, headers={"cache-control": "no-store", **HEADERS})

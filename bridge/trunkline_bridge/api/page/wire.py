@@ -14,6 +14,7 @@ from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory, HostClient, TaskStream
 from trunkline.errors import CursorExpiredError
+from trunkline.settings import Settings
 from trunkline.v1 import event_pb2, snapshot_pb2
 from trunkline_bridge.a2a.cards.agent_cards import AgentCards
 from trunkline_bridge.a2a.operations.audit import record_denial, recorded
@@ -31,7 +32,6 @@ from trunkline_bridge.a2a.versions.jsonrpc_envelope import event_frame
 from trunkline_bridge.api.page.binding import API_PATH, Paths, read_number, read_text
 from trunkline_bridge.api.page.curl_commands import METHODS, TaskCommands
 from trunkline_bridge.callers.caller import Caller
-from trunkline_bridge.settings import BridgeSettings
 
 _METHOD: Final = "SubscribeToTask"
 _MAX_PAGE_SIZE: Final = 500
@@ -45,7 +45,7 @@ class PageWire:
     def __init__(
         self,
         directory: Directory,
-        settings: BridgeSettings,
+        settings: Settings,
         cards: AgentCards,
         audit: AuditLog | None = None,
     ) -> None:

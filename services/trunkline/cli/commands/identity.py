@@ -12,7 +12,9 @@ from trunkline.cli.terminal import print_json, print_stderr, print_table
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 
 keys = typer.Typer(help="Manage the API keys of callers.", rich_markup_mode=None)
-card = typer.Typer(help="Show and verify agent cards.", rich_markup_mode=None)
+card = typer.Typer(
+    help="Verify agent cards. `trunkline a2a card get` shows one.", rich_markup_mode=None
+)
 
 KeyFile = Annotated[Path | None, option("FILE", "The keys. [api_keys_file]", "--file")]
 Name = Annotated[str, argument("NAME", "Of the key.")]
@@ -174,19 +176,9 @@ def remove_key(name: Name, file: KeyFile = None, *, json: JsonOption = False) ->
         print_stderr(f"key {name!r} is gone")
 
 
-@command(card, "show")
-async def show_card(url: CardUrl, *, json: JsonOption = False) -> None:
-    """Show an agent's card."""
-    from trunkline.a2a_wire.documents import fetch_document
-    from trunkline.a2a_wire.v1_0.json_writer import agent_card_json
-    from trunkline.cli.identity import CARD_HEADERS, card_url, describe_card, read_card
-
-    address = card_url(url)
-    card = read_card(address, await fetch_document(address, headers=CARD_HEADERS))
-    if json:
-        print_json(agent_card_json(card))
-    else:
-        print("\n".join(describe_card(card)))
+@card.callback()
+def _group() -> None:
+    """Verify agent cards."""
 
 
 @command(card, "verify")

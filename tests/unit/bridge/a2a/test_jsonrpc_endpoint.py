@@ -19,9 +19,9 @@ from trunkline.errors import (
     TaskNotFoundError,
 )
 from trunkline.json_values import parse_dict
+from trunkline.settings import Settings
 from trunkline.v1 import event_pb2, registry_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.settings import BridgeSettings
 
 SEND = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
 
@@ -108,7 +108,7 @@ def open_client(host: ScriptedHost, version: str = "1.0") -> httpx2.AsyncClient:
     """Return a client of a bridge that serves the draft of A2A 1.1, too."""
     # The scripted directory has only the methods that these calls use.
     directory: Any = ScriptedDirectory(host)
-    app = Bridge(directory, BridgeSettings(default_agent="tested"))
+    app = Bridge(directory, Settings(default_agent="tested"))
     return httpx2.AsyncClient(
         transport=httpx2.ASGITransport(app=app),
         base_url="http://test",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.remote.token_issuer import SigningKey, key_set, token_settings
+from harness.remote.token_issuer import SigningKey, jwt_settings, key_set
 from trunkline.errors import ConfigurationError
 from trunkline.settings import ScopeSettings
 from trunkline_bridge.callers.jwt_tokens import InvalidTokenError, TokenVerifier
@@ -49,19 +49,19 @@ CLAIMS = {"iss": "https://issuer.example", "aud": "mesh", "sub": "ann", "exp": a
 
 @pytest.mark.parametrize("algorithm", KEYS)
 async def test_a_token_names_its_account(jwks: Path, algorithm: str) -> None:
-    identity = await TokenVerifier(token_settings(jwks)).verify(KEYS[algorithm].token())
+    identity = await TokenVerifier(jwt_settings(jwks)).verify(KEYS[algorithm].token())
     assert (identity.account, identity.name) == ("jwt:ann", "ann")
     assert identity.is_authenticated
 
 
 async def test_any_claim_may_name_the_account(jwks: Path) -> None:
-    tokens = TokenVerifier(token_settings(jwks, account_claim="org"))
+    tokens = TokenVerifier(jwt_settings(jwks, account_claim="org"))
     identity = await tokens.verify(TRUSTED_KEY.token({"org": "acme"}))
     assert (identity.account, identity.name) == ("jwt:acme", "ann")
 
 
 async def test_the_settings_may_share_the_accounts_of_api_keys(jwks: Path) -> None:
-    tokens = TokenVerifier(token_settings(jwks, account_prefix=""))
+    tokens = TokenVerifier(jwt_settings(jwks, account_prefix=""))
     assert (await tokens.verify(TRUSTED_KEY.token())).account == "ann"
 
 
@@ -84,7 +84,7 @@ async def test_the_scopes_of_a_token_decide(
         "tasks:read": ScopeSettings(methods=("read",)),
         "tasks:write": ScopeSettings(methods=("SendMessage",)),
     }
-    tokens = TokenVerifier(token_settings(jwks, scopes=scopes))
+    tokens = TokenVerifier(jwt_settings(jwks, scopes=scopes))
     permissions = (await tokens.verify(TRUSTED_KEY.token(claims))).permissions
     assert {
         method
@@ -104,11 +104,11 @@ def test_an_invalid_scope_is_refused(
     jwks: Path, scopes: dict[str, ScopeSettings], problem: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=problem):
-        TokenVerifier(token_settings(jwks, scopes=scopes))
+        TokenVerifier(jwt_settings(jwks, scopes=scopes))
 
 
 async def test_an_expired_token_has_an_account_only_if_its_signature_is_right(jwks: Path) -> None:
-    tokens = TokenVerifier(token_settings(jwks))
+    tokens = TokenVerifier(jwt_settings(jwks))
     stranger = SigningKey(TRUSTED_KEY.key_id)
     accounts = []
     for key in (TRUSTED_KEY, stranger):
@@ -137,7 +137,7 @@ async def test_a_token_with_wrong_claims_is_refused(
     jwks: Path, claims: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(InvalidTokenError, match=problem):
-        await TokenVerifier(token_settings(jwks)).verify(TRUSTED_KEY.token(claims))
+        await TokenVerifier(jwt_settings(jwks)).verify(TRUSTED_KEY.token(claims))
 
 
 @pytest.mark.parametrize("name", ["exp", "nbf", "iat"])
@@ -151,33 +151,33 @@ async def test_a_time_that_is_no_sensible_number_is_refused(
 ) -> None:
     token = TRUSTED_KEY.token({name: value})
     with pytest.raises(InvalidTokenError):
-        await TokenVerifier(token_settings(jwks)).verify(token)
+        await TokenVerifier(jwt_settings(jwks)).verify(token)
 
 
 async def test_a_time_may_have_fractions(jwks: Path) -> None:
     token = TRUSTED_KEY.token({"exp": at(60) + 0.5, "nbf": at(-60) + 0.5})
-    assert (await TokenVerifier(token_settings(jwks)).verify(token)).account == "jwt:ann"
+    assert (await TokenVerifier(jwt_settings(jwks)).verify(token)).account == "jwt:ann"
 
 
 @pytest.mark.parametrize("typ", ["JWT", "jwt", "at+jwt", "AT+JWT", "application/at+jwt", None])
 async def test_a_token_may_have_the_type_of_access_tokens(jwks: Path, typ: str | None) -> None:
     token = TRUSTED_KEY.token(typ=typ)
-    assert (await TokenVerifier(token_settings(jwks)).verify(token)).account == "jwt:ann"
+    assert (await TokenVerifier(jwt_settings(jwks)).verify(token)).account == "jwt:ann"
 
 
 @pytest.mark.parametrize("typ", ["dpop+jwt", "logout+jwt", "JOSE", "JWT ", ["JWT"], {"a": 1}, 7])
 async def test_a_token_of_another_type_is_refused(jwks: Path, typ: object) -> None:
     with pytest.raises(InvalidTokenError, match="the token is of another type"):
-        await TokenVerifier(token_settings(jwks)).verify(TRUSTED_KEY.token(typ=typ))
+        await TokenVerifier(jwt_settings(jwks)).verify(TRUSTED_KEY.token(typ=typ))
 
 
 async def test_a_small_clock_difference_is_tolerated(jwks: Path) -> None:
     expired_token = TRUSTED_KEY.token({"exp": at(-10)})
     assert (
-        await TokenVerifier(token_settings(jwks, leeway_s=30)).verify(expired_token)
+        await TokenVerifier(jwt_settings(jwks, leeway_s=30)).verify(expired_token)
     ).account == "jwt:ann"
     with pytest.raises(InvalidTokenError, match="expired"):
-        await TokenVerifier(token_settings(jwks, leeway_s=0)).verify(expired_token)
+        await TokenVerifier(jwt_settings(jwks, leeway_s=0)).verify(expired_token)
 
 
 @pytest.mark.parametrize(
@@ -207,14 +207,14 @@ async def test_a_small_clock_difference_is_tolerated(jwks: Path) -> None:
 )
 async def test_a_forged_token_is_refused(jwks: Path, token: str) -> None:
     with pytest.raises(InvalidTokenError):
-        await TokenVerifier(token_settings(jwks)).verify(token)
+        await TokenVerifier(jwt_settings(jwks)).verify(token)
 
 
 async def test_a_token_without_a_key_id_uses_the_only_matching_key(tmp_path: Path) -> None:
     path = tmp_path / "jwks.json"
     path.write_bytes(key_set(TRUSTED_KEY))
     token = TRUSTED_KEY.token(named=False)
-    assert (await TokenVerifier(token_settings(path)).verify(token)).account == "jwt:ann"
+    assert (await TokenVerifier(jwt_settings(path)).verify(token)).account == "jwt:ann"
     path.write_bytes(key_set(TRUSTED_KEY, UNTRUSTED_KEY))
     with pytest.raises(InvalidTokenError, match="unknown key"):
-        await TokenVerifier(token_settings(path)).verify(token)
+        await TokenVerifier(jwt_settings(path)).verify(token)

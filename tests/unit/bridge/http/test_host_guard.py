@@ -6,15 +6,15 @@ import pytest
 
 from trunkline.a2a_wire.errors import WireError
 from trunkline.errors import ConfigurationError
+from trunkline.settings import Settings
 from trunkline_bridge.http.bound_addresses import BoundAddresses
 from trunkline_bridge.http.host_guard import HostGuard
-from trunkline_bridge.settings import BridgeSettings
 
 Scope = dict[str, Any]
 
 
 def make_guard(bound: str = "http://127.0.0.1:8000", **settings: Any) -> HostGuard:
-    return HostGuard(BridgeSettings(**settings), BoundAddresses(http=bound))
+    return HostGuard(Settings(**settings), BoundAddresses(http=bound))
 
 
 def make_scope(*hosts: str, server: tuple[str, int | None] | None = ("127.0.0.1", 8000)) -> Scope:

@@ -3,12 +3,12 @@
 import os
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Self
 
-from trunkline.journal.clock import boot_id
-
 _PROC = Path("/proc")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # Indexes of the fields in /proc/<pid>/stat that follow the process's name. The name may contain
 # spaces and parentheses.
 _STATE_FIELD = 0
@@ -17,7 +17,7 @@ _START_FIELD = 19
 
 @dataclass(frozen=True, slots=True)
 class OwnerProcess:
-    """A process that opened a journal."""
+    """A process that opened a file."""
 
     pid: int
     started: str
@@ -42,6 +42,15 @@ class OwnerProcess:
     def is_from_this_boot(self) -> bool:
         """The process was started since the machine's boot. True if the system has no boot id."""
         return not boot_id() or self.started.startswith(f"{boot_id()}/")
+
+
+@cache
+def boot_id() -> str:
+    """Return the id of this boot of the machine. Empty: the system has none."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 def process_start(pid: int) -> str:

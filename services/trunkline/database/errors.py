@@ -1,4 +1,4 @@
-"""Opens SQLite files, and translates SQLite's errors to JournalUnavailableError with advice."""
+"""Translates the errors of SQLite to JournalUnavailableError, with advice."""
 
 import contextlib
 import sqlite3
@@ -9,13 +9,8 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from trunkline.encryption import Cipher, Keyring
 from trunkline.errors import JournalUnavailableError
-from trunkline.private_files import find_database_problem
 
-# The time to wait for a lock on a file, and on a file that is only read.
-_BUSY_S: Final = 5.0
-_READ_ONLY_BUSY_S: Final = 1.0
 _WRITTEN_BY_OTHERS: Final = (
     "another process is writing to it; stop it or use another data directory"
 )
@@ -35,56 +30,12 @@ _PROBLEMS: Final = {
     sqlite3.SQLITE_PROTOCOL: "other processes lock it; stop them or use another data directory",
 }
 DAMAGED: Final = _PROBLEMS[sqlite3.SQLITE_CORRUPT]
-
-
-def connect(path: Path) -> sqlite3.Connection:
-    """Open a file for reading and writing."""
-    # Autocommit: transactions begin with BEGIN. SQLite is built thread-safe, and a lock and the
-    # order of calls prevent concurrent use of one connection.
-    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_S)
-
-
-def check_access(path: Path) -> None:
-    """Check that a file is no link and that other users can't change it.
-
-    Raises:
-        JournalUnavailableError: it is one, or they can.
-    """
-    if problem := find_database_problem(path):
-        raise JournalUnavailableError(str(path), problem)
-
-
-@contextlib.contextmanager
-def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a file for reading, which another process may have open.
-
-    Read such files only with SQLite: closing any other handle of a file drops all locks that this
-    process has on it.
-
-    Raises:
-        JournalUnavailableError: the file can't be read, its content is damaged, it is a link, or
-            other users may change it.
-    """
-    check_access(path)
-    with translate_all_errors(path):
-        address = f"{path.absolute().as_uri()}?mode=ro"
-        connection = sqlite3.connect(
-            address, uri=True, isolation_level=None, timeout=_READ_ONLY_BUSY_S
-        )
-        with contextlib.closing(connection):
-            yield connection
-
-
-def open_cipher(keyring: Keyring | None, journal_id: str, path: Path) -> Cipher | None:
-    """Return the cipher of a journal. None: it is not encrypted."""
-    if keyring is None or not keyring.is_encrypting:
-        return None
-    return keyring.cipher(f"journal {journal_id}", name=str(path))
+"""The problem of a file whose content can't be read."""
 
 
 @contextlib.contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Translate SQLite's errors and damaged content to JournalUnavailableError."""
+    """Translate errors of SQLite, and of damaged content, to JournalUnavailableError."""
     try:
         yield
     except sqlite3.Error as error:
@@ -95,7 +46,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_all_errors(path: Path) -> Iterator[None]:
-    """Translate errors for a file that may not be a journal: wrong types count as damage, too."""
+    """Translate errors of a file that may have another schema: wrong types count as damage, too."""
     try:
         with translate_errors(path):
             yield

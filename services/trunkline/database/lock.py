@@ -1,4 +1,4 @@
-"""The lock of a journal's owner, on a file beside the journal. The system frees it when it dies.
+"""The lock of a file's only user, on a file beside it. The system frees it when the process ends.
 
 It is a POSIX record lock: the system names the process that holds it, and children don't inherit
 it. Such a lock ends when its process closes any descriptor of the file. Only this module opens
@@ -14,11 +14,12 @@ import signal
 import struct
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Final, Self
 
+from trunkline.database.process import OwnerProcess
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.sqlite.owner import OwnerProcess
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ _START: Final = 0x54524E4B
 _LENGTH: Final = 1
 # `struct flock`: type, whence, start, length, pid; macOS has another order.
 _FLOCK: Final = "qqihh" if sys.platform == "darwin" else "hhqqi4x"
+_RETRY_S: Final = 0.01
 _NO_PIDFD: Final = (errno.ENOSYS, errno.EPERM)
 
 # The lock files that this process has locked, by process, device and inode.
@@ -34,8 +36,8 @@ _held: set[tuple[int, int, int]] = set()
 _guard = threading.Lock()
 
 
-class JournalLock:
-    """The lock of a journal that this process owns, until `close`."""
+class FileLock:
+    """The lock of a SQLite file that only this process may write to, until `close`."""
 
     def __init__(self, file: Path, fd: int) -> None:
         """Use a locked file. `acquire` locks one."""
@@ -44,12 +46,21 @@ class JournalLock:
         self._key = _key(os.fstat(fd))
 
     @classmethod
-    def acquire(cls, path: Path) -> Self:
-        """Lock a journal.
+    def acquire(cls, path: Path, *, wait_s: float = 0.0) -> Self:
+        """Lock a file. It blocks up to `wait_s` seconds while another process has it locked.
 
         Raises:
             JournalUnavailableError: a process has it open, or the lock file can't be written.
         """
+        deadline = time.monotonic() + wait_s
+        while (lock := cls._try_acquire(path)) is None:
+            if time.monotonic() >= deadline:
+                raise JournalUnavailableError(str(path), _in_use_problem(find_holder(path)))
+            time.sleep(_RETRY_S)
+        return lock
+
+    @classmethod
+    def _try_acquire(cls, path: Path) -> Self | None:
         file = _lock_file(path)
         with _guard:
             try:
@@ -68,7 +79,7 @@ class JournalLock:
                 advice = "remove that link" if is_link else "check it and its folder"
                 problem = f"it can't be locked: {file.name}: {error.strerror or error}; {advice}"
                 raise JournalUnavailableError(str(path), problem) from error
-        raise JournalUnavailableError(str(path), _in_use_problem(find_holder(path)))
+        return None
 
     def close(self) -> None:
         """Remove the lock file and free the lock. Repeated calls and forked children do nothing."""
@@ -85,7 +96,7 @@ class JournalLock:
 
 
 def find_holder(path: Path) -> OwnerProcess | None:
-    """Return the process that has a journal open, or None.
+    """Return the process that has locked a file, or None.
 
     Its pid is 0 if the system does not show it: it runs in another container or on another machine.
     """
@@ -106,13 +117,13 @@ def find_holder(path: Path) -> OwnerProcess | None:
 
 
 def has_lock(path: Path) -> bool:
-    """Return whether this process has a journal open."""
+    """Return whether this process has locked a file."""
     with _guard:
         return _is_held_here(_lock_file(path))
 
 
 def kill_holder(path: Path, holder: OwnerProcess) -> None:
-    """Kill a process if it still holds a journal's lock. It does not wait for the end.
+    """Kill a process if it still holds the lock of a file. It does not wait for the end.
 
     A process descriptor is opened before the lock is read again, so a process that has got the
     same pid meanwhile is never killed. Systems without such descriptors (macOS) send the signal to

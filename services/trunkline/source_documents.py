@@ -1,8 +1,8 @@
 """Parses YAML and JSON to plain values, with the line and column of each. Faults are collected.
 
 YAML is read by its core schema of version 1.2, so `yes`, `no` and `on` are texts, and dates are
-texts. JSON is a part of it. Nothing in a document is run. Anchors are limited in what they expand
-to, and nesting is limited, so that a small file can't use much memory or time.
+texts. Nothing in a document is run. Anchors are limited in what they expand to, and nesting is
+limited, so that a small file can't use much memory or time.
 """
 
 import json
@@ -82,8 +82,13 @@ class SourceDocument:
         """
         position = position or self.locate(keys)
         fault = Fault(self.file, *position, format_keys(keys), _cut(problem, 400))
-        if fault not in self.faults and len(self.faults) < MAX_FAULTS:
+        if fault not in self.faults and not self.is_full:
             self.faults.append(fault)
+
+    @property
+    def is_full(self) -> bool:
+        """True if there are so many faults that further ones are dropped."""
+        return len(self.faults) >= MAX_FAULTS
 
     def locate(self, keys: Keys) -> Position:
         """Return the position of a value; if it is missing, that of the value around it."""
@@ -125,16 +130,24 @@ def suggest(word: str, known: Sequence[str]) -> str:
     return f"there are: {', '.join(names[:12])}{', …' if len(names) > 12 else ''}"
 
 
-def parse_document(content: bytes, file: str) -> SourceDocument:
-    """Parse a file. `value` is None if it can't be parsed; the faults say why."""
+def parse_document(content: bytes, file: str, *, is_json: bool | None = None) -> SourceDocument:
+    """Parse a file. The value is None if it can't be parsed, and the faults say why.
+
+    `is_json` says whether it is JSON or YAML; by default, the name of the file does.
+    """
     document = SourceDocument(file)
     try:
         if len(content) > MAX_BYTES:
             raise _SyntaxFault(Position(1, 1), f"is larger than {MAX_BYTES // 1024} KiB")
         text = _decode(content)
-        if file.endswith(".json"):
-            text = _check_json(text)
-        document.value = _Reader(document, text).read()
+        if file.endswith(".json") if is_json is None else is_json:
+            text = _SURROGATES.sub(_join_surrogates, text)
+            value = _parse_json(text)
+            # JSON is a part of YAML, which has the positions, but for tabs between values.
+            _Reader(document, text.replace("\t", " ")).read()
+            document.value = value
+        else:
+            document.value = _Reader(document, text).read()
     except _SyntaxFault as fault:
         document.add((), fault.problem, fault.position)
     return document
@@ -156,10 +169,9 @@ def _decode(content: bytes) -> str:
         raise _SyntaxFault(Position(line, column), "is not UTF-8; save it as UTF-8") from None
 
 
-def _check_json(text: str) -> str:
-    """Check the syntax of JSON, and return it as YAML that has the same positions."""
+def _parse_json(text: str) -> Any:  # noqa: ANN401  a JSON value
     try:
-        json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         problem = f"is not JSON: {error.msg}"
         raise _SyntaxFault(Position(error.lineno, error.colno), problem) from None
@@ -167,12 +179,10 @@ def _check_json(text: str) -> str:
         raise _SyntaxFault(Position(1, 1), _TOO_DEEP) from None
     except ValueError as error:
         raise _SyntaxFault(Position(1, 1), f"is not JSON: {error}") from None
-    # Tabs are only between values: in texts, JSON escapes them. YAML does not take all of them,
-    # and no escapes in pairs.
-    return _SURROGATES.sub(_join_surrogates, text.replace("\t", " "))
 
 
 def _join_surrogates(match: re.Match[str]) -> str:
+    """Return the characters of escapes in pairs, which YAML does not have."""
     units = [int(unit[2:], 16) for unit in re.findall(r"\\u\w{4}", match[2])]
     text = "".join(map(chr, units)).encode("utf-16-le", "surrogatepass")
     return match[1] + text.decode("utf-16-le", "replace")

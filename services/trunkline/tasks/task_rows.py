@@ -1,13 +1,11 @@
-"""Tells watchers which tasks of an account changed, and reads the texts of lists of tasks."""
+"""Finds the rows of tasks in a journal, and reads the texts of lists of tasks."""
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
-from typing import Final, TypeAlias
+from typing import Final
 
-from trunkline.errors import CursorExpiredError
+from trunkline.accounts import ANONYMOUS_ACCOUNT
+from trunkline.errors import CursorExpiredError, TaskNotFoundError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.journal import Journal, TaskRow
-from trunkline.tasks.change_watchers import ChangeWatchers, PendingChanges
 from trunkline.tasks.content import message_text, part_content
 from trunkline.v1 import message_pb2
 
@@ -15,25 +13,25 @@ _TEXT_CHARS: Final = 200
 # Rendering larger data for its first characters would slow lists down.
 _DATA_BYTES: Final = 64 * 1024
 
-ChangedTasks: TypeAlias = PendingChanges[str, TaskRow]
-"""The changes that one watcher has not taken yet: the latest row of each changed task."""
+
+def find_row(journal: Journal, task_id: str) -> TaskRow | None:
+    """Return the row of a task, or None if the journal does not have it."""
+    try:
+        return journal.row(task_id)
+    except TaskNotFoundError:
+        return None
 
 
-class TaskChanges:
-    """The watchers of the tasks of all journals of a host, by account."""
+def get_account_row(journal: Journal, task_id: str, account: str) -> TaskRow:
+    """Return the row of a task of the account; tasks of other accounts are reported as missing.
 
-    def __init__(self) -> None:
-        self._watchers = ChangeWatchers[str, TaskRow]()
-
-    def publish(self, rows: Iterable[TaskRow]) -> None:
-        """Pass changed rows on to the watchers of their accounts."""
-        if not self._watchers.is_empty:
-            for row in rows:
-                self._watchers.publish(row.account, row.task_id, row)
-
-    def watch(self, account: str) -> AbstractContextManager[ChangedTasks]:
-        """Collect the changes of an account's tasks while the block runs."""
-        return self._watchers.watch(account)
+    Raises:
+        TaskNotFoundError: the account has no such task.
+    """
+    row = find_row(journal, task_id)
+    if row is None or row.account != (account or ANONYMOUS_ACCOUNT):
+        raise TaskNotFoundError(task_id)
+    return row
 
 
 def read_first_text(journal: Journal, task_id: str) -> str:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from trunkline.workflows.documents import MAX_BYTES, parse_document
+from trunkline.source_documents import MAX_BYTES, parse_document
 
 
 def read(text: str, file: str = "w.yaml") -> object:
@@ -43,6 +43,30 @@ def test_json_keeps_its_values_and_places() -> None:
     assert (document.value, document.faults) == (value, [])
     assert document.locate(("a", 2, "b")).line == 6
     assert document.locate(("a", 2, "nosuch")).line == 5
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ((), 1),
+        (("a",), 2),
+        (("a", 1), 3),
+        (("a", 7), 2),
+        (("b", "c", "d"), 5),
+        (("b", "nothing"), 4),
+        (("b", "c", "d", "e"), 5),
+        (("nothing",), 1),
+    ],
+)
+def test_the_line_of_a_value_is_known(keys: tuple[str | int, ...], line: int) -> None:
+    text = '{\n "a": [{"b": "c:]"},\n 2],\n "b": {"a": {},\n "c": {"d": true}}}'
+    assert parse_document(text.encode(), "servers", is_json=True).locate(keys).line == line
+
+
+def test_numbers_of_json_are_exact() -> None:
+    assert read('{"id": 123456789012345678901234567890}', "w.json") == {
+        "id": 123456789012345678901234567890
+    }
 
 
 def test_anchors_are_expanded() -> None:
