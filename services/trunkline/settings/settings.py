@@ -325,7 +325,7 @@ class Settings:
         return {name: limit for name, limit in limits if limit is not None}
 
     def agent_view(self, agent: str) -> Literal["detailed", "plain"]:
-        """Return the view of an agent's tasks: that of its table, or `view`."""
+        """Return the view of an agent's tasks, from its table or else `view`."""
         options = self.agent_options.get(agent)
         return (options.view if options else None) or self.view
 
