@@ -203,7 +203,10 @@ class Bridge:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request, within a span. Browsers' preflight requests have none."""
+        """Serve one HTTP request, within a span.
+
+        Browsers' preflight requests have no credentials.
+        """
         await self._app(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -236,7 +239,7 @@ def _allow_origins(app: ASGIApp, origins: Collection[str]) -> ASGIApp:
     """Return an application that lets pages of these origins call it (CORS); `*` is all."""
     if not origins:
         return app
-    # Credentials are those that a page has. Without `allow_credentials`, browsers add none.
+    # Pages send their own credentials. Without `allow_credentials`, browsers add none.
     return CORSMiddleware(
         app,
         allow_origins=origins,

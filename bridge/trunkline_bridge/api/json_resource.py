@@ -23,7 +23,8 @@ from trunkline_bridge.http.requests import read_body
 ResourceHandler: TypeAlias = Callable[
     [Caller, Json, Mapping[str, str]], Awaitable[Message | Json | Response]
 ]
-"""Answers a request: its caller, the parameters in its query or body, and those in its path."""
+"""Answers a request. Arguments: the caller, the query's or body's parameters, the path's
+parameters."""
 
 ResourcePaths: TypeAlias = Mapping[str, Mapping[str, ResourceHandler]]
 """The handlers of each path by HTTP method. The first path that matches a request counts."""

@@ -17,14 +17,14 @@ _ALL_AGENTS = "*"
 class MetricsPage:
     """The metrics of this process.
 
-    Where callers are authenticated, a scraper is, too: an API key as the bearer token. The
-    permission is that of the method GetMetrics at all agents.
+    If callers are authenticated, a scraper needs an API key as its bearer token, with the
+    permission for the method GetMetrics at all agents.
     """
 
     def __init__(
         self, metrics: PrometheusMetrics, callers: CallerFactory, *, is_public: bool
     ) -> None:
-        """With `is_public`, everybody may read them."""
+        """With `is_public`, all callers may read the metrics."""
         self._metrics = metrics
         self._callers = callers
         self._is_public = is_public

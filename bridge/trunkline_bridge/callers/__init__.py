@@ -1,1 +1,1 @@
-"""Callers: who sends a request, what it may do, and how much."""
+"""Callers: authentication of requests, permissions, and limits of use."""

@@ -61,11 +61,11 @@ class ApiKey:
     sha256: str
     """Hash of the key, in hexadecimal."""
     expires: datetime | None = None
-    """The time from which on it is not accepted; None: it does not expire."""
+    """The time from which on the key is not accepted, or None if it does not expire."""
     agents: tuple[str, ...] = ()
-    """The agents that it is for, as names or patterns with `*`; empty: all."""
+    """The permitted agents, as names or patterns with `*`. If empty, all agents are permitted."""
     methods: tuple[str, ...] = ()
-    """The methods that it is for, by their names in v1.0, or `read`; empty: all."""
+    """The permitted methods, by their names in v1.0, or `read`. If empty, all are permitted."""
 
     @property
     def permissions(self) -> Permissions:
@@ -90,7 +90,7 @@ def is_caller_name(name: object) -> TypeGuard[str]:
 
 
 def is_account_name(account: object) -> TypeGuard[str]:
-    """Return whether a value is a valid account other than that of anonymous callers."""
+    """Return whether a value is a valid account, other than the account of anonymous callers."""
     return is_caller_name(account) and account != ANONYMOUS_ACCOUNT
 
 
@@ -108,10 +108,11 @@ def load_keys(path: Path) -> Sequence[ApiKey]:
     """Return the keys of a file.
 
     Raises:
-        ConfigurationError: the file cannot be read or is malformed, or others may write to it.
+        ConfigurationError: the file cannot be read or is malformed, or other users may write to
+            it.
     """
     try:
-        # Others may read it: it holds only hashes of random keys.
+        # Other users may read the file, because it holds only hashes of random keys.
         table = tomllib.loads(read_private_file(path, is_secret=False).decode())
     except OSError as error:
         raise ConfigurationError(str(path), f"cannot be read: {error.strerror}") from error
@@ -164,9 +165,9 @@ class ApiKeyFile:
         self._by_hash: Mapping[str, ApiKey] = {}
 
     def find(self, key: str) -> ApiKey | None:
-        """Return the entry of a key; None: unknown. The time does not depend on the key.
+        """Return the entry of a key, or None if it is unknown.
 
-        The key may have expired.
+        The time of the search does not depend on the key. The key may have expired.
         """
         self._reload_if_changed()
         digest = hash_key(key)
@@ -177,7 +178,7 @@ class ApiKeyFile:
         return match
 
     def find_again(self, entry: ApiKey) -> ApiKey | None:
-        """Return the present entry of a key that was found before; None: it was removed."""
+        """Return the present entry of a key that was found before, or None if it was removed."""
         self._reload_if_changed()
         if self._keys is not self._indexed_keys:
             self._indexed_keys = self._keys
@@ -208,7 +209,7 @@ class ApiKeyCredential:
     key: ApiKey
 
     def problem(self) -> str:
-        """Return the reason for which the key is no longer accepted; empty: it is accepted."""
+        """Return why the key is no longer accepted, or an empty text if it is accepted."""
         entry = self.file.find_again(self.key)
         if entry is None:
             return "the API key is no longer accepted"

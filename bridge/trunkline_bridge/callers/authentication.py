@@ -60,7 +60,7 @@ class RefusedCredentialError(Exception):
     """A credential is wrong."""
 
     def __init__(self, problem: str, *, name: str = "") -> None:
-        """`name` is that of a genuine credential: its key or its account."""
+        """`name` is the key name or the account of a genuine credential."""
         super().__init__(problem)
         self.problem = problem
         self.name = name
@@ -71,8 +71,8 @@ class CredentialAuthenticator:
 
     The client's certificate counts if the request has neither.
 
-    Wrong credentials are always rejected, even if others in the request are valid or anonymous
-    callers are admitted.
+    Wrong credentials are always rejected, even if other credentials of the request are valid or
+    anonymous callers are admitted.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class CredentialAuthenticator:
 
 
 def _read_credentials(parameters: ServiceParameters) -> tuple[str | None, str | None]:
-    """Return the values of X-API-Key and Authorization; None: the request has none."""
+    """Return the values of X-API-Key and Authorization, with None for a missing header."""
     return parameters.get(b"x-api-key"), parameters.get(b"authorization")
 
 

@@ -67,7 +67,7 @@ class Credential(Protocol):
         ...
 
     def problem(self) -> str:
-        """Return the reason for which it is no longer accepted; empty: it is accepted."""
+        """Return why the credential is no longer accepted, or an empty text if it is accepted."""
         ...
 
 
@@ -86,7 +86,7 @@ class CallerIdentity:
     """Identifies the credential in the audit log; no secret."""
     permissions: Permissions = UNRESTRICTED
     credential: Credential | None = None
-    """None: there is none, or it can't be checked again."""
+    """None if the caller has no credential, or it can't be checked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class AnonymousAuthenticator:
     security = SecurityRequirements()
 
     def has_credentials(self, _parameters: ServiceParameters) -> bool:
-        """Return False: it reads no credentials."""
+        """Return False, because it reads no credentials."""
         return False
 
     async def authenticate(self, _parameters: ServiceParameters) -> CallerIdentity:
@@ -206,7 +206,7 @@ class CallerFactory:
     async def authenticate(self, parameters: ServiceParameters) -> CallerIdentity:
         """Return the identity of a caller. The rest of the asyncio task works for it.
 
-        Raises what the authenticator raises, and WireError if the account has too many requests.
+        Raises the errors of the authenticator, and WireError if the account has too many requests.
         """
         identity = await self._authenticate(parameters)
         if self._limiter is not None:
@@ -253,13 +253,13 @@ def request_origin(parameters: ServiceParameters) -> str:
 
 
 def resolve_agent(path_agent: str, tenants: Iterable[str], *, field: str = "tenant") -> str:
-    """Return the agent that a request names; empty: the default one.
+    """Return the agent that a request names. An empty text is the default agent.
 
     A tenant of A2A is the name of an agent. `path_agent` is empty at the default agent's address,
     where a tenant may name any agent. `field` is the name of the tenants in errors.
 
     Raises:
-        WireError: the path and the tenants name different agents, or a tenant is no valid name.
+        WireError: the path and the tenants name different agents, or a tenant is not a valid name.
     """
     agent = path_agent
     for tenant in tenants:

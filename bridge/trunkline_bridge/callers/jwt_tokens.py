@@ -59,7 +59,7 @@ class JwkSet:
     async def find(self, key_id: str | None, algorithm: str) -> "PyJWK | None":
         """Return the key with an id, for an algorithm; without an id, the only suitable key.
 
-        None: there is no such key, or several.
+        The result is None if there is no such key, or if several keys are suitable.
 
         Raises:
             PeerUnavailableError: the keys cannot be fetched.
@@ -124,7 +124,7 @@ class InvalidTokenError(Exception):
     """A token is invalid. The text gives the reason and quotes nothing of the token."""
 
     def __init__(self, problem: str, *, account: str = "") -> None:
-        """`account` is that of a token whose signature is right; empty: it is wrong or unknown."""
+        """`account` is the account of a token with a valid signature, otherwise empty."""
         super().__init__(problem)
         self.account = account
 
@@ -137,7 +137,7 @@ class TokenCredential:
     """The Unix time from which on it is not accepted."""
 
     def problem(self) -> str:
-        """Return the reason for which the token is no longer accepted; empty: it is accepted."""
+        """Return why the token is no longer accepted, or an empty text if it is accepted."""
         has_expired = datetime.now(UTC).timestamp() >= self.expires_at
         return "the token has expired" if has_expired else ""
 
@@ -185,7 +185,7 @@ class TokenVerifier:
         )
 
     def _account_of(self, token: str) -> str:
-        """Return the account of a token whose signature has been verified; empty: it has none."""
+        """Return the account of a token with a verified signature, or an empty text."""
         import jwt
 
         claims = jwt.decode(token, options={"verify_signature": False})

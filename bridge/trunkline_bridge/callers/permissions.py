@@ -1,8 +1,8 @@
 """Permissions of callers: the agents and methods that their credentials are for.
 
-The scopes of an API key are in its entry, those of a token in its claims. Without any, all agents
-and methods are permitted. Every binding checks the permission of each operation by one call of
-`Permissions.check`, before it reads the parameters.
+The scopes of an API key are in its entry. The scopes of a token are in its claims. Without any,
+all agents and methods are permitted. Every binding checks the permission of each operation by one
+call of `Permissions.check`, before it reads the parameters.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,7 +48,8 @@ METHODS: Final = READ_METHODS | {
     "RollBackWorkflow",
 }
 """The names of A2A v1.0's operations, GetArtifact, the download of a file, GetMetrics, the page for
-Prometheus, those of the contract's MessagingService, and those of workflows, which GraphQL has."""
+Prometheus, the methods of the contract's MessagingService, and the methods of workflows, which
+GraphQL has."""
 GET_ARTIFACT: Final = "GetArtifact"
 CREATE_PUSH_CONFIG: Final = "CreateTaskPushNotificationConfig"
 GET_METRICS: Final = "GetMetrics"
@@ -63,7 +64,7 @@ class Grant:
     """Methods that a caller may use, and the agents that it may use them at."""
 
     agents: tuple[str, ...] = ()
-    """Names or patterns with `*`. Empty: all agents."""
+    """Names or patterns with `*`. If empty, all agents are permitted."""
     methods: frozenset[str] = METHODS
     scope: str = ""
     """The scope of a token that this is; empty for API keys."""
@@ -84,7 +85,7 @@ class Permissions:
     grants: Sequence[Grant] = (Grant(),)
     """An operation must be allowed by one of them."""
     scopes: Sequence[Grant] = ()
-    """All scopes that a token may have. A refusal names the one that the token needs."""
+    """All scopes that a token may have. A refusal names the scope that the token lacks."""
 
     @property
     def is_read_only(self) -> bool:
@@ -95,7 +96,7 @@ class Permissions:
         """Check that the caller may use a method at an agent.
 
         Raises:
-            WireError: it may not (PERMISSION_DENIED). The text says what the credentials lack.
+            WireError: it may not (PERMISSION_DENIED). The text names the missing permission.
         """
         if self is UNRESTRICTED or any(grant.allows(agent, method) for grant in self.grants):
             return

@@ -42,10 +42,10 @@ async def authenticate_socket(callers: CallerFactory, scope: Scope) -> Caller:
 
 
 def _find_credential(subprotocols: Any) -> str:  # noqa: ANN401  a list of texts
-    """Return the credential among subprotocols; empty: there is none.
+    """Return the credential among subprotocols, or an empty text if there is none.
 
     Raises:
-        WireError: it is no base64url.
+        WireError: the credential is not base64url.
     """
     for name in subprotocols:
         if name.startswith(CREDENTIAL_PREFIX):
@@ -63,7 +63,7 @@ def _find_credential(subprotocols: Any) -> str:  # noqa: ANN401  a list of texts
 
 
 def _check_origin(parameters: RequestHeaders) -> None:
-    """Check that no page of another site connects with what the browser adds by itself.
+    """Check that the connection is not from a page of another site.
 
     Browsers connect WebSockets to any site, with its client certificate. A page that has a
     credential in a subprotocol knows it, so it may be of any site.

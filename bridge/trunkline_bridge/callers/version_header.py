@@ -17,7 +17,7 @@ _SHOWN_LENGTH = 20
 def parse_version(
     parameters: ServiceParameters, query: bytes = b"", *, served: Collection[str]
 ) -> str:
-    """Return the version that a request names, as major and minor; empty if it names none.
+    """Return the version that a request names as MAJOR.MINOR, or an empty text.
 
     The header wins over the query.
 
@@ -34,7 +34,7 @@ def parse_version(
 
 
 def find_version(parameters: ServiceParameters, query: bytes = b"") -> str:
-    """Return the version that a request names, as major and minor; empty: none, or malformed."""
+    """Return the version of a request as MAJOR.MINOR, or an empty text if none or malformed."""
     match = _VERSION.fullmatch(_named_version(parameters, query))
     return match[1] if match else ""
 
@@ -42,9 +42,9 @@ def find_version(parameters: ServiceParameters, query: bytes = b"") -> str:
 def check_version(
     parameters: ServiceParameters, query: bytes = b"", *, version: str, is_strict: bool
 ) -> None:
-    """Check that a request names `version`, or none.
+    """Check that a request names `version`, or no version.
 
-    With `is_strict`, a request that names none is in v0.3 (A2A v1.0, §3.6).
+    With `is_strict`, a request without a version is in v0.3 (A2A v1.0, §3.6).
 
     Raises:
         WireError: the request is in another version.

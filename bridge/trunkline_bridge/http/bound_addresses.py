@@ -13,16 +13,16 @@ class BoundAddresses:
     http: str = ""
     """URL without a trailing slash."""
     grpc: str = ""
-    """HOST:PORT of the gRPC server; empty: none runs."""
+    """HOST:PORT of the gRPC server, or an empty text if none runs."""
     agent_grpc: dict[str, str] = field(default_factory=dict)
     """HOST:PORT of the gRPC servers of single agents, by name."""
 
     def grpc_address_for(self, base_url: str, *, agent: str = "") -> str:
-        """Return the gRPC address for a caller that reached `base_url`; empty: it has none.
+        """Return the gRPC address for a caller that reached `base_url`, or an empty text.
 
-        It is the agent's own address, or that of all agents if the name is empty. A server on all
-        network interfaces has the host of the URL. A server on loopback is only for callers on
-        this machine.
+        It is the agent's own address, or the address of all agents if the name is empty. A server
+        on all network interfaces has the host of the URL. A server on loopback is only for callers
+        on this machine.
         """
         address = self.agent_grpc.get(agent, "") if agent else self.grpc
         if not address:

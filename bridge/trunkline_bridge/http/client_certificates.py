@@ -13,7 +13,7 @@ _PROPERTIES = ("peer_uri", "peer_dns", "x509_common_name")
 
 
 def certificate_name(certificate: Mapping[str, Any] | None) -> str:
-    """Return the name in a certificate, in the form of `SSLSocket.getpeercert`; empty: none."""
+    """Return the name in a certificate of `SSLSocket.getpeercert`, or an empty text."""
     if not certificate:
         return ""
     alternatives: Iterable[tuple[str, str]] = certificate.get("subjectAltName", ())
@@ -22,16 +22,16 @@ def certificate_name(certificate: Mapping[str, Any] | None) -> str:
 
 
 def certificate_name_of_call(properties: Mapping[str, Iterable[bytes]]) -> str:
-    """Return the name in the certificate of a call; empty: none.
+    """Return the name in the certificate of a call, or an empty text.
 
-    `properties` are those of grpc's `auth_context`.
+    `properties` are the properties of grpc's `auth_context`.
     """
     values = (value for name in _PROPERTIES for value in properties.get(name, ()))
     return next((value.decode("utf-8", "replace") for value in values), "")
 
 
 def parse_peer_address(peer: str) -> str:
-    """Return the IP address of a peer, in the form of grpc's `peer`; empty: it has none."""
+    """Return the IP address in grpc's form of a peer, or an empty text if the peer has none."""
     kind, _, address = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):
         return ""

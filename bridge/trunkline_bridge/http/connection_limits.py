@@ -1,8 +1,8 @@
-"""Limits on uvicorn's connections: their number, request heads, and responses that nobody reads.
+"""Limits on uvicorn's connections: their number, request heads, and unread responses.
 
 A request head is the request line and the headers. uvicorn has none of these limits: a client that
-sends a byte a second or an endless head, or that does not read, could occupy a connection and its
-memory without end.
+sends a byte a second, sends an endless head or does not read could occupy a connection and its
+memory forever.
 """
 
 import asyncio
@@ -92,7 +92,8 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
         timeout_keep_alive_task: asyncio.TimerHandle | None
         url: bytes
         headers: list[tuple[bytes, bytes]]
-        # Requests that wait for an earlier one, the next at the end. The h11 protocol has none.
+        # Requests that wait for an earlier one, the next at the end. The h11 protocol has no such
+        # limit.
         pipeline: Any = ()
 
         def connection_made(self, transport: asyncio.Transport) -> None:

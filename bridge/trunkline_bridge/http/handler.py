@@ -49,7 +49,7 @@ class Response(Protocol):
         ...
 
     def last_event(self, error: WireError) -> bytes | None:
-        """Return the bytes that end a started body with an error; None: this body cannot."""
+        """Return the bytes that end a started body with an error, or None if this body can't."""
         ...
 
 
@@ -80,7 +80,7 @@ class BufferedResponse:
         await sender.start(self.status, headers)
 
     def last_event(self, _error: WireError) -> bytes | None:
-        """Return None: only event streams can end with an error."""
+        """Return None, because only event streams can end with an error."""
         return None
 
 
@@ -124,7 +124,7 @@ class Binding(Protocol):
     """A binding of A2A over HTTP."""
 
     methods: tuple[str, ...]
-    """The HTTP methods to serve; empty: `BindingCall.respond` checks the method."""
+    """The HTTP methods to serve. If empty, `BindingCall.respond` checks the method."""
     method_hint: str
     """Advice in the error for other methods."""
 
@@ -242,9 +242,9 @@ class _Exchange:
         await self._sender.finish()
 
     async def abort(self, error: Exception | None) -> None:
-        """Report an error: as the response, or as the last event of a stream.
+        """Report an error as the response, or as the last event of a stream.
 
-        None: this process shuts down.
+        None means that this process shuts down.
         """
         error = error or _SHUTDOWN
         if not self._sender.has_started:

@@ -27,9 +27,10 @@ class Peer(NamedTuple):
     """The other side of a connection."""
 
     address: str = ""
-    """Its IP address; empty: unknown. Behind a trusted proxy, that of the proxy's client."""
+    """The peer's IP address, or empty. Behind a trusted proxy, it is the address of the proxy's
+    client."""
     certificate_name: str = ""
-    """The name in its verified certificate; empty: it has none."""
+    """The name in the peer's verified certificate, or an empty text if it has none."""
 
 
 class _StopReason(Enum):
@@ -46,7 +47,7 @@ class InFlightRequest:
         self._task = task
         self.reason: _StopReason | None = None
         self.error: Exception | None = None
-        """The error that the response ends with; None: this process stops serving."""
+        """The error that the response ends with, or None if this process stops serving."""
 
     def end(self, error: Exception) -> None:
         """Stop the request. Its response ends with the error, in its own protocol."""
@@ -84,9 +85,10 @@ class Connection:
     def __init__(
         self, abort: Callable[[], None] | None = None, *, certificate_name: str = ""
     ) -> None:
-        """`abort` closes the connection at once; None: the server does not allow it.
+        """Track the requests of a connection.
 
-        `certificate_name` is the name in the client's verified certificate; empty: it has none.
+        `abort` closes the connection at once, or is None if the server does not allow this.
+        `certificate_name` is the name in the client's verified certificate, or an empty text.
         """
         self.certificate_name = certificate_name
         self._requests: list[InFlightRequest] = []
@@ -164,8 +166,8 @@ class InFlightRequests:
     ) -> AsyncIterator[None]:
         """Track the request that the block serves; leave the block when the client disconnects.
 
-        If the request is ended first, `send_abort` ends the response with the error. None: the
-        process stops serving.
+        If the request is ended first, `send_abort` ends the response with the error, or with None
+        if the process stops serving.
         """
         task = asyncio.current_task()
         if task is None:

@@ -37,7 +37,7 @@ REQUEST_TIMEOUT = ErrorKind(-32600, "INVALID_REQUEST", 408)
 ROUTE_NOT_FOUND = ErrorKind(-32601, "METHOD_NOT_FOUND", 404, code_pb2.NOT_FOUND)
 METHOD_NOT_ALLOWED = ErrorKind(-32601, "METHOD_NOT_FOUND", 405, code_pb2.UNIMPLEMENTED)
 
-# Errors of HTTP itself or of the whole server. JSON-RPC reports all others with HTTP's 200.
+# Errors of HTTP itself or of the whole server. JSON-RPC reports all other errors with HTTP's 200.
 HTTP_LEVEL_KINDS = frozenset(
     {
         PAYLOAD_TOO_LARGE,
@@ -94,7 +94,7 @@ def set_host(headers: list[tuple[bytes, bytes]], host: bytes) -> None:
 
 
 def split_absolute_target(target: bytes) -> tuple[bytes, bytes] | None:
-    """Return the authority and the origin form of a target; None: it is not an absolute URL."""
+    """Return the authority and the origin form of an absolute URL, or None for other targets."""
     match = _ABSOLUTE_TARGET.fullmatch(target)
     if match is None:
         return None

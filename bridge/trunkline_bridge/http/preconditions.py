@@ -23,9 +23,10 @@ class UnsatisfiableRangeError(Exception):
 def parse_range(
     range_header: str | None, if_range: str | None, *, etag: str, size: int
 ) -> ByteRange | None:
-    """Return the bytes that `Range` requests, if `If-Range` holds; None: the whole file.
+    """Return the bytes that `Range` requests, or None for the whole file.
 
-    Several ranges, other units and malformed ranges are ignored.
+    The whole file is sent if `If-Range` does not hold. Several ranges, other units and malformed
+    ranges are ignored.
 
     Raises:
         UnsatisfiableRangeError: the range begins after the end of the file.

@@ -76,7 +76,7 @@ async def read_body(request: HttpRequest) -> Json:
     """Return the JSON object in a body; an empty body and `null` are an empty object.
 
     Raises:
-        WireError: the body is no JSON object, or is not declared as JSON.
+        WireError: the body is not a JSON object, or is not declared as JSON.
     """
     # Browsers let pages of other sites send an empty body, so those need the declaration as well.
     if request.body or request.headers.get(b"origin") is not None:
@@ -100,8 +100,8 @@ def read_query(
     it `refuses_others`. Numbers and times remain strings, which ProtoJSON accepts.
 
     Raises:
-        WireError: a parameter that is no list is repeated, a value is not UTF-8, or a parameter is
-            refused.
+        WireError: a parameter that is not a list is repeated, a value is not UTF-8, or a parameter
+            is refused.
     """
     if not query:
         return {}

@@ -33,15 +33,15 @@ class CertificateFiles:
     """The certificate and those between it and the root, in PEM."""
     key: Path
     client_roots: Path | None
-    """The roots of clients' certificates, in PEM; None: clients have none."""
+    """The roots of clients' certificates, in PEM. With None, no certificates are requested."""
     requires_client: bool
 
     @classmethod
     def from_settings(cls, settings: TlsSettings) -> Self | None:
-        """Return the files that the settings name; None: there is no TLS.
+        """Return the files that the settings name, or None if TLS is off.
 
         Raises:
-            ConfigurationError: a file that others need is missing.
+            ConfigurationError: a file that the other files need is missing.
         """
         certificate, key = settings.certificate, settings.key
         if certificate is None or key is None:
@@ -73,8 +73,8 @@ class ServerCertificate:
         """Load the files.
 
         Raises:
-            ConfigurationError: a file can't be read, others may change it or read the key, or the
-                key is not the certificate's.
+            ConfigurationError: a file can't be read, other users may change it or read the key, or
+                the key is not the certificate's.
         """
         self._files = files
         self._now = now
@@ -104,7 +104,7 @@ class ServerCertificate:
             served = current
             return current.for_grpc
 
-        # The stub does not allow None, which means: no change.
+        # The stub does not allow None, which means that nothing has changed.
         fetcher = cast("Callable[[], grpc.ServerCertificateConfiguration]", fetch)
         return grpc.dynamic_ssl_server_credentials(
             served.for_grpc,

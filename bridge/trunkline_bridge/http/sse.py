@@ -38,7 +38,7 @@ class Renderer(Protocol[_EventT_contra]):
 
 
 def render_error_event(error_json: bytes, *, event_type: str) -> bytes:
-    """Render an error as a server-sent event; an empty type is that of all other events."""
+    """Render an error as a server-sent event. An empty type is the type of all other events."""
     type_line = f"event: {event_type}\n" if event_type else ""
     return b"%bdata: %b\n\n" % (type_line.encode(), error_json)
 

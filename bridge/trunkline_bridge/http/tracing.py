@@ -58,7 +58,7 @@ def http_request_span(scope: Scope, send: Send) -> AbstractContextManager[Traced
     if scope["type"] != "http" or scope["path"] in _UNTRACED:
         return nullcontext(_UntracedRequest(scope, send))
     method, path = scope["method"], scope["path"]
-    # Traces are about the mesh's work, not about people who look at it, unless these ask for one.
+    # Traces record the mesh's work. Reading the page is traced only on request.
     if method in ("GET", "HEAD") and _is_page(path) and not _has_trace(scope):
         return _MeasuredRequest(scope, send, _without_spans())
     block = telemetry.span(
@@ -140,7 +140,7 @@ class _MeasuredRequest:
 
 
 class SocketTrace:
-    """The spans of a WebSocket: one of each operation, none of the connection, which may last."""
+    """The spans of a WebSocket: one for each operation, but not for the long connection."""
 
     __slots__ = ("_context",)
 
@@ -245,7 +245,7 @@ def record_failure(reason: str) -> None:
 def record_error_response(http_status: int, reason: str) -> None:
     """Mark the request's span as failed, unless the response's status says that the caller erred.
 
-    By the conventions of HTTP, a status of 400 to 499 is no error of the server's span.
+    By the conventions of HTTP, a status of 400 to 499 is not an error of the server's span.
     """
     if not _CLIENT_ERROR <= http_status < _SERVER_ERROR:
         record_failure(reason)

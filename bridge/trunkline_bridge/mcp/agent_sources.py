@@ -1,4 +1,4 @@
-"""The agents that an MCP server offers: those of a mesh as they come and go, or named ones."""
+"""The agents that an MCP server offers: the present agents of a mesh, or named agents."""
 
 import asyncio
 from collections.abc import Sequence

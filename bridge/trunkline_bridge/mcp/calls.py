@@ -38,7 +38,8 @@ class AgentCall:
         self._detach_s = detach_s
         self._progress = _Progress(context)
         self.running: ClientStream | None = None
-        """The turn that ends with the call; None if there is none, or if that continues alone."""
+        """The turn that ends with the call; None if there is no task, or if the task continues
+        alone."""
 
     async def run(self, params: types.CallToolRequestParams) -> CallResult:
         """Ask the agent, or answer its question; return the result of the call.
@@ -48,7 +49,7 @@ class AgentCall:
         """
         if params.request_state is None:
             return await self._start(params)
-        # The state is a task's id, and the mesh answers for those of the caller only.
+        # The state is a task's id, and the mesh answers only for tasks of the caller.
         answer = await self._client.get(params.request_state)
         if not is_waiting(answer):
             # It was answered before: a request that is repeated gets the result, too.

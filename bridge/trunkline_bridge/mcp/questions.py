@@ -21,10 +21,10 @@ _REQUESTS: Final = TypeAdapter(dict[str, types.ElicitRequest])
 
 
 def build_requests(answer: ClientAnswer) -> dict[str, types.ElicitRequest]:
-    """Return what a waiting task asks: one form for each approval, or those of its question.
+    """Return the forms of a waiting task: one for each approval, or the forms of its question.
 
-    A question of an MCP tool keeps its forms and URLs; any other one is a form with one text. The
-    keys are unique in the task's life, since ids of approvals, requests and messages are.
+    A question of an MCP tool keeps its forms and URLs. Any other question is a form with one text.
+    The keys are unique in the task's life, because ids of approvals, requests and messages are.
     """
     if answer.approvals:
         return {
@@ -44,10 +44,11 @@ def build_requests(answer: ClientAnswer) -> dict[str, types.ElicitRequest]:
 def read_responses(
     answer: ClientAnswer, responses: Mapping[str, Mapping[str, Any]]
 ) -> Sequence[ClientContent]:
-    """Return the content of the message that answers a waiting task; empty: nothing is answered.
+    """Return the content of the message that answers a waiting task, or nothing.
 
-    Responses to what the task does not ask are ignored. A declined form rejects an approval, and
-    reaches an MCP tool that asked. Of any other question, nothing is answered then.
+    Responses to questions that the task does not ask are ignored. A declined form rejects an
+    approval, and reaches an MCP tool that asked. If any other question is declined, there is no
+    answer.
     """
     if answer.approvals:
         approvals = [approval.approval_id for approval in answer.approvals]

@@ -141,8 +141,8 @@ class AgentServer:
 
         On a loopback address, it serves requests for hosts and from pages of loopback only. A
         session can be used only with the credentials that opened it, and ends after
-        `session_idle_s` without a request or an open stream. While there are `max_sessions`, others
-        are refused with 503. Requests of MCP 2026-07-28 and later have no sessions.
+        `session_idle_s` without a request or an open stream. While there are `max_sessions`, new
+        sessions are refused with 503. Requests of MCP 2026-07-28 and later have no sessions.
         """
         app = self.protocol_server.streamable_http_app(
             host=host, max_sessions=max_sessions, session_idle_timeout=session_idle_s
@@ -192,7 +192,7 @@ class AgentServer:
             )
 
     def _check_offered(self, name: str) -> None:
-        """Check that an agent is one of those that are offered; MCPError: it is not."""
+        """Check that an agent is offered. MCPError: it is not."""
         known = [agent.name for agent in self._agents.list_agents()]
         if name not in known:
             names = ", ".join(known) or "none"

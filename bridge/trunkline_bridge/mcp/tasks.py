@@ -83,7 +83,7 @@ async def get_task(client: Client, handle: TaskHandle, features: ClientFeatures)
 async def update_task(
     client: Client, handle: TaskHandle, responses: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Answer what a task asks. Responses to anything else are ignored.
+    """Answer the question of a task. Responses to anything else are ignored.
 
     If the user declines the question of an agent, the task is canceled: clients ask each question
     once only, so that it would wait forever.

@@ -108,12 +108,14 @@ class A2AClient:
             settings: The agent's address, credentials and limits.
             interface: Call this interface without reading a card, and only in its version.
             ssl_context: Trusted certificates for HTTPS; the system's if None.
-            stream_idle_s: Time without a byte after which an HTTP stream is broken; None: no limit.
+            stream_idle_s: Seconds without a byte after which an HTTP stream counts as broken, or
+                None for no limit.
             max_event_bytes: Limit of one server-sent event.
             query: Parameters of every URL over HTTP; they hold credentials.
             channel_security: Trusted certificates for gRPC; the system's if None.
             observer: Receives what is sent and received, for diagnostics.
-            transport: Makes the connections over HTTP; None: by `ssl_context`.
+            transport: Makes the connections over HTTP. By default they are made with
+                `ssl_context`.
         """
         self.settings = settings
         self.name = f"remote agent {settings.name!r}" if settings.name else settings.url
@@ -139,7 +141,7 @@ class A2AClient:
             successes=settings.breaker.successes,
         )
         self.left_out = LeftOutLog(lambda: self.name)
-        """Logs what can't be used of the agent's answers."""
+        """Logs unusable parts of the agent's answers."""
         self._verifier = CardVerifier(settings, self._fetch_document, self.left_out)
         self._is_version_fixed = interface is not None
         self._card = None if interface is None else RemoteCard.for_interface(interface)
@@ -168,7 +170,7 @@ class A2AClient:
 
     @property
     def card(self) -> RemoteCard:
-        """The card that was read last. PeerProtocolError: none has been read."""
+        """The card that was read last. PeerProtocolError: no card has been read."""
         if self._card is None:
             raise PeerProtocolError(self.name, "its card has not been read yet")
         return self._card
@@ -203,7 +205,7 @@ class A2AClient:
         raise PeerProtocolError(self.name, problem)
 
     async def _fetch_document(self, url: str) -> bytes:
-        """Return a small document of the agent's own origin. PeerProtocolError: there is none."""
+        """Return a small document of the agent's own origin. PeerProtocolError: it is missing."""
         response = await self._http.request(
             "GET", url, headers={VERSION_HEADER: V1_0}, timeout_s=CALL_TIMEOUT_S
         )
@@ -277,7 +279,7 @@ class A2AClient:
             except (PeerUnavailableError, PeerTimeoutError) as broken:
                 error = broken
             except RpcError as refusal:
-                # The bridge has already waited for a peer of its own before it names that peer.
+                # A bridge that names a peer in its error has already waited for that peer.
                 unreachable = refusal.error.metadata.get("peer", BRIDGE)
                 if refusal.error.code != _SERVER_ERROR or unreachable != BRIDGE:
                     raise

@@ -199,7 +199,7 @@ class GrpcTransport:
             parsed = parse(data)
         except (DecodeError, ValueError) as error:
             raise PeerProtocolError(self._peer, "its answer can't be read") from error
-        # A field of ours, which A2A doesn't have. Nobody has checked that it is a number.
+        # `exact_number` is our field, which A2A doesn't have. Its value was not validated.
         if (
             isinstance(parsed, Message)
             and isinstance(data, bytes)
@@ -248,8 +248,8 @@ def _as_json(message: Message) -> bytes:
 def _parse_error(error: grpc.aio.AioRpcError) -> ErrorObject:
     """Read the details of an error; in v0.3 its reason is the name before a colon.
 
-    grpc_status can't parse this: it rejects details whose text differs from that of the status,
-    which many servers send.
+    grpc_status can't parse this: it rejects details whose text differs from the text of the
+    status, and many servers send such details.
     """
     text = error.details() or ""
     for name, value in error.trailing_metadata() or ():
@@ -264,7 +264,7 @@ def _parse_error(error: grpc.aio.AioRpcError) -> ErrorObject:
 
 
 def _parse_error_info(data: bytes) -> error_details_pb2.ErrorInfo:
-    """Return the ErrorInfo of a serialized status; an empty one if it has none."""
+    """Return the ErrorInfo of a serialized status, or an empty ErrorInfo."""
     info = error_details_pb2.ErrorInfo()
     with suppress(DecodeError):
         for detail in status_pb2.Status.FromString(data).details:

@@ -75,7 +75,7 @@ def from_a2a(  # noqa: PLR0913  options of a remote agent, each by name
 
 
 def build_remote_agents(settings: Settings) -> Sequence[FunctionAgent]:
-    """Make the local agents for the remote agents of the settings. It connects to none of them.
+    """Make the local agents for the remote agents of the settings, without a connection.
 
     Raises:
         ConfigurationError: a name is not an agent name.
@@ -215,7 +215,7 @@ class RemoteAgent:
 
 
 def build_settings(name: str, remote: RemoteAgentSettings, settings: Settings) -> "RemoteSettings":
-    """Return what the client needs, with credentials from the environment.
+    """Return the client's settings, with credentials from the environment.
 
     Raises:
         ConfigurationError: a variable that holds credentials isn't set.

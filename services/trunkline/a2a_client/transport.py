@@ -55,7 +55,7 @@ class RemoteEvent(NamedTuple):
 
     response: a2a_pb2.StreamResponse
     id: str = ""
-    """The event id, to resume after this event; empty if the peer sent none."""
+    """The event id, to resume after this event, or empty if the peer sent no id."""
     trace_id: str = ""
     """The trace of the request, from the response header `traceresponse`; empty without it."""
     value: Json | None = None
@@ -113,11 +113,11 @@ class CallOptions(NamedTuple):
     resumes: bool = False
     """Activate the resume extension."""
     last_event_id: str = ""
-    """The event after which a stream is resumed; empty: not resumed."""
+    """The event after which a stream is resumed, or empty if it is not resumed."""
     timeout_s: float | None = None
     """Seconds until the task's deadline; only Trunkline's own bridge reads it."""
     tree: str = ""
-    """The value of Trunkline-Tree for a new task; empty: it is not sent."""
+    """The value of the header Trunkline-Tree for a new task. If empty, it is not sent."""
     headers: tuple[tuple[str, str], ...] = ()
     """More service parameters. They replace the client's own of the same name."""
 
@@ -128,7 +128,7 @@ class Response(NamedTuple):
     read: Callable[[], Any]
     """Returns the message of the core model; for SendMessage, an event."""
     json: Callable[[], Json]
-    """Returns the JSON of v1.0: as it came, unless it came over gRPC or in v0.3."""
+    """Returns the JSON of v1.0. Only responses over gRPC or in v0.3 are converted."""
 
 
 class Transport(Protocol):

@@ -42,8 +42,8 @@ def artifact_head(
     """Return an artifact without parts, with its id, name and role on the wire.
 
     An artifact that a child task wrote is named `streaming_result`, and its id includes the child
-    task's. A supervisor's synthesis is `partial_result`, its draft `streaming_result`. All others
-    have the name that their agent chose. `steps` has the plan step of each child task.
+    task's. A supervisor's synthesis is `partial_result`, its draft `streaming_result`. All other
+    artifacts have the name that their agent chose. `steps` has the plan step of each child task.
     """
     head = artifact_pb2.Artifact(
         artifact_id=artifact.artifact_id,
@@ -76,7 +76,8 @@ def is_shown(kind: event_pb2.ArtifactKind.ValueType, origin: event_pb2.Origin | 
     """Return whether clients see an artifact.
 
     The synthesis of a child supervisor is omitted: its children's artifacts have the same text. So
-    is what a child shows while it works, because the text of its answer may be in it.
+    are artifacts that a child shows while it works, because they may contain the text of its
+    answer.
     """
     return origin is None or kind not in _HIDDEN_KINDS
 

@@ -46,12 +46,12 @@ class Operation:
     path: str
     """The path over HTTP+JSON, with the fields of the request that it has in braces."""
     response_json: Callable[[Any], Json | None]
-    """Converts a response to the JSON of v1.0; None: the operation has no result."""
+    """Converts a response to the JSON of v1.0, or is None if the operation has no result."""
     params_json: Callable[[Any], Json] = message_to_dict
     """Converts a request to the JSON of v1.0."""
     read_json: Callable[[object], Any] = _unchanged
-    """Reads the JSON of a response in any version; without a reader, returns it. ValueError: it is
-    no such response."""
+    """Reads the JSON of a response in any version; without a reader, returns it. ValueError: the
+    value is not such a response."""
     is_stream: bool = False
     is_slow: bool = False
     """The agent may work for as long as it likes before it responds."""
@@ -61,7 +61,7 @@ class Operation:
     jsonrpc_v0_3: str = ""
     """The method over JSON-RPC in v0.3, if v0.3 names it without defining its messages."""
     jsonrpc_v0_1: str = ""
-    """The method over JSON-RPC in v0.1; empty: it has none."""
+    """The method over JSON-RPC in v0.1, or empty if v0.1 has none."""
 
     @cached_property
     def id_fields(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class Operation:
 
     @property
     def method_names(self) -> tuple[str, str, str]:
-        """The methods over JSON-RPC in v1.0, v0.3 and v0.1; empty where there is none."""
+        """The methods over JSON-RPC in v1.0, v0.3 and v0.1; empty if the version lacks it."""
         older = self.jsonrpc_v0_3 or (self.v0_3.jsonrpc if self.v0_3 is not None else "")
         return self.name, older, self.jsonrpc_v0_1
 
@@ -89,7 +89,7 @@ class Operation:
 
 
 def find_task_problem(task: object) -> str:
-    """Return why a value is no task, by its member; empty if it is one."""
+    """Return why a value is not a task, with the member at fault, or an empty text."""
     if not isinstance(task, dict):
         return "is no object"
     if not (isinstance(task.get("id"), str) and task["id"]):
@@ -102,7 +102,7 @@ def find_task_problem(task: object) -> str:
 
 
 def find_webhook_problem(config: object) -> str:
-    """Return why a value is no webhook of a task; empty if it is one."""
+    """Return why a value is not a webhook of a task, or an empty text."""
     if not isinstance(config, dict):
         return "is no object"
     return "" if isinstance(config.get("url"), str) and config["url"] else "has no url"

@@ -1,7 +1,7 @@
 """Parses a remote agent's JSON of v1.0 and v0.3, which have different members.
 
 The parser is lenient: it ignores unknown members and timestamps, and accepts the state names of all
-versions. Data that is no message of A2A raises ValueError.
+versions. Data that is not a message of A2A raises ValueError.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +33,7 @@ _DELTA_MEMBERS: Final = {"taskId", "contextId", "artifact", "append", "lastChunk
 
 
 def parse_stream_response(value: object) -> a2a_pb2.StreamResponse:
-    """Parse an event of a stream, or the response of SendMessage. ValueError: it is neither."""
+    """Parse an event of a stream, or the response of SendMessage. ValueError: it is invalid."""
     if not isinstance(value, dict):
         raise ValueError("it is not an object")
     if (text_delta := _parse_text_delta(value)) is not None:
@@ -48,7 +48,7 @@ def parse_stream_response(value: object) -> a2a_pb2.StreamResponse:
 
 
 def parse_task(value: object) -> task_pb2.Task:
-    """Parse a task, or the response of SendMessage with a task. ValueError: it is neither."""
+    """Parse a task, or the response of SendMessage with a task. ValueError: it is invalid."""
     if not isinstance(value, dict):
         raise ValueError("it is not an object")
     wrapped = value.get("task")
@@ -57,9 +57,9 @@ def parse_task(value: object) -> task_pb2.Task:
 
 
 def _parse_text_delta(value: Json) -> a2a_pb2.StreamResponse | None:
-    """Parse a text delta of v1.0; None: the value may be another event.
+    """Parse a text delta of v1.0, or return None if the value may be another event.
 
-    It is the most frequent event, and the general parser is slow.
+    A text delta is the most frequent event, and the general parser is slow.
     """
     update = value.get("artifactUpdate")
     if len(value) != 1 or not isinstance(update, dict) or not update.keys() <= _DELTA_MEMBERS:

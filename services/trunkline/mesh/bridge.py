@@ -100,7 +100,7 @@ async def open_bridge(
     With TLS, the addresses start with https:// and grpcs://.
 
     Webhooks are delivered in the background. They are signed unless the secret is empty. Acts are
-    recorded unless there is no audit log.
+    recorded if there is an audit log.
     """
     bridge = Bridge(
         directory,

@@ -40,7 +40,7 @@ class ParticipantAgent(FunctionAgent):
 
 
 def build_participants(settings: Settings) -> Sequence[FunctionAgent]:
-    """Make the agents for the participants of the settings. It connects to none of them.
+    """Make the agents for the participants of the settings. It does not connect to the agents.
 
     Raises:
         ConfigurationError: a name is not an agent name.

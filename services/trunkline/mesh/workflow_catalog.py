@@ -15,8 +15,8 @@ from trunkline_bridge.api.workflows.catalog import PublishedWorkflow, VersionDif
 class DataFolderCatalog:
     """The published workflows of a data directory: a WorkflowCatalog of the bridge.
 
-    Names and versions come from callers, so they are compared with those that exist before a path
-    is made of them.
+    Names and versions come from callers, so they are compared with existing names and versions
+    before a path is made of them.
     """
 
     def __init__(self, data_dir: Path) -> None:

@@ -62,7 +62,7 @@ _SHUTDOWN = PeerUnavailableError(
 # One span name for all unknown methods: clients can invent any number of them.
 _UNKNOWN_SPAN_NAME = "_OTHER"
 _SHOWN_BYTES = 200
-# What a header field counts beside its name and its value (RFC 7541, section 4.1).
+# The size of a header field beside its name and its value (RFC 7541, section 4.1).
 _FIELD_BYTES = 32
 
 _AGENT_KEY = AGENT_KEY.encode()
@@ -221,7 +221,7 @@ class GrpcBinding:
         """Return the handlers of a service by method; they receive and send bytes.
 
         All calls are for `agent`. If it is empty, the metadata or the tenant of a call names the
-        agent, and a call that names none is for the default one.
+        agent, and a call without a name is for the default agent.
 
         All of them receive a stream of messages, because grpc would hold a single message in memory
         until the call ends.
@@ -378,7 +378,7 @@ def _trace_metadata(traceresponse: str) -> MetadataPairs:
 
 def _render_event(event: WireEvent, method: GrpcMethod, *, with_ids: bool) -> Message:
     response = event.response
-    # A direct reply is in no journal, so no stream can resume from it.
+    # A direct reply is not in a journal, so a stream can't resume from it.
     if with_ids and event.sequence:
         payload = getattr(response, response.WhichOneof("payload") or "task")
         update_struct(payload.metadata, {EVENT_ID_KEY: event.id})

@@ -30,10 +30,12 @@ class ParsedRequest(NamedTuple, Generic[M]):
 
 
 async def parse_request(message_type: type[M], body: bytes) -> ParsedRequest[M]:
-    """Parse a request and discard unknown fields, as A2A requires. A large one needs a thread.
+    """Parse a request and discard unknown fields, as A2A requires.
+
+    A large request is parsed in a thread.
 
     Raises:
-        WireError: the body is no such message, or has a value that JSON does not have.
+        WireError: the body is not such a message, or has a value that JSON can't represent.
     """
     if len(body) <= INLINE_PARSE_BYTES:
         return _parse(message_type, body)
@@ -53,10 +55,10 @@ def _parse(message_type: type[M], body: bytes) -> ParsedRequest[M]:
 
 
 def _check_content(message: Message) -> int:
-    """Check a message and all nested ones; return the number of levels.
+    """Check a message and all nested messages; return the number of levels.
 
     Raises:
-        WireError: there are too many values, or one that JSON does not have.
+        WireError: there are too many values, or a value that JSON can't represent.
     """
     level: list[Any] = [message]
     remaining, depth = MAX_VALUES, 0

@@ -146,8 +146,9 @@ async def serve_grpc(
 ) -> AsyncIterator[Mapping[str, str]]:
     """Serve A2A while a block runs; yield the addresses with their actual ports.
 
-    `addresses` are those of single agents by name; the empty name is the address of all agents.
-    Each has its own server, because grpc does not tell a handler which port a call came in by.
+    `addresses` maps names of agents to the addresses of these agents alone. The empty name has the
+    address of all agents. Each has its own server, because grpc does not tell a handler which port
+    a call came in by.
 
     With a certificate, the servers speak TLS only.
 

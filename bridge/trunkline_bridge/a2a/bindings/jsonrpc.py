@@ -71,10 +71,10 @@ class JsonRpcVersions:
     def choose(self, version: str, method: str) -> JsonRpcVersion:
         """Return the version of a request; `version` is its version header, or empty.
 
-        Without a header, the method decides, and the newest version that has it.
+        Without a header, it is the newest version that has the method.
 
         Raises:
-            WireError: no version has the method, or that of the header lacks it.
+            WireError: no version has the method, or the header's version lacks it.
         """
         newest = self._by_method.get(method)
         if version:
@@ -281,7 +281,7 @@ def _reads_only_events(headers: RequestHeaders) -> bool:
 
 
 def _find_agent(agent: str, call: JsonRpcRequest, version: JsonRpcVersion) -> str:
-    """Return the agent of a request; empty: the default one.
+    """Return the agent of a request. An empty text is the default agent.
 
     Raises:
         WireError: the path and the tenant name different agents.

@@ -51,15 +51,15 @@ class RestVersion(Protocol):
         ...
 
     def parameters(self, operation: str, params: Json, path: PathParams) -> Json:
-        """Return the parameters of a body or query together with those of the path.
+        """Return the parameters of a body or query together with the parameters in the path.
 
         Raises:
-            WireError: they contradict each other.
+            WireError: the parameters contradict each other.
         """
         ...
 
     def find_tenant(self, params: Json) -> str:
-        """Return the tenant in the parameters; empty: none."""
+        """Return the tenant in the parameters, or an empty text."""
         ...
 
     def error_body(self, error: WireError) -> Json:
@@ -132,7 +132,7 @@ class RestResource:
         return self.version
 
     def find_operation(self, method: str) -> str | None:
-        """Return the operation of an HTTP method; None: the path does not serve it.
+        """Return the operation of an HTTP method, or None if the path does not serve the method.
 
         HEAD is served like GET, except for streams.
         """

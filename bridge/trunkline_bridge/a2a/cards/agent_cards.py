@@ -78,7 +78,7 @@ class AgentCards:
 
     @property
     def public_keys(self) -> Json | None:
-        """The JWKS that verifies the cards; None: cards are not signed."""
+        """The JWKS that verifies the cards, or None if cards are not signed."""
         return self._signer.public_keys if self._signer else None
 
     @property
@@ -87,10 +87,11 @@ class AgentCards:
         return bool(self._settings.public_url) or self._signer is not None
 
     def base_url(self, origin: str) -> str:
-        """Return the URL of the bridge for a caller that used this scheme and host; empty: unknown.
+        """Return the URL of the bridge for a caller that used this scheme and host.
 
-        If cards are signed, it does not depend on the caller: a caller could otherwise get a signed
-        card for an address of its choice.
+        The origin may be empty, which means that it is unknown. If cards are signed, the URL does
+        not depend on the caller: a caller could otherwise get a signed card for an address of its
+        choice.
         """
         if self._settings.public_url:
             return self._settings.public_url.rstrip("/")
@@ -163,7 +164,10 @@ class AgentCards:
         card.security_requirements.extend(self._security.requirements)
 
     def file_links(self, origin: str) -> FileLinks:
-        """Return the links to files for a caller that used this scheme and host; empty: unknown."""
+        """Return the links to files for a caller that used this scheme and host.
+
+        The origin may be empty, which means that it is unknown.
+        """
         if self._settings.public_url:
             return FileLinks(self._settings.public_url.rstrip("/"))
         return FileLinks(origin or self._addresses.http)
@@ -176,7 +180,7 @@ class AgentCards:
 
 
 def load_signer(settings: Settings) -> "CardSigner | None":
-    """Return the signer of cards; None: cards are not signed.
+    """Return the signer of cards, or None if cards are not signed.
 
     Raises:
         ConfigurationError: the key is unusable.

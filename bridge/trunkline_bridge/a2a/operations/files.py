@@ -83,7 +83,7 @@ class FileBinding:
         """Check that a caller may download the files of a task.
 
         Raises:
-            WireError: its credentials are not for the download, or not for the task's agent.
+            WireError: the credentials do not permit the download or the task's agent.
             TaskNotFoundError: there is no such task.
         """
         if identity.permissions is UNRESTRICTED:
@@ -211,7 +211,7 @@ class _FileResponse:
         await sender.finish()
 
     def last_event(self, _error: WireError) -> bytes | None:
-        """Return None: a file can't contain an error."""
+        """Return None, because a file can't contain an error."""
         return None
 
     async def _abort(self, error: Exception) -> None:

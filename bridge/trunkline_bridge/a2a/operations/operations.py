@@ -115,7 +115,7 @@ def build_submission(
 
 
 def find_earlier_task(stream: TaskStream, submission: message_service_pb2.Submission) -> str:
-    """Return the task that an earlier submission of the same message created; empty: none did."""
+    """Return the task that an earlier submission of the same message created, or an empty text."""
     if not submission.task_id or stream.snapshot is None:
         return ""
     task_id = stream.snapshot.task.id
@@ -207,8 +207,8 @@ class Operations:
 
         With `return_immediately`, the task is returned at once. If the host fails meanwhile, this
         waits for the task on the host that takes it over. `new_task_id` is the id of the task to
-        create; submitting the same id again returns the same task. With the extension, so does
-        submitting a message that its task already has.
+        create; submitting the same id again returns the same task. With the extension, a message
+        that a task already has returns that task.
 
         Raises:
             PeerTimeoutError: the turn takes longer than an hour.
@@ -432,10 +432,10 @@ class Operations:
     async def _resume(
         self, caller: Caller, task_id: str, last_event_id: str, end: StreamEnd
     ) -> AsyncIterator[WireEvents]:
-        """Stream the events after one that the client has, up to the end of the turn or the task.
+        """Stream the events after the client's last event, up to the end of the turn or the task.
 
-        A journal event may have several wire events, so its projection is repeated, without the
-        events that the client has.
+        A journal event may have several wire events, so its projection is repeated and the events
+        that the client already has are left out.
         """
         end = self._stream_end(caller, end)
         seen, view = parse_event_id(last_event_id), self._view(caller)
@@ -462,9 +462,9 @@ class Operations:
     async def create_push_config(
         self, caller: Caller, config: push_notification_pb2.TaskPushNotificationConfig
     ) -> push_notification_pb2.TaskPushNotificationConfig:
-        """Register a webhook of a task, or replace the one with the same id.
+        """Register a webhook of a task, or replace the webhook with the same id.
 
-        Notifications have the protocol version of the caller. The result is without secrets.
+        Notifications have the protocol version of the caller. The result has no secrets.
         """
         self._check_push_notifications()
         task_id, version = config.task_id, caller.version
@@ -494,7 +494,7 @@ class Operations:
     async def delete_push_config(
         self, caller: Caller, request: a2a_pb2.DeleteTaskPushNotificationConfigRequest
     ) -> None:
-        """Remove a webhook of a task; an unknown one is no error."""
+        """Remove a webhook of a task. An unknown webhook is not an error."""
         self._check_push_notifications()
         await self._get_task(caller, request.task_id)
         await self._webhooks.delete(request.task_id, request.id, account=caller.account)

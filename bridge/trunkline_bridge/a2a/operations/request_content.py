@@ -21,10 +21,10 @@ from trunkline_bridge.a2a.streams.task_streams import WireEvents
 
 
 class RequestContent:
-    """Puts the content of requests into their spans, which dashboards show as those of a trace."""
+    """Puts the content of requests into their spans, from which dashboards read it."""
 
     def __init__(self, capture: ContentCapture | None) -> None:
-        """None: nothing is recorded."""
+        """With None, nothing is recorded."""
         self._capture = capture
 
     def record(

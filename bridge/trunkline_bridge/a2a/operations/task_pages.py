@@ -92,7 +92,7 @@ async def _read_tasks(  # noqa: PLR0913  the parts of one request
         )
 
     count, remaining_bytes = 0, _PAGE_BYTES
-    # The first task is read alone, so that of large tasks few are in memory at once.
+    # The first task is read alone, so that few large tasks are in memory at once.
     parallel = 1
     while count < len(rows):
         batch = rows[count : count + parallel]
@@ -133,5 +133,5 @@ def _task_from_summary(summary: snapshot_pb2.TaskSummary) -> task_pb2.Task:
 def requested_history_length(
     request: a2a_pb2.SendMessageConfiguration | a2a_pb2.GetTaskRequest | a2a_pb2.ListTasksRequest,
 ) -> int | None:
-    """Return the number of history messages that a request limits the task to; None: all."""
+    """Return the limit of a request on history messages of the task, or None for all."""
     return request.history_length if request.HasField("history_length") else None

@@ -1,8 +1,8 @@
 """The one answer of a turn in the plain view: its content at any event of the journal. Pure.
 
 The content depends only on the events so far, not on batches or on where a reader began. So
-streams, resumed streams and stored tasks agree. While the agents work, it is what the answer will
-begin with, as far as that is known. A supervisor's combined answer then continues or replaces it.
+streams, resumed streams and stored tasks agree. While the agents work, it is the known beginning
+of the answer. A supervisor's combined answer then continues or replaces it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,7 +41,7 @@ class _Segment:
     kind: event_pb2.ArtifactKind.ValueType
     turn: int
     child: str
-    """The child of the task that wrote or forwarded it; empty: the task itself wrote it."""
+    """The child task that wrote or forwarded it, or an empty text if the task itself wrote it."""
     content: AnswerContent = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     """The texts after the content, not yet joined."""
@@ -150,7 +150,7 @@ class PlainAnswer:
         return segment
 
     def content(self, turn: int | None = None) -> AnswerContent:
-        """Return the answer of a turn, by default that of the current one."""
+        """Return the answer of a turn, by default of the current turn."""
         turn = self.turn if turn is None else turn
         is_over = self.has_ended or turn < self.turn
         current = {key: item for key, item in self._segments.items() if item.turn == turn}
@@ -201,7 +201,7 @@ class PlainAnswer:
             text = _child_text(child, current, is_over=has_stopped) if child else ""
             if not self._has_failed(child):
                 yield text
-            # What follows is known once this step has completed with a text of artifacts.
+            # The rest is known once this step has completed with a text of artifacts.
             if not (text and self._stopped.get(child) == task_pb2.TASK_STATE_COMPLETED):
                 return
 
@@ -279,7 +279,7 @@ def _join_artifacts(segments: Iterable[_Segment]) -> AnswerContent:
 
 
 def _child_text(child: str, current: dict[Key, _Segment], *, is_over: bool) -> str:
-    """Return the text of a child: its own combined answer, else what it and others wrote."""
+    """Return the text of a child: its combined answer, or else its own and its forwarded texts."""
     segments = {key: item for key, item in current.items() if item.child == child}
     whole = next(
         (item for (task, _), item in segments.items() if task == child and item.kind == _SYNTHESIS),
@@ -297,7 +297,7 @@ def _join_lines(texts: Iterable[str]) -> AnswerContent:
 
 
 def _continue(begun: AnswerContent, whole: _Segment | None) -> AnswerContent:
-    """Return the whole answer, or what was begun if the whole one has not got further."""
+    """Return the whole answer, or the begun answer while that is longer."""
     if whole is None:
         return begun
     items = whole.items()

@@ -42,8 +42,8 @@ def open_projection(
 class PlainProjection:
     """Converts the journal events of one task to wire events of the plain view.
 
-    It stores the texts of the current turns' artifacts, because they may come in another order than
-    that of the answer. An event has at most one update of the answer, and the status after it.
+    It stores the texts of the current turns' artifacts, because they may come in another order
+    than in the answer. An event has at most one update of the answer, and the status after it.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class PlainProjection:
     def _status(
         self, header: event_pb2.BatchHeader, sequence: int, event: event_pb2.Event, *, n: int = 0
     ) -> Iterator[WireEvent]:
-        """Yield the event of the detailed view that is no artifact."""
+        """Yield the event of the detailed view that is not an artifact."""
         single = event_pb2.BatchHeader()
         single.CopyFrom(header)
         single.first_sequence, single.count = sequence, 1
@@ -167,7 +167,7 @@ class PlainProjection:
         turn: int | None = None,
         closes: bool = False,
     ) -> Iterator[FullEvent]:
-        """Yield the update that makes an answer what it is now, if there is a difference.
+        """Yield the update that changes the sent answer to the present answer, if they differ.
 
         It is the answer of a turn, by default of the current one.
         """

@@ -322,5 +322,5 @@ def _find_origin(header: event_pb2.BatchHeader) -> event_pb2.Origin | None:
 def _no_events(
     _projection: TaskProjection, _header: event_pb2.BatchHeader, _event: event_pb2.Event
 ) -> Iterator[a2a_pb2.StreamResponse]:
-    """Return nothing: clients do not see routes, turns and the ends of children."""
+    """Return no events, because clients do not see routes, turns and the ends of children."""
     return iter(())

@@ -36,7 +36,7 @@ class EventWriter(Protocol):
         ...
 
     def write_event(self, event: WireEvent) -> Sequence[Json]:
-        """Return the JSON objects of an event that is no text delta: one, or in v0.1 any number."""
+        """Return the JSON objects of an event except a text delta: one, or in v0.1 any number."""
         ...
 
 
@@ -48,7 +48,8 @@ class EventFrame(NamedTuple):
     render_error: Callable[[WireError], Json]
     """Builds the JSON object of an error, envelope included."""
     error_event: str = "error"
-    """The type of the event that reports an error; empty: that of all other events."""
+    """The type of the event that reports an error. If empty, it has the type of all other
+    events."""
 
 
 class EventRenderer:
@@ -77,8 +78,8 @@ class EventRenderer:
         before, after = self._frame[:2]
         objects = self._writer.write_event(event)
         lines = [f"data: {before}{dumps(value)}{after}\n\n" for value in objects]
-        # A direct reply is in no journal, so it has no id. Of several objects only the last one
-        # has the id: a client that has seen it has seen all.
+        # A direct reply is not in a journal, so it has no id. If an event has several objects,
+        # only the last object has the id: a client that has seen the last object has seen all.
         if lines and event.sequence:
             lines[-1] = f"id: {event.id}\n{lines[-1]}"
         return "".join(lines)

@@ -49,7 +49,7 @@ class StreamEnd:
     repeats_status: bool = False
     """Repeat the status of a snapshot whose turn has ended as an event, as before A2A 1.0."""
     auth_wait_s: float | None = None
-    """Seconds in auth-required after which the stream ends; None: no limit."""
+    """Seconds in auth-required after which the stream ends, or None for no limit."""
 
 
 class EndWatch:

@@ -50,7 +50,7 @@ async def abort(
 ) -> NoReturn:
     """End a call with an error. Always raises grpc's AbortError."""
     status = to_status(error)
-    # Clients reject a google.rpc.Status whose text differs from that of the gRPC status.
+    # Clients reject a google.rpc.Status whose text differs from the text of the gRPC status.
     status.message = truncate(text, _TEXT_BYTES)
     grpc_status = rpc_status.to_status(status)
     metadata = (*trailing, *error.headers().items(), *(grpc_status.trailing_metadata or ()))

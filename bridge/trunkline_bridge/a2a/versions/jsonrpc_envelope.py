@@ -19,11 +19,11 @@ class JsonRpcRequest:
     method: str
     params: Any
     is_notification: bool = False
-    """True if it has no id, so it gets no response (JSON-RPC 2.0, 4.1)."""
+    """True if the request has no id, so that it gets no response (JSON-RPC 2.0, 4.1)."""
 
 
 def find_request_id(value: object) -> RequestId:
-    """Return the id of a request that may be invalid; None: it has no valid id."""
+    """Return the id of a request that may be invalid, or None if it has no valid id."""
     request_id = value.get("id") if isinstance(value, dict) else None
     return request_id if _is_id(request_id) else None
 

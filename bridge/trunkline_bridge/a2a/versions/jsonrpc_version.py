@@ -46,14 +46,14 @@ class JsonRpcVersion:
         return method in self.operations
 
     def find_streaming(self, method: str) -> str:
-        """Return the streaming method in place of one that sends a message and waits for it."""
+        """Return the streaming method that replaces a method that sends a message and waits."""
         if self.operations[method] != SEND_MESSAGE.name:
             return method
         names = (name for name, of in self.operations.items() if of == SEND_STREAMING_MESSAGE.name)
         return next(names)
 
     def find_task_id(self, method: str, params: object) -> str:
-        """Return the task id in unparsed parameters; empty: none."""
+        """Return the task id in unparsed parameters, or an empty text."""
         name = self.task_fields.get(method)
         task_id = params.get(name) if name and isinstance(params, dict) else None
         return task_id if isinstance(task_id, str) else ""
@@ -69,9 +69,10 @@ class ErrorVocabulary:
     """Translates the errors of v1.0 to the words and codes of an older version."""
 
     def __init__(self, words: Mapping[str, str], *, codes: range) -> None:
-        """`words` are the older words by those of v1.0, `codes` the version's codes of A2A errors.
+        """Convert by the words and the error codes of a version.
 
-        A2A errors with other codes become internal errors.
+        `words` maps the words of v1.0 to the older words. `codes` has the version's codes of A2A
+        errors. A2A errors with other codes become internal errors.
         """
         self._words = words
         self._codes = codes
@@ -99,7 +100,7 @@ def with_cursor_from_metadata(caller: Caller, params: object) -> Caller:
     """Return a caller with the last event id of the parameters, unless a header has one.
 
     Raises:
-        WireError: the last event id in the parameters is no string.
+        WireError: the last event id in the parameters is not a string.
     """
     metadata = params.get("metadata") if isinstance(params, dict) else None
     cursor = metadata.get(LAST_EVENT_ID_KEY) if isinstance(metadata, dict) else None

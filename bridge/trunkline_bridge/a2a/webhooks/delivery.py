@@ -124,7 +124,7 @@ class WebhookDeliverer:
     async def _deliver(self, client: HostClient, claimed: webhook_service_pb2.WebhookClaim) -> None:
         claim = _Claim(client, claimed)
         webhook = claimed.webhook
-        # Each attempt has a span; the calls to the host need none.
+        # Each attempt has a span. The calls to the host need no span.
         telemetry.continue_trace(webhook.traceparent, suppress_spans=True)
         fields = {"task_id": webhook.config.task_id, "config_id": webhook.config.id}
         try:

@@ -201,7 +201,7 @@ def _join_deltas(deltas: Sequence[TextDelta]) -> TextDelta:
 async def _find_registration_sequence(
     client: HostClient, webhook: webhook_service_pb2.Webhook
 ) -> int:
-    """Return the task's sequence when the webhook was registered; 0: together with the task."""
+    """Return the task's sequence at the registration, or 0 if the task came with the webhook."""
     registered = webhook.created.ToNanoseconds()
     sequence = 0
     async with client.watch_task(

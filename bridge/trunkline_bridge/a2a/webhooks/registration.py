@@ -59,12 +59,12 @@ class WebhookRegistrations:
         return stored
 
     async def create(self, config: PushConfig, *, account: str, version: str) -> PushConfig:
-        """Store a validated webhook, in place of the one with its id; return it with its id."""
+        """Store a validated webhook in place of a webhook with its id; return it with its id."""
         client = self._directory.client_for_task(config.task_id)
         return await client.set_push_config(config, account=account, version=version)
 
     async def get(self, task_id: str, config_id: str, *, account: str) -> PushConfig:
-        """Return a webhook; an empty id is the first one. WebhookNotFoundError: there is none."""
+        """Return a webhook; an empty id is the first one. WebhookNotFoundError: no such webhook."""
         client = self._directory.client_for_task(task_id)
         return await client.get_push_config(task_id, config_id, account)
 
@@ -77,7 +77,7 @@ class WebhookRegistrations:
         return a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=configs)
 
     async def delete(self, task_id: str, config_id: str, *, account: str) -> None:
-        """Remove a webhook; removing one that doesn't exist succeeds."""
+        """Remove a webhook. The removal of an unknown webhook succeeds."""
         client = self._directory.client_for_task(task_id)
         await client.delete_push_config(task_id, config_id, account)
 

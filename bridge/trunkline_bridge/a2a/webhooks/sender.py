@@ -62,9 +62,10 @@ class WebhookSender:
         limit_s: float = SEND_TIMEOUT_S,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """Prepare a sender; `signer` None: unsigned.
+        """Prepare a sender.
 
-        `limit_s` limits one attempt, and `ssl_context` has the trusted certificates.
+        Without a `signer`, webhooks are not signed. `limit_s` limits one attempt, in seconds.
+        `ssl_context` has the trusted certificates.
         """
         self._guard = guard
         self._signer = signer

@@ -17,7 +17,7 @@ from trunkline_bridge.api.workflows.operations import WorkflowOperations
 from trunkline_bridge.callers.caller import Caller
 
 DEFAULT_PAGE_SIZE: Final = 20
-"""The `first` of a page that has none."""
+"""The default of `first` of a page."""
 
 # A page whose elements call the mesh, such as the runs of a workflow, makes no more calls at once.
 _PARALLEL_CALLS: Final = 8
@@ -43,8 +43,8 @@ class OperationContext:
     counted: int
     """The number of root fields that are counted for the rate of the account already."""
     deadline: float | None = None
-    """The time of the event loop at which a query or a mutation fails. None: each call has a time
-    of its own, as in subscriptions, which last.
+    """The time of the event loop at which a query or a mutation fails. With None, each call has
+    its own time limit. Subscriptions use this, because they last.
     """
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PARALLEL_CALLS))
 
@@ -88,7 +88,7 @@ Info: TypeAlias = strawberry.Info[OperationContext, Any]
 
 
 def to_time(timestamp: timestamp_pb2.Timestamp) -> datetime | None:
-    """Return a time of the contract; None: it is unset."""
+    """Return a time of the contract, or None if it is unset."""
     if not timestamp.seconds and not timestamp.nanos:
         return None
     return timestamp.ToDatetime(tzinfo=UTC)

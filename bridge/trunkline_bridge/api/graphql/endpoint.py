@@ -1,7 +1,7 @@
 """GraphQL over HTTP: `POST /graphql` with JSON, answered with JSON or server-sent events.
 
-Queries are never served by GET, and a body is always `application/json`: browsers let no page of
-another site send that without asking us first, which we never allow.
+Queries are never served by GET, and a body is always `application/json`: a browser asks us before
+it lets a page of another site send such a body, and we refuse.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class GraphQLRequest(NamedTuple):
 
 
 def parse_request(body: object) -> GraphQLRequest:
-    """Return the operation in a JSON value. WireError: it is none."""
+    """Return the operation in a JSON value. WireError: it is not an operation."""
     if isinstance(body, list):
         raise invalid_params(("body", "has several operations; send them in requests of their own"))
     if not isinstance(body, dict):
@@ -149,7 +149,7 @@ class _GraphQLCall:
                 _open_stream(binding.schema, operation, context), ResultRenderer(), {}
             )
         result = await _execute(binding.schema, operation, context)
-        # Only the new content type tells errors of the request from those of its fields.
+        # Only the new content type tells errors of the request from errors of its fields.
         is_refused = self._content_type == _GRAPHQL_JSON and isinstance(result, PreExecutionError)
         return BufferedResponse(
             dumps(render_result(result)).encode(), 400 if is_refused else 200, self._content_type

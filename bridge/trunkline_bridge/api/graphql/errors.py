@@ -1,4 +1,4 @@
-"""Converts errors to those of GraphQL: a text, and `extensions` with the code and the reason."""
+"""Converts errors to GraphQL errors: a text, and `extensions` with the code and the reason."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -80,7 +80,7 @@ def _find_wire_error(error: GraphQLError) -> WireError:
 
 
 def report(errors: Sequence[GraphQLError]) -> list[GraphQLError]:
-    """Return errors as callers see them. Those that have this form stay as they are."""
+    """Return errors as callers see them. Errors that already have this form are not changed."""
     return [
         error
         if error.original_error is None and "reason" in (error.extensions or {})

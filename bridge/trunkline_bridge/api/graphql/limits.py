@@ -173,7 +173,7 @@ class _Meter:
         )
 
     def _measure_fragment(self, name: str, nesting: int) -> Measure:
-        """Return the size of a fragment. Validation reports one that is missing or circular."""
+        """Return the size of a fragment. Validation reports missing and circular fragments."""
         if name not in self._measured:
             self._measured[name] = None
             fragment = self._fragments.get(name)
@@ -268,7 +268,7 @@ class OperationLimits(MaxTokensLimiter):
 
 
 def _describe_span(operation: OperationDefinitionNode) -> None:
-    """Name the span of the request. It has no variables and no text of the operation."""
+    """Name the span of the request. The span has neither variables nor the operation's text."""
     span = trace.get_current_span()
     kind = operation.operation.value
     span.update_name(f"graphql.{kind}")

@@ -21,7 +21,7 @@ _STATE: Final = "TASK_STATE_"
 _MAX_CURSOR: Final = 2**63 - 1
 
 
-@strawberry.enum(name="RunState", description="The state of a run: that of its task.")
+@strawberry.enum(name="RunState", description="The state of a run, which is the state of its task.")
 class RunStateName(Enum):
     """The states of a run, by their names in the contract."""
 
@@ -83,7 +83,7 @@ class RunAnswer:
 
 @object_type(name="WorkflowRun")
 class RunNode:
-    """A run of a workflow: a task of its agent. Those of supervisors can be read, too.
+    """A run of a workflow, which is a task of its agent. Tasks of supervisors can be read, too.
 
     `version` is null until the run has begun.
     """
@@ -171,7 +171,7 @@ class RunNode:
     async def drawing(self, info: Info) -> str | None:
         """Return the workflow as Mermaid text with the path of the run on it.
 
-        Null: the run has not begun, or is no run of a published workflow.
+        The result is null if the run has not begun, or is not a run of a published workflow.
         """
         context = info.context
         snapshot = await self._read(info)
@@ -305,7 +305,7 @@ def format_cursor(cursor: RunCursor) -> str:
 
 
 def parse_cursor(text: str | None) -> RunCursor:
-    """Return a position; None is that before the first event. WireError: it is none."""
+    """Return a position; None is before the first event. WireError: it is invalid."""
     if text is None:
         return RunCursor(0, 0)
     epoch, _, sequence = text.partition("-")
@@ -430,7 +430,7 @@ _BUILDERS: Final[Mapping[str, Callable[[str, _Time, event_pb2.Event], RunEvent]]
 
 
 def build_event(found: JournalEvent) -> RunEvent | None:
-    """Return an event of a journal; None: callers see nothing of it."""
+    """Return an event of a journal, or None if callers do not see it."""
     cursor, header, event = found
     if header.HasField("origin"):
         # Agents that were asked wrote it, and have journals of their own.

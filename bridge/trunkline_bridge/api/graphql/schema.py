@@ -50,7 +50,7 @@ class MeshSchema(strawberry.Schema):
     def process_errors(
         self, errors: list[GraphQLError], execution_context: ExecutionContext | None = None
     ) -> None:
-        """Do nothing: the library would log errors of callers with what they sent."""
+        """Do nothing, because the library would log the content of invalid requests."""
 
 
 def build_schema(settings: GraphQLSettings) -> MeshSchema:

@@ -1,7 +1,7 @@
 """GraphQL over WebSockets: the subprotocol graphql-transport-ws at `/graphql`.
 
-The library speaks the protocol. Here are the authentication, as for the sockets of rooms, the
-checks of what clients send, and the end of connections.
+The library speaks the protocol. This module authenticates callers, as for the sockets of rooms,
+checks the messages of clients, and ends connections.
 """
 
 import asyncio
@@ -181,7 +181,7 @@ class _View(GraphQL[OperationContext, None]):
         )
 
     def is_websocket_origin_allowed(self, _request: WebSocket, _origin: str) -> bool:
-        """Return True: the origin was checked with the credential."""
+        """Return True, because the origin was checked with the credential."""
         return True
 
     def decode_json(self, data: str | bytes) -> object:

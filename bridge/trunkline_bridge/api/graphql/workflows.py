@@ -21,13 +21,13 @@ from trunkline_bridge.api.graphql.runs import (
 from trunkline_bridge.api.workflows.catalog import PublishedWorkflow
 from trunkline_bridge.api.workflows.operations import build_input
 
-# Pages of tasks are no larger.
+# This is also the limit of pages of tasks.
 _MAX_RUNS: Final = 100
 
 
 @object_type(name="Workflow")
 class WorkflowVersionNode:
-    """A version of a workflow. `definition` is that of a workflow file."""
+    """A version of a workflow. `definition` has the form of a workflow file."""
 
     name: str
     version: int

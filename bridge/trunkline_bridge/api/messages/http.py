@@ -58,7 +58,7 @@ def parse_envelope(value: object, *, recipient: str = "") -> Envelope:
 
 
 def parse_position(text: str, *, field: str) -> int:
-    """Return a position. WireError: it is none."""
+    """Return a position. WireError: it is invalid."""
     if not text.isdecimal() or int(text[:20]) > _MAX_POSITION:
         raise invalid_params((field, "is no position; use the id of an event, or 0 for all"))
     return int(text)
@@ -79,7 +79,7 @@ class MessageRenderer:
                 data = dumps(message_to_dict(stored))
                 yield f"{self._id_line(stored.position)}data: {data}\n\n".encode()
             if id_line := self._id_line(event.position):
-                # The position to continue from, if it is not that of a message.
+                # The position to continue from, if it is not a message's position.
                 yield f"event: position\n{id_line}data: {{}}\n\n".encode()
 
     def _id_line(self, position: int) -> str:
@@ -105,7 +105,7 @@ class MessageBinding:
         root: str = "",
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> None:
-        """`headers` are those of all responses."""
+        """`headers` are added to all responses."""
         self._callers = callers
         self._operations = operations
         self._path = f"{root}/messages"

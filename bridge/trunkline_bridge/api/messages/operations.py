@@ -122,7 +122,7 @@ class MessageOperations:
     async def replay(
         self, caller: Caller, query: EnvelopeFilter, *, recipient: str, dry_run: bool
     ) -> list[str]:
-        """Send messages again; return the new ids, or in a dry run those of the old messages."""
+        """Send messages again; return the new ids, or in a dry run the ids of the old messages."""
         self.authorize(caller, "ReplayEnvelopes", _subject_of_filter(query))
         if recipient:
             self.authorize(caller, "ReplayEnvelopes", recipient)
@@ -160,7 +160,7 @@ class MessageOperations:
                 yield await client.list_rooms()
 
     async def get_room(self, caller: Caller, room: str) -> Room:
-        """Return a room; one that nobody joined has no members."""
+        """Return a room. A room that nobody joined has no members."""
         self.authorize(caller, "ListRooms", f"{_ROOM}{room}")
         rooms = await self._client(caller).list_rooms()
         return next((found for found in rooms if found.name == room), Room(name=room))
@@ -199,7 +199,7 @@ class MessageOperations:
     def _recorded(
         self, caller: Caller, action: Action, **subjects: str
     ) -> AbstractContextManager[None]:
-        """Record the operation in the block, with what it is about."""
+        """Record the operation in the block, with its subject."""
         return recorded(self._audit, caller, action, **subjects)
 
 

@@ -140,10 +140,10 @@ class _Options(NamedTuple):
     """The parameters of a connection."""
 
     after: int | None
-    """The position after which messages are sent; None: new ones."""
+    """The position after which messages are sent. With None, only new messages are sent."""
     membership: _Membership
     window: int
-    """The number of messages that may be sent before an acknowledgement; 0: any."""
+    """The number of messages that may be sent before an acknowledgement, or 0 for no limit."""
 
 
 class _ClosedError(Exception):
@@ -330,7 +330,7 @@ class _Socket:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self._send(message)
         except TimeoutError:
-            # The client reads nothing, so it gets no reason either.
+            # The client does not read, so it can't get the reason.
             if (connection := find_connection(self._scope)) is not None:
                 with suppress(TimeoutError):
                     await connection.abort()

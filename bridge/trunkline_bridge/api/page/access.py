@@ -1,4 +1,7 @@
-"""The rights of the page's callers: operators see the whole mesh, others what is their own."""
+"""The rights of the page's callers.
+
+Operators see the whole mesh, other callers only their own tasks.
+"""
 
 from trunkline.a2a_wire.errors import FORBIDDEN, WireError
 from trunkline_bridge.callers.caller import Caller
@@ -8,11 +11,12 @@ from trunkline_bridge.callers.permissions import Permissions
 class PageAccess:
     """Decides which callers are operators.
 
-    They are those of the accounts in the settings; without authentication, everybody.
+    Operators are the callers of the accounts in the settings. Without authentication, all callers
+    are operators.
     """
 
     def __init__(self, operators: tuple[str, ...], *, is_anonymous_only: bool) -> None:
-        """`is_anonymous_only` is true if the bridge can authenticate nobody."""
+        """`is_anonymous_only` is true if the bridge has no authentication."""
         self._operators = frozenset(operators)
         self._is_anonymous_only = is_anonymous_only
 

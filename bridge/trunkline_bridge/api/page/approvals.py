@@ -112,9 +112,9 @@ class PageApprovals:
         return approvals
 
     async def _is_waiting(self, approval: OpenApproval, caller: Caller) -> bool:
-        """Return whether the task that asks still waits: it may have ended without a notice.
+        """Return whether the asking task still waits, because it may have ended without a notice.
 
-        One that can't be read counts as waiting.
+        A task that can't be read counts as waiting.
         """
         task_id = approval.requested.approval_id.rpartition(".")[0]
         if task_id == approval.root.task.id:

@@ -41,7 +41,7 @@ _Result = TypeVar("_Result")
 class PageAudit:
     """The records in this process's audit log, for operators.
 
-    Processes with one data directory share a log. The records of others are not here.
+    Processes with one data directory share a log. Records of other data directories are not here.
     """
 
     def __init__(self, audit: AuditLog | None, access: PageAccess, streams: PageStreams) -> None:
@@ -74,7 +74,10 @@ class PageAudit:
         return self._streams.respond(caller, single_events(_changes(audit, query)))
 
     def _require_log(self, caller: Caller) -> AuditLog:
-        """Return the log. WireError: the caller is no operator. UnsupportedOperationError: off."""
+        """Return the log.
+
+        WireError: the caller is not an operator. UnsupportedOperationError: off.
+        """
         self._access.require_operator(caller)
         if self._audit is None:
             raise UnsupportedOperationError("the audit log", "it is off; set audit = true")

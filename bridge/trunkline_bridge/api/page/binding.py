@@ -1,7 +1,7 @@
 """The page's API over HTTP: resources below `/ui/api`, with JSON and server-sent events.
 
 A module of the page has a class with its operations' handlers and `paths()`, which `page.page`
-serves. A handler gets the caller, the parameters, and those in the path.
+serves. A handler gets the caller, the parameters, and the parameters in the path.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
@@ -54,7 +54,8 @@ class PageEvent(NamedTuple):
     type: str
     data: Json
     id: str = ""
-    """The position from which a reader resumes after the event; empty: that of the one before."""
+    """The position to resume from after the event. If empty, it is the previous event's
+    position."""
 
 
 PageEvents: TypeAlias = AsyncGenerator[Sequence[PageEvent], None]
@@ -122,7 +123,7 @@ def read_parameters(query: bytes, _handler: str) -> Json:
 
 
 def read_text(params: Json, name: str, default: str = "") -> str:
-    """Return a parameter that is a text. WireError: it is none."""
+    """Return a text parameter. WireError: it is not a text."""
     value = params.get(name, default)
     if not isinstance(value, str):
         raise invalid_params((name, "must be a text"))
@@ -130,7 +131,7 @@ def read_text(params: Json, name: str, default: str = "") -> str:
 
 
 def read_number(params: Json, name: str, default: int = 0, *, limit: int = 2**63 - 1) -> int:
-    """Return a parameter that is a whole number from 0 to `limit`. WireError: it is none."""
+    """Return a whole number from 0 to `limit` in a parameter. WireError: it is invalid."""
     value = params.get(name, default)
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not (text.isascii() and text.isdecimal()) or int(text[:20]) > limit:
@@ -144,7 +145,7 @@ def read_page_size(params: Json) -> int:
 
 
 def read_object(params: Json, name: str) -> Json | None:
-    """Return a parameter that is an object; None: it is missing. WireError: it is none."""
+    """Return an object parameter, or None if it is missing. WireError: it is not an object."""
     value = params.get(name)
     if value is not None and not isinstance(value, dict):
         raise invalid_params((name, "must be an object"))

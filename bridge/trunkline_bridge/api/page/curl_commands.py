@@ -19,7 +19,7 @@ from trunkline_bridge.a2a.projection import FileLinks
 
 _MAX_BODY_CHARS: Final = 16 * 1024
 _MAX_MESSAGES: Final = 20
-# Of the first event of every task: a stream after it has all others.
+# The id of the first event of every task. A stream after it has all later events.
 _FIRST_EVENT: Final = "1.0"
 
 

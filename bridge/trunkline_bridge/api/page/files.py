@@ -42,7 +42,7 @@ class PageFile(NamedTuple):
 
     content: bytes
     compressed: bytes
-    """By gzip; empty: it would be no smaller."""
+    """The content compressed by gzip, or empty if compression would not make it smaller."""
     content_type: str
     etag: str
 

@@ -30,7 +30,7 @@ async def query_hosts(
 ) -> HostResults[_Item]:
     """Query every host that has a journal.
 
-    A host that can't be reached is left out, since the others can still be shown.
+    A host that can't be reached is left out, since the other hosts can still be shown.
 
     Raises:
         TrunklineError: a host refused the query.

@@ -1,4 +1,4 @@
-"""One inspection of an agent elsewhere: reads and checks its card, and sends it a message."""
+"""One inspection of a remote agent: reads and checks its card, and sends it a message."""
 
 import asyncio
 import uuid
@@ -50,9 +50,9 @@ class InspectRequest(NamedTuple):
     """`card`, `send` or `stream`."""
     text: str = ""
     binding: str = ""
-    """The only binding to use; empty: the first that the card offers."""
+    """The only binding to use. If empty, the first binding of the card is used."""
     version: str = ""
-    """The only version to use; empty: any."""
+    """The only version to use. If empty, any version is used."""
     headers: Mapping[str, str] = {}
     """Sent with every request; they may hold credentials."""
 
@@ -62,9 +62,10 @@ class _Stopped(Exception):  # noqa: N818  it ends an inspection whose problem is
 
 
 class Report:
-    """The events of an inspection, as they happen. It never has headers, which hold credentials.
+    """The events of an inspection, as they happen.
 
-    It is also the observer of what is sent and received.
+    Headers are never recorded, because they hold credentials. The object is also the observer of
+    the inspected connection.
     """
 
     def __init__(self) -> None:
@@ -94,7 +95,7 @@ class Report:
         self.events.put_nowait(None)
 
     def request(self, target: str, _headers: Mapping[str, str], body: bytes) -> None:
-        """Report what was sent."""
+        """Report a sent request."""
         self._add("sent", body, target=target)
 
     def response(self, status: str, _headers: Mapping[str, str]) -> None:
@@ -266,7 +267,7 @@ class Inspection:
         return interface
 
     async def _send(self, interface: Interface) -> None:
-        """Send the message, and report what was sent and received."""
+        """Send the message, and report the sent and received data."""
         from trunkline.a2a_client.guarded_transport import GuardedTransport
 
         request = self._request
@@ -342,7 +343,7 @@ class Inspection:
 
 
 def _read_content(content: bytes) -> Json:
-    """Return content as JSON, or as text if it is none."""
+    """Return content as JSON, or as text if it is not JSON."""
     try:
         return {"json": decode_json(content)}
     except ValueError:
@@ -360,7 +361,7 @@ def _describe_result(result: Mapping[str, Any]) -> str:
         return "the agent answered with a message"
     status = task.get("status")
     state = str(status.get("state") if isinstance(status, dict) else None)[:50]
-    # The same words as those of a stream.
+    # The same words as in a stream.
     with suppress(ValueError):
         state = state_name(task_pb2.TaskState.Value(state))
     return f"the agent answered with task {str(task.get('id'))[:100]} in state {state}"

@@ -60,7 +60,7 @@ _WORDING: Final = ErrorWording(
 class PageInspector:
     """Inspections of agents elsewhere, for operators.
 
-    They reach public hosts over https, and those of the allow list in the settings.
+    They reach public hosts over https, and the hosts in the allow list of the settings.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class _Sources:
     )
     edges: Sequence[trace_service_pb2.Edge] = ()
     rooms: Sequence[messaging_service_pb2.Room] | None = None
-    """None: the reader may not see them."""
+    """None means that the reader may not see them."""
 
     def set_tools(self, update: tool_service_pb2.WatchToolsResponse) -> None:
         self.tools = update
@@ -60,7 +60,10 @@ class _Sources:
 
 
 class PageMesh:
-    """The state of the mesh. Operators see all of it, others the agents that they may call."""
+    """The state of the mesh.
+
+    Operators see all of it, other callers only the agents that they may call.
+    """
 
     def __init__(
         self,
@@ -86,7 +89,7 @@ class PageMesh:
     async def _changes(self, caller: Caller) -> AsyncGenerator[PageEvent, None]:
         """Yield the whole state now and after changes, at most once a second.
 
-        Breakers change without a notice, so the state is built each second, from what is here. The
+        Breakers change without a notice, so the state is built each second from local data. The
         first state has what all services answered.
         """
         sources = _Sources()
@@ -108,7 +111,7 @@ class PageMesh:
                 await asyncio.sleep(_INTERVAL_S)
 
     def _readers(self, caller: Caller, sources: _Sources) -> "Iterator[_StartReader]":
-        """Yield functions that start the readers of what the caller may see."""
+        """Yield functions that start readers of the changes that the caller may see."""
         directory = self._directory
 
         def watch_tools() -> AsyncGenerator[tool_service_pb2.WatchToolsResponse, None]:
@@ -166,7 +169,7 @@ def _render_agent(
         "skills": [{"name": skill.name, "tags": list(skill.tags)} for skill in card.skills],
         "host": host_id,
         "kind": agent_kind(agent),
-        # That of an agent outside the mesh says more than that of its host.
+        # A breaker of an agent outside the mesh says more than the breaker of its host.
         "breaker": agent.breaker or breakers.get(card.name, ""),
     }
 

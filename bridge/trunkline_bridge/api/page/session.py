@@ -1,4 +1,4 @@
-"""The page's session: how people sign in, and what the caller may do."""
+"""The page's session: the ways to sign in, and the rights of the caller."""
 
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -82,7 +82,7 @@ class PageSession:
     def _choose_agent(self, caller: Caller) -> str:
         """Return the agent that a chat begins with: the default one if the credential is for it.
 
-        Otherwise it is the first that the credential is for, and empty if there is none.
+        Otherwise it is the first agent that the credential permits, or an empty text.
         """
         agents = (self._settings.default_agent, *self._directory.list_agents())
         return next((agent for agent in agents if may_see(caller, agent)), "")
@@ -92,7 +92,7 @@ def find_issuer_origin(issuer: str, client_id: str) -> str:
     """Return the origin of the issuer, which the page's script may call; empty without an issuer.
 
     Raises:
-        ConfigurationError: it is no URL with TLS, or the client's id is missing.
+        ConfigurationError: the issuer is not a URL with TLS, or the client's id is missing.
     """
     if not issuer:
         return ""

@@ -59,7 +59,7 @@ class PageTasks:
         access: PageAccess,
         streams: PageStreams,
     ) -> None:
-        """`operations` are those of runs, which any task is to them."""
+        """`operations` are the operations of runs, which accept any task as a run."""
         self._directory = directory
         self._access = access
         self._operations = operations
@@ -117,10 +117,10 @@ class PageTasks:
     async def _changes(
         self, query: "_TaskQuery", after_ns: int | None
     ) -> AsyncGenerator[PageEvent, None]:
-        """Yield the tasks that change, after those that changed since a position.
+        """Yield the tasks that changed since a position, then tasks as they change.
 
-        A position is a time: the latest status that the reader has. `ready` says that the watch has
-        begun, `reset` that changes are missing, so that the reader lists again.
+        A position is the time of the latest status that the reader has. `ready` says that the
+        watch has begun. `reset` says that changes are missing, so that the reader lists again.
         """
         now_ns = int(datetime.now(UTC).timestamp() * 1e9)
         position = max(now_ns if after_ns is None else after_ns, 0)
@@ -255,7 +255,7 @@ def _render_page(
 ) -> Json:
     page: Json = {"tasks": [render_row(row) for row in rows], "nextPageToken": token}
     if is_incomplete:
-        # A host does not answer: the list is without its tasks.
+        # A host does not answer, so its tasks are missing in the list.
         page["isIncomplete"] = True
     return page
 
@@ -290,7 +290,7 @@ def _render_events(events: Sequence[JournalEvent]) -> Iterator[PageEvent]:
 
 
 def _parse_cursor(text: str) -> RunCursor:
-    """Return the position in a Last-Event-ID. WireError: it is none."""
+    """Return the position in a Last-Event-ID. WireError: it is invalid."""
     sequence, _, epoch = text.partition("-")
     fields = {"sequence": sequence, "epoch": epoch or 0}
     try:

@@ -44,7 +44,7 @@ class PageToolSignIns:
         return {"url": url}
 
     async def _complete(self, caller: Caller, params: Json, path: Mapping[str, str]) -> Json:
-        """Take what the authorization server's redirect brought. The server then starts."""
+        """Take the parameters of the authorization server's redirect. The server then starts."""
         self._access.require_operator(caller)
         answer = read_object(params, "answer") or {}
         texts = {name: text for name, text in answer.items() if isinstance(text, str)}

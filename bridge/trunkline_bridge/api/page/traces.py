@@ -1,4 +1,4 @@
-"""Traces of the page: operators see all, other callers those of their own tasks alone."""
+"""Traces of the page. Operators see all, other callers only the traces of their own tasks."""
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -107,7 +107,7 @@ class PageTraces:
     ) -> Json:
         """Return the traces that a caller may see, their spans, and whether some are missing.
 
-        TraceNotFoundError: the caller sees none of them.
+        TraceNotFoundError: the caller may not see any of them.
         """
         if not self._access.is_operator(caller):
             tasks: dict[str, set[str]] = defaultdict(set)
@@ -148,7 +148,7 @@ class PageTraces:
         return bool(known)
 
     async def _find_agent(self, caller: Caller, task_id: str) -> str:
-        """Return the agent of a task of the caller's account; empty: there is no such task."""
+        """Return the agent of a task of the caller's account, or an empty text if there is none."""
         key = (caller.account, task_id)
         agent = self._agents.get(key)
         if agent is None:

@@ -84,10 +84,10 @@ class PageWebhooks:
         return self._streams.respond(caller, single_events(self._changes(caller)))
 
     async def _changes(self, caller: Caller) -> AsyncGenerator[PageEvent, None]:
-        """Yield the webhooks that change, and those that were deleted.
+        """Yield the webhooks that change or are deleted.
 
-        `ready` says that the watch has begun, `reset` that changes are missing: the reader lists
-        again after both.
+        `ready` says that the watch has begun. `reset` says that changes are missing. The reader
+        lists again after both.
         """
         watch_host = partial(_watch_host, account=self._account(caller))
         async with open_mesh_watch(self._directory, watch_host) as watch:
@@ -103,7 +103,7 @@ class PageWebhooks:
                         yield PageEvent("webhook", _webhook_json(webhook))
 
     async def _replay(self, caller: Caller, params: Json, path: Mapping[str, str]) -> Json:
-        """Send a webhook again: what is left of it, or with `fromStart` everything."""
+        """Send a webhook again: its remaining events, or with `fromStart` all events."""
         task_id, _, config_id = path["webhook_id"].partition(".")
         from_start = params.get("fromStart", False)
         if not isinstance(from_start, bool):
@@ -121,7 +121,7 @@ class PageWebhooks:
         return {"webhooks": count}
 
     def _account(self, caller: Caller) -> str:
-        """Return the account whose webhooks a caller sees; empty: all."""
+        """Return the account whose webhooks a caller sees, or an empty text for all accounts."""
         return "" if self._access.is_operator(caller) else caller.account
 
     def _authorize(self, caller: Caller, agent: str, task_id: str) -> None:
@@ -135,7 +135,7 @@ class PageWebhooks:
 async def _watch_host(
     client: HostClient, *, account: str
 ) -> AsyncGenerator[HostChanges[webhook_service_pb2.Webhook], None]:
-    """Yield the webhooks of an account that change on a host; one that was deleted has no state."""
+    """Yield an account's webhooks that change on a host. A deleted webhook has no state."""
     async with aclosing(client.watch_webhooks(account=account)) as responses:
         async for response in responses:
             items = [((each.config.task_id, each.config.id), each) for each in response.webhooks]
@@ -153,7 +153,10 @@ def _webhook_id(webhook: webhook_service_pb2.Webhook) -> str:
 
 
 def _parse_state(text: str) -> webhook_service_pb2.WebhookState.ValueType:
-    """Return the state by its short name; empty: any. WireError: there is no such state."""
+    """Return the state by its short name, or unspecified for an empty name.
+
+    WireError: no such state.
+    """
     states = {
         name.removeprefix(_STATE).lower(): value
         for name, value in webhook_service_pb2.WebhookState.items()

@@ -29,7 +29,7 @@ _TEXT_INPUT: Final[Json] = {
 class PageWorkflows:
     """Published workflows and their runs.
 
-    Only operators choose the version that new tasks take: those of all accounts take it.
+    Only operators choose the version of new tasks, because tasks of all accounts take it.
     """
 
     def __init__(self, operations: WorkflowOperations, access: PageAccess) -> None:
@@ -79,7 +79,7 @@ class PageWorkflows:
         }
 
     async def _compare(self, caller: Caller, params: Json, path: Mapping[str, str]) -> Json:
-        """Return the differences; by default those of the version before and the current one."""
+        """Return the differences of two versions, by default the last two."""
         name = path["name"]
         new = await self._operations.get_workflow(caller, name, read_number(params, "to") or None)
         before = read_number(params, "from")

@@ -58,7 +58,7 @@ class HttpParticipant:
 
         Raises:
             PeerUnavailableError, PeerTimeoutError: a retry may help.
-            PeerProtocolError: the answer is none.
+            PeerProtocolError: the response is not a valid answer.
             PeerRefusedError: the participant refuses the message.
         """
         body = dumps(message_to_dict(envelope)).encode()

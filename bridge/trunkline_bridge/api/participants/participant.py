@@ -26,7 +26,7 @@ class ParticipantTransport(Protocol):
 
         Raises:
             PeerUnavailableError, PeerTimeoutError: a retry may help.
-            PeerProtocolError: the answer is none.
+            PeerProtocolError: the response is not a valid answer.
             PeerRefusedError: the participant refuses the message.
         """
         ...
@@ -64,7 +64,7 @@ class Participant:
         Raises:
             PeerCircuitOpenError: the breaker is open.
             PeerUnavailableError, PeerTimeoutError: no try got an answer.
-            PeerProtocolError: the answer is none.
+            PeerProtocolError: the response is not a valid answer.
             PeerRefusedError: the participant refuses the message.
         """
         backoff = Backoff(first_s=self._settings.backoff_s, limit_s=self._settings.max_backoff_s)

@@ -10,15 +10,15 @@ from trunkline.messaging.store import Envelope
 from trunkline_bridge.http.json_decoder import decode_json
 
 _MAX_REPLIES: Final = 100
-# What a participant decides about its reply. The mesh sets the rest.
+# The fields that a participant decides about its reply. The mesh sets the rest.
 _FIELDS: Final = ("recipient", "room", "type", "type_version", "priority")
 
 
 def decode_replies(peer: str, body: bytes, *, default_type: str) -> list[Envelope]:
-    """Return the replies in a JSON text; an empty one has none.
+    """Return the replies in a JSON text. An empty text has no replies.
 
     Raises:
-        PeerProtocolError: it is no answer to a message.
+        PeerProtocolError: it is not an answer to a message.
     """
     if not body.strip():
         return []
@@ -33,7 +33,7 @@ def read_replies(peer: str, value: Any, *, default_type: str) -> list[Envelope]:
     """Return the replies in a JSON value: one, a list of them, or None.
 
     Raises:
-        PeerProtocolError: it is no answer to a message.
+        PeerProtocolError: it is not an answer to a message.
     """
     values = value if isinstance(value, list) else [] if value is None else [value]
     if len(values) > _MAX_REPLIES:

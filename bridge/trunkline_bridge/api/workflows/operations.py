@@ -70,16 +70,16 @@ class Run(NamedTuple):
 
     row: snapshot_pb2.TaskSummary
     version: int | None
-    """None: it has not begun, or is none of a workflow file."""
+    """None if the run has not begun, or is not a run of a workflow file."""
 
 
 JournalEvents: TypeAlias = AsyncGenerator[Sequence[JournalEvent], None]
 
 
 class WorkflowOperations:
-    """The operations on workflows and runs. They raise only TrunklineErrors and WireErrors.
+    """The operations on workflows and runs.
 
-    A run is visible to the callers of its account. Published workflows are those of the mesh.
+    They raise only TrunklineErrors and WireErrors. A run is visible to the callers of its account.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class WorkflowOperations:
     async def get_run_at(
         self, caller: Caller, task_id: str, sequence: int | None
     ) -> tuple[snapshot_pb2.TaskSnapshot, snapshot_pb2.TaskSnapshot]:
-        """Return a run as it is, and as it was after a sequence; None: as it is.
+        """Return a run as it is now, and as it was after a sequence. None stands for now.
 
         Raises:
             CursorExpiredError: the events up to the sequence are not retained any more.
@@ -211,7 +211,7 @@ class WorkflowOperations:
     ) -> a2a_pb2.ListTasksResponse:
         """Return a page of the runs of a workflow, the latest change first, without their content.
 
-        They are those of the host that currently runs it.
+        They are read from the host that currently runs the workflow.
         """
         target = caller._replace(agent=name)
         self._operations.authorize(target, "ListTasks")
@@ -243,7 +243,10 @@ class WorkflowOperations:
     async def _read_versions(
         self, client: HostClient, caller: Caller, rows: Sequence[snapshot_pb2.TaskSummary]
     ) -> dict[str, int | None]:
-        """Return the versions of runs by id. A row has none: it is in the plan of its task."""
+        """Return the versions of runs by id.
+
+        A row has no version. The version is in the plan of the run's task.
+        """
         versions: dict[str, int | None] = {}
         failures: list[TrunklineError] = []
         slots = asyncio.Semaphore(_PARALLEL_READS)
@@ -310,9 +313,10 @@ class WorkflowOperations:
             return await self._fetch(caller, task_id)
 
     async def read_steps(self, caller: Caller, task_id: str) -> list[JournalEvent] | None:
-        """Return the begins and ends of the nodes of a run so far, of nothing that it has asked.
+        """Return the begins and ends of the nodes of a run so far.
 
-        None: its events are not retained any more.
+        Events of the tasks that the run has started are left out. The result is None if the
+        events are not retained any more.
         """
         await self._find(caller, task_id, "SubscribeToTask")
         client = self._directory.client_for_task(task_id)
@@ -384,7 +388,10 @@ class WorkflowOperations:
         return await asyncio.to_thread(call, self._catalog)
 
     async def _check_version(self, name: str, version: int) -> None:
-        """Check a version of a workflow that is published here; its host checks all others."""
+        """Check a version of a workflow that is published here.
+
+        Its host checks all other versions.
+        """
         if self._catalog is not None and name in await asyncio.to_thread(self._catalog.list_names):
             await self._call_catalog(name, lambda catalog: catalog.read(name, version))
 
@@ -398,7 +405,10 @@ class WorkflowOperations:
 
 
 def build_input(text: object, data: object) -> Sequence[part_pb2.Part]:
-    """Return the input of a workflow: either a text or an object. WireError: it is neither."""
+    """Return the input of a workflow: either a text or an object.
+
+    WireError: it has another type.
+    """
     if (text is None) == (data is None):
         raise invalid_params(("data", "give either `text` or `data`"))
     if text is not None:

@@ -70,7 +70,7 @@ def task_json(task: task_pb2.Task, *, client_id: str) -> Json:
 
 
 def reply_task_json(message: message_pb2.Message, *, client_id: str) -> Json:
-    """Convert a direct reply to a completed task, because v0.1 has no replies without a task."""
+    """Convert a direct reply to a completed task, because every reply in v0.1 has a task."""
     return {
         "id": client_id,
         "sessionId": message.context_id,
@@ -114,7 +114,7 @@ class V01EventWriter:
         return f'{dumps({"id": self.client_id})[:-1]},"artifact":{dumps(content)[:-1]},{text}'
 
     def write_event(self, event: WireEvent) -> Sequence[Json]:
-        """Return the JSON of an event that is no text delta.
+        """Return the JSON of an event except a text delta.
 
         A snapshot and a direct reply become several objects.
         """

@@ -44,7 +44,7 @@ class V03Method:
     result_json: Callable[[Any], object] = json_writer.stream_response_json
     """Converts a response of v1.0 to the result of JSON-RPC."""
     name_field: str = ""
-    """The field of the request with the resource name; empty: the request has none."""
+    """The field of the request with the resource name, or empty if the request has none."""
     path: str = ""
     """The path over HTTP+JSON, if it differs from v1.0."""
 

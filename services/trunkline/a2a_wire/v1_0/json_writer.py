@@ -43,7 +43,7 @@ def task_json(task: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
 
 
 def task_page_json(page: a2a_pb2.ListTasksResponse, *, with_artifacts: bool = False) -> Json:
-    """Convert a page of tasks; `with_artifacts` is that of `task_json`."""
+    """Convert a page of tasks. `with_artifacts` has the same meaning as in `task_json`."""
     return {
         "tasks": [task_json(task, with_artifacts=with_artifacts) for task in page.tasks],
         "nextPageToken": page.next_page_token,
@@ -97,7 +97,7 @@ class V1EventWriter:
         return f'{{"artifactUpdate":{ids[:-1]},"artifact":{dumps(members)[:-1]},"parts":[{{"text":'
 
     def write_event(self, event: WireEvent) -> Sequence[Json]:
-        """Return the JSON of an event that is no text delta."""
+        """Return the JSON of an event except a text delta."""
         return (stream_response_json(event.response),)
 
 

@@ -86,7 +86,7 @@ class _Methods:
         client_id, send_params = json_reader.convert_send_params(params)
         request = parser.parse_send(send_params)
         history_length = request.configuration.history_length
-        # Read the whole history, because its first message is the one that created the task.
+        # Read the whole history, because its first message is the message that created the task.
         request.configuration.ClearField("history_length")
         new_task_id = await self._address(caller, client_id, request)
         with _rename_task(client_id, new_task_id or request.message.task_id):

@@ -19,7 +19,7 @@ class TaskAliases:
         self._directory = directory
 
     async def find(self, caller: Caller, client_id: str) -> str:
-        """Return the task id for a client's id; empty: the client's id is unknown.
+        """Return the task id for a client's id, or an empty text if the client's id is unknown.
 
         The task may not exist yet. A task id of the mesh is its own alias.
 

@@ -39,7 +39,7 @@ def v0_3_error_text(error: WireError) -> str:
 
 
 def v0_3_error_name(error: WireError) -> str:
-    """Return the name of an error in v0.3; empty: it has none."""
+    """Return the name of an error in v0.3, or an empty text if v0.3 has none."""
     reason = error.kind.reason
     if reason not in _NAMED_REASONS:
         return ""
@@ -57,7 +57,7 @@ def _check_send(request: a2a_pb2.SendMessageRequest) -> a2a_pb2.SendMessageReque
 
 
 def _translate(text: str) -> str:
-    """Replace the names of v1.0 by those of v0.3."""
+    """Replace the names of v1.0 by the names of v0.3."""
     return text.replace("message.parts", "message.content").replace("raw, url", "file")
 
 

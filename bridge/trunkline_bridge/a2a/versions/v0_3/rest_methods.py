@@ -68,7 +68,10 @@ class RestV03:
         return _METHODS[operation].request.DESCRIPTOR.fields
 
     def parameters(self, operation: str, params: Json, path: PathParams) -> Json:
-        """Return the parameters with those of the path. WireError: they contradict each other."""
+        """Return the parameters with the path's parameters.
+
+        WireError: both contradict each other.
+        """
         if operation == wire.CREATE_PUSH_CONFIG.name:
             params = _wrap_config(params)
         method = _METHODS[operation].operation.wire.v0_3
@@ -99,7 +102,8 @@ class RestV03:
         self, method: GrpcMethod, operation: UnaryOperation, caller: Caller, params: object
     ) -> object:
         if operation.wire is wire.GET_EXTENDED_CARD:
-            # SDKs of v0.3 expect the JSON of JSON-RPC here, those of v1.0 that of protobuf.
+            # SDKs of v0.3 expect the JSON of JSON-RPC here. SDKs of v1.0 expect the JSON of
+            # protobuf.
             return merged_card_json(await self._operations.get_extended_card(caller))
         if operation.wire is wire.SEND_MESSAGE and _is_jsonrpc_message(params):
             return await self._jsonrpc.unary["message/send"](caller, params)

@@ -1,4 +1,4 @@
-"""A2A v1.0 over gRPC. Its messages are those of the core model."""
+"""A2A v1.0 over gRPC. Its messages are the messages of the core model."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

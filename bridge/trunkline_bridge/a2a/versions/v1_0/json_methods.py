@@ -77,7 +77,10 @@ class RestV1:
         return _WIRE[operation].request.DESCRIPTOR.fields
 
     def parameters(self, operation: str, params: Json, path: PathParams) -> Json:
-        """Return the parameters with those of the path. WireError: they contradict each other."""
+        """Return the parameters with the path's parameters.
+
+        WireError: both contradict each other.
+        """
         fields = _WIRE[operation].request.DESCRIPTOR.fields_by_name
         names = _WIRE[operation].id_fields
         for name, value in zip(names, (path.task_id, path.config_id), strict=False):
@@ -85,7 +88,7 @@ class RestV1:
         return params
 
     def find_tenant(self, params: Json) -> str:
-        """Return the tenant in the parameters; empty: none."""
+        """Return the tenant in the parameters, or an empty text."""
         tenant = params.get("tenant")
         return tenant if isinstance(tenant, str) else ""
 
