@@ -79,17 +79,17 @@ class AnswerFold:
             before: The task that the turn continues, as it was before the turn's message.
             is_resumed: An earlier stream may have emitted the beginning of the turn.
         """
-        self.task_id = "" if before is None else before.id
+        self.task_id: str = "" if before is None else before.id
         """See `RemoteTaskView`."""
-        self.is_known = False
+        self.is_known: bool = False
         """See `RemoteTaskView`."""
-        self.is_over = False
+        self.is_over: bool = False
         """See `RemoteTaskView`."""
-        self.change_count = 0
+        self.change_count: int = 0
         """See `RemoteTaskView`."""
         self.trace_id = ""
         """The trace of the request; empty until known."""
-        self.is_resumed = is_resumed
+        self.is_resumed: bool = is_resumed
         """The beginning of the turn is not among the collected events."""
         self._emit = emit
         self._peer = peer
