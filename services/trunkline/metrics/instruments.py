@@ -328,7 +328,7 @@ MESSAGES_SENT: Final = Counter(
 DELIVERIES_ENDED: Final = Counter(
     "trunkline.message.deliveries",
     "{delivery}",
-    "Deliveries that have ended. Those of the state `dead` are dead letters.",
+    "Deliveries that have ended. Deliveries in the state `dead` are dead letters.",
     [
         _RECIPIENT,
         Attribute(
