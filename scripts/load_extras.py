@@ -7,9 +7,9 @@ import os
 import sys
 from importlib import import_module
 
+from trunkline.agents.reasoning.models.providers import PROVIDERS
+from trunkline.core.settings import GraphQLSettings, ModelSettings
 from trunkline.embeddings import EmbeddingModel
-from trunkline.reasoning.models.providers import PROVIDERS
-from trunkline.settings import GraphQLSettings, ModelSettings
 from trunkline_bridge.api.graphql.schema import build_schema
 
 KEY_VARIABLE = "TRIAL_KEY"

@@ -88,7 +88,7 @@ _MAY_BLOCK = {
     # A takeover kills the frozen owner and waits for its end; hosts call it in a thread.
     "trunkline/journal/sqlite/store.py": {"_remove_holder"},
     # A local socket accepts or refuses at once.
-    "trunkline/server/mesh_server.py": {"_find_socket_problem"},
+    "trunkline/mesh/server/mesh_server.py": {"_find_socket_problem"},
     # The clock of a test stops the process.
     "unit/tasks/test_deadlines.py": {"now"},
     # An agent of a test blocks the loop past its lease.

@@ -8,12 +8,12 @@ from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trunkline.a2a_wire.errors import WireError
-from trunkline.audit import AuditLog
-from trunkline.client import Directory
-from trunkline.client.safe_fetch.address_guard import AddressGuard
+from trunkline.core.settings import Settings, describe_install
 from trunkline.errors import ConfigurationError
-from trunkline.metrics.prometheus import PrometheusMetrics
-from trunkline.settings import Settings, describe_install
+from trunkline.mesh.client import Directory
+from trunkline.mesh.client.safe_fetch.address_guard import AddressGuard
+from trunkline.observe.audit import AuditLog
+from trunkline.observe.metrics.prometheus import PrometheusMetrics
 from trunkline_bridge.a2a.bindings.grpc import GrpcBinding, MessageLimits
 from trunkline_bridge.a2a.bindings.jsonrpc import JsonRpcBinding
 from trunkline_bridge.a2a.bindings.rest import RestBinding

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         ReasoningAgentSpec,
     )
     from trunkline.agents.process import run, serve
+    from trunkline.core.json_values import read_json, write_json
+    from trunkline.core.task_states import TaskOutcome, TaskState
     from trunkline.errors import (
         AgentCallError,
         AgentError,
@@ -53,8 +55,7 @@ if TYPE_CHECKING:
         TaskNotFoundError,
         TrunklineError,
     )
-    from trunkline.json_values import read_json, write_json
-    from trunkline.messaging.types import (
+    from trunkline.messages.types import (
         Broadcast,
         EvaluationRequest,
         EvaluationResult,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
         UserMessage,
         message_type,
     )
-    from trunkline.task_states import TaskOutcome, TaskState
     from trunkline.tasks.approvals import ApprovalAnswer, ApprovalDecision
     from trunkline.tasks.calls import AgentAnswer, AgentStream, ToolResult
     from trunkline.tasks.context import TaskContext
@@ -166,13 +166,13 @@ _MODULES = {
     "Artifact": "trunkline.v1.artifact_pb2",
     "ArtifactChange": "trunkline.a2a_client.answers",
     "ArtifactWriter": "trunkline.tasks.writers",
-    "Broadcast": "trunkline.messaging.types",
+    "Broadcast": "trunkline.messages.types",
     "Client": "trunkline.a2a_client.client",
     "ClientAnswer": "trunkline.a2a_client.answers",
     "ClientEvent": "trunkline.a2a_client.answers",
     "ClientStream": "trunkline.a2a_client.client_stream",
-    "EvaluationRequest": "trunkline.messaging.types",
-    "EvaluationResult": "trunkline.messaging.types",
+    "EvaluationRequest": "trunkline.messages.types",
+    "EvaluationResult": "trunkline.messages.types",
     "FunctionAgent": "trunkline.agents.authoring",
     "InvalidArgumentError": "trunkline.errors",
     "McpServer": "trunkline.agents.plugins",
@@ -186,24 +186,24 @@ _MODULES = {
     "PlanStep": "trunkline.v1.event_pb2",
     "PlanWriter": "trunkline.tasks.writers",
     "PluginContext": "trunkline.agents.plugins",
-    "Proposal": "trunkline.messaging.types",
+    "Proposal": "trunkline.messages.types",
     "ReasoningAgentSpec": "trunkline.agents.plugins",
     "Reply": "trunkline.tasks.messages",
     "RequestError": "trunkline.errors",
     "RequestedApproval": "trunkline.a2a_client.answers",
     "StatusChange": "trunkline.a2a_client.answers",
-    "SystemMessage": "trunkline.messaging.types",
+    "SystemMessage": "trunkline.messages.types",
     "TaskContext": "trunkline.tasks.context",
     "TaskNotCancelableError": "trunkline.errors",
     "TaskNotFoundError": "trunkline.errors",
-    "TaskOutcome": "trunkline.task_states",
-    "TaskState": "trunkline.task_states",
+    "TaskOutcome": "trunkline.core.task_states",
+    "TaskState": "trunkline.core.task_states",
     "TextChunk": "trunkline.a2a_client.answers",
     "ToolCall": "trunkline.tasks.writers",
     "ToolResult": "trunkline.tasks.calls",
     "TrunklineError": "trunkline.errors",
     "TurnRuntime": "trunkline.tasks.turn_runtime",
-    "UserMessage": "trunkline.messaging.types",
+    "UserMessage": "trunkline.messages.types",
     "Workflow": "trunkline.workflows.definition",
     "WorkflowBuilder": "trunkline.workflows.builders",
     "WorkflowPlugin": "trunkline.workflows.plugins",
@@ -214,12 +214,12 @@ _MODULES = {
     "get_task": "trunkline.agents.langgraph",
     "get_turn_runtime": "trunkline.tasks.turn_runtime",
     "load_workflow": "trunkline.workflows.validation",
-    "message_type": "trunkline.messaging.types",
-    "read_json": "trunkline.json_values",
+    "message_type": "trunkline.messages.types",
+    "read_json": "trunkline.core.json_values",
     "run": "trunkline.agents.process",
     "save_workflow": "trunkline.workflows.builders",
     "serve": "trunkline.agents.process",
-    "write_json": "trunkline.json_values",
+    "write_json": "trunkline.core.json_values",
 }
 
 

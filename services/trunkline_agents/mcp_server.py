@@ -160,7 +160,7 @@ def _make_exporter() -> "SpanExporter":
 
         def export(self, spans: "Sequence[ReadableSpan]") -> SpanExportResult:
             if self._exporters is None:
-                from trunkline.traces.collector import collector_exporters
+                from trunkline.observe.traces.collector import collector_exporters
 
                 self._exporters = [exporter for _, exporter in collector_exporters()]
             results = [exporter.export(spans) for exporter in self._exporters]

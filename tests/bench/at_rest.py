@@ -18,13 +18,13 @@ from typing import Any, Final
 
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from trunkline.artifacts import BlobStore, Reference, blob_folder
-from trunkline.encryption import Keyring, KeySource
+from trunkline.core.encryption import Keyring, KeySource
+from trunkline.journal.artifacts import BlobStore, Reference, blob_folder
 from trunkline.journal.events import build_draft, delta_event
 from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite.chain import HashChains, Link
-from trunkline.traces import SpanStore
-from trunkline.traces.spans import read_records
+from trunkline.observe.traces import SpanStore
+from trunkline.observe.traces.spans import read_records
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_pb2
 
 SHAPES: Final = ("off", "chain", "encrypted")

@@ -18,8 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
-from trunkline.audit import open_audit_log
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
+from trunkline.observe.audit import open_audit_log
 from trunkline_agents.echo.agent import echo
 
 

@@ -36,9 +36,9 @@ from bench.rows import load
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import open_services, running_process
 from harness.valkey import ValkeyServer, running_valkey
-from trunkline.client import ChannelPool, Directory
-from trunkline.messaging.client import MessagingClient
-from trunkline.messaging.conversion import build_envelope
+from trunkline.mesh.client import ChannelPool, Directory
+from trunkline.messages.client import MessagingClient
+from trunkline.messages.conversion import build_envelope
 
 PEERS: Final = Path(__file__).parent / "peers"
 BATCH: Final = 100

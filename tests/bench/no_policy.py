@@ -7,8 +7,8 @@ where others can connect.
 from typing import Any
 
 from trunkline.cli import main
-from trunkline.client import channels
-from trunkline.server import handlers
+from trunkline.mesh.client import channels
+from trunkline.mesh.server import handlers
 
 
 def _patch() -> None:

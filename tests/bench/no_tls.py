@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from trunkline.cli import main
-from trunkline.identity import MeshCredentials
-from trunkline.server.authorization import MeshAuthorizer
+from trunkline.core.identity import MeshCredentials
+from trunkline.mesh.server.authorization import MeshAuthorizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

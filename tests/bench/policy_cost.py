@@ -23,15 +23,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness.agents.inline_agents import define, message
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import issue
-from trunkline.client import ChannelPool, HostClient
-from trunkline.identity import MeshCredentials, Role, StatementSigner
+from trunkline.core.identity import MeshCredentials, Role, StatementSigner
+from trunkline.core.settings import AccountPolicy, PolicySettings
+from trunkline.core.users import User, current_user
 from trunkline.journal.journal import Journal
-from trunkline.server import MeshServer
-from trunkline.server.authorization import MeshAuthorizer, check_user
-from trunkline.settings import AccountPolicy, PolicySettings
+from trunkline.mesh.client import ChannelPool, HostClient
+from trunkline.mesh.server import MeshServer
+from trunkline.mesh.server.authorization import MeshAuthorizer, check_user
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
-from trunkline.users import User, current_user
 from trunkline.v1 import message_service_pb2, task_service_pb2
 
 _ACCOUNT = "acme"

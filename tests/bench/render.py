@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from trunkline.a2a_wire.v0_1.json_writer import V01EventWriter
 from trunkline.a2a_wire.v0_3.json_writer import V03EventWriter
 from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
-from trunkline.json_values import message_to_dict
+from trunkline.core.json_values import message_to_dict
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
 from trunkline_bridge.a2a.projection import TaskProjection, TextDelta, WireEvent
 from trunkline_bridge.a2a.streams.event_renderer import EventRenderer, EventWriter

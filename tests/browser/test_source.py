@@ -14,7 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from harness.browser import PARTNERS, ROOT
 from trunkline.cli.event_lines import EventDescriber
 from trunkline.cli.times import render_age, render_duration, render_percent
-from trunkline.json_values import message_to_dict
+from trunkline.core.json_values import message_to_dict
 from trunkline.v1 import event_pb2
 
 STATIC = ROOT / "bridge/trunkline_bridge/api/page/static"

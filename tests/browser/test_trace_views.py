@@ -8,7 +8,7 @@ from playwright.async_api import Browser, expect
 from harness.a2a.page_mesh import PageMesh
 from harness.a2a.page_spans import StoredSpan, store_trace
 from harness.browser import open_tab
-from trunkline import telemetry
+from trunkline.observe import telemetry
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

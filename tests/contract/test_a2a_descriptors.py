@@ -13,7 +13,7 @@ from trunkline.a2a.v0_3 import agent_card_pb2 as old_card_pb2
 from trunkline.a2a.v0_3 import security_scheme_pb2 as old_security_pb2
 from trunkline.a2a.v0_3 import task_pb2 as old_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.json_values import JSON_TYPES
+from trunkline.core.json_values import JSON_TYPES
 from trunkline.v1 import (
     agent_card_pb2,
     artifact_pb2,

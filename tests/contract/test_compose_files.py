@@ -26,7 +26,7 @@ from harness.deploy.limits import Limits
 from harness.mesh.command_line import COMMAND
 from harness.mesh.process_sizes import IDLE_MESH_BYTES
 from trunkline.cli.app import app
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 
 SERVICES: Final = read_services({"TRUNKLINE_WEBHOOK_SECRET": "whsec_c2VjcmV0IG9mIHRoaXMgdGVzdA=="})
 OURS: Final = {name: service for name, service in SERVICES.items() if is_ours(service)}

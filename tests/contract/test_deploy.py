@@ -15,9 +15,9 @@ from harness.deploy.addresses import addresses_of, listening_ports
 from harness.deploy.composition import COMPOSE, EVERYWHERE, THIS_HOST, is_ours, read_services
 from harness.deploy.dashboards import FOLDER, DashboardQuery, read_dashboards, read_queries
 from harness.deploy.image import CONTAINERFILE, ROOT, read_image
-from trunkline.metrics.instruments import INSTRUMENTS
-from trunkline.metrics.kinds import Counter, Histogram, HotHistogram
-from trunkline.metrics.prometheus import family_name, to_name
+from trunkline.observe.metrics.instruments import INSTRUMENTS
+from trunkline.observe.metrics.kinds import Counter, Histogram, HotHistogram
+from trunkline.observe.metrics.prometheus import family_name, to_name
 
 DEPLOY: Final = ROOT / "deploy"
 SERVICES: Final = read_services()

@@ -8,9 +8,9 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from trunkline.client import status as inward
 from trunkline.errors import PeerProtocolError, TrunklineError, error_classes
-from trunkline.server import status as outward
+from trunkline.mesh.client import status as inward
+from trunkline.mesh.server import status as outward
 
 CLASSES = sorted(error_classes(), key=lambda cls: cls.reason)
 

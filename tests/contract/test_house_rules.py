@@ -37,12 +37,12 @@ EVASIONS = re.compile(
 
 # A process sets the SDK and its exporters up once, in these modules. All other code uses the API.
 TELEMETRY_EDGES = (
-    "trunkline/log_export",
-    "trunkline/metrics/",
-    "trunkline/otel_environment",
-    "trunkline/traces/",
+    "trunkline/observe/log_export",
+    "trunkline/observe/metrics/",
+    "trunkline/observe/otel_environment",
+    "trunkline/observe/traces/",
     "trunkline/cli/",
-    "trunkline/mesh",
+    "trunkline/processes",
     "trunkline_agents/",
 )
 TELEMETRY_MACHINERY = ("opentelemetry.sdk", "opentelemetry.exporter")
@@ -51,7 +51,9 @@ HEAVY_LIBRARIES = (
     *("langgraph", "langchain_core", "mcp", "sympy", "opentelemetry.exporter"),
     *("jsonschema", "strawberry"),
 )
-LIGHT_PACKAGES = ("cli", "client", "errors", "journal", "settings", "tasks", "telemetry")
+LIGHT_PACKAGES = (
+    *("cli", "core.settings", "errors", "journal", "mesh.client", "observe.telemetry", "tasks"),
+)
 
 
 def relative_name(path: Path) -> str:
@@ -256,15 +258,13 @@ def test_no_test_is_skipped_or_patches_our_code() -> None:
 
 def light_modules() -> list[str]:
     """Return the public package and the packages that every process loads."""
-    home = ROOT / "services/trunkline"
-    packages = {path.stem for path in home.iterdir()}
     return [
         "trunkline",
         # `trunkline.Client`, for programs that run no mesh.
         "trunkline.a2a_client.client",
         # Commands run a workflow's file on a mesh of its own, and load it first.
         "trunkline.workflows.loading",
-        *(f"trunkline.{package}" for package in LIGHT_PACKAGES if package in packages),
+        *(f"trunkline.{package}" for package in LIGHT_PACKAGES),
     ]
 
 

@@ -18,10 +18,10 @@ from trunkline.errors import (
     InvalidArgumentError,
     QueueFullError,
 )
-from trunkline.messaging.redis_records import RedisOptions
-from trunkline.messaging.redis_store import RedisMessageStore
-from trunkline.messaging.sqlite_store import SqliteMessageStore
-from trunkline.messaging.store import (
+from trunkline.messages.redis_records import RedisOptions
+from trunkline.messages.redis_store import RedisMessageStore
+from trunkline.messages.sqlite_store import SqliteMessageStore
+from trunkline.messages.store import (
     Envelope,
     EnvelopeFilter,
     MessageStore,

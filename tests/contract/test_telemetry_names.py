@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.mesh.trace_rules import OWN_NAMESPACE, other_names, published_names
-from trunkline import span_content, telemetry
-from trunkline.metrics.instruments import INSTRUMENTS
+from trunkline.observe import span_content, telemetry
+from trunkline.observe.metrics.instruments import INSTRUMENTS
 
 _ROOT = Path(__file__).parents[2]
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")

@@ -11,7 +11,7 @@ import pytest
 from trunkline.cli import messages, task_list, top, trace, webhooks
 from trunkline.cli.event_lines import EVENT_WORDS, FAILURE_WORDS
 from trunkline.cli.terminal import STATE_COLOURS
-from trunkline.client.mesh_words import tool_server_state
+from trunkline.mesh.client.mesh_words import tool_server_state
 from trunkline.v1 import event_pb2, tool_service_pb2
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -16,8 +16,8 @@ from harness.a2a.grpc_client import GrpcMesh, collect, open_bridge_grpc, refusal
 from harness.a2a.rest_client import user_message
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import write_api_keys
-from trunkline.settings import LimitSettings, Settings
-from trunkline.settings.limits import AccountLimitSettings
+from trunkline.core.settings import LimitSettings, Settings
+from trunkline.core.settings.limits import AccountLimitSettings
 from trunkline_agents.echo.agent import echo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -6,7 +6,7 @@ from harness.mesh.command_line import run_command, start_command
 from harness.mesh.host_processes import Caller, has_ended, text_of
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import open_services
-from trunkline.client import ChannelPool, Directory
+from trunkline.mesh.client import ChannelPool, Directory
 
 # All of 127.0.0.0/8 is local on Linux, so the test has its own address.
 _ELSEWHERE = "127.0.0.2"

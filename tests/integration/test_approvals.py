@@ -13,13 +13,13 @@ from harness.agents.inline_agents import texts
 from harness.agents.shop import Orders, shop
 from harness.mesh.command_line import run_command
 from harness.mesh.identity import mesh_credentials
-from trunkline.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.identity import StatementVerifier
+from trunkline.core.settings import Settings
+from trunkline.core.users import User, current_user
 from trunkline.errors import ApprovalAnsweredError, TaskEndedError
-from trunkline.identity import StatementVerifier
-from trunkline.settings import Settings
 from trunkline.tasks.approvals import digest_answer
 from trunkline.tasks.lifecycle import State
-from trunkline.users import User, current_user
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 
 APPROVED = event_pb2.APPROVAL_DECISION_APPROVED

@@ -11,8 +11,9 @@ from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from harness.remote.model_server import ModelServer, call, model_server, refuse, say
-from trunkline import TaskContext, agent, telemetry
-from trunkline.settings import AgentSettings
+from trunkline import TaskContext, agent
+from trunkline.core.settings import AgentSettings
+from trunkline.observe import telemetry
 from trunkline.tasks.lifecycle import State
 
 

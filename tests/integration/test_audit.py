@@ -21,9 +21,9 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import running_mesh
 from harness.remote.token_issuer import SigningKey, key_set, token_settings
 from trunkline import TaskContext, agent
-from trunkline.audit import open_audit_log, read_records
-from trunkline.client.artifacts import ArtifactClient
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
+from trunkline.mesh.client.artifacts import ArtifactClient
+from trunkline.observe.audit import open_audit_log, read_records
 from trunkline.v1.push_notification_pb2 import TaskPushNotificationConfig
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys

@@ -577,7 +577,8 @@ sys.meta_path.insert(0, Hold())
 
 # Before it has read its options, before its services are loaded, and while they open.
 @pytest.mark.parametrize(
-    "step", ["trunkline.cli.app", "trunkline.mesh.all_in_one", "trunkline.traces.processors"]
+    "step",
+    ["trunkline.cli.app", "trunkline.processes.all_in_one", "trunkline.observe.traces.processors"],
 )
 async def test_a_mesh_that_is_stopped_while_it_starts_exits_with_0_and_silently(
     tmp_path: Path, no_servers: str, step: str
@@ -645,7 +646,7 @@ async def test_a_mesh_that_stops_does_not_wait_for_loading_modules(tmp_path: Pat
             *words,
             stdin=PIPE,
             PYTHONPATH=str(tmp_path),
-            HOLD_AT="trunkline.reasoning.graph",
+            HOLD_AT="trunkline.agents.reasoning.graph",
             HOLD_UNTIL=str(tmp_path / "never"),
             TRUNKLINE_PREWARM="true",
         ) as process,

@@ -15,8 +15,8 @@ from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.attachments import save_files
 from trunkline.cli.commands.ask import ask
 from trunkline.cli.exits import ExitCode
+from trunkline.core.settings import Settings
 from trunkline.errors import InvalidArgumentError, TrunklineError
-from trunkline.settings import Settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -33,6 +33,8 @@ from trunkline import (
 )
 from trunkline.a2a_client.agent_card import RemoteCard
 from trunkline.a2a_client.client_stream import ClientStream
+from trunkline.core.json_values import update_struct
+from trunkline.core.settings import Settings
 from trunkline.errors import (
     AgentNotFoundError,
     ConfigurationError,
@@ -43,8 +45,6 @@ from trunkline.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
-from trunkline.json_values import update_struct
-from trunkline.settings import Settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -16,12 +16,12 @@ import pytest
 from harness.agents.shop import ToolsWithoutTasks
 from harness.journal.host_death import kill_host
 from harness.remote.model_server import ModelRequest, ModelServer, Reply, call, model_server, say
-from trunkline.calls.tool_source import ToolListing
-from trunkline.client.services import OnProgress, OnTask
+from trunkline.agents.calls.tool_source import ToolListing
+from trunkline.agents.reasoning import ModelChoice, ReasoningAgent
+from trunkline.agents.reasoning.message_repair import CALL_INTERRUPTED
+from trunkline.core.json_values import parse_dict, read_member
 from trunkline.journal.journal import Journal
-from trunkline.json_values import parse_dict, read_member
-from trunkline.reasoning import ModelChoice, ReasoningAgent
-from trunkline.reasoning.message_repair import CALL_INTERRUPTED
+from trunkline.mesh.client.services import OnProgress, OnTask
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult

@@ -10,9 +10,9 @@ from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline import TaskContext, agent
 from trunkline.errors import PermissionDeniedError
-from trunkline.messaging.conversion import build_envelope
-from trunkline.messaging.store import EnvelopeFilter
-from trunkline.messaging.types import SystemMessage
+from trunkline.messages.conversion import build_envelope
+from trunkline.messages.store import EnvelopeFilter
+from trunkline.messages.types import SystemMessage
 from trunkline.tasks.messages import MeshMessage
 from trunkline.v1 import envelope_pb2 as pb2
 

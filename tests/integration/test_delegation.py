@@ -14,10 +14,10 @@ from harness.mesh.command_line import run_command
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import mesh_authority
 from harness.mesh.processes import Services, open_services
-from trunkline.client import ChannelPool, Directory
-from trunkline.identity import Identity, Role
-from trunkline.identity.certificates import create_key
-from trunkline.identity.folder import IdentityFolder
+from trunkline.core.identity import Identity, Role
+from trunkline.core.identity.certificates import create_key
+from trunkline.core.identity.folder import IdentityFolder
+from trunkline.mesh.client import ChannelPool, Directory
 from trunkline.v1 import snapshot_pb2
 
 SHOP = Path(__file__).parents[1] / "harness" / "mcp" / "shop_server.py"

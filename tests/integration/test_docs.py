@@ -23,8 +23,8 @@ import pytest_asyncio
 
 from harness.mesh.command_line import LIMIT_S, run_command
 from harness.mesh.processes import MeshProcess, running_mesh
+from trunkline.core.settings import Settings, load_settings
 from trunkline.errors import ConfigurationError
-from trunkline.settings import Settings, load_settings
 from trunkline.tools.config import load_config
 from trunkline.workflows.reader import parse_source
 from trunkline.workflows.validation import validate_source

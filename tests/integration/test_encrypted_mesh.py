@@ -15,11 +15,11 @@ from harness.polling import wait_for
 from harness.remote.webhook_receiver import open_receiver
 from trunkline import TaskContext, agent
 from trunkline.cli.commands.storage import back_up_data
-from trunkline.database import open_read_only
-from trunkline.encryption import read_keyring, rewrap
+from trunkline.core.database import open_read_only
+from trunkline.core.encryption import read_keyring, rewrap
+from trunkline.core.settings import HostPort, Settings
 from trunkline.journal.sqlite.check import check_journal
-from trunkline.mesh.all_in_one import open_mesh
-from trunkline.settings import HostPort, Settings
+from trunkline.processes.all_in_one import open_mesh
 from trunkline.v1 import part_pb2
 from trunkline_agents.research.commands import add_paths
 

@@ -31,7 +31,7 @@ from trunkline import Client, from_a2a
 from trunkline.a2a.v1 import a2a_pb2 as own_pb2
 from trunkline.a2a_client.remote_agent import connect_remote_agent
 from trunkline.a2a_client.settings import RemoteSettings
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 from trunkline.v1 import message_pb2
 from trunkline_bridge.mcp.agent_clients import AgentClients, CallerCredentials
 from trunkline_bridge.mcp.agent_sources import MeshAgents

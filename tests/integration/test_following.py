@@ -8,9 +8,9 @@ import pytest
 
 from harness.agents.inline_agents import define
 from harness.mesh.small_mesh import PATIENCE_S, JoinedHost, SmallMesh, open_small_mesh
-from trunkline.client import ResumingStream
 from trunkline.errors import CursorExpiredError, PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.events import parse_header
+from trunkline.mesh.client import ResumingStream
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import message_service_pb2, registry_service_pb2, task_pb2
 

@@ -31,7 +31,7 @@ from harness.agents.teacher import teacher
 from harness.mesh.messaging import join_messages
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S
-from trunkline.settings import GraphQLSettings, Settings
+from trunkline.core.settings import GraphQLSettings, Settings
 from trunkline_bridge.api.graphql import sockets
 from trunkline_bridge.callers import api_keys
 

@@ -15,9 +15,6 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.recorded_spans import spans_in
-from trunkline import telemetry
-from trunkline.client import MeshChannel, RegistryClient
-from trunkline.client.status import translate_errors
 from trunkline.errors import (
     InternalError,
     PeerTimeoutError,
@@ -26,9 +23,12 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.registry import RegistryServicer
-from trunkline.server import MeshServer
-from trunkline.telemetry import RPC_DEADLINE_S
+from trunkline.mesh.client import MeshChannel, RegistryClient
+from trunkline.mesh.client.status import translate_errors
+from trunkline.mesh.registry import RegistryServicer
+from trunkline.mesh.server import MeshServer
+from trunkline.observe import telemetry
+from trunkline.observe.telemetry import RPC_DEADLINE_S
 from trunkline.v1 import registry_service_pb2_grpc
 
 SERVICE = "test.v1.Service"
@@ -383,7 +383,7 @@ async def test_an_unimplemented_method_is_refused_with_our_error() -> None:
 async def test_each_call_is_one_line_in_the_log_without_content(
     channel: MeshChannel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, logger="trunkline.server.calls"):
+    with caplog.at_level(logging.INFO, logger="trunkline.mesh.server.calls"):
         await call_unary(channel)(b"the secret")
         with pytest.raises(grpc.aio.AioRpcError):
             await call_unary(channel)(b"fail")

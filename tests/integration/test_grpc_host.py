@@ -9,8 +9,6 @@ import pytest
 
 from harness.agents.inline_agents import NOTHING, define, message, status_texts, texts
 from harness.mesh.identity import mesh_credentials
-from trunkline.client import ChannelPool, HostClient, MeshChannel, TaskStream
-from trunkline.client.status import translate_errors
 from trunkline.errors import (
     AgentNotFoundError,
     InvalidArgumentError,
@@ -24,7 +22,9 @@ from trunkline.errors import (
 from trunkline.journal.events import parse_header
 from trunkline.journal.fold import Fold
 from trunkline.journal.journal import Journal
-from trunkline.server import MeshServer
+from trunkline.mesh.client import ChannelPool, HostClient, MeshChannel, TaskStream
+from trunkline.mesh.client.status import translate_errors
+from trunkline.mesh.server import MeshServer
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State

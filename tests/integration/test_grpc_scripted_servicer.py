@@ -9,14 +9,14 @@ import grpc
 import pytest
 
 from harness.mesh.identity import mesh_credentials
-from trunkline.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
 from trunkline.errors import (
     PeerProtocolError,
     PeerUnavailableError,
     ToolNotFoundError,
     TraceNotFoundError,
 )
-from trunkline.server import MeshServer
+from trunkline.mesh.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
+from trunkline.mesh.server import MeshServer
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,

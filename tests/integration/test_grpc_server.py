@@ -14,10 +14,10 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
-from trunkline.client import ChannelPool, RegistryClient
 from trunkline.errors import ConfigurationError
-from trunkline.registry import RegistryServicer
-from trunkline.server import MeshServer
+from trunkline.mesh.client import ChannelPool, RegistryClient
+from trunkline.mesh.registry import RegistryServicer
+from trunkline.mesh.server import MeshServer
 from trunkline.v1 import agent_card_pb2, registry_service_pb2
 
 REGISTRY = "trunkline.v1.RegistryService"

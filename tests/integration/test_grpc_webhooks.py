@@ -10,7 +10,6 @@ import pytest
 from harness.agents.inline_agents import define, message
 from harness.mesh.identity import mesh_credentials
 from trunkline.agents.hosting import add_host_services
-from trunkline.client import ChannelPool, HostClient
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -19,7 +18,8 @@ from trunkline.errors import (
     WebhookNotFoundError,
 )
 from trunkline.journal.journal import Journal
-from trunkline.server import MeshServer
+from trunkline.mesh.client import ChannelPool, HostClient
+from trunkline.mesh.server import MeshServer
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import PushConfigs

@@ -12,22 +12,22 @@ from cryptography import x509
 
 from harness.a2a.sse_client import PATIENCE_S
 from harness.mesh.issuing_mesh import RunningMesh, credentials_in, join_as, run_mesh
-from trunkline.client import ChannelPool, RegistryClient
+from trunkline.core.identity import Role
+from trunkline.core.identity.folder import IdentityFolder
+from trunkline.core.identity.issuing import load_authority
+from trunkline.core.identity.joining import join, renew
+from trunkline.core.identity.revocation import revoke
+from trunkline.core.identity.rotation import advance_rotation, start_rotation
+from trunkline.core.identity.tokens import revoke_token, verify_token
 from trunkline.errors import (
     ConfigurationError,
     PeerUnavailableError,
     PermissionDeniedError,
     UnauthenticatedError,
 )
-from trunkline.identity import Role
-from trunkline.identity.folder import IdentityFolder
-from trunkline.identity.issuing import load_authority
-from trunkline.identity.joining import join, renew
-from trunkline.identity.revocation import revoke
-from trunkline.identity.rotation import advance_rotation, start_rotation
-from trunkline.identity.tokens import revoke_token, verify_token
-from trunkline.registry import RegistryServicer
-from trunkline.server import MeshServer
+from trunkline.mesh.client import ChannelPool, RegistryClient
+from trunkline.mesh.registry import RegistryServicer
+from trunkline.mesh.server import MeshServer
 from trunkline.v1 import registry_service_pb2
 
 

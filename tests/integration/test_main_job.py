@@ -15,7 +15,7 @@ from harness.a2a.curl import curl
 from harness.mcp.bundled_servers import only_servers
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import BUNDLED, MeshProcess, Services, running_mesh, running_services
-from trunkline.client import ChannelPool, HostClient, RegistryClient
+from trunkline.mesh.client import ChannelPool, HostClient, RegistryClient
 from trunkline.v1 import event_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

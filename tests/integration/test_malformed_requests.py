@@ -30,20 +30,21 @@ from harness.agents.inline_agents import define
 from harness.mcp.scripted_servers import awkward
 from harness.mesh.identity import mesh_credentials
 from trunkline.agents.hosting import add_host_services, open_host
-from trunkline.client import ChannelPool, Directory
-from trunkline.identity.folder import IdentityFolder
-from trunkline.mesh.messaging import add_messages
-from trunkline.registry import RegistryServicer
-from trunkline.server import MeshServer
-from trunkline.server.identity_servicer import IdentityServicer
-from trunkline.settings import Settings
+from trunkline.core.identity.folder import IdentityFolder
+from trunkline.core.settings import Settings
+from trunkline.mesh.client import ChannelPool, Directory
+from trunkline.mesh.registry import RegistryServicer
+from trunkline.mesh.server import MeshServer
+from trunkline.mesh.server.identity_servicer import IdentityServicer
+from trunkline.mesh.server.trace_servicer import OtlpServicer, TraceServicer
+from trunkline.observe.traces import SpanStore
+from trunkline.processes.messaging import add_messages
 from trunkline.tasks.context import TaskContext
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import McpConfig
 from trunkline.tools.tool_servicer import ToolServicer
 from trunkline.tools.used_approvals import UsedApprovals
-from trunkline.traces import OtlpServicer, SpanStore, TraceServicer
 from trunkline.v1 import (
     identity_service_pb2_grpc,
     json_pb2,

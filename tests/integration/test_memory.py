@@ -8,7 +8,7 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.process_sizes import IDLE_MESH_BYTES, process_tree, resident_bytes
 from harness.mesh.processes import running_mesh
 from harness.polling import wait_for
-from trunkline.client import ChannelPool, ToolClient
+from trunkline.mesh.client import ChannelPool, ToolClient
 
 LIMIT_S = 300.0
 

@@ -19,18 +19,18 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.mesh_methods import MODULES, all_methods
 from harness.mesh.other_identities import NAME_OPTION, issue, other_authority
 from harness.mesh.processes import open_services
-from trunkline.audit import AuditLog, open_audit_log, read_records
 from trunkline.cli.mesh_view import open_mesh_view
-from trunkline.client import ChannelPool, RegistryClient, TraceClient
+from trunkline.core.identity import Role
+from trunkline.core.settings import Settings
 from trunkline.errors import (
     PeerHandshakeError,
     PermissionDeniedError,
     UnauthenticatedError,
 )
-from trunkline.identity import Role
-from trunkline.registry import RegistryServicer
-from trunkline.server import MeshServer
-from trunkline.settings import Settings
+from trunkline.mesh.client import ChannelPool, RegistryClient, TraceClient
+from trunkline.mesh.registry import RegistryServicer
+from trunkline.mesh.server import MeshServer
+from trunkline.observe.audit import AuditLog, open_audit_log, read_records
 from trunkline.v1 import (
     agent_card_pb2,
     registry_service_pb2,

@@ -10,10 +10,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from harness.agents.teacher import teacher
 from harness.mesh.messages import open_message_mesh, plain
 from harness.mesh.recorded_spans import spans_in
-from trunkline.client.mesh_words import edge_kind
-from trunkline.messaging.conversion import build_envelope
-from trunkline.traces.edges import EdgeWindow
-from trunkline.traces.spans import read_records
+from trunkline.mesh.client.mesh_words import edge_kind
+from trunkline.messages.conversion import build_envelope
+from trunkline.observe.traces.edges import EdgeWindow
+from trunkline.observe.traces.spans import read_records
 from trunkline.v1 import trace_service_pb2
 
 

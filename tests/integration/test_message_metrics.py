@@ -14,8 +14,8 @@ from harness.mesh.small_mesh import PATIENCE_S
 from harness.polling import wait_for
 from harness.remote.measurements import Measurements, measuring
 from trunkline import TaskContext, agent
-from trunkline.messaging.conversion import build_envelope
-from trunkline.messaging.store import EnvelopeFilter
+from trunkline.messages.conversion import build_envelope
+from trunkline.messages.store import EnvelopeFilter
 from trunkline.tasks.messages import MeshMessage, Reply
 
 

@@ -18,13 +18,13 @@ from harness.remote.cutting_relay import open_relay
 from harness.valkey import ValkeyServer, running_valkey
 from trunkline import MeshMessage, TaskContext, agent
 from trunkline.agents.hosting import describe_host
-from trunkline.client import run_in_background
 from trunkline.errors import ConfigurationError, PeerError, PeerUnavailableError
-from trunkline.messaging.client import MessagingClient
-from trunkline.messaging.conversion import build_envelope
-from trunkline.messaging.redis_records import RedisOptions
-from trunkline.messaging.redis_store import RedisMessageStore
-from trunkline.messaging.store import EnvelopeFilter, NewMessage, QueuedDelivery
+from trunkline.mesh.client import run_in_background
+from trunkline.messages.client import MessagingClient
+from trunkline.messages.conversion import build_envelope
+from trunkline.messages.redis_records import RedisOptions
+from trunkline.messages.redis_store import RedisMessageStore
+from trunkline.messages.store import EnvelopeFilter, NewMessage, QueuedDelivery
 from trunkline.v1 import envelope_pb2 as pb2
 
 UNCUT = 1 << 40
@@ -57,7 +57,7 @@ def job(number: int, **fields: Any) -> pb2.Envelope:
 async def test_what_a_local_run_accepted_is_handled_in_the_distributed_mode(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "trunkline.messaging")
+    caplog.set_level(logging.INFO, "trunkline.messages")
     worker = Worker()
     with running_valkey(tmp_path / "valkey") as valkey:
         async with open_small_mesh(tmp_path) as small:

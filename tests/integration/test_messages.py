@@ -29,8 +29,16 @@ from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.remote.measurements import measuring
 from trunkline import TaskContext, agent
 from trunkline.agents.hosting import describe_host
-from trunkline.audit import audit_path, open_audit_log
-from trunkline.client import ChannelPool, Directory, allocate_task_id
+from trunkline.core.identity import StatementSigner
+from trunkline.core.json_values import (
+    read_json,
+    read_member,
+    struct_json,
+    update_struct,
+    write_json,
+)
+from trunkline.core.settings import PolicySettings, Settings
+from trunkline.core.users import User, current_user
 from trunkline.errors import (
     AgentCallError,
     AgentNotFoundError,
@@ -39,21 +47,13 @@ from trunkline.errors import (
     PermissionDeniedError,
     QueueFullError,
 )
-from trunkline.identity import StatementSigner
-from trunkline.json_values import (
-    read_json,
-    read_member,
-    struct_json,
-    update_struct,
-    write_json,
-)
-from trunkline.messaging.client import MessagingClient
-from trunkline.messaging.conversion import build_envelope
-from trunkline.messaging.store import EnvelopeFilter
-from trunkline.messaging.types import EvaluationRequest, EvaluationResult, message_type
-from trunkline.settings import PolicySettings, Settings
+from trunkline.mesh.client import ChannelPool, Directory, allocate_task_id
+from trunkline.messages.client import MessagingClient
+from trunkline.messages.conversion import build_envelope
+from trunkline.messages.store import EnvelopeFilter
+from trunkline.messages.types import EvaluationRequest, EvaluationResult, message_type
+from trunkline.observe.audit import audit_path, open_audit_log
 from trunkline.tasks.messages import MeshMessage, Reply
-from trunkline.users import User, current_user
 from trunkline.v1 import envelope_pb2 as pb2
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
 

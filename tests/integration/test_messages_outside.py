@@ -31,7 +31,7 @@ from trunkline import (
     EvaluationResult,
     SystemMessage,
 )
-from trunkline.audit import audit_path, open_audit_log
+from trunkline.core.settings import Settings
 from trunkline.errors import (
     AgentCallError,
     AgentNotFoundError,
@@ -40,7 +40,7 @@ from trunkline.errors import (
     PeerTimeoutError,
     QueueFullError,
 )
-from trunkline.settings import Settings
+from trunkline.observe.audit import audit_path, open_audit_log
 from trunkline_bridge.callers import api_keys
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -14,10 +14,10 @@ from harness.mesh.processes import MeshProcess, running_mesh
 from harness.remote.otlp_collector import open_collector
 from harness.remote.prometheus_server import running_prometheus
 from harness.remote.token_issuer import write_api_keys
+from trunkline.core.settings import HostPort, MetricsSettings, Settings
 from trunkline.errors import ConfigurationError
-from trunkline.metrics.instruments import INSTRUMENTS
-from trunkline.settings import HostPort, MetricsSettings, Settings
-from trunkline.signal_exports import check_metrics_address, export_signals
+from trunkline.observe.metrics.instruments import INSTRUMENTS
+from trunkline.observe.signal_exports import check_metrics_address, export_signals
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
 

@@ -14,7 +14,7 @@ from harness.mesh.command_line import run_command
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.model_server import ModelServer, Pause, call, model_server, refuse, say
-from trunkline import telemetry
+from trunkline.observe import telemetry
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

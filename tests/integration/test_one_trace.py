@@ -19,9 +19,9 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otl
 from harness.mcp.blocked_tool import blocked_tool, mcp_flags
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, running_mesh
-from trunkline.client import ChannelPool, TraceClient
+from trunkline.core.json_values import read_text
 from trunkline.errors import TraceNotFoundError
-from trunkline.json_values import read_text
+from trunkline.mesh.client import ChannelPool, TraceClient
 from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -12,9 +12,9 @@ from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.a2a_client.remote_agent import connect_remote_agent
 from trunkline.a2a_client.settings import RemoteSettings
-from trunkline.client.artifacts import ArtifactClient, parse_reference
-from trunkline.json_values import read_member
-from trunkline.settings import Settings
+from trunkline.core.json_values import read_member
+from trunkline.core.settings import Settings
+from trunkline.mesh.client.artifacts import ArtifactClient, parse_reference
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_agents.echo.agent import echo

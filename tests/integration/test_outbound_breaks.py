@@ -17,8 +17,8 @@ from harness.remote.cutting_relay import open_relay
 from trunkline.a2a_client.agent_card import RemoteCard
 from trunkline.a2a_client.remote_agent import connect_remote_agent
 from trunkline.a2a_client.settings import RemoteSettings
-from trunkline.client.breaker import BreakerSettings
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
+from trunkline.mesh.client.breaker import BreakerSettings
 from trunkline.tasks.lifecycle import State
 
 SEEDS = range(6)

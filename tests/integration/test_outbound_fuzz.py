@@ -19,9 +19,9 @@ from harness.remote.scripted_agent import (
 )
 from trunkline.a2a_client.remote_agent import connect_remote_agent
 from trunkline.a2a_client.settings import RemoteSettings
-from trunkline.client.breaker import BreakerSettings
+from trunkline.core.task_states import INTERRUPTED, TERMINAL
 from trunkline.journal.fold import Fold
-from trunkline.task_states import INTERRUPTED, TERMINAL
+from trunkline.mesh.client.breaker import BreakerSettings
 from trunkline.tasks.lifecycle import State
 
 STREAMS = 100

@@ -32,9 +32,9 @@ from trunkline.a2a_client import transport, turn_follower
 from trunkline.a2a_client.remote_agent import connect_remote_agent
 from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
-from trunkline.client.breaker import BreakerSettings
+from trunkline.core.json_values import has_member, read_member, value_json
 from trunkline.errors import PeerProtocolError
-from trunkline.json_values import has_member, read_member, value_json
+from trunkline.mesh.client.breaker import BreakerSettings
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import message_service_pb2, snapshot_pb2
 

@@ -13,12 +13,12 @@ from harness.a2a.page_mesh import KEYS, PageMesh, open_page_mesh
 from harness.polling import poll
 from harness.remote.measurements import measuring
 from harness.workflows.messages import serve_messages
-from trunkline import telemetry
+from trunkline.core.json_values import parse_dict
+from trunkline.core.settings import PageSettings, Settings
 from trunkline.errors import ConfigurationError
 from trunkline.journal.fold import Fold
-from trunkline.json_values import parse_dict
-from trunkline.settings import PageSettings, Settings
-from trunkline.traces.spans import read_records
+from trunkline.observe import telemetry
+from trunkline.observe.traces.spans import read_records
 from trunkline.v1 import event_pb2, snapshot_pb2
 from trunkline_agents.echo.agent import echo
 

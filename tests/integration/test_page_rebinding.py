@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from harness.remote import scripted_agent as remote
 from harness.remote.scripted_agent import scripted_agent
-from trunkline.client.safe_fetch.address_guard import AddressGuard
+from trunkline.mesh.client.safe_fetch.address_guard import AddressGuard
 from trunkline_bridge.api.page.binding import PageEvent
 from trunkline_bridge.api.page.inspection import Inspection, InspectRequest, Report
 

@@ -21,11 +21,11 @@ from websockets.asyncio.server import ServerConnection, serve
 from harness.mesh.messaging import join_messages
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
+from trunkline.core.json_values import read_member, update_struct
+from trunkline.core.settings import ParticipantSettings, Settings
 from trunkline.errors import ConfigurationError
-from trunkline.json_values import read_member, update_struct
-from trunkline.mesh.participants import build_participants
-from trunkline.messaging.client import MessagingClient
-from trunkline.settings import ParticipantSettings, Settings
+from trunkline.messages.client import MessagingClient
+from trunkline.processes.participants import build_participants
 from trunkline.v1 import envelope_pb2, messaging_service_pb2
 from trunkline_bridge.api.participants.credentials import build_headers
 from trunkline_bridge.http.server import serve_http

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from harness.remote.prometheus_server import PROGRAMS
 from trunkline.cli.app import app
-from trunkline.metrics.instruments import INSTRUMENTS
-from trunkline.metrics.kinds import Counter, Gauge
-from trunkline.metrics.prometheus import family_name, to_name
+from trunkline.observe.metrics.instruments import INSTRUMENTS
+from trunkline.observe.metrics.kinds import Counter, Gauge
+from trunkline.observe.metrics.prometheus import family_name, to_name
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "deploy/prometheus"

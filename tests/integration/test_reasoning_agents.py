@@ -15,16 +15,16 @@ from harness.mcp.scripted_servers import AWKWARD
 from harness.mesh.bundled_cards import load_spec
 from harness.mesh.identity import mesh_credentials
 from harness.polling import wait_for
+from trunkline.agents.calls.tool_source import MeshTools
+from trunkline.agents.reasoning import ReasoningAgent
 from trunkline.agents.tool_skills import follow_tools
-from trunkline.calls.tool_source import MeshTools
-from trunkline.client import ChannelPool, Directory, RegistryClient
+from trunkline.core.settings import Settings
 from trunkline.journal.journal import Journal
-from trunkline.mesh.agents import build_reasoning_agent
-from trunkline.mesh.tools import load_mcp_config
-from trunkline.reasoning import ReasoningAgent
-from trunkline.registry import RegistryServicer
-from trunkline.server import MeshServer
-from trunkline.settings import Settings
+from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
+from trunkline.mesh.registry import RegistryServicer
+from trunkline.mesh.server import MeshServer
+from trunkline.processes.agents import build_reasoning_agent
+from trunkline.processes.tools import load_mcp_config
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult

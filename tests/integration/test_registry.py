@@ -11,7 +11,7 @@ import pytest
 
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
-from trunkline.client import ChannelPool, Directory, RegistryClient
+from trunkline.core.identity import Identity, Role
 from trunkline.errors import (
     AgentNameTakenError,
     AgentNotFoundError,
@@ -21,10 +21,10 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.identity import Identity, Role
-from trunkline.registry import Membership, RegistryServicer
-from trunkline.server import MeshServer
-from trunkline.server.authorization import caller
+from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
+from trunkline.mesh.registry import Membership, RegistryServicer
+from trunkline.mesh.server import MeshServer
+from trunkline.mesh.server.authorization import caller
 from trunkline.v1 import registry_service_pb2
 
 # Far longer than any wait takes, so that only a hang reaches it.

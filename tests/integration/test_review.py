@@ -30,7 +30,7 @@ from trunkline import (
     agent,
     from_workflow,
 )
-from trunkline.json_values import read_member, struct_json, update_struct
+from trunkline.core.json_values import read_member, struct_json, update_struct
 from trunkline.tasks.lifecycle import State
 from trunkline_agents.review.agent import review as review_plugin
 

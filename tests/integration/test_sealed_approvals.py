@@ -12,20 +12,20 @@ import pytest
 from harness.mcp.scripted_servers import awkward
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import issue
-from trunkline.audit import AuditLog, open_audit_log, read_records
-from trunkline.client import ChannelPool, ToolClient
+from trunkline.core.identity import MeshCredentials, Role, StatementSigner
+from trunkline.core.json_values import update_struct
+from trunkline.core.settings import AgentSettings, Settings
+from trunkline.core.users import User, current_user
 from trunkline.errors import PermissionDeniedError, ToolNotFoundError, UserNotProvenError
-from trunkline.identity import MeshCredentials, Role, StatementSigner
-from trunkline.json_values import update_struct
-from trunkline.server import MeshServer
-from trunkline.settings import AgentSettings, Settings
+from trunkline.mesh.client import ChannelPool, ToolClient
+from trunkline.mesh.server import MeshServer
+from trunkline.observe.audit import AuditLog, open_audit_log, read_records
 from trunkline.tasks.approvals import digest_call
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerOverlay
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.tools.used_approvals import UsedApprovals
-from trunkline.users import User, current_user
 from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
 
 TASK = "j-1"

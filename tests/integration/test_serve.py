@@ -13,8 +13,8 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import Services, open_services
 from harness.mesh.recorded_spans import forget_provider
 from trunkline import FunctionAgent, TaskContext, agent, serve
-from trunkline.client import ChannelPool, Directory
 from trunkline.errors import ConfigurationError
+from trunkline.mesh.client import ChannelPool, Directory
 from trunkline.v1 import task_pb2
 
 

@@ -31,8 +31,8 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import open_services, running_mesh
 from harness.polling import poll, wait_for
 from harness.remote.metrics_page import MetricsPage
-from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.errors import AgentNotFoundError, PeerError, PeerUnavailableError
+from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
 from trunkline.v1 import task_pb2
 
 # Every process restarts long before a takeover of its tasks.

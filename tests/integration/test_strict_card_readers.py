@@ -18,8 +18,8 @@ from harness.remote.token_issuer import SigningKey, key_set, token_settings, wri
 from trunkline import TaskContext, agent
 from trunkline.cli.commands.identity import verify_card
 from trunkline.cli.exits import ExitCode
-from trunkline.json_values import parse_dict
-from trunkline.settings import Settings
+from trunkline.core.json_values import parse_dict
+from trunkline.core.settings import Settings
 from trunkline.v1 import agent_card_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -9,8 +9,8 @@ import pytest
 from harness.agents.inline_agents import NOTHING, status_texts, texts
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline.agents import FunctionAgent, agent
+from trunkline.core.json_values import has_member, message_to_dict, read_member
 from trunkline.journal.fold import Fold
-from trunkline.json_values import has_member, message_to_dict, read_member
 from trunkline.rules.planner import RulesPlanner
 from trunkline.supervisor import Supervisor
 from trunkline.supervisor.answer import combine_outcomes

@@ -11,12 +11,8 @@ from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh
 from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.plugins import load_plugins
-from trunkline.client import Directory
-from trunkline.errors import ConfigurationError
-from trunkline.journal.fold import Fold
-from trunkline.json_values import read_member
-from trunkline.mesh.agents import build_agents
-from trunkline.settings import (
+from trunkline.core.json_values import read_member
+from trunkline.core.settings import (
     AgentSettings,
     ParticipantSettings,
     PolicySettings,
@@ -24,8 +20,12 @@ from trunkline.settings import (
     Settings,
     SupervisorSettings,
 )
+from trunkline.core.task_states import find_outcome
+from trunkline.errors import ConfigurationError
+from trunkline.journal.fold import Fold
+from trunkline.mesh.client import Directory
+from trunkline.processes.agents import build_agents
 from trunkline.supervisor.recovery import recover_state
-from trunkline.task_states import find_outcome
 from trunkline.tasks.context import TaskContext
 from trunkline.tools.config import McpConfig, ServerConfig
 from trunkline.v1 import snapshot_pb2, task_pb2

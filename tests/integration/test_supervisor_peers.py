@@ -12,8 +12,8 @@ from harness.mesh.contract_breaking_host import LIES, ContractBreakingHost
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline.agents import agent
-from trunkline.calls.outcome import MAX_TEXT_CHARS
-from trunkline.server import MeshServer
+from trunkline.agents.calls.outcome import MAX_TEXT_CHARS
+from trunkline.mesh.server import MeshServer
 from trunkline.supervisor import ChildLimits
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import TERMINAL, State

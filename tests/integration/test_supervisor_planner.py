@@ -21,9 +21,9 @@ from harness.remote.model_server import (
     say,
 )
 from trunkline.agents import FunctionAgent, agent
-from trunkline.mesh.agents import build_agents
-from trunkline.reasoning.models import ModelChoice, open_model
-from trunkline.settings import ModelSettings, PolicySettings, Settings, SupervisorSettings
+from trunkline.agents.reasoning.models import ModelChoice, open_model
+from trunkline.core.settings import ModelSettings, PolicySettings, Settings, SupervisorSettings
+from trunkline.processes.agents import build_agents
 from trunkline.supervisor import ModelPlanner
 from trunkline.tasks.context import TaskContext
 from trunkline.tools.config import McpConfig

@@ -10,7 +10,7 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.mesh.bundled_cards import shipped_cards
 from harness.mesh.command_line import run_command
 from trunkline.agents import FunctionAgent, agent
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import agent_card_pb2
 

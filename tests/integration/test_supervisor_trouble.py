@@ -18,8 +18,8 @@ from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.processes import read_line, running_process
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
-from trunkline import telemetry
 from trunkline.agents import FunctionAgent, agent
+from trunkline.observe import telemetry
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import message_service_pb2, registry_service_pb2, snapshot_pb2, task_pb2
 from trunkline_agents.echo.agent import echo

@@ -13,15 +13,15 @@ from langgraph.graph import START, MessagesState, StateGraph
 from harness.agents.inline_agents import status_texts
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline import FunctionAgent, agent, from_langgraph
-from trunkline.errors import InvalidArgumentError
-from trunkline.rules.planner import RulesPlanner
-from trunkline.settings import (
+from trunkline.core.settings import (
     Budget,
     LimitSettings,
     ModelSettings,
     SupervisorSettings,
     TreeSettings,
 )
+from trunkline.errors import InvalidArgumentError
+from trunkline.rules.planner import RulesPlanner
 from trunkline.supervisor import Supervisor
 from trunkline.tasks.context import TaskContext
 from trunkline.testing import ScriptedModel

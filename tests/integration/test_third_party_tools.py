@@ -24,11 +24,11 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address, running_mesh, running_process
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh
 from harness.polling import wait_for
-from trunkline.client import ChannelPool
-from trunkline.client.artifacts import ArtifactClient, parse_reference
-from trunkline.client.services import ToolClient
+from trunkline.core.json_values import update_struct
 from trunkline.errors import ToolNotFoundError
-from trunkline.json_values import update_struct
+from trunkline.mesh.client import ChannelPool
+from trunkline.mesh.client.artifacts import ArtifactClient, parse_reference
+from trunkline.mesh.client.services import ToolClient
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import part_pb2, snapshot_pb2, tool_service_pb2
 

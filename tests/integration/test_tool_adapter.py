@@ -30,17 +30,17 @@ from harness.mcp.scripted_servers import (
     wait_until,
 )
 from harness.mesh.identity import mesh_credentials
-from trunkline import telemetry
-from trunkline.client import BreakerSettings, ChannelPool
+from trunkline.core.json_values import message_to_dict, read_json, read_member
+from trunkline.core.settings import Settings
 from trunkline.errors import (
     PeerProtocolError,
     PeerTimeoutError,
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
-from trunkline.json_values import message_to_dict, read_json, read_member
-from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
-from trunkline.settings import Settings
+from trunkline.mesh.client import BreakerSettings, ChannelPool
+from trunkline.observe import telemetry
+from trunkline.processes.tools import add_tool_adapter, load_mcp_config
 from trunkline.tools import session
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig, ServerOverlay

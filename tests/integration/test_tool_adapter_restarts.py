@@ -10,7 +10,7 @@ from harness.mcp.bundled_servers import only_servers
 from harness.mesh.processes import read_line, running_process
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline import TaskContext, agent
-from trunkline.calls.tool_source import TOOL_SERVICE
+from trunkline.agents.calls.tool_source import TOOL_SERVICE
 from trunkline.tasks.lifecycle import TERMINAL, State
 
 

@@ -14,7 +14,7 @@ from harness.mcp.raw_http_server import RawAnswer, raw_http_server
 from harness.mcp.scripted_servers import RAW, READY_TIMEOUT_S, call, running, wait_until
 from harness.polling import wait_for
 from harness.remote.socket_server import listening
-from trunkline.json_values import read_text
+from trunkline.core.json_values import read_text
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, ServerConfig
 from trunkline.tools.server import ToolServerState

@@ -21,12 +21,12 @@ from harness.mcp.scripted_servers import (
     wait_until,
 )
 from harness.polling import wait_for
-from trunkline.client import BreakerSettings
 from trunkline.errors import (
     PeerProtocolError,
     PeerTimeoutError,
     ToolServerUnavailableError,
 )
+from trunkline.mesh.client import BreakerSettings
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, ServerConfig
 from trunkline.tools.server import ToolServer, ToolServerState

@@ -25,8 +25,8 @@ from harness.mcp.scripted_servers import QUICK, READY_TIMEOUT_S, call, wait_unti
 from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_in_process
 from harness.mesh.processes import running_mesh
 from harness.remote.oauth_server import OAuthServer, oauth_server
+from trunkline.core.settings import Settings
 from trunkline.errors import SignInFailedError, ToolServerUnavailableError, TrunklineError
-from trunkline.settings import Settings
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
 from trunkline.tools.server import ToolServerState

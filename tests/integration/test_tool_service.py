@@ -21,15 +21,15 @@ from harness.mcp.scripted_servers import awkward
 from harness.mesh.identity import mesh_credentials
 from harness.polling import wait_for
 from harness.remote.measurements import measuring
-from trunkline import telemetry
-from trunkline.client import ChannelPool, ToolClient
+from trunkline.core.json_values import message_to_dict, update_struct
 from trunkline.errors import (
     PeerTimeoutError,
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
-from trunkline.json_values import message_to_dict, update_struct
-from trunkline.server import MeshServer
+from trunkline.mesh.client import ChannelPool, ToolClient
+from trunkline.mesh.server import MeshServer
+from trunkline.observe import telemetry
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig, ServerOverlay

@@ -14,9 +14,9 @@ from harness.mcp.scripted_servers import asking_over_http
 from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_command, start_command
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.polling import wait_for
-from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.mesh_view import open_mesh_view
-from trunkline.json_values import read_text
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.json_values import read_text
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import snapshot_pb2, task_service_pb2
 

@@ -28,17 +28,17 @@ from harness.mesh.other_identities import issue
 from harness.mesh.processes import free_address
 from harness.mesh.recorded_spans import forget_provider
 from harness.polling import wait_for
-from trunkline import telemetry
-from trunkline.client import ChannelPool, TraceClient
+from trunkline.core.identity import Role
+from trunkline.core.json_values import has_member, read_member
 from trunkline.errors import InvalidArgumentError, OverloadedError, TraceNotFoundError
-from trunkline.identity import Role
-from trunkline.json_values import has_member, read_member
-from trunkline.server import MeshServer
+from trunkline.mesh.client import ChannelPool, TraceClient
+from trunkline.mesh.server import MeshServer
+from trunkline.mesh.server.trace_servicer import MAX_SPANS_PER_EXPORT, OtlpServicer, TraceServicer
+from trunkline.observe import telemetry
+from trunkline.observe.traces import MeshTarget, SpanStore, configure_tracing
+from trunkline.observe.traces.exporters import MeshExporter
+from trunkline.observe.traces.spans import read_records
 from trunkline.tools.span_intake_servicer import SpanIntake
-from trunkline.traces import MeshTarget, OtlpServicer, SpanStore, TraceServicer, configure_tracing
-from trunkline.traces.exporters import MeshExporter
-from trunkline.traces.spans import read_records
-from trunkline.traces.trace_servicer import MAX_SPANS_PER_EXPORT
 from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 LIMIT_S = 300.0

@@ -22,10 +22,6 @@ from harness.mesh.nonsense_host import serving_nonsense
 from harness.mesh.processes import free_address
 from harness.mesh.recorded_spans import spans_in
 from harness.polling import wait_for
-from trunkline import telemetry
-from trunkline.client import BreakerSettings, ChannelPool, HostClient, MeshChannel
-from trunkline.client.trunk import REQUEST_BYTES
-from trunkline.client.trunk_connection import WINDOW_BYTES
 from trunkline.errors import (
     JournalUnavailableError,
     PeerProtocolError,
@@ -35,8 +31,12 @@ from trunkline.errors import (
 )
 from trunkline.journal.events import parse_header
 from trunkline.journal.journal import Journal
-from trunkline.server import MeshServer, message_servicer, task_servicer
-from trunkline.server.trunk_connection import MAX_MESSAGE_BYTES, STREAM_QUANTUM_BYTES
+from trunkline.mesh.client import BreakerSettings, ChannelPool, HostClient, MeshChannel
+from trunkline.mesh.client.trunk import REQUEST_BYTES
+from trunkline.mesh.client.trunk_connection import WINDOW_BYTES
+from trunkline.mesh.server import MeshServer, message_servicer, task_servicer
+from trunkline.mesh.server.trunk_connection import MAX_MESSAGE_BYTES, STREAM_QUANTUM_BYTES
+from trunkline.observe import telemetry
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -473,7 +473,7 @@ from pathlib import Path
 from harness.mesh.identity import mesh_credentials
 from trunkline_agents.echo.agent import echo
 from trunkline.journal.journal import Journal
-from trunkline.server import MeshServer
+from trunkline.mesh.server import MeshServer
 from trunkline.tasks.host import TaskHost
 
 async def main():

@@ -16,22 +16,22 @@ from harness.journal.host_death import kill_host
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import NAME_OPTION, issue, other_authority
 from harness.mesh.small_mesh import PATIENCE_S
-from trunkline.audit import AuditLog, open_audit_log, read_records
-from trunkline.client import ChannelPool, HostClient
-from trunkline.client.statements import statement_metadata
-from trunkline.client.status import translate_errors
+from trunkline.core.identity import MeshCredentials, Role, StatementSigner
+from trunkline.core.identity.statement_tokens import LIFETIME_S, sign_statement
+from trunkline.core.settings import AccountPolicy, PolicySettings, Settings
+from trunkline.core.users import USER_METADATA, User, current_statement, current_user
 from trunkline.errors import PermissionDeniedError, TaskNotFoundError, UserNotProvenError
-from trunkline.identity import MeshCredentials, Role, StatementSigner
-from trunkline.identity.statement_tokens import LIFETIME_S, sign_statement
 from trunkline.journal.journal import Journal
-from trunkline.server import MeshServer
-from trunkline.settings import AccountPolicy, PolicySettings, Settings
+from trunkline.mesh.client import ChannelPool, HostClient
+from trunkline.mesh.client.statements import statement_metadata
+from trunkline.mesh.client.status import translate_errors
+from trunkline.mesh.server import MeshServer
+from trunkline.observe.audit import AuditLog, open_audit_log, read_records
 from trunkline.tasks.approvals import digest_call
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
-from trunkline.users import USER_METADATA, User, current_statement, current_user
 from trunkline.v1 import (
     artifact_service_pb2,
     artifact_service_pb2_grpc,

@@ -15,8 +15,8 @@ from harness.agents.inline_agents import message
 from harness.mesh import host_processes as mesh_callers
 from harness.mesh.host_processes import PATIENCE_S, POLL_S
 from harness.mesh.processes import Services
-from trunkline.client import Directory, HostClient
 from trunkline.errors import FencedError, PeerError, TaskNotFoundError
+from trunkline.mesh.client import Directory, HostClient
 from trunkline.v1 import (
     message_service_pb2,
     push_notification_pb2,

@@ -10,12 +10,12 @@ from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.processes import read_line, running_process
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline import TaskContext, agent
+from trunkline.core.json_values import has_member, read_member
+from trunkline.core.task_states import PAUSED_KEY
 from trunkline.errors import TraceNotFoundError
-from trunkline.json_values import has_member, read_member
-from trunkline.task_states import PAUSED_KEY
+from trunkline.observe.traces import SpanStore
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.tasks.rewind import ATTEMPT_KEY
-from trunkline.traces import SpanStore
 from trunkline.workflows.versions import WorkflowVersions
 
 TESTS = Path(__file__).parents[1]

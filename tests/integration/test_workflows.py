@@ -13,11 +13,11 @@ from harness.remote.measurements import measuring
 from harness.workflows.building import action_node, agent_node, build
 from harness.workflows.messages import serve_messages
 from trunkline import TaskContext, TaskState, agent, from_workflow
+from trunkline.core.json_values import read_member, struct_json, update_struct, value_json
+from trunkline.core.task_states import PAUSED_KEY, find_outcome
 from trunkline.errors import ConfigurationError, UnsupportedOperationError
-from trunkline.json_values import read_member, struct_json, update_struct, value_json
-from trunkline.messaging.conversion import build_envelope
-from trunkline.messaging.store import EnvelopeFilter
-from trunkline.task_states import PAUSED_KEY, find_outcome
+from trunkline.messages.conversion import build_envelope
+from trunkline.messages.store import EnvelopeFilter
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.testing import mesh as open_mesh
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2

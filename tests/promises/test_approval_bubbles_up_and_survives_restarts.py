@@ -19,8 +19,8 @@ from harness.mcp.bundled_servers import only_servers
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, Services, running_mesh, running_services
 from harness.promise_scale import PromiseScale
-from trunkline.client import ChannelPool, Directory
 from trunkline.errors import PeerError, TaskNotFoundError
+from trunkline.mesh.client import ChannelPool, Directory
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 

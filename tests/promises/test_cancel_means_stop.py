@@ -12,7 +12,7 @@ from harness.mcp.blocked_tool import blocked_tool, mcp_flags
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale, percentiles
-from trunkline.client import ChannelPool, HostClient
+from trunkline.mesh.client import ChannelPool, HostClient
 from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
 
 HARNESS = Path(__file__).parents[1] / "harness"

@@ -11,8 +11,8 @@ from harness.mcp.blocked_tool import BlockedTool, blocked_tool, mcp_flags
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale, percentiles
-from trunkline.client import ChannelPool, HostClient
 from trunkline.errors import PeerTimeoutError
+from trunkline.mesh.client import ChannelPool, HostClient
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2, task_pb2
 
 FAILED = task_pb2.TASK_STATE_FAILED

@@ -21,7 +21,7 @@ from harness.mesh.processes import Services, open_services
 from harness.polling import poll
 from harness.promise_scale import PromiseScale
 from harness.valkey import ValkeyServer, running_valkey
-from trunkline.client import ChannelPool, Directory
+from trunkline.core.private_files import PRIVATE_FOLDER
 from trunkline.errors import (
     JournalUnavailableError,
     PeerError,
@@ -29,11 +29,11 @@ from trunkline.errors import (
     QueueFullError,
     TaskNotFoundError,
 )
-from trunkline.messaging.client import MessagingClient
-from trunkline.messaging.conversion import build_envelope
-from trunkline.messaging.redis_records import PARTITIONS
-from trunkline.messaging.store import EnvelopeFilter
-from trunkline.private_files import PRIVATE_FOLDER
+from trunkline.mesh.client import ChannelPool, Directory
+from trunkline.messages.client import MessagingClient
+from trunkline.messages.conversion import build_envelope
+from trunkline.messages.redis_records import PARTITIONS
+from trunkline.messages.store import EnvelopeFilter
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import envelope_pb2 as pb2
 from trunkline.v1 import task_service_pb2

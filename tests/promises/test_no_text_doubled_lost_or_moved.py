@@ -14,9 +14,9 @@ from harness.mesh.processes import read_line, running_process
 from harness.promise_scale import PromiseScale
 from trunkline import TaskContext, agent, get_turn_runtime
 from trunkline.agents import FunctionAgent
-from trunkline.client import Directory
+from trunkline.core.settings import Settings
 from trunkline.journal.fold import fold_batches
-from trunkline.settings import Settings
+from trunkline.mesh.client import Directory
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
 
 CHILDREN = 8

@@ -14,8 +14,8 @@ from harness.a2a.sse_client import PATIENCE_S, ClientFold, Json, WireEvent, call
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import Services, running_services
 from harness.promise_scale import PromiseScale, percentiles
-from trunkline.client import ChannelPool, Directory
 from trunkline.journal.events import parse_header
+from trunkline.mesh.client import ChannelPool, Directory
 
 # A machine that starves its processes for a lease makes them lose it, so CI has a longer one.
 CI_LEASE_S = 3.0

@@ -17,11 +17,11 @@ from harness.mesh.trace_rules import (
     wrong_parents,
 )
 from harness.promise_scale import PromiseScale
-from trunkline import telemetry
-from trunkline.client import ChannelPool, TraceClient
-from trunkline.client.trace_tree import TraceTree
+from trunkline.core.json_values import has_member
 from trunkline.errors import TraceNotFoundError
-from trunkline.json_values import has_member
+from trunkline.mesh.client import ChannelPool, TraceClient
+from trunkline.mesh.client.trace_tree import TraceTree
+from trunkline.observe import telemetry
 
 AT_ONCE = 6
 # One of so many runs kills a host, which takes as long as a hundred others.

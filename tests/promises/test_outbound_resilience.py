@@ -26,7 +26,7 @@ from harness.mesh.processes import Services, open_services, running_mesh
 from harness.polling import poll
 from harness.promise_scale import PromiseScale, percentiles
 from harness.remote.token_issuer import write_api_keys
-from trunkline.client import ChannelPool, ToolClient, run_in_background
+from trunkline.mesh.client import ChannelPool, ToolClient, run_in_background
 from trunkline.v1 import tool_service_pb2
 
 TESTS = Path(__file__).parents[1]

@@ -27,8 +27,8 @@ from harness.browser import Tab, open_browser, open_tab
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale
-from trunkline import telemetry
-from trunkline.client import ChannelPool, HostClient
+from trunkline.mesh.client import ChannelPool, HostClient
+from trunkline.observe import telemetry
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2
 
 MODULE: Final = "harness.agents.crowd"

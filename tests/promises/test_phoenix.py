@@ -15,8 +15,8 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.polling import poll
 from harness.remote.phoenix_server import Phoenix, running_phoenix
-from trunkline.client import ChannelPool, TraceClient
 from trunkline.errors import TraceNotFoundError
+from trunkline.mesh.client import ChannelPool, TraceClient
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

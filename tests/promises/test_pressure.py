@@ -22,8 +22,8 @@ from harness.agents.worker_agent import CONCURRENCY, WORK_S
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale
-from trunkline.client import ChannelPool, HostClient
 from trunkline.errors import OverloadedError
+from trunkline.mesh.client import ChannelPool, HostClient
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,

@@ -12,7 +12,7 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import Services, running_mesh, running_services
 from harness.polling import poll
 from harness.promise_scale import PromiseScale
-from trunkline.client import ChannelPool, HostClient
+from trunkline.mesh.client import ChannelPool, HostClient
 from trunkline.v1 import event_pb2, snapshot_pb2
 
 EVENTS = 1000

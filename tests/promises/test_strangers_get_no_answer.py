@@ -22,10 +22,10 @@ from harness.mesh.other_identities import Stranger, authority_in, strangers
 from harness.mesh.places import NOBODY, Network, find_obstacle, open_network
 from harness.mesh.processes import running_services
 from harness.promise_scale import PromiseScale
-from trunkline.client import ChannelPool, RegistryClient
-from trunkline.identity.folder import IdentityFolder
-from trunkline.server import MeshServer
-from trunkline.server.socket_folder import socket_address
+from trunkline.core.identity.folder import IdentityFolder
+from trunkline.mesh.client import ChannelPool, RegistryClient
+from trunkline.mesh.server import MeshServer
+from trunkline.mesh.server.socket_folder import socket_address
 
 HEALTH = "/grpc.health.v1.Health/Check"
 

@@ -11,8 +11,8 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import running_mesh
 from harness.promise_scale import PromiseScale
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
-from trunkline.client import ChannelPool, HostClient
 from trunkline.errors import PeerError
+from trunkline.mesh.client import ChannelPool, HostClient
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2, task_service_pb2
 
 RESUME = {"A2A-Extensions": RESUME_EXTENSION}

@@ -24,8 +24,8 @@ from harness.workflows.kill_points import POINTS, TURN_POINTS, kill_file
 from harness.workflows.messages import serve_messages
 from trunkline import TaskContext, agent
 from trunkline.errors import TaskEndedError, TrunklineError, UnsupportedOperationError
-from trunkline.messaging.client import MessagingClient
-from trunkline.messaging.conversion import build_envelope
+from trunkline.messages.client import MessagingClient
+from trunkline.messages.conversion import build_envelope
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import event_pb2, message_service_pb2, snapshot_pb2
 

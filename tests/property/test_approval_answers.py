@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trunkline.core.json_values import update_struct
 from trunkline.errors import ApprovalAnsweredError
-from trunkline.json_values import update_struct
 from trunkline.tasks import approvals
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
 

@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trunkline.client import Breaker
 from trunkline.errors import PeerUnavailableError
+from trunkline.mesh.client import Breaker
 
 _FAILURES, _OPEN_S, _SUCCESSES = 3, 10.0, 2
 

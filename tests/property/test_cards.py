@@ -25,7 +25,7 @@ from trunkline.a2a_wire.card_signatures import (
     verify_card,
 )
 from trunkline.a2a_wire.json_values import dumps
-from trunkline.json_values import parse_dict
+from trunkline.core.json_values import parse_dict
 from trunkline.v1 import agent_card_pb2, json_pb2
 
 # The SDK logs a warning for each card that lacks a required field.

@@ -10,8 +10,7 @@ from google.protobuf import json_format, struct_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.errors import UnsupportedOperationError
-from trunkline.json_values import (
+from trunkline.core.json_values import (
     build_value,
     find_exact_number,
     message_to_dict,
@@ -19,6 +18,7 @@ from trunkline.json_values import (
     serialize_for_a2a,
     value_json,
 )
+from trunkline.errors import UnsupportedOperationError
 from trunkline.v1 import json_pb2, message_pb2, part_pb2
 
 LARGEST = int(sys.float_info.max)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from trunkline.messaging.scheduler import ALLOWANCE_S, Scheduler
-from trunkline.messaging.store import DeliveryKey, Envelope, QueuedDelivery
+from trunkline.messages.scheduler import ALLOWANCE_S, Scheduler
+from trunkline.messages.store import DeliveryKey, Envelope, QueuedDelivery
 from trunkline.v1 import envelope_pb2 as pb2
 
 PRIORITIES = (pb2.ENVELOPE_PRIORITY_LOW, pb2.ENVELOPE_PRIORITY_NORMAL, pb2.ENVELOPE_PRIORITY_HIGH)

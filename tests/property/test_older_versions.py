@@ -17,8 +17,8 @@ from trunkline.a2a_wire.v0_3 import json_reader as v0_3_input
 from trunkline.a2a_wire.v0_3 import json_writer as v0_3_json
 from trunkline.a2a_wire.v0_3.json_writer import V03EventWriter
 from trunkline.a2a_wire.wire_events import V0_1_TURN_END
-from trunkline.json_values import parse_dict, update_struct
-from trunkline.task_states import TURN_END
+from trunkline.core.json_values import parse_dict, update_struct
+from trunkline.core.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.a2a.operations import request_parser as params
 from trunkline_bridge.a2a.projection import (

@@ -9,7 +9,7 @@ from harness.journal.strategies import Entries, batches, fold, journals
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire import json_values
 from trunkline.a2a_wire.v1_0 import json_writer as v1_json
-from trunkline.json_values import struct_json
+from trunkline.core.json_values import struct_json
 from trunkline.v1 import artifact_pb2, task_pb2
 from trunkline_bridge.a2a.projection import TaskProjection, WireEvent, project_task
 

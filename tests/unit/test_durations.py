@@ -9,7 +9,7 @@ from trunkline.cli.a2a_cli.options import BY_KEY
 from trunkline.cli.identity import parse_expiry
 from trunkline.cli.mesh_identity import parse_lifetime
 from trunkline.cli.times import parse_since
-from trunkline.durations import parse_duration
+from trunkline.core.durations import parse_duration
 from trunkline.errors import InvalidArgumentError
 
 HUGE = "9" * 400 + "d"

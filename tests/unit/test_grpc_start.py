@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from trunkline.runtime import start_grpc_server
+from trunkline.core.runtime import start_grpc_server
 
 
 async def test_grpc_reports_no_error_when_a_start_is_canceled(

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.light_imports import defer_package
+from trunkline.core.light_imports import defer_package
 
 # Modules that no earlier test of the process has imported.
 _PROGRAM = """
 import sys
-from trunkline.light_imports import light_imports
+from trunkline.core.light_imports import light_imports
 with light_imports():
-    import trunkline.reasoning.graph
+    import trunkline.agents.reasoning.graph
 assert "rich" not in sys.modules
 assert "httpx._main" not in sys.modules
 assert "langsmith.types.agent" not in sys.modules

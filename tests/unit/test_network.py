@@ -5,7 +5,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from trunkline.network import is_loopback, is_this_machine, parse_retry_after
+from trunkline.core.network import is_loopback, is_this_machine, parse_retry_after
 
 
 @pytest.mark.parametrize(

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from trunkline import private_files
-from trunkline.errors import ConfigurationError, JournalUnavailableError
-from trunkline.journal.journal import Journal
-from trunkline.journal.sqlite import find_orphaned_journals, inspect_journal
-from trunkline.mesh.registry import serve_registry
-from trunkline.private_files import (
+from trunkline.agents.reasoning.checkpoint_files import open_checkpoint_file
+from trunkline.core import private_files
+from trunkline.core.private_files import (
     create_private_folder,
     find_database_problem,
     read_private_file,
     user_state_folder,
 )
-from trunkline.reasoning.checkpoint_files import open_checkpoint_file
-from trunkline.settings import Settings
-from trunkline.settings.addresses import HostPort
-from trunkline.traces.store import SpanStore
+from trunkline.core.settings import Settings
+from trunkline.core.settings.addresses import HostPort
+from trunkline.errors import ConfigurationError, JournalUnavailableError
+from trunkline.journal.journal import Journal
+from trunkline.journal.sqlite import find_orphaned_journals, inspect_journal
+from trunkline.observe.traces.store import SpanStore
+from trunkline.processes.registry import serve_registry
 
 NOBODY = 65534
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.runtime import next_tick, run_in_background
+from trunkline.core.runtime import next_tick, run_in_background
 
 
 class Work:

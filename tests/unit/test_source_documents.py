@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from trunkline.source_documents import MAX_BYTES, parse_document
+from trunkline.core.source_documents import MAX_BYTES, parse_document
 
 
 def read(text: str, file: str = "w.yaml") -> object:

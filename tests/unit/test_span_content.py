@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trunkline.core.json_values import parse_dict
 from trunkline.errors import ConfigurationError
-from trunkline.json_values import parse_dict
-from trunkline.span_content import ContentCapture, SpokenText, find_answer, render_parts
-from trunkline.telemetry import ATTRIBUTE_LIMIT_CHARS
+from trunkline.observe.span_content import ContentCapture, SpokenText, find_answer, render_parts
+from trunkline.observe.telemetry import ATTRIBUTE_LIMIT_CHARS
 from trunkline.v1 import part_pb2, task_pb2
 
 CAPTURE = ContentCapture.create()

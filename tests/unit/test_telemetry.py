@@ -11,8 +11,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from harness.mesh.recorded_spans import forget_provider, spans_in
-from trunkline import telemetry
 from trunkline.errors import TaskNotFoundError
+from trunkline.observe import telemetry
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trunkline.core.users import STATEMENT_CHARS
 from trunkline.errors import InvalidArgumentError
-from trunkline.trunk_statements import (
+from trunkline.mesh.trunk_statements import (
     STATEMENT_LIMIT,
     NumberedStatements,
     StatementNumbers,
     check_statement,
 )
-from trunkline.users import STATEMENT_CHARS
 from trunkline.v1 import trunk_service_pb2
 
 

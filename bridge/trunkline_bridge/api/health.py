@@ -4,8 +4,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from trunkline.a2a_wire.errors import WireError, to_wire_error
-from trunkline.client import Directory
 from trunkline.errors import TrunklineError
+from trunkline.mesh.client import Directory
 from trunkline_bridge.callers.caller import CallerFactory
 from trunkline_bridge.http.messages import RequestHeaders, error_response
 

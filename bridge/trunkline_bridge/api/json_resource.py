@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from trunkline.a2a_wire.errors import WireError
 from trunkline.a2a_wire.json_values import Json, dumps
 from trunkline.a2a_wire.protocol import V1_0
-from trunkline.json_values import message_to_dict
+from trunkline.core.json_values import message_to_dict
 from trunkline_bridge.callers.caller import Caller, CallerFactory
 from trunkline_bridge.http import tracing
 from trunkline_bridge.http.handler import Binding, BufferedResponse, HttpRequest, Response

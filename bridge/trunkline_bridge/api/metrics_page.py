@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from trunkline.a2a_wire.errors import WireError, to_wire_error
 from trunkline.errors import TrunklineError
-from trunkline.metrics.prometheus import PrometheusMetrics
+from trunkline.observe.metrics.prometheus import PrometheusMetrics
 from trunkline_bridge.callers.caller import CallerFactory
 from trunkline_bridge.callers.permissions import GET_METRICS
 from trunkline_bridge.http.messages import RequestHeaders, error_response

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, TypeVar
 
+from trunkline.core.settings import AccountLimits, LimitSettings
 from trunkline.errors import LimitExceededError
-from trunkline.settings import AccountLimits, LimitSettings
 
 _StreamT = TypeVar("_StreamT")
 # The rates of so many accounts are remembered. Beyond it, the account that has been silent for the

@@ -30,9 +30,9 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeGuard
 
-from trunkline.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.private_files import read_private_file
 from trunkline.errors import ConfigurationError
-from trunkline.private_files import read_private_file
 from trunkline_bridge.callers.permissions import UNRESTRICTED, Grant, Permissions, parse_methods
 
 logger = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 from trunkline.a2a_wire.errors import UNAUTHENTICATED, WireError
 from trunkline.a2a_wire.key_sets import SIGNATURE_ALGORITHMS
-from trunkline.audit import ActorKind
+from trunkline.core.settings import HostPort, Settings, TlsSettings
 from trunkline.errors import ConfigurationError
-from trunkline.settings import HostPort, Settings, TlsSettings
+from trunkline.observe.audit import ActorKind
 from trunkline.v1 import security_scheme_pb2
 from trunkline_bridge.callers.api_keys import (
     ApiKeyCredential,

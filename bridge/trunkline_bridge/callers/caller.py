@@ -22,11 +22,11 @@ from trunkline.a2a_wire.protocol import (
     V1_0,
 )
 from trunkline.a2a_wire.wire_events import V0_1_TURN_END
-from trunkline.accounts import ANONYMOUS_ACCOUNT
-from trunkline.audit import ActorKind
-from trunkline.settings import Settings
-from trunkline.task_states import TURN_END
-from trunkline.users import User, current_user
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.settings import Settings
+from trunkline.core.task_states import TURN_END
+from trunkline.core.users import User, current_user
+from trunkline.observe.audit import ActorKind
 from trunkline.v1 import security_scheme_pb2, task_pb2, tree_pb2
 from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.permissions import UNRESTRICTED, Permissions

@@ -1,7 +1,7 @@
 """Records refused credentials in the audit log."""
 
 from trunkline.a2a_wire.errors import WireError
-from trunkline.audit import Action, Actor, ActorKind, AuditLog, outcome_of
+from trunkline.observe.audit import Action, Actor, ActorKind, AuditLog, outcome_of
 from trunkline_bridge.callers.caller import (
     Authenticator,
     Caller,

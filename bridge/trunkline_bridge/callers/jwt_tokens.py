@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from trunkline.a2a_wire.documents import fetch_document
 from trunkline.a2a_wire.key_sets import parse_key_set
-from trunkline.audit import ActorKind
+from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, PeerUnavailableError
-from trunkline.settings import Settings
+from trunkline.observe.audit import ActorKind
 from trunkline_bridge.callers.api_keys import is_account_name, is_caller_name
 from trunkline_bridge.callers.caller import CallerIdentity
 from trunkline_bridge.callers.permissions import UNRESTRICTED, Grant, Permissions, parse_methods

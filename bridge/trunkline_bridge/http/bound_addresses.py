@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from trunkline.settings import HostPort
+from trunkline.core.settings import HostPort
 
 
 @dataclass(slots=True)

@@ -9,8 +9,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from trunkline.a2a_wire.errors import BRIDGE, WireError, to_wire_error
+from trunkline.core.settings import Settings
 from trunkline.errors import PeerUnavailableError
-from trunkline.settings import Settings
 from trunkline_bridge.http import tracing
 from trunkline_bridge.http.in_flight import (
     Connection,

@@ -15,9 +15,9 @@ from urllib.parse import unquote, urlsplit
 from starlette.types import Scope
 
 from trunkline.a2a_wire.errors import INVALID_REQUEST, WireError
+from trunkline.core.network import Authority, is_ip_address, is_loopback, parse_authority
+from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError
-from trunkline.network import Authority, is_ip_address, is_loopback, parse_authority
-from trunkline.settings import Settings
 from trunkline_bridge.http.bound_addresses import BoundAddresses
 from trunkline_bridge.http.messages import (
     MISDIRECTED_REQUEST,

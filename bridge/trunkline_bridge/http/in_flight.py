@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from starlette.types import Receive, Scope
 
-from trunkline.client import run_in_background
+from trunkline.mesh.client import run_in_background
 
 CONNECTION_KEY = "trunkline.connection"
 """Key of the `Connection` in a request's `scope["state"]`."""

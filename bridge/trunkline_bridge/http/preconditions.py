@@ -4,7 +4,7 @@ import re
 from datetime import datetime
 from typing import NamedTuple
 
-from trunkline.network import parse_http_date
+from trunkline.core.network import parse_http_date
 
 _RANGE = re.compile(r"bytes=\s*(\d{0,18})-(\d{0,18})\s*", re.ASCII | re.IGNORECASE)
 

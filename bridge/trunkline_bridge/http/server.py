@@ -13,8 +13,8 @@ from typing import Any, Literal
 import uvicorn
 from starlette.types import ASGIApp
 
-from trunkline.client import run_in_background
 from trunkline.errors import ConfigurationError
+from trunkline.mesh.client import run_in_background
 from trunkline_bridge.http.connection_limits import (
     KEEP_ALIVE_S,
     MAX_HEAD_BYTES,

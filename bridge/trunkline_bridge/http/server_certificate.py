@@ -15,9 +15,9 @@ from typing import Self, cast
 
 import grpc
 
+from trunkline.core.private_files import read_private_file
+from trunkline.core.settings import TlsSettings
 from trunkline.errors import ConfigurationError
-from trunkline.private_files import read_private_file
-from trunkline.settings import TlsSettings
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from opentelemetry.trace import Link, Span, SpanKind
 from starlette.routing import Route
 from starlette.types import Message, Scope, Send
 
-from trunkline import telemetry
-from trunkline.metrics import instruments
-from trunkline.task_states import TURN_END, state_name
+from trunkline.core.task_states import TURN_END, state_name
+from trunkline.observe import telemetry
+from trunkline.observe.metrics import instruments
 from trunkline.v1 import snapshot_pb2, task_pb2
 from trunkline_bridge.http.messages import METRICS_PATH, PROBE_PATHS
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from trunkline.client import Directory
+from trunkline.mesh.client import Directory
 from trunkline_bridge.mcp.agent_clients import AgentClients, CallerCredentials
 from trunkline_bridge.mcp.agent_tools import AgentInfo
 

@@ -12,9 +12,9 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trunkline.a2a_client.answers import ClientAnswer
+from trunkline.core.json_values import read_text, value_json
+from trunkline.core.task_states import TaskState
 from trunkline.errors import InvalidArgumentError
-from trunkline.json_values import read_text, value_json
-from trunkline.task_states import TaskState
 from trunkline.v1 import agent_card_pb2, part_pb2
 
 # The metadata key of the URI of an MCP resource, as the tool adapter sets it.

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from trunkline.a2a_client.answers import ClientAnswer, RequestedApproval
 from trunkline.a2a_client.client import ClientContent
-from trunkline.json_values import has_member, struct_json, value_json
+from trunkline.core.json_values import has_member, struct_json, value_json
 
 _ANSWER: Final = "answer"
 _DECISION: Final = "decision"

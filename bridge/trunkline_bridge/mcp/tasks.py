@@ -10,8 +10,8 @@ from pydantic.alias_generators import to_camel
 
 from trunkline.a2a_client.answers import ClientAnswer
 from trunkline.a2a_client.client import Client
+from trunkline.core.task_states import TaskState
 from trunkline.errors import TaskNotCancelableError, TaskNotFoundError
-from trunkline.task_states import TaskState
 from trunkline_bridge.mcp.agent_tools import is_waiting, to_tool_result
 from trunkline_bridge.mcp.client_features import ClientFeatures
 from trunkline_bridge.mcp.questions import build_requests, is_declined, read_responses

@@ -51,7 +51,7 @@ from trunkline.a2a_wire.operations import (
     Operation,
 )
 from trunkline.a2a_wire.protocol import V1_0, VERSION_HEADER
-from trunkline.client.breaker import EARLY_PROBE_S, Breaker
+from trunkline.core.task_states import INTERRUPTED, TERMINAL
 from trunkline.errors import (
     PeerProtocolError,
     PeerRefusedError,
@@ -59,7 +59,7 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
-from trunkline.task_states import INTERRUPTED, TERMINAL
+from trunkline.mesh.client.breaker import EARLY_PROBE_S, Breaker
 from trunkline.v1 import task_pb2
 
 if TYPE_CHECKING:

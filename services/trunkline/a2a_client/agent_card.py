@@ -14,9 +14,9 @@ from trunkline.a2a_client.lenient_reader import LeftOutLog
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.protocol import CARD_PATH, LEGACY_CARD_PATH, RESUME_EXTENSION, V0_3
 from trunkline.a2a_wire.v0_1.json_reader import MEDIA_TYPES
-from trunkline.json_values import parse_dict
-from trunkline.names import MAX_NAME_CHARS
-from trunkline.printable import to_plain_line
+from trunkline.core.json_values import parse_dict
+from trunkline.core.names import MAX_NAME_CHARS
+from trunkline.core.printable import to_plain_line
 from trunkline.v1 import agent_card_pb2
 
 _V0_3_DEFAULT_BINDING: Final = "JSONRPC"

@@ -26,9 +26,9 @@ from trunkline.a2a_client.answers import (
 from trunkline.a2a_client.artifact_content import ArtifactContent, TurnLimits, is_plain_text
 from trunkline.a2a_client.streamed_text import ShownChunk, StreamedText
 from trunkline.a2a_wire.roles import ArtifactRole
+from trunkline.core.json_values import merge_struct
+from trunkline.core.task_states import INTERRUPTED, TERMINAL, TaskState
 from trunkline.errors import PeerProtocolError
-from trunkline.json_values import merge_struct
-from trunkline.task_states import INTERRUPTED, TERMINAL, TaskState
 from trunkline.v1 import artifact_pb2, json_pb2, message_pb2, task_pb2
 
 EmitEvent: TypeAlias = Callable[[ClientEvent], Awaitable[None]]

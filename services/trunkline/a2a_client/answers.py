@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from trunkline.a2a_wire.roles import ROLE_KEY, ArtifactRole, artifact_kind
+from trunkline.core.json_values import find_member, has_member, read_text, struct_json, value_json
+from trunkline.core.task_states import TaskOutcome, TaskState, find_outcome
 from trunkline.errors import PeerProtocolError
-from trunkline.json_values import find_member, has_member, read_text, struct_json, value_json
-from trunkline.task_states import TaskOutcome, TaskState, find_outcome
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, task_pb2
 
 _APPROVALS_KEY: Final = "trunkline/approvals"

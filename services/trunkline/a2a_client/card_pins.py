@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from trunkline.a2a_wire.json_values import Json
+from trunkline.core.private_files import PRIVATE_FOLDER, read_private_file, write_private_file
 from trunkline.errors import ConfigurationError
-from trunkline.private_files import PRIVATE_FOLDER, read_private_file, write_private_file
 from trunkline.v1 import agent_card_pb2
 
 _FOLDER: Final = "remote-cards"

@@ -15,8 +15,8 @@ from trunkline.a2a_client.lenient_reader import LeftOutLog
 from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.protocol import KEYS_PATH
+from trunkline.core.private_files import read_private_file
 from trunkline.errors import ConfigurationError, PeerProtocolError, TrunklineError
-from trunkline.private_files import read_private_file
 
 if TYPE_CHECKING:
     from trunkline.a2a_wire.card_signatures import TrustedKey

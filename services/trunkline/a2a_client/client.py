@@ -46,7 +46,8 @@ from trunkline.a2a_wire.errors import INVALID_PARAMS
 from trunkline.a2a_wire.operations import LIST_TASKS, find_task_problem
 from trunkline.a2a_wire.protocol import V0_3, V1_0
 from trunkline.a2a_wire.response_reader import parse_stream_response, parse_task
-from trunkline.client import Backoff
+from trunkline.core.json_values import build_struct, build_value
+from trunkline.core.task_states import INTERRUPTED, TERMINAL, TaskState
 from trunkline.errors import (
     ConfigurationError,
     InvalidArgumentError,
@@ -55,8 +56,7 @@ from trunkline.errors import (
     PeerTimeoutError,
     UnsupportedOperationError,
 )
-from trunkline.json_values import build_struct, build_value
-from trunkline.task_states import INTERRUPTED, TERMINAL, TaskState
+from trunkline.mesh.client import Backoff
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, task_pb2
 
 ClientContent: TypeAlias = str | part_pb2.Part | Mapping[str, Any]

@@ -13,8 +13,8 @@ from trunkline.a2a_client.errors import ServerBusyError
 from trunkline.a2a_client.refusals import to_mesh_error
 from trunkline.a2a_client.transport import CallOptions, RemoteEvent
 from trunkline.a2a_client.turn_follower import TurnFollower
+from trunkline.core.task_states import TERMINAL, state_name
 from trunkline.errors import PeerTimeoutError, TaskEndedError
-from trunkline.task_states import TERMINAL, state_name
 from trunkline.v1 import message_pb2, task_pb2
 
 _TIMEOUT_GRACE_S: Final = 5.0

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trunkline.a2a_wire.errors import SPECIFIED_KINDS
+from trunkline.core.network import parse_retry_after
 from trunkline.errors import PeerRefusedError, PeerUnavailableError
-from trunkline.network import parse_retry_after
 
 # The reasons of A2A's JSON-RPC error codes; v0.3 uses the same codes.
 _REASONS: Final[Mapping[int, str]] = {kind.rpc_code: kind.reason for kind in SPECIFIED_KINDS}

@@ -10,7 +10,6 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
-from trunkline import telemetry
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.errors import (
     ConnectionLostError,
@@ -35,15 +34,16 @@ from trunkline.a2a_client.transport import (
 from trunkline.a2a_wire.json_values import dumps
 from trunkline.a2a_wire.operations import SEND_MESSAGE, Operation
 from trunkline.a2a_wire.protocol import EVENT_ID_KEY, V0_3, V1_0
-from trunkline.errors import PeerProtocolError, PeerTimeoutError
-from trunkline.json_values import (
+from trunkline.core.json_values import (
     find_exact_number,
     message_to_dict,
     read_text,
     remove_member,
     serialize_for_a2a,
 )
-from trunkline.network import is_this_machine
+from trunkline.core.network import is_this_machine
+from trunkline.errors import PeerProtocolError, PeerTimeoutError
+from trunkline.observe import telemetry
 
 _STATUS_DETAILS_KEY = "grpc-status-details-bin"
 _REASONS: Final = {

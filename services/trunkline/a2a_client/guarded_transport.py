@@ -7,8 +7,8 @@ from typing import Final
 import httpcore2
 import httpx2
 
-from trunkline.client.safe_fetch.address_guard import AddressGuard
-from trunkline.client.safe_fetch.network import GuardedNetworkBackend
+from trunkline.mesh.client.safe_fetch.address_guard import AddressGuard
+from trunkline.mesh.client.safe_fetch.network import GuardedNetworkBackend
 
 _MAX_CONNECTIONS: Final = 4
 # The most specific ones first.

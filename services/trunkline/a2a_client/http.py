@@ -10,7 +10,6 @@ from typing import Final, NamedTuple, Protocol
 
 import httpx2
 
-from trunkline import telemetry
 from trunkline.a2a_client.errors import (
     STATUS_ERRORS,
     ConnectionLostError,
@@ -19,8 +18,9 @@ from trunkline.a2a_client.errors import (
     http_status_error,
 )
 from trunkline.a2a_client.transport import parse_trace_id
+from trunkline.core.network import is_this_machine
 from trunkline.errors import PeerProtocolError, PeerRefusedError, PeerTimeoutError
-from trunkline.network import is_this_machine
+from trunkline.observe import telemetry
 
 CONNECT_TIMEOUT_S: Final = 5.0
 WRITE_TIMEOUT_S: Final = 30.0

@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from trunkline.a2a_wire.protocol import V0_3, V1_0
+from trunkline.core.network import Authority, is_this_machine, parse_authority
 from trunkline.errors import ConfigurationError
-from trunkline.network import Authority, is_this_machine, parse_authority
 from trunkline.v1 import agent_card_pb2
 
 ClientVersion: TypeAlias = Literal["1.0", "0.3"]

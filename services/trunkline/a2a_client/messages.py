@@ -25,7 +25,8 @@ from trunkline.a2a_client.settings import MAX_STREAMED_BYTES, STREAM_IDLE_S
 from trunkline.a2a_wire.errors import INTERNAL_ERROR, INVALID_PARAMS, TIMEOUT, UNAVAILABLE
 from trunkline.a2a_wire.json_values import Json, dumps
 from trunkline.a2a_wire.protocol import LAST_EVENT_ID_HEADER, TIMEOUT_HEADER
-from trunkline.client.backoff import RetryWindow
+from trunkline.core.backoff import RetryWindow
+from trunkline.core.json_values import message_to_dict, parse_dict
 from trunkline.errors import (
     AgentCallError,
     AgentNotFoundError,
@@ -37,8 +38,7 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
-from trunkline.json_values import message_to_dict, parse_dict
-from trunkline.messaging.conversion import build_envelope, read_message
+from trunkline.messages.conversion import build_envelope, read_message
 from trunkline.tasks.messages import MeshMessage, Payload, Priority
 from trunkline.v1 import envelope_pb2, messaging_service_pb2
 

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from trunkline.agents.authoring import FunctionAgent, agent
+from trunkline.core.runtime import ServiceStatus
+from trunkline.core.settings import RemoteAgentSettings, Settings, parse_remote
 from trunkline.errors import (
     ConfigurationError,
     PeerProtocolError,
@@ -22,8 +24,6 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.runtime import ServiceStatus
-from trunkline.settings import RemoteAgentSettings, Settings, parse_remote
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.turn_runtime import get_turn_runtime
 
@@ -136,7 +136,7 @@ class RemoteAgent:
     ) -> AsyncIterator[None]:
         """Keep the connection open, and the card up to date, while the local agent is served."""
         from trunkline.a2a_client.a2a_client import A2AClient
-        from trunkline.client import run_in_background
+        from trunkline.mesh.client import run_in_background
 
         async with AsyncExitStack() as stack:
             if self._peer is None:
@@ -153,7 +153,7 @@ class RemoteAgent:
 
         `on_change` is called when the local card has changed.
         """
-        from trunkline.client.backoff import Backoff
+        from trunkline.core.backoff import Backoff
 
         refresh_s = self._require_peer().settings.refresh_s
         if self._card_known.is_set():
@@ -221,7 +221,7 @@ def build_settings(name: str, remote: RemoteAgentSettings, settings: Settings) -
         ConfigurationError: a variable that holds credentials isn't set.
     """
     from trunkline.a2a_client.settings import RemoteSettings
-    from trunkline.client.breaker import BreakerSettings
+    from trunkline.mesh.client.breaker import BreakerSettings
 
     breaker = BreakerSettings.from_settings(settings)
     return RemoteSettings.from_settings(name, remote, breaker, data_dir=settings.data_dir)
@@ -275,7 +275,7 @@ async def serve_remote(
         PeerRefusedError: it refuses to send its card.
     """
     from trunkline.agents.hosting import join_mesh
-    from trunkline.client.backoff import Backoff
+    from trunkline.core.backoff import Backoff
 
     options = build_settings(name, remote, settings)
     backoff = Backoff()

@@ -8,9 +8,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from trunkline.a2a_client.a2a_client import A2AClient
-from trunkline.client.artifacts import parse_reference
+from trunkline.core.json_values import has_member, remove_member
 from trunkline.errors import InvalidArgumentError, PeerProtocolError, TrunklineError
-from trunkline.json_values import has_member, remove_member
+from trunkline.mesh.client.artifacts import parse_reference
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import part_pb2
 

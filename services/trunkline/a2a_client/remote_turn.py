@@ -12,8 +12,8 @@ from trunkline.a2a_client.remote_files import FileReceiver, inline_files
 from trunkline.a2a_client.task_mirror import TaskMirror
 from trunkline.a2a_client.transport import CallOptions, RemoteEvent
 from trunkline.a2a_client.turn_follower import TurnFollower
+from trunkline.core.task_states import TERMINAL
 from trunkline.errors import PeerRefusedError, PeerTimeoutError
-from trunkline.task_states import TERMINAL
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import message_pb2
 

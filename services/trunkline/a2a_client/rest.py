@@ -36,8 +36,8 @@ from trunkline.a2a_wire.operations import (
 )
 from trunkline.a2a_wire.protocol import V0_3
 from trunkline.a2a_wire.v0_3.proto_json import proto_message_json
+from trunkline.core.json_values import parse_dict
 from trunkline.errors import PeerProtocolError, PeerRefusedError
-from trunkline.json_values import parse_dict
 
 _Read = TypeVar("_Read")
 

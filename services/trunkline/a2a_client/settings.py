@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, Self
 
-from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
+from trunkline.core.network import is_this_machine
+from trunkline.core.settings import RemoteAgentSettings, RemoteEndpointSettings
 from trunkline.errors import ConfigurationError
-from trunkline.network import is_this_machine
-from trunkline.settings import RemoteAgentSettings, RemoteEndpointSettings
+from trunkline.mesh.client.breaker import DEFAULT_SETTINGS, BreakerSettings
 
 logger = logging.getLogger(__name__)
 

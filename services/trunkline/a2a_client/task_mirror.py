@@ -11,9 +11,9 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.artifact_content import ArtifactContent, TurnLimits, is_plain_text
 from trunkline.a2a_client.lenient_reader import LeftOutLog
 from trunkline.a2a_wire.roles import artifact_kind
+from trunkline.core.json_values import find_member, read_text, struct_json
+from trunkline.core.task_states import INTERRUPTED, OUTCOME_KEY, TERMINAL, TaskOutcome, find_outcome
 from trunkline.errors import PeerProtocolError
-from trunkline.json_values import find_member, read_text, struct_json
-from trunkline.task_states import INTERRUPTED, OUTCOME_KEY, TERMINAL, TaskOutcome, find_outcome
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import ArtifactWriter
 from trunkline.v1 import artifact_pb2, event_pb2, json_pb2, message_pb2, part_pb2, task_pb2

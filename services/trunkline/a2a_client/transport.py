@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from google.protobuf.message import Message
 from opentelemetry.trace import SpanKind
 
-from trunkline import telemetry
 from trunkline.a2a.v0_3.agent_card_pb2 import AgentCard as AgentCardV03
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.interfaces import Interface, ProtocolBinding
@@ -27,8 +26,9 @@ from trunkline.a2a_wire.protocol import (
     VERSION_HEADER,
 )
 from trunkline.a2a_wire.v0_3.methods import V03Method
+from trunkline.core.json_values import message_to_dict
 from trunkline.errors import PeerError, PeerTimeoutError, UnsupportedOperationError
-from trunkline.json_values import message_to_dict
+from trunkline.observe import telemetry
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue

@@ -16,8 +16,7 @@ from trunkline.a2a_client.transport import (
     RemoteEvents,
     read_late_events,
 )
-from trunkline.client import Backoff
-from trunkline.client.idle_timeout import IdleTimeout
+from trunkline.core.task_states import INTERRUPTED, TERMINAL
 from trunkline.errors import (
     PeerCircuitOpenError,
     PeerError,
@@ -26,7 +25,8 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
-from trunkline.task_states import INTERRUPTED, TERMINAL
+from trunkline.mesh.client import Backoff
+from trunkline.mesh.client.idle_timeout import IdleTimeout
 from trunkline.v1 import task_pb2
 
 logger = logging.getLogger(__name__)

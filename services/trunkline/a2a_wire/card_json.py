@@ -8,7 +8,7 @@ from google.protobuf.json_format import ParseError
 
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.v1_0.json_writer import agent_card_json
-from trunkline.json_values import parse_dict
+from trunkline.core.json_values import parse_dict
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 
 _LEGACY_MAJOR = "0."

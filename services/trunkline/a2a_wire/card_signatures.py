@@ -29,9 +29,9 @@ from trunkline.a2a_wire.card_json import REQUIRED_CARD_FIELDS, parse_card
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.key_sets import SIGNATURE_ALGORITHMS, parse_key_set
 from trunkline.a2a_wire.protocol import KEYS_PATH
+from trunkline.core.json_values import message_to_dict, struct_json
+from trunkline.core.private_files import read_private_file
 from trunkline.errors import ConfigurationError
-from trunkline.json_values import message_to_dict, struct_json
-from trunkline.private_files import read_private_file
 from trunkline.v1 import agent_card_pb2, json_pb2
 
 logger = logging.getLogger(__name__)

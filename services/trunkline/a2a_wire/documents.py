@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+from trunkline.core.private_files import read_private_file
 from trunkline.errors import ConfigurationError, PeerUnavailableError
-from trunkline.private_files import read_private_file
 
 _TIMEOUT_S = 5.0
 _LIMIT_BYTES = 1024 * 1024

@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from google.rpc import code_pb2
 
-from trunkline import errors, telemetry
-from trunkline.redaction import redact_addresses
+from trunkline import errors
+from trunkline.core.redaction import redact_addresses
+from trunkline.observe import telemetry
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from google.protobuf import timestamp_pb2
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.json_values import struct_json
+from trunkline.core.json_values import struct_json
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, task_pb2
 
 Json: TypeAlias = dict[str, Any]

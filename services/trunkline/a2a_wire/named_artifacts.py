@@ -6,7 +6,7 @@ A2A has no events for these, so the projection shows them as artifacts with fixe
 from collections.abc import Iterable, Mapping
 
 from trunkline.a2a_wire.roles import ArtifactRole, set_role
-from trunkline.json_values import update_struct
+from trunkline.core.json_values import update_struct
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
 
 PLAN_STREAMING = "execution_plan_streaming"

@@ -21,7 +21,7 @@ from trunkline.a2a_wire.v0_3 import json_reader as v0_3_json
 from trunkline.a2a_wire.v0_3 import methods as v0_3
 from trunkline.a2a_wire.v0_3.methods import V03Method
 from trunkline.a2a_wire.v1_0 import json_writer
-from trunkline.json_values import message_to_dict, parse_dict
+from trunkline.core.json_values import message_to_dict, parse_dict
 from trunkline.v1 import agent_card_pb2, message_pb2, push_notification_pb2, task_pb2
 
 _TASK: Final = "/tasks/{id}"

@@ -14,7 +14,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.errors import WireError
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.v0_3 import json_reader as v0_3_input
-from trunkline.json_values import parse_dict
+from trunkline.core.json_values import parse_dict
 from trunkline.v1 import task_pb2
 
 _Read = TypeVar("_Read", a2a_pb2.StreamResponse, task_pb2.Task)

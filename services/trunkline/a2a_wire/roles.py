@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from trunkline.json_values import find_member, update_struct
-from trunkline.task_states import OUTCOME_KEY, find_outcome
+from trunkline.core.json_values import find_member, update_struct
+from trunkline.core.task_states import OUTCOME_KEY, find_outcome
 from trunkline.v1 import artifact_pb2, event_pb2, task_pb2
 
 ROLE_KEY: Final = "trunkline/role"

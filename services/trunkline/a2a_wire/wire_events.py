@@ -5,7 +5,7 @@ from typing import NamedTuple, Self, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.roles import ArtifactRole
-from trunkline.task_states import TURN_END
+from trunkline.core.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, event_pb2, task_pb2
 
 V0_1_TURN_END = TURN_END | {task_pb2.TASK_STATE_AUTH_REQUIRED}

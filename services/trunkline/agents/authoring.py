@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from pydantic import BaseModel
 
+from trunkline.agents.calls.turn_calls import MeshCallees, ResultModel
 from trunkline.agents.message_handlers import (
     Handler,
     MessageHandlers,
@@ -16,10 +17,9 @@ from trunkline.agents.message_handlers import (
     write_replies,
 )
 from trunkline.agents.options import validate_options_type
-from trunkline.calls.turn_calls import MeshCallees, ResultModel
+from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, InvalidArgumentError
-from trunkline.messaging.addresses import check_agent_name
-from trunkline.settings import Settings
+from trunkline.messages.addresses import check_agent_name
 from trunkline.tasks.calls import TaskCalls
 from trunkline.tasks.content import PIECE_TYPES, RESULT_TYPES, Content, Piece, invalid_content
 from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from trunkline.agents.authoring import Lifespan
-from trunkline.client import run_in_background
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
+from trunkline.mesh.client import run_in_background
 from trunkline.v1 import agent_card_pb2
 
 _POLL_S: Final = 2.0

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Final
 
 from trunkline.agents.journals import JournalFolder
-from trunkline.client import Directory
-from trunkline.registry import Membership
+from trunkline.mesh.client import Directory
+from trunkline.mesh.registry import Membership
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import registry_service_pb2
 

@@ -8,30 +8,26 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from trunkline.agents.authoring import FunctionAgent, Lifespan
+from trunkline.agents.calls.child import ChildLimits
+from trunkline.agents.calls.tool_source import AllowedTools, MeshTools, WatchableToolSource
+from trunkline.agents.calls.turn_calls import MeshCallees
 from trunkline.agents.journals import JournalFolder
 from trunkline.agents.options import load_agent_options
+from trunkline.agents.reasoning import ModelChoice
+from trunkline.agents.reasoning.model_results import ModelResults
 from trunkline.agents.takeover import Takeover, adopt_journal, claim_standby_names
-from trunkline.audit import AuditLog, open_audit_log
-from trunkline.calls.child import ChildLimits
-from trunkline.calls.tool_source import AllowedTools, MeshTools, WatchableToolSource
-from trunkline.calls.turn_calls import MeshCallees
-from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_background
-from trunkline.client.content_resolver import ContentResolver
+from trunkline.core.identity import open_credentials
+from trunkline.core.runtime import ServiceStatus
+from trunkline.core.settings import AgentSettings, Settings, advertised_address, dial_address
 from trunkline.errors import ConfigurationError, PeerUnavailableError
-from trunkline.identity import open_credentials
-from trunkline.reasoning import ModelChoice
-from trunkline.reasoning.model_results import ModelResults
-from trunkline.registry import Membership
-from trunkline.runtime import ServiceStatus
-from trunkline.server.mesh_server import MeshServer
-from trunkline.settings import (
-    AgentSettings,
-    Settings,
-    advertised_address,
-    dial_address,
-)
-from trunkline.signal_exports import export_signals
-from trunkline.span_content import ContentCapture
+from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
+from trunkline.mesh.client.content_resolver import ContentResolver
+from trunkline.mesh.registry import Membership
+from trunkline.mesh.server.mesh_server import MeshServer
+from trunkline.observe.audit import AuditLog, open_audit_log
+from trunkline.observe.signal_exports import export_signals
+from trunkline.observe.span_content import ContentCapture
+from trunkline.observe.traces import MeshTarget, configure_tracing
 from trunkline.tasks.agent import Agent, MessageHandlingAgent, OutsideAgent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
@@ -39,7 +35,6 @@ from trunkline.tasks.outbox import RetryPolicy
 from trunkline.tasks.resources import OtherHosts
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.usage_store import UsageStore
-from trunkline.traces import MeshTarget, configure_tracing
 from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
 
 

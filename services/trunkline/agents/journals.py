@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from trunkline.artifacts import blob_folder
-from trunkline.encryption import Keyring, open_keyring
+from trunkline.core.encryption import Keyring, open_keyring
+from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, JournalUnavailableError
+from trunkline.journal.artifacts import blob_folder
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
 from trunkline.journal.sqlite import (
@@ -26,7 +27,6 @@ from trunkline.journal.sqlite import (
     inspect_journal,
     is_leased,
 )
-from trunkline.settings import Settings
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel
 
+from trunkline.core.json_values import struct_json
+from trunkline.core.runtime import load_in_thread
 from trunkline.errors import ConfigurationError, InvalidArgumentError
-from trunkline.json_values import struct_json
-from trunkline.messaging.conversion import build_reply, read_message
-from trunkline.messaging.types import TYPES, MessageType
-from trunkline.runtime import load_in_thread
+from trunkline.messages.conversion import build_reply, read_message
+from trunkline.messages.types import TYPES, MessageType
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.delivered_messages import build_part, describe_reply, find_delivered
 from trunkline.tasks.messages import HandlerResult, MeshMessage, Payload, Reply

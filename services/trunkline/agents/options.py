@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 
+from trunkline.core.settings import ENV_PREFIX, OptionsT, read_options
 from trunkline.errors import ConfigurationError
-from trunkline.settings import ENV_PREFIX, OptionsT, read_options
 
 
 def validate_options_type(agent: str, kind: type) -> None:

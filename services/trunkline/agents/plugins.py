@@ -18,8 +18,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic
 
 from trunkline.agents.authoring import FunctionAgent
+from trunkline.core.settings import AGENT_PLUGIN_GROUP, Settings
 from trunkline.errors import ConfigurationError
-from trunkline.settings import AGENT_PLUGIN_GROUP, Settings
 from trunkline.tasks.context import SettingsT
 from trunkline.tools.config import ServerConfig, ServerOverlay
 from trunkline.v1 import agent_card_pb2

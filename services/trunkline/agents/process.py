@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from trunkline import runtime
+from trunkline.core import runtime
+from trunkline.core.settings import Settings, load_settings
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TrunklineError, find_cause
-from trunkline.logs import configure_logging
-from trunkline.settings import Settings, load_settings
+from trunkline.observe.logs import configure_logging
 from trunkline.tasks.agent import Agent
 
 

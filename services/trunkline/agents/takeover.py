@@ -10,12 +10,12 @@ from typing import Final
 
 from trunkline.agents.handover import Handover
 from trunkline.agents.journals import JournalFolder, OpenJournal
-from trunkline.client import Backoff, Directory
+from trunkline.core.runtime import next_tick
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite import OrphanedJournal
-from trunkline.metrics.instruments import TAKEOVER_TIME, TAKEOVERS
-from trunkline.registry import Membership
-from trunkline.runtime import next_tick
+from trunkline.mesh.client import Backoff, Directory
+from trunkline.mesh.registry import Membership
+from trunkline.observe.metrics.instruments import TAKEOVER_TIME, TAKEOVERS
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import registry_service_pb2
 

@@ -8,17 +8,17 @@ from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
-from trunkline import telemetry
 from trunkline.agents.authoring import Lifespan
-from trunkline.calls.schema_arguments import outline_arguments
-from trunkline.calls.tool_source import ToolListing, WatchableToolSource
-from trunkline.client import run_in_background
-from trunkline.client.backoff import Backoff
+from trunkline.agents.calls.schema_arguments import outline_arguments
+from trunkline.agents.calls.tool_source import ToolListing, WatchableToolSource
+from trunkline.core.backoff import Backoff
+from trunkline.core.json_values import struct_json
+from trunkline.core.printable import to_plain_line
+from trunkline.core.private_files import PRIVATE_FOLDER, read_private_file, write_private_file
+from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, TrunklineError
-from trunkline.json_values import struct_json
-from trunkline.printable import to_plain_line
-from trunkline.private_files import PRIVATE_FOLDER, read_private_file, write_private_file
-from trunkline.settings import Settings
+from trunkline.mesh.client import run_in_background
+from trunkline.observe import telemetry
 from trunkline.tools.config import AgentSpec
 from trunkline.v1 import agent_card_pb2, tool_service_pb2
 

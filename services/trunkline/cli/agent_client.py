@@ -22,6 +22,7 @@ from trunkline.a2a_client.transport import CallOptions
 from trunkline.a2a_wire.protocol import V1_0
 from trunkline.a2a_wire.v1_0 import json_writer
 from trunkline.cli.ephemeral_mesh import START_A_MESH
+from trunkline.core.json_values import parse_dict
 from trunkline.errors import (
     InvalidArgumentError,
     PeerProtocolError,
@@ -30,7 +31,6 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
-from trunkline.json_values import parse_dict
 from trunkline.v1 import message_pb2, part_pb2
 
 

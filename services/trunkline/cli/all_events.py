@@ -9,11 +9,11 @@ from trunkline.cli.event_lines import EventDescriber
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.task_events import fit_terminal, print_json_events
 from trunkline.cli.terminal import BOLD, paint, print_stderr, write
-from trunkline.client import Directory, run_in_background
-from trunkline.client.mesh_tasks import MeshTaskWatch, list_mesh_tasks, watch_mesh_tasks
+from trunkline.core.task_states import INTERRUPTED
 from trunkline.errors import PeerError, TrunklineError
 from trunkline.journal.batches import parse_batch
-from trunkline.task_states import INTERRUPTED
+from trunkline.mesh.client import Directory, run_in_background
+from trunkline.mesh.client.mesh_tasks import MeshTaskWatch, list_mesh_tasks, watch_mesh_tasks
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, task_service_pb2
 
 # The tasks whose streams are open at once. Others wait, and are shown from their beginning then.

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
 from trunkline.cli.terminal import is_interactive, write
-from trunkline.printable import to_plain_line
+from trunkline.core.printable import to_plain_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -6,9 +6,10 @@ from typing import Any, Final
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, list_host_tasks, open_mesh_view, query_hosts
 from trunkline.cli.terminal import print_json
-from trunkline.client import HostClient
+from trunkline.core.json_values import struct_json
+from trunkline.core.users import User, current_user
 from trunkline.errors import ApprovalNotFoundError, PeerError, TaskNotFoundError
-from trunkline.json_values import struct_json
+from trunkline.mesh.client import HostClient
 from trunkline.tasks.approvals import (
     approval_task_id,
     digest_answer,
@@ -16,7 +17,6 @@ from trunkline.tasks.approvals import (
     render_decision,
 )
 from trunkline.tasks.lifecycle import TERMINAL
-from trunkline.users import User, current_user
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, task_service_pb2
 
 _UNFINISHED_STATES: Final = (

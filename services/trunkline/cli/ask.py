@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from trunkline import telemetry
 from trunkline.cli.answer_view import AnswerView
 from trunkline.cli.attachments import save_files
 from trunkline.cli.ephemeral_mesh import MeshAddresses
@@ -25,6 +24,7 @@ from trunkline.cli.terminal import (
     state_name,
     write,
 )
+from trunkline.core.runtime import run_with_late_cancel
 from trunkline.errors import (
     InvalidArgumentError,
     PeerTimeoutError,
@@ -33,7 +33,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.runtime import run_with_late_cancel
+from trunkline.observe import telemetry
 
 if TYPE_CHECKING:
     from trunkline.cli.agent_client import AgentClient

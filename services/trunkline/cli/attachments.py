@@ -114,7 +114,7 @@ def _add_metadata(part: dict[str, Any], path: str) -> dict[str, Any]:
 
 def _sanitize(name: str) -> str:
     # Imported here: questions without files need no code that stores them.
-    from trunkline.artifacts.references import sanitize_filename
+    from trunkline.journal.artifacts.references import sanitize_filename
 
     return sanitize_filename(name)
 

@@ -3,7 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trunkline.audit import (
+from trunkline.cli.record_lines import print_entry
+from trunkline.cli.terminal import print_stderr
+from trunkline.core.printable import escape_controls
+from trunkline.core.settings import Settings
+from trunkline.errors import ConfigurationError
+from trunkline.observe.audit import (
     Action,
     AuditQuery,
     AuditRecord,
@@ -12,11 +17,6 @@ from trunkline.audit import (
     open_audit_file,
     read_table,
 )
-from trunkline.cli.record_lines import print_entry
-from trunkline.cli.terminal import print_stderr
-from trunkline.errors import ConfigurationError
-from trunkline.printable import escape_controls
-from trunkline.settings import Settings
 
 USED_SETTINGS: Final = frozenset(
     {"data_dir", "audit", "audit_file", "audit_size_bytes", "audit_age_s", "audit_files"}

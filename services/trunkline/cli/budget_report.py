@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from trunkline.cli.terminal import print_table
-from trunkline.settings import LimitSettings, Settings
+from trunkline.core.settings import LimitSettings, Settings
 from trunkline.tasks.budgets import end_of_period, find_budget
 from trunkline.tasks.usage_store import Subject, Usage, list_usage, periods
 

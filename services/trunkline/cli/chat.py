@@ -20,8 +20,8 @@ from trunkline.cli.ephemeral_mesh import START_A_MESH, is_listening, open_mesh
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.streamed_answer import StreamedAnswer
 from trunkline.cli.terminal import is_text, print_json, print_stderr
+from trunkline.core.network import is_this_machine
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError, TrunklineError
-from trunkline.network import is_this_machine
 
 _CHAT_HELP = """\
 /new      start a new context: the agents forget this conversation

@@ -31,7 +31,7 @@ def command(
         @functools.wraps(work)
         def run_command(*args: Any, **options: Any) -> None:  # noqa: ANN401
             if serves:
-                from trunkline.runtime import run as run_service
+                from trunkline.core.runtime import run as run_service
 
                 finish(lambda: run_service(work(*args, **options)))
             elif inspect.iscoroutinefunction(work):

@@ -39,7 +39,7 @@ def main() -> None:
     if is_serving:
         # All services are closed. The teardown of the interpreter would take a third of a second,
         # for which a command that started a mesh waits.
-        from trunkline.runtime import exit_now
+        from trunkline.core.runtime import exit_now
 
         exit_now(code)
     sys.exit(code)

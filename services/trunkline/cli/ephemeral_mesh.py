@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from trunkline import runtime
 from trunkline.cli.options import is_mesh_named, resolve_base_url
 from trunkline.cli.terminal import print_stderr
+from trunkline.core import runtime
+from trunkline.core.network import is_this_machine
+from trunkline.core.settings import ENV_PREFIX
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError
-from trunkline.network import is_this_machine
-from trunkline.settings import ENV_PREFIX
 
 START_A_MESH = "no mesh answers there; start one with `trunkline up`, or give another --url"
 _START_TIMEOUT_S = 60.0

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from trunkline.cli.task_view import excerpt, excerpt_parts, name_artifact
 from trunkline.cli.times import render_percent
-from trunkline.json_values import struct_json
-from trunkline.task_states import TaskOutcome, find_outcome, state_name
+from trunkline.core.json_values import struct_json
+from trunkline.core.task_states import TaskOutcome, find_outcome, state_name
 from trunkline.tasks.approvals import render_decision
 from trunkline.v1 import event_pb2, json_pb2
 

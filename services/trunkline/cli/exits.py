@@ -120,8 +120,8 @@ def _is_usage_error(error: Exception) -> bool:
 
 def _log(error: Exception) -> None:
     if not logging.root.handlers:
-        from trunkline.logs import configure_logging
-        from trunkline.settings import load_settings
+        from trunkline.core.settings import load_settings
+        from trunkline.observe.logs import configure_logging
 
         # Invalid settings are reported by commands that need them.
         with suppress(ConfigurationError):

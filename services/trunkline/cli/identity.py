@@ -8,9 +8,9 @@ from pathlib import Path
 from trunkline.a2a_wire.protocol import CARD_PATH, V1_0, VERSION_HEADER
 from trunkline.cli.audit import USED_SETTINGS
 from trunkline.cli.options import load_command_settings
-from trunkline.durations import parse_duration
+from trunkline.core.durations import parse_duration
+from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, InvalidArgumentError
-from trunkline.settings import Settings
 from trunkline_bridge.callers.api_keys import ApiKey, is_caller_name
 from trunkline_bridge.callers.permissions import parse_methods
 

@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from trunkline.audit import AuditFile, ReadRecord, follow_records
 from trunkline.cli.record_lines import print_entry
 from trunkline.cli.terminal import paint_level
 from trunkline.cli.times import parse_since
+from trunkline.core.printable import escape_controls
+from trunkline.core.private_files import PRIVATE_FOLDER
+from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, InvalidArgumentError
-from trunkline.logs import JsonFormatter, make_event
-from trunkline.printable import escape_controls
-from trunkline.private_files import PRIVATE_FOLDER
-from trunkline.settings import Settings
+from trunkline.observe.audit import AuditFile, ReadRecord, follow_records
+from trunkline.observe.logs import JsonFormatter, make_event
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _SIZE_BYTES: Final = 4 * 1024 * 1024

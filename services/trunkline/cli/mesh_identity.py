@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from trunkline.durations import parse_duration
+from trunkline.core.durations import parse_duration
+from trunkline.core.identity import Identity, Role, identity_folder
+from trunkline.core.identity.folder import IdentityFolder
+from trunkline.core.network import parse_authority
+from trunkline.core.settings import HostPort, Settings
 from trunkline.errors import ConfigurationError, InvalidArgumentError
-from trunkline.identity import Identity, Role, identity_folder
-from trunkline.identity.folder import IdentityFolder
-from trunkline.network import parse_authority
-from trunkline.settings import HostPort, Settings
 
 _LONGEST: Final = timedelta(days=30)
 

@@ -11,18 +11,11 @@ from typing import Final, TypeVar
 
 import grpc
 
-from trunkline import telemetry
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import is_mesh_named, resolve_mesh_settings
 from trunkline.cli.times import render_age
-from trunkline.client import (
-    ChannelPool,
-    Directory,
-    HostClient,
-    RegistryClient,
-    ToolClient,
-    TraceClient,
-)
+from trunkline.core.identity import load_credentials
+from trunkline.core.settings import ENV_PREFIX, HostPort
 from trunkline.errors import (
     PeerError,
     PeerHandshakeError,
@@ -30,9 +23,16 @@ from trunkline.errors import (
     TaskNotFoundError,
     UnauthenticatedError,
 )
-from trunkline.identity import load_credentials
 from trunkline.journal.events import parse_journal_id
-from trunkline.settings import ENV_PREFIX, HostPort
+from trunkline.mesh.client import (
+    ChannelPool,
+    Directory,
+    HostClient,
+    RegistryClient,
+    ToolClient,
+    TraceClient,
+)
+from trunkline.observe import telemetry
 from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
 
 T = TypeVar("T")

@@ -9,12 +9,12 @@ from typing import Any, Final, cast
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.terminal import paint_state, print_json, print_table
 from trunkline.cli.times import expiry_cell, parse_since, time_cell
+from trunkline.core.json_values import message_to_dict, struct_json
+from trunkline.core.printable import remove_controls
 from trunkline.errors import InvalidArgumentError
-from trunkline.json_values import message_to_dict, struct_json
-from trunkline.messaging.client import MessagingClient
-from trunkline.messaging.conversion import build_envelope
-from trunkline.messaging.types import load_type_plugins
-from trunkline.printable import remove_controls
+from trunkline.messages.client import MessagingClient
+from trunkline.messages.conversion import build_envelope
+from trunkline.messages.types import load_type_plugins
 from trunkline.tasks.messages import Payload, Priority
 from trunkline.v1 import envelope_pb2, messaging_service_pb2
 

@@ -14,7 +14,7 @@ from trunkline.errors import ConfigurationError
 
 # Settings take a quarter of the time of a command's help to load.
 if TYPE_CHECKING:
-    from trunkline.settings import IgnoredSettings, Settings
+    from trunkline.core.settings import IgnoredSettings, Settings
 
 _URL_VARIABLE = "TRUNKLINE_URL"
 _KEY_VARIABLE = "TRUNKLINE_API_KEY"
@@ -159,7 +159,7 @@ def load_command_settings(
     Raises:
         ConfigurationError: the settings are invalid.
     """
-    from trunkline.settings import load_settings
+    from trunkline.core.settings import load_settings
 
     def report(ignored: "IgnoredSettings") -> None:
         names = [name for name in ignored.names if uses is None or name.partition(".")[0] in uses]

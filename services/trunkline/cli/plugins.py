@@ -58,7 +58,7 @@ class AgentNamesCommand(TyperCommand):
         """Write the help."""
         from importlib.metadata import entry_points
 
-        from trunkline.settings import AGENT_PLUGIN_GROUP
+        from trunkline.core.settings import AGENT_PLUGIN_GROUP
 
         names = sorted({point.name for point in entry_points(group=AGENT_PLUGIN_GROUP)})
         for param in self.params:

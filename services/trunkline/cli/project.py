@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
 from trunkline.cli.terminal import print_stderr
+from trunkline.core.settings import CONFIG_FILE, ENV_PREFIX
 from trunkline.errors import ConfigurationError
-from trunkline.settings import CONFIG_FILE, ENV_PREFIX
 
 # The example message on the new agent's card, which its test sends.
 _EXAMPLE: Final = "Ada"
@@ -109,7 +109,7 @@ def render_project(
 
 def trust_project(folder: Path) -> None:
     """Trust the user's own project. A state folder that can't be written doesn't harm it."""
-    from trunkline.settings.trust import TrustStore
+    from trunkline.core.settings.trust import TrustStore
 
     try:
         TrustStore().add(folder, (folder / CONFIG_FILE).read_bytes())
@@ -121,7 +121,7 @@ def check_name(name: str, module: str) -> None:
     """Check the name of an agent. ConfigurationError: it is invalid, or in use."""
     from importlib.util import find_spec
 
-    from trunkline.messaging.addresses import check_agent_name
+    from trunkline.messages.addresses import check_agent_name
 
     source = f"agent {name!r}"
     check_agent_name(name, source)

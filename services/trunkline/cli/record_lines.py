@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from trunkline.core.printable import escape_json_controls
 from trunkline.errors import ConfigurationError
-from trunkline.printable import escape_json_controls
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from typing import Final
 from trunkline.cli.ephemeral_mesh import stop_process
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.terminal import print_stderr
-from trunkline.logs import render_event
-from trunkline.settings import AGENT_PLUGIN_GROUP, CONFIG_FILE, ENV_PREFIX, load_settings
+from trunkline.core.settings import AGENT_PLUGIN_GROUP, CONFIG_FILE, ENV_PREFIX, load_settings
+from trunkline.observe.logs import render_event
 
 FLAG: Final = "--reload"
 _INTERVAL_S: Final = 0.5

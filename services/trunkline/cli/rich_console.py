@@ -13,7 +13,7 @@ from rich.markdown import Markdown
 from rich.segment import Segment
 
 from trunkline.cli.terminal import has_colour, write_rendered
-from trunkline.printable import remove_controls
+from trunkline.core.printable import remove_controls
 
 # Stands for an asterisk that is arithmetic until the text is rendered. A private character, so that
 # the parser has no opinion about it.

@@ -8,14 +8,14 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from trunkline import runtime
 from trunkline.cli.log_file import LogFileHandler, log_path
 from trunkline.cli.options import load_command_settings, resolve_mesh_settings
 from trunkline.cli.terminal import DIM, paint, print_json, print_stderr
+from trunkline.core import runtime
+from trunkline.core.runtime import ServiceStatus
+from trunkline.core.settings import Settings, TlsSettings, load_settings
 from trunkline.errors import ConfigurationError
-from trunkline.logs import JsonFormatter, configure_logging, make_event, render_event
-from trunkline.runtime import ServiceStatus
-from trunkline.settings import Settings, TlsSettings, load_settings
+from trunkline.observe.logs import JsonFormatter, configure_logging, make_event, render_event
 
 _USED_BY_MCP: Final = frozenset({"log_format", "log_level", "patience_s"})
 USED_BY_JOIN: Final = frozenset({"advertise", "data_dir", "listen", "mesh"})
@@ -134,7 +134,7 @@ def print_waiting(settings: Settings) -> None:
 
 def _name_sources(flags: Mapping[str, object]) -> str:
     """Return the files, variables and flags that settings come from."""
-    from trunkline.settings.effective import DEFAULT, list_effective_settings
+    from trunkline.core.settings.effective import DEFAULT, list_effective_settings
 
     sources = dict.fromkeys(setting.source for setting in list_effective_settings(flags))
     sources.pop(DEFAULT, None)

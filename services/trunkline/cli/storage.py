@@ -5,26 +5,21 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from trunkline.artifacts import BlobStore, blob_folder
-from trunkline.artifacts.admin import (
+from trunkline.cli.audit import USED_SETTINGS
+from trunkline.cli.options import load_command_settings
+from trunkline.cli.terminal import print_json
+from trunkline.core.database import find_files, is_sound
+from trunkline.core.encryption import KEY_SETTINGS, Keyring, copy_keyring, keyring_path
+from trunkline.core.settings import Settings
+from trunkline.errors import ConfigurationError
+from trunkline.journal.artifacts import BlobStore, blob_folder
+from trunkline.journal.artifacts.admin import (
     check_blobs,
     copy_blobs,
     find_blob_folders,
     is_blob_file,
 )
-from trunkline.cli.audit import USED_SETTINGS
-from trunkline.cli.options import load_command_settings
-from trunkline.cli.terminal import print_json
-from trunkline.database import find_files, is_sound
-from trunkline.encryption import (
-    KEY_SETTINGS,
-    Keyring,
-    copy_keyring,
-    keyring_path,
-)
-from trunkline.errors import ConfigurationError
 from trunkline.journal.sqlite.check import CheckReport, check_journal
-from trunkline.settings import Settings
 
 _JOURNAL_FOLDER = "journals"
 # The limit on reported problems with the files of one journal.

@@ -14,13 +14,13 @@ from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.table_layout import cut_text
 from trunkline.cli.terminal import paint_state, print_json, write
 from trunkline.cli.times import render_duration
-from trunkline.client import TaskStream
+from trunkline.core.json_values import message_to_dict
+from trunkline.core.printable import remove_controls
+from trunkline.core.task_states import INTERRUPTED, TaskOutcome, find_outcome, state_name
 from trunkline.errors import CursorExpiredError, InvalidArgumentError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import event_count
-from trunkline.json_values import message_to_dict
-from trunkline.printable import remove_controls
-from trunkline.task_states import INTERRUPTED, TaskOutcome, find_outcome, state_name
+from trunkline.mesh.client import TaskStream
 from trunkline.v1 import event_pb2, task_pb2
 
 _EXIT_CODES: Final[Mapping[int, ExitCode]] = {

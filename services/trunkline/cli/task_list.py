@@ -10,10 +10,10 @@ from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, list_host_tasks, query_hosts
 from trunkline.cli.terminal import paint_state, print_json, print_table
 from trunkline.cli.times import time_cell
-from trunkline.client import HostClient
-from trunkline.client.mesh_tasks import watch_mesh_tasks
+from trunkline.core.task_states import TaskState, state_name
 from trunkline.errors import InvalidArgumentError
-from trunkline.task_states import TaskState, state_name
+from trunkline.mesh.client import HostClient
+from trunkline.mesh.client.mesh_tasks import watch_mesh_tasks
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 
 # The tasks whose latest status is remembered, so that none is printed twice.

@@ -6,14 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trunkline import telemetry
 from trunkline.cli.mesh_view import MeshView
 from trunkline.cli.terminal import paint_state, print_json, print_wrapped
 from trunkline.cli.times import describe_time, render_duration, render_percent, time_cell
-from trunkline.client.trace_tree import TraceTree
-from trunkline.errors import TraceNotFoundError, UnsupportedOperationError
-from trunkline.json_values import message_to_dict, read_number, read_text, value_json
-from trunkline.task_states import (
+from trunkline.core.json_values import message_to_dict, read_number, read_text, value_json
+from trunkline.core.task_states import (
     INTERRUPTED,
     TERMINAL,
     TaskOutcome,
@@ -21,6 +18,9 @@ from trunkline.task_states import (
     is_paused,
     state_name,
 )
+from trunkline.errors import TraceNotFoundError, UnsupportedOperationError
+from trunkline.mesh.client.trace_tree import TraceTree
+from trunkline.observe import telemetry
 from trunkline.tasks.approvals import is_approval_answer, render_decision
 from trunkline.v1 import (
     artifact_pb2,

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from typing import TextIO
 
-from trunkline.printable import remove_controls
+from trunkline.core.printable import remove_controls
 
 DIM, RED, GREEN, YELLOW, CYAN, BOLD = "2", "31", "32", "33", "36", "1"
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from google.protobuf import timestamp_pb2
 
-from trunkline.durations import parse_duration
+from trunkline.core.durations import parse_duration
 from trunkline.errors import InvalidArgumentError
 
 # Seconds in a unit, and the unit, as `--since` takes it.

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from trunkline.embedded_http import serve_routes
-from trunkline.settings import HostPort
+from trunkline.core.embedded_http import serve_routes
+from trunkline.core.settings import HostPort
 
 _PATH: Final = "/callback"
 SIGN_IN_S: Final = 600.0

@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from trunkline.calls.schema_arguments import describe_type
-from trunkline.calls.tool_questions import (
+from trunkline.agents.calls.schema_arguments import describe_type
+from trunkline.agents.calls.tool_questions import (
     build_continuation,
     build_pending,
     keep_answer,
@@ -23,15 +23,15 @@ from trunkline.cli.attachments import create_file
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.terminal import print_json, print_progress, print_stderr
-from trunkline.client.mesh_words import tool_server_state
-from trunkline.client.services import TOOL_SERVERS_TIMEOUT_S
+from trunkline.core.json_values import message_to_dict, struct_json, value_json
 from trunkline.errors import (
     InvalidArgumentError,
     PeerTimeoutError,
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
-from trunkline.json_values import message_to_dict, struct_json, value_json
+from trunkline.mesh.client.mesh_words import tool_server_state
+from trunkline.mesh.client.services import TOOL_SERVERS_TIMEOUT_S
 from trunkline.tasks.approvals import digest_call, parse_arguments, render_arguments
 from trunkline.v1 import part_pb2, tool_service_pb2
 from trunkline.workflows.schemas import find_argument_problem

@@ -19,15 +19,10 @@ from trunkline.cli.terminal import (
 )
 from trunkline.cli.times import render_latency, render_percent, time_cell
 from trunkline.cli.top_sources import TopSources
-from trunkline.client import run_in_background
-from trunkline.client.mesh_tasks import watch_mesh_tasks
-from trunkline.client.mesh_words import (
-    agent_kind,
-    edge_kind,
-    error_ratio,
-    tool_server_state,
-)
-from trunkline.task_states import state_name
+from trunkline.core.task_states import state_name
+from trunkline.mesh.client import run_in_background
+from trunkline.mesh.client.mesh_tasks import watch_mesh_tasks
+from trunkline.mesh.client.mesh_words import agent_kind, edge_kind, error_ratio, tool_server_state
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -6,12 +6,12 @@ from collections import Counter
 from contextlib import suppress
 from typing import Final
 
-from trunkline.client import Directory, ToolClient
-from trunkline.client.mesh_tasks import MeshTaskWatch, list_mesh_tasks
-from trunkline.client.mesh_words import TOOL_SERVICE, follow_updates
+from trunkline.core.task_states import INTERRUPTED
 from trunkline.errors import PeerError, TrunklineError
 from trunkline.journal.batches import parse_batch
-from trunkline.task_states import INTERRUPTED
+from trunkline.mesh.client import Directory, ToolClient
+from trunkline.mesh.client.mesh_tasks import MeshTaskWatch, list_mesh_tasks
+from trunkline.mesh.client.mesh_words import TOOL_SERVICE, follow_updates
 from trunkline.v1 import (
     snapshot_pb2,
     task_pb2,

@@ -10,16 +10,16 @@ from typing import Final
 
 from google.protobuf import timestamp_pb2
 
-from trunkline import telemetry
 from trunkline.cli.table_layout import cut_text
 from trunkline.cli.terminal import RED, paint, print_json, print_table
 from trunkline.cli.times import render_cost, render_latency, time_cell
-from trunkline.client import TraceClient
-from trunkline.client.trace_report import SpanFacts, TraceReport
-from trunkline.client.trace_tree import SpanNode, TraceTree
+from trunkline.core.json_values import message_to_dict, read_number, read_text, struct_json
+from trunkline.core.printable import remove_controls
 from trunkline.errors import TraceNotFoundError
-from trunkline.json_values import message_to_dict, read_number, read_text, struct_json
-from trunkline.printable import remove_controls
+from trunkline.mesh.client import TraceClient
+from trunkline.mesh.client.trace_report import SpanFacts, TraceReport
+from trunkline.mesh.client.trace_tree import SpanNode, TraceTree
+from trunkline.observe import telemetry
 from trunkline.v1 import trace_service_pb2
 
 # Spans arrive in batches. A trace whose last span ended this long ago is taken as complete.

@@ -8,16 +8,16 @@ from typing import Any, Final
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json, print_stderr
-from trunkline.client import HostClient
-from trunkline.client.run_paths import find_failed, find_path, find_version, list_visited
-from trunkline.client.services import TOOL_SERVERS_TIMEOUT_S
+from trunkline.core.json_values import struct_json
+from trunkline.core.source_documents import Fault
+from trunkline.core.task_states import TERMINAL, is_paused, state_name
 from trunkline.errors import ConfigurationError, CursorExpiredError, InvalidArgumentError
 from trunkline.journal.batches import parse_batch
-from trunkline.json_values import struct_json
-from trunkline.source_documents import Fault
+from trunkline.mesh.client import HostClient
+from trunkline.mesh.client.run_paths import find_failed, find_path, find_version, list_visited
+from trunkline.mesh.client.services import TOOL_SERVERS_TIMEOUT_S
 from trunkline.supervisor.plan_export import export_plan, has_files
 from trunkline.supervisor.references import format_node_id
-from trunkline.task_states import TERMINAL, is_paused, state_name
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline.workflows.definition import Workflow
 from trunkline.workflows.drawing import RunPath

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from trunkline.core.network import is_this_machine
+from trunkline.core.settings.extras import describe_install
+from trunkline.core.settings.sections import ModelSettings
 from trunkline.errors import ConfigurationError, ModelUnavailableError
-from trunkline.network import is_this_machine
-from trunkline.settings.extras import describe_install
-from trunkline.settings.sections import ModelSettings
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from trunkline.database.process import boot_id
+from trunkline.core.database.process import boot_id
 
 
 @dataclass(frozen=True, slots=True)

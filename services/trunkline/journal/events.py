@@ -12,8 +12,8 @@ from enum import IntEnum
 from google.protobuf import timestamp_pb2
 from google.protobuf.message import DecodeError
 
+from trunkline.core.task_states import StateValue
 from trunkline.errors import InvalidArgumentError
-from trunkline.task_states import StateValue
 from trunkline.v1 import event_pb2
 
 _NS_PER_S = 1_000_000_000

@@ -5,10 +5,10 @@ from typing import Any, ClassVar, Final, Self
 
 from google.protobuf import timestamp_pb2
 
-from trunkline import json_values
+from trunkline.core import json_values
+from trunkline.core.task_states import INTERRUPTED, TERMINAL
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.journal.events import EventKind, event_count, event_kind
-from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.v1 import artifact_pb2, event_pb2, json_pb2, part_pb2, snapshot_pb2, task_pb2
 
 

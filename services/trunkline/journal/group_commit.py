@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from trunkline.core.task_states import TERMINAL, state_name
 from trunkline.errors import (
     FencedError,
     MessageKeyReusedError,
@@ -22,7 +23,6 @@ from trunkline.journal.store import (
     WebhookKey,
     WebhookRow,
 )
-from trunkline.task_states import TERMINAL, state_name
 from trunkline.v1 import event_pb2, json_pb2, task_pb2
 
 # The life of an idempotency key: a day.

@@ -8,7 +8,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final, Literal, Self, TypeAlias
 
-from trunkline.encryption import Keyring
+from trunkline.core.encryption import Keyring
+from trunkline.core.task_states import StateValue, state_name
 from trunkline.errors import (
     CursorExpiredError,
     FencedError,
@@ -39,9 +40,8 @@ from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.store import JournalStore, OrphanedChild, TaskPage, TaskRow, WebhookRow
 from trunkline.journal.subscribers import Subscribers
 from trunkline.journal.tail import Tails
-from trunkline.metrics.instruments import TASKS_OPEN
-from trunkline.metrics.kinds import Reading
-from trunkline.task_states import StateValue, state_name
+from trunkline.observe.metrics.instruments import TASKS_OPEN
+from trunkline.observe.metrics.kinds import Reading
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 
 __all__ = ["CreateResult", "Journal", "Retention", "TaskRow"]

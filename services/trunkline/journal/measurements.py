@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from time import perf_counter
 from typing import Final
 
+from trunkline.core.task_states import TERMINAL, state_name
 from trunkline.errors import FencedError, JournalUnavailableError, TrunklineError
 from trunkline.journal.store import CommitGroup
-from trunkline.metrics.instruments import (
+from trunkline.observe.metrics.instruments import (
     COMMIT_DURATION,
     COMMIT_LAG,
     COMMITS_FAILED,
@@ -19,7 +20,6 @@ from trunkline.metrics.instruments import (
     TASKS_CREATED,
     TASKS_ENDED,
 )
-from trunkline.task_states import TERMINAL, state_name
 
 _ENDED: Final = [state_name(state) for state in TERMINAL]
 

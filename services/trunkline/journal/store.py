@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from trunkline.core.task_states import TERMINAL, StateValue
 from trunkline.journal.clock import Clock
-from trunkline.task_states import TERMINAL, StateValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Assembles services into processes: a whole mesh in one process, or one service of it."""
+"""How processes of a mesh find and call each other: registry, channels, servers."""

@@ -29,10 +29,10 @@ from langchain_core.messages.tool import tool_call, tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
-from trunkline.calls.schema_arguments import split_name, take_arguments, take_one
-from trunkline.reasoning.tool_results import plain_result_text
-from trunkline.reasoning.toolbox import ToolSpec
-from trunkline.reasoning.turn_result import STATUS_KEY, ResultStatus
+from trunkline.agents.calls.schema_arguments import split_name, take_arguments, take_one
+from trunkline.agents.reasoning.tool_results import plain_result_text
+from trunkline.agents.reasoning.toolbox import ToolSpec
+from trunkline.agents.reasoning.turn_result import STATUS_KEY, ResultStatus
 from trunkline.rules.planner import ADVICE
 from trunkline.rules.tool_patterns import (
     QUESTION_LIMIT_CHARS,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from trunkline.calls.outcome import Outcome
-from trunkline.printable import to_plain_line
+from trunkline.agents.calls.outcome import Outcome
+from trunkline.core.printable import to_plain_line
 from trunkline.rules.routing import SEARCHED_CHARS, Router, find_tied
 from trunkline.supervisor.example_index import ExampleIndex
 from trunkline.supervisor.planning import PlanResult

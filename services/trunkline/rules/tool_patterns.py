@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from trunkline.patterns import PATTERN_LIMIT_CHARS, Pattern, PatternMatch, compile_pattern
+from trunkline.core.patterns import PATTERN_LIMIT_CHARS, Pattern, PatternMatch, compile_pattern
 
 logger = logging.getLogger(__name__)
 

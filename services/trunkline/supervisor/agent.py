@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from trunkline import runtime
-from trunkline.calls.child import ChildLimits
-from trunkline.client import Directory
+from trunkline.agents.calls.child import ChildLimits
+from trunkline.core import runtime
+from trunkline.core.light_imports import light_imports
+from trunkline.core.settings import SupervisorSettings
 from trunkline.errors import PeerError
-from trunkline.light_imports import light_imports
-from trunkline.settings import SupervisorSettings
+from trunkline.mesh.client import Directory
 from trunkline.supervisor.inheritance import (
     DEFAULT_TAGS,
     OWN_SKILL_ID,

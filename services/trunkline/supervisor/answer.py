@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trunkline import json_values
-from trunkline.calls.outcome import AGENTS_KEY, Outcome, failed_outcome
-from trunkline.supervisor.planning import MAX_STEPS
-from trunkline.supervisor.step_runner import SupervisorTurn
-from trunkline.supervisor.steps import Step
-from trunkline.task_states import (
+from trunkline.agents.calls.outcome import AGENTS_KEY, Outcome, failed_outcome
+from trunkline.core import json_values
+from trunkline.core.task_states import (
     FAILURES_NAMED_KEY,
     OUTCOME_KEY,
     PARTS_MISSING_KEY,
     StateValue,
     TaskOutcome,
 )
+from trunkline.supervisor.planning import MAX_STEPS
+from trunkline.supervisor.step_runner import SupervisorTurn
+from trunkline.supervisor.steps import Step
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2

@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from trunkline.core.printable import to_plain_line
 from trunkline.embeddings import EmbeddingModel, TextEncoder
 from trunkline.errors import ConfigurationError, ModelUnavailableError
-from trunkline.printable import to_plain_line
 from trunkline.supervisor.roster import Roster
 from trunkline.v1 import event_pb2
 

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from trunkline import json_values
-from trunkline.client import Directory
+from trunkline.core import json_values
 from trunkline.errors import TrunklineError
 from trunkline.journal.fold import ROUTE_KEY
+from trunkline.mesh.client import Directory
 from trunkline.supervisor.roster import Roster
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import json_pb2, task_service_pb2

@@ -4,11 +4,11 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
-from trunkline.calls.outcome import Outcome
+from trunkline.agents.calls.outcome import Outcome
+from trunkline.agents.reasoning.models import Model, OnText, truncation_note
+from trunkline.agents.reasoning.turn_result import ASK_USER
+from trunkline.core.printable import to_plain_line
 from trunkline.errors import LimitExceededError, ModelUnavailableError, TreeLimitError
-from trunkline.printable import to_plain_line
-from trunkline.reasoning.models import Model, OnText, truncation_note
-from trunkline.reasoning.turn_result import ASK_USER
 from trunkline.supervisor.plan_parser import (
     MAKE_PLAN,
     UnusablePlanError,

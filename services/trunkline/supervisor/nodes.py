@@ -8,9 +8,9 @@ from typing import Final, Literal, TypedDict
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Overwrite, Send
 
-from trunkline import telemetry
-from trunkline.calls.outcome import Outcome
+from trunkline.agents.calls.outcome import Outcome
 from trunkline.journal.events import plan_event
+from trunkline.observe import telemetry
 from trunkline.supervisor.answer import (
     ask_user,
     build_plan_steps,

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from trunkline.core.printable import to_plain_line
 from trunkline.errors import InvalidArgumentError
-from trunkline.printable import to_plain_line
 from trunkline.supervisor.plan_workflow import build_plan_workflow
 from trunkline.supervisor.recovery import read_plan
 from trunkline.supervisor.references import TextReference, format_node_id

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
-from trunkline.reasoning.toolbox import ToolSpec, build_tool_spec, object_schema
-from trunkline.reasoning.turn_result import ASK_USER, ASK_USER_PROPERTIES
+from trunkline.agents.reasoning.toolbox import ToolSpec, build_tool_spec, object_schema
+from trunkline.agents.reasoning.turn_result import ASK_USER, ASK_USER_PROPERTIES
 from trunkline.supervisor.planning import MAX_STEPS
 from trunkline.supervisor.references import format_step_id
 from trunkline.supervisor.roster import Roster, build_step

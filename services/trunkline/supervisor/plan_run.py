@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from trunkline.calls.outcome import Outcome, failed_outcome
+from trunkline.agents.calls.outcome import Outcome, failed_outcome
 from trunkline.supervisor.references import fill_references
 from trunkline.supervisor.step_runner import SupervisorTurn, get_child, run_step
 from trunkline.supervisor.steps import Step

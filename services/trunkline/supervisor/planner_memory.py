@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
-from trunkline.reasoning.checkpoint_files import open_checkpoint_file
-from trunkline.reasoning.conversation import ConversationHistory
+from trunkline.agents.reasoning.checkpoint_files import open_checkpoint_file
+from trunkline.agents.reasoning.conversation import ConversationHistory
 from trunkline.tasks.content import message_text
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import message_pb2

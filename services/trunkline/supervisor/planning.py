@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from trunkline.calls.outcome import Outcome
+from trunkline.agents.calls.outcome import Outcome
 from trunkline.errors import TrunklineError
 from trunkline.supervisor.roster import Roster
 from trunkline.supervisor.steps import Step

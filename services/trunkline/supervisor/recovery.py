@@ -7,8 +7,8 @@ forwarded artifacts. A separate checkpoint is not needed, and could contradict i
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from trunkline.calls.outcome import MAX_TEXT_CHARS, Outcome, parse_agents, shorten
-from trunkline.calls.transcript import NEWS_KINDS
+from trunkline.agents.calls.outcome import MAX_TEXT_CHARS, Outcome, parse_agents, shorten
+from trunkline.agents.calls.transcript import NEWS_KINDS
 from trunkline.supervisor.steps import Step, SupervisorState
 from trunkline.tasks import approvals
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State

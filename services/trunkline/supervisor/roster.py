@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from trunkline.calls.outcome import clip
-from trunkline.names import NAME_PATTERN
+from trunkline.agents.calls.outcome import clip
+from trunkline.core.names import NAME_PATTERN
 from trunkline.supervisor.references import format_step_id
 from trunkline.supervisor.steps import Step
 from trunkline.v1 import agent_card_pb2, event_pb2

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trunkline import telemetry
-from trunkline.calls.child import ChildLimits, ChildTask
-from trunkline.calls.child_call import allocate_child, call_child
-from trunkline.calls.outcome import Outcome, clip, failed_outcome
-from trunkline.client import Directory
+from trunkline.agents.calls.child import ChildLimits, ChildTask
+from trunkline.agents.calls.child_call import allocate_child, call_child
+from trunkline.agents.calls.outcome import Outcome, clip, failed_outcome
+from trunkline.core.redaction import redact_addresses
 from trunkline.errors import TrunklineError
-from trunkline.redaction import redact_addresses
+from trunkline.mesh.client import Directory
+from trunkline.observe import telemetry
 from trunkline.supervisor.planning import Planner
 from trunkline.supervisor.roster import Roster
 from trunkline.supervisor.steps import Step

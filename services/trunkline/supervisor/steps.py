@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Annotated, TypedDict
 from urllib.parse import unquote, urlsplit
 
-from trunkline.artifacts.references import sanitize_filename
-from trunkline.calls.outcome import Outcome, clip
+from trunkline.agents.calls.outcome import Outcome, clip
+from trunkline.journal.artifacts.references import sanitize_filename
 from trunkline.supervisor.references import find_needed_steps
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
 

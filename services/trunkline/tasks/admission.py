@@ -9,8 +9,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from trunkline.errors import LimitExceededError, OverloadedError
-from trunkline.metrics import instruments
-from trunkline.metrics.kinds import Reading
+from trunkline.observe.metrics import instruments
+from trunkline.observe.metrics.kinds import Reading
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.fair_queue import AccountCounts, FairQueue, has_room
 from trunkline.tasks.settings import TaskSettings

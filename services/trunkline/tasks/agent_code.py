@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from trunkline.span_content import current_capture
+from trunkline.observe.span_content import current_capture
 
 # Bundled agents, which are in a package of their own, are agents as any other.
 _OUR_PACKAGES: Final = frozenset({"trunkline", "trunkline_bridge"})

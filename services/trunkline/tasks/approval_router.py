@@ -5,7 +5,7 @@ import logging
 from contextlib import suppress
 from typing import Final
 
-from trunkline import telemetry
+from trunkline.core.users import continue_for, current_user
 from trunkline.errors import (
     ApprovalNotFoundError,
     PeerUnavailableError,
@@ -13,6 +13,7 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
+from trunkline.observe import telemetry
 from trunkline.tasks.approvals import (
     answers_since,
     approval_task_id,
@@ -25,7 +26,6 @@ from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.submission import SubmitHandler
 from trunkline.tasks.task_rows import get_account_row
 from trunkline.tasks.turn_state import turn_traceparent
-from trunkline.users import continue_for, current_user
 from trunkline.v1 import event_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from trunkline.core.settings import Budget, LimitSettings
 from trunkline.errors import JournalUnavailableError, LimitExceededError
-from trunkline.settings import Budget, LimitSettings
 from trunkline.tasks.usage_store import NANO, Subject, Usage, UsageStore, periods
 
 logger = logging.getLogger(__name__)

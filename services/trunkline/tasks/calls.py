@@ -6,8 +6,8 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from trunkline.json_values import value_json
-from trunkline.task_states import TaskOutcome, TaskState
+from trunkline.core.json_values import value_json
+from trunkline.core.task_states import TaskOutcome, TaskState
 from trunkline.tasks.content import Content
 from trunkline.tasks.messages import MeshMessage, OutgoingMessage
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2

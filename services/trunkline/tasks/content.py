@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, Final, TypeAlias
 
+from trunkline.core.json_values import build_value, has_member, value_json
 from trunkline.errors import InvalidAgentResponseError, InvalidArgumentError
-from trunkline.json_values import build_value, has_member, value_json
 from trunkline.v1 import message_pb2, part_pb2
 
 ENVELOPE_KEY: Final = "trunkline/envelope"

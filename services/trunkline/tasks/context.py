@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 from typing_extensions import TypeVar
 
+from trunkline.core.json_values import build_struct, has_member, update_struct
+from trunkline.core.task_states import OUTCOME_KEY, PARTS_MISSING_KEY, TaskOutcome, TaskState
 from trunkline.errors import InvalidAgentResponseError, UnsupportedOperationError
-from trunkline.json_values import build_struct, has_member, update_struct
-from trunkline.task_states import OUTCOME_KEY, PARTS_MISSING_KEY, TaskOutcome, TaskState
 from trunkline.tasks.approvals import ApprovalAnswer
 from trunkline.tasks.calls import (
     AgentAnswer,

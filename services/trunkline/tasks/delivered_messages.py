@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trunkline import json_values
-from trunkline.task_states import OUTCOME_KEY, StateValue, TaskOutcome, find_outcome
+from trunkline.core import json_values
+from trunkline.core.task_states import OUTCOME_KEY, StateValue, TaskOutcome, find_outcome
 from trunkline.tasks.content import ENVELOPE_KEY, message_text
 from trunkline.v1 import (
     artifact_pb2,

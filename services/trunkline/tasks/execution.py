@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from opentelemetry.trace import Span
 
-from trunkline import telemetry
+from trunkline.core.redaction import redact_addresses
 from trunkline.errors import FencedError, JournalUnavailableError, TrunklineError
-from trunkline.logs import current_task_id
-from trunkline.metrics import instruments
-from trunkline.redaction import redact_addresses
-from trunkline.span_content import (
+from trunkline.observe import telemetry
+from trunkline.observe.logs import current_task_id
+from trunkline.observe.metrics import instruments
+from trunkline.observe.span_content import (
     current_capture,
     find_answer,
     record_agent,

@@ -11,17 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from trunkline.artifacts import BlobStore, Reference, blob_folder, parse_reference
-from trunkline.artifacts.content import FileContent, iter_chunks
-from trunkline.artifacts.references import exceeds_inline_limit
+from trunkline.core.json_values import value_json
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
     JournalUnavailableError,
     UnsupportedOperationError,
 )
+from trunkline.journal.artifacts import BlobStore, Reference, blob_folder, parse_reference
+from trunkline.journal.artifacts.content import FileContent, iter_chunks
+from trunkline.journal.artifacts.references import exceeds_inline_limit
 from trunkline.journal.journal import Journal
-from trunkline.json_values import value_json
 from trunkline.tasks.task_rows import find_row, get_account_row
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2
 

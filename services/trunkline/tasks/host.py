@@ -10,9 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from trunkline.accounts import ANONYMOUS_ACCOUNT
-from trunkline.artifacts import BlobStore
-from trunkline.audit import Action, AuditLog, process_actor
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import (
     AgentNotFoundError,
     JournalUnavailableError,
@@ -22,10 +20,12 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
+from trunkline.journal.artifacts import BlobStore
 from trunkline.journal.events import parse_journal_id
 from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merge_pages, parse_page_size
 from trunkline.journal.measurements import begin_commit_counts
+from trunkline.observe.audit import Action, AuditLog, process_actor
 from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent, PausableAgent
 from trunkline.tasks.approvals import render_decision

@@ -8,13 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from trunkline import telemetry
 from trunkline.errors import (
     AgentNotFoundError,
     TaskEndedError,
     TrunklineError,
 )
 from trunkline.journal.journal import Journal, TaskRow
+from trunkline.observe import telemetry
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.approval_router import ApprovalRouter, agent_absent_error
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer

@@ -4,11 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from trunkline.core.runtime import sleep_until_tick
 from trunkline.errors import FencedError, JournalUnavailableError, PeerUnavailableError
 from trunkline.journal.journal import Journal
-from trunkline.metrics import instruments
-from trunkline.metrics.kinds import Reading
-from trunkline.runtime import sleep_until_tick
+from trunkline.observe.metrics import instruments
+from trunkline.observe.metrics.kinds import Reading
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """The state machine of a task: one table of the legal transitions."""
 
+from trunkline.core.task_states import INTERRUPTED, TERMINAL, TaskState, state_name
 from trunkline.errors import InvalidAgentResponseError
-from trunkline.task_states import INTERRUPTED, TERMINAL, TaskState, state_name
 from trunkline.v1 import event_pb2, task_pb2
 
 __all__ = [

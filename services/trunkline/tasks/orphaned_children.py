@@ -5,6 +5,7 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from trunkline.core.users import continue_for
 from trunkline.errors import (
     TaskNotCancelableError,
     TaskNotFoundError,
@@ -14,7 +15,6 @@ from trunkline.errors import (
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import OrphanedChild
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.users import continue_for
 
 if TYPE_CHECKING:
     from trunkline.tasks.resources import CancelChild

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from trunkline import telemetry
+from trunkline.core.json_values import has_member
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import Draft, EventKind, event_count, event_kind, parse_header
 from trunkline.journal.journal import Journal, TaskRow
-from trunkline.json_values import has_member
+from trunkline.observe import telemetry
 from trunkline.tasks.agent import Agent, may_have_started, may_run_again
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
 from trunkline.tasks.execution import ExecutionState, TaskExecution, TaskExecutions

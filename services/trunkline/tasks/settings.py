@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trunkline.settings import LimitSettings, ModelSettings, TreeSettings
-from trunkline.span_content import ContentCapture
+from trunkline.core.settings import LimitSettings, ModelSettings, TreeSettings
+from trunkline.observe.span_content import ContentCapture
 from trunkline.tasks.outbox.delivery import RetryPolicy
 
 

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from trunkline import telemetry
-from trunkline.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.users import current_actor, current_user, stored_statement
 from trunkline.errors import (
     ContentTypeNotSupportedError,
     InvalidArgumentError,
@@ -31,6 +31,7 @@ from trunkline.journal.events import new_context_id
 from trunkline.journal.fold import initial_snapshot, set_create_time
 from trunkline.journal.journal import CreateResult, TaskRow
 from trunkline.journal.store import WebhookRow
+from trunkline.observe import telemetry
 from trunkline.tasks.agent import Agent, TimedAgent
 from trunkline.tasks.approvals import answers_since, is_approval_answer
 from trunkline.tasks.content import is_tool_answer
@@ -41,7 +42,6 @@ from trunkline.tasks.outbox.webhook import from_row, to_row
 from trunkline.tasks.task_rows import find_row, get_account_row
 from trunkline.tasks.task_tree import admit_task
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.users import current_actor, current_user, stored_statement
 from trunkline.v1 import (
     agent_card_pb2,
     envelope_pb2,

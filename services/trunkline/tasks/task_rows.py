@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from trunkline.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import CursorExpiredError, TaskNotFoundError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.journal import Journal, TaskRow

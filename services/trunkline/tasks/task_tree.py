@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
+from trunkline.core.settings import TreeSettings
 from trunkline.errors import InvalidArgumentError, TreeLimitError
-from trunkline.settings import TreeSettings
 from trunkline.v1 import event_pb2, message_service_pb2, snapshot_pb2, tree_pb2
 
 MAX_ANCESTORS: Final = 64

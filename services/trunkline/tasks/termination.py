@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from trunkline import telemetry
+from trunkline.core.json_values import update_struct
 from trunkline.errors import (
     FencedError,
     JournalUnavailableError,
@@ -15,7 +15,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.json_values import update_struct
+from trunkline.observe import telemetry
 from trunkline.tasks.agent import Agent, CancelableAgent, PausableAgent, may_run_again
 from trunkline.tasks.content import build_agent_message
 from trunkline.tasks.execution import TaskExecution, TaskExecutions

@@ -5,12 +5,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from trunkline import telemetry
-from trunkline.encryption import Keyring
+from trunkline.core.encryption import Keyring
+from trunkline.core.json_values import build_struct, update_struct
+from trunkline.core.users import (
+    User,
+    continue_for,
+    current_statement,
+    current_user,
+    stored_statement,
+)
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.batches import splice
 from trunkline.journal.events import Draft
-from trunkline.json_values import build_struct, update_struct
+from trunkline.observe import telemetry
 from trunkline.tasks.calls import TaskCalls
 from trunkline.tasks.content import Content
 from trunkline.tasks.context import TaskContext
@@ -20,7 +27,6 @@ from trunkline.tasks.task_tree import TaskTree
 from trunkline.tasks.turn_state import OpenChildren, PendingApprovals, TurnPause
 from trunkline.tasks.usage_meter import UsageMeter
 from trunkline.tasks.writers import ArtifactWriter
-from trunkline.users import User, continue_for, current_statement, current_user, stored_statement
 from trunkline.v1 import (
     event_pb2,
     message_pb2,

@@ -4,13 +4,18 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from trunkline.core.json_values import build_struct, has_same_json, update_struct
+from trunkline.core.task_states import PAUSED_KEY, is_paused
+from trunkline.core.users import (
+    current_actor,
+    current_statement,
+    find_approving_user,
+    requires_proof,
+)
 from trunkline.errors import PermissionDeniedError
-from trunkline.json_values import build_struct, has_same_json, update_struct
-from trunkline.task_states import PAUSED_KEY, is_paused
 from trunkline.tasks import approvals
 from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, build_status_event
-from trunkline.users import current_actor, current_statement, find_approving_user, requires_proof
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_pb2
 
 

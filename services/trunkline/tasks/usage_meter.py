@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from trunkline.core.settings import ModelSettings
 from trunkline.errors import InvalidArgumentError
-from trunkline.metrics import instruments
-from trunkline.settings import ModelSettings
+from trunkline.observe.metrics import instruments
 from trunkline.tasks.budgets import Budgets, ModelUsage
 from trunkline.tasks.task_tree import TaskTree
 

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from trunkline.database import Database, Schema, open_read_only
-from trunkline.private_files import PRIVATE_FOLDER, create_private_data_folder
+from trunkline.core.database import Database, Schema, open_read_only
+from trunkline.core.private_files import PRIVATE_FOLDER, create_private_data_folder
 
 # Older usage is deleted, since every caller of every day has a row.
 _DAY_RETENTION: Final = timedelta(days=62)

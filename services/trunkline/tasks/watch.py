@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from trunkline.core.task_states import TERMINAL, TURN_END
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.journal import Journal
-from trunkline.task_states import TERMINAL, TURN_END
 from trunkline.v1 import snapshot_pb2
 
 _READ_BYTES: Final = 64 * 1024

@@ -9,11 +9,11 @@ from contextlib import ExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from trunkline.accounts import ANONYMOUS_ACCOUNT
-from trunkline.client import Directory
-from trunkline.client.content_resolver import ContentResolver
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.task_states import TaskState
 from trunkline.errors import ConfigurationError
-from trunkline.task_states import TaskState
+from trunkline.mesh.client import Directory
+from trunkline.mesh.client.content_resolver import ContentResolver
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.content import Content, part_content, to_part
 from trunkline.testing.mesh_setup import BundledAgents, build_settings, open_mesh, wait_for_agents

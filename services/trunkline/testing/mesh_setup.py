@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from trunkline.agents import FunctionAgent
 from trunkline.agents.hosting import AgentReadiness, add_host_services, open_host, open_membership
-from trunkline.client import ChannelPool, Directory, RegistryClient
+from trunkline.core.settings import AgentSettings, Settings
 from trunkline.errors import ConfigurationError, PeerTimeoutError
-from trunkline.registry import RegistryServicer
-from trunkline.server import MeshServer
-from trunkline.server.socket_folder import socket_address
-from trunkline.settings import AgentSettings, Settings
+from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
+from trunkline.mesh.registry import RegistryServicer
+from trunkline.mesh.server import MeshServer
+from trunkline.mesh.server.socket_folder import socket_address
 from trunkline.tasks.agent import Agent
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ class BundledAgents:
         chat = self.models.get(agent.card.name)
         if chat is None:
             return agent
-        from trunkline.reasoning import ReasoningAgent
-        from trunkline.reasoning.model_results import ModelResults
-        from trunkline.reasoning.models import Model
+        from trunkline.agents.reasoning import ReasoningAgent
+        from trunkline.agents.reasoning.model_results import ModelResults
+        from trunkline.agents.reasoning.models import Model
 
         model = Model.from_chat_model(chat)
         if isinstance(agent, ReasoningAgent):
@@ -68,7 +68,7 @@ def build_settings(
     settings = Settings()
     if overrides:
         # pydantic-settings takes longer to load than a mesh to start.
-        from trunkline.settings.sources import read_settings
+        from trunkline.core.settings.sources import read_settings
 
         settings = read_settings(flags=overrides, environment={}, file=None)
     if "drain_grace_s" not in overrides:
@@ -106,8 +106,8 @@ async def open_mesh(
             # These import LangGraph and MCP, which tests without agents of plugins or tools do not
             # need.
             from trunkline.agents.plugins import load_plugins
-            from trunkline.mesh.agents import build_agents
-            from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
+            from trunkline.processes.agents import build_agents
+            from trunkline.processes.tools import add_tool_adapter, load_mcp_config
 
             plugins = load_plugins() if bundled.names else {}
             config = load_mcp_config(settings, plugins)

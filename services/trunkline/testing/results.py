@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trunkline.json_values import struct_json, value_json
-from trunkline.task_states import TaskState
+from trunkline.core.json_values import struct_json, value_json
+from trunkline.core.task_states import TaskState
 from trunkline.tasks.approvals import pending_approvals
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 

@@ -16,7 +16,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables import Runnable
 from pydantic import BaseModel, PrivateAttr
 
-from trunkline.reasoning.model_results import GIVE_RESULT
+from trunkline.agents.reasoning.model_results import GIVE_RESULT
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from trunkline.core.identity import Identity, Role, StatementVerifier
+from trunkline.core.users import named_account
 from trunkline.errors import PermissionDeniedError
-from trunkline.identity import Identity, Role, StatementVerifier
 from trunkline.tasks.approvals import approval_task_id, digest_call
 from trunkline.tools.used_approvals import UsedApprovals
-from trunkline.users import named_account
 from trunkline.v1 import tool_service_pb2
 
 

@@ -43,14 +43,14 @@ from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import LATEST_PROTOCOL_VERSION
 from pydantic import AnyUrl, BaseModel, ValidationError
 
-from trunkline.client.safe_fetch.address_guard import (
+from trunkline.core.network import is_this_machine
+from trunkline.core.printable import to_plain_line
+from trunkline.errors import InvalidArgumentError, SignInFailedError, TrunklineError
+from trunkline.mesh.client.safe_fetch.address_guard import (
     AddressGuard,
     AddressRefusedError,
     HostUnresolvedError,
 )
-from trunkline.errors import InvalidArgumentError, SignInFailedError, TrunklineError
-from trunkline.network import is_this_machine
-from trunkline.printable import to_plain_line
 from trunkline.tools.authorization_errors import AuthorizationError, SignInRequiredError
 from trunkline.tools.config import OAuthOverlay, expand_variables
 from trunkline.tools.sign_in_files import SignInFiles

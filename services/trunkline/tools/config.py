@@ -20,10 +20,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
+from trunkline.core.names import NAME_RULE, is_name
+from trunkline.core.patterns import PATTERN_LIMIT_CHARS, InvalidPatternError, compile_pattern
 from trunkline.errors import ConfigurationError, ToolServerUnavailableError
-from trunkline.names import NAME_RULE, is_name
-from trunkline.patterns import PATTERN_LIMIT_CHARS, InvalidPatternError, compile_pattern
+from trunkline.mesh.client.breaker import DEFAULT_SETTINGS, BreakerSettings
 from trunkline.tools.config_file import ConfigFile, first_problem
 from trunkline.v1 import agent_card_pb2
 

@@ -9,8 +9,8 @@ from typing import Any, Final, Self
 
 from pydantic import ValidationError
 
+from trunkline.core.source_documents import Keys, SourceDocument, parse_document
 from trunkline.errors import ConfigurationError
-from trunkline.source_documents import Keys, SourceDocument, parse_document
 
 logger = logging.getLogger(__name__)
 

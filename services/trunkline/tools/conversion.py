@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import mcp_types
 
-from trunkline.json_values import build_struct, update_struct
+from trunkline.core.json_values import build_struct, update_struct
 from trunkline.tools.config import ServerOverlay, ToolOverlay
 from trunkline.tools.json_limits import DEPTH_LIMIT
 from trunkline.tools.results import URI_KEY, failed_result

@@ -13,7 +13,7 @@ from mcp_types.methods import SERVER_RESULTS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from trunkline.printable import to_plain_line
+from trunkline.core.printable import to_plain_line
 
 LIST_TOOLS: Final = "tools/list"
 CALL_TOOL: Final = "tools/call"

@@ -4,9 +4,9 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from trunkline.artifacts.references import INLINE_LIMIT_BYTES
+from trunkline.core.json_values import struct_json
 from trunkline.errors import TrunklineError
-from trunkline.json_values import struct_json
+from trunkline.journal.artifacts.references import INLINE_LIMIT_BYTES
 from trunkline.v1 import part_pb2, tool_service_pb2
 
 URI_KEY: Final = "trunkline/uri"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
-from trunkline import runtime, telemetry
-from trunkline.client.backoff import Backoff
+from trunkline.core import runtime
+from trunkline.core.backoff import Backoff
 from trunkline.errors import (
     InvalidArgumentError,
     PeerTimeoutError,
@@ -21,6 +21,7 @@ from trunkline.errors import (
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
+from trunkline.observe import telemetry
 from trunkline.tools.config import (
     AdapterSettings,
     ServerConfig,

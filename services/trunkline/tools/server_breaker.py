@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from trunkline.client.breaker import Breaker, BreakerSettings
 from trunkline.errors import (
     PeerProtocolError,
     PeerUnavailableError,
     ToolServerUnavailableError,
 )
+from trunkline.mesh.client.breaker import Breaker, BreakerSettings
 
 
 class ServerBreaker:

@@ -18,12 +18,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
 from pydantic import ValidationError
 
-from trunkline import telemetry
-from trunkline.client.backoff import Backoff
+from trunkline.core.backoff import Backoff
+from trunkline.core.runtime import run_with_late_cancel
 from trunkline.errors import PeerProtocolError, ToolServerUnavailableError
-from trunkline.metrics.instruments import MCP_OPERATION_DURATION, MCP_SESSION_DURATION
-from trunkline.metrics.kinds import Measurement
-from trunkline.runtime import run_with_late_cancel
+from trunkline.observe import telemetry
+from trunkline.observe.metrics.instruments import MCP_OPERATION_DURATION, MCP_SESSION_DURATION
+from trunkline.observe.metrics.kinds import Measurement
 from trunkline.tools.config import ServerOverlay
 from trunkline.tools.connection import (
     OPEN_CALL_PREFIX,

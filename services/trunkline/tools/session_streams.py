@@ -17,7 +17,7 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from opentelemetry import trace
 
-from trunkline import telemetry
+from trunkline.observe import telemetry
 from trunkline.tools.connection import RequestOutcome, ServerConnection, request_outcome
 from trunkline.tools.listing import CALL_TOOL, LIST_TOOLS, ListFilter
 from trunkline.tools.undecodable import (

@@ -8,10 +8,10 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-from trunkline.encryption import Cipher, is_encrypted, open_if_encrypting
+from trunkline.core.encryption import Cipher, is_encrypted, open_if_encrypting
+from trunkline.core.private_files import PRIVATE_FOLDER, read_private_file, write_private_file
+from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError
-from trunkline.private_files import PRIVATE_FOLDER, read_private_file, write_private_file
-from trunkline.settings import Settings
 
 _FOLDER: Final = "tool-sign-ins"
 _PURPOSE: Final = "tool sign-ins"

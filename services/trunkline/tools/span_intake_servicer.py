@@ -11,10 +11,10 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from trunkline import telemetry
-from trunkline.identity import MeshCredentials
-from trunkline.runtime import start_grpc_server
-from trunkline.traces.spans import MCP_SERVER_PREFIX, remove_spans, replace_text
+from trunkline.core.identity import MeshCredentials
+from trunkline.core.runtime import start_grpc_server
+from trunkline.observe import telemetry
+from trunkline.observe.traces.spans import MCP_SERVER_PREFIX, remove_spans, replace_text
 
 _AUTHORIZATION: Final = "x-trunkline-spans"
 # The traces of a server's latest calls. Its exporter sends spans seconds after a call.

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from trunkline.printable import remove_terminal_sequences
+from trunkline.core.printable import remove_terminal_sequences
 
 STDERR_LINE_LIMIT_BYTES: Final = 64 * 1024
 """A longer line is dropped, since a cut may have split a secret in it."""

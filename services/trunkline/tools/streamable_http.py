@@ -22,10 +22,10 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from trunkline import telemetry
+from trunkline.core.network import is_this_machine
+from trunkline.core.printable import to_plain_line
 from trunkline.errors import ToolServerUnavailableError
-from trunkline.network import is_this_machine
-from trunkline.printable import to_plain_line
+from trunkline.observe import telemetry
 from trunkline.tools.authorization import find_challenge
 from trunkline.tools.authorization_errors import AuthorizationError, SignInRequiredError
 from trunkline.tools.connection import RequestOutcome, raise_if_cancelled, request_outcome

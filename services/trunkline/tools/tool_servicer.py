@@ -6,14 +6,14 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from trunkline.audit import Action, AuditLog, process_actor, recording
-from trunkline.client.artifacts import ArtifactClient
-from trunkline.client.services import remaining_s
+from trunkline.core.json_values import struct_json
+from trunkline.core.settings import AgentSettings
 from trunkline.errors import ToolNotFoundError
-from trunkline.json_values import struct_json
-from trunkline.server.authorization import caller
-from trunkline.server.policy import find_acting_agents
-from trunkline.settings import AgentSettings
+from trunkline.mesh.client.artifacts import ArtifactClient
+from trunkline.mesh.client.services import remaining_s
+from trunkline.mesh.server.authorization import caller
+from trunkline.mesh.server.policy import find_acting_agents
+from trunkline.observe.audit import Action, AuditLog, process_actor, recording
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.results import ContentUploader

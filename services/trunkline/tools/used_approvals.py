@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from trunkline.database import Database, Schema
-from trunkline.private_files import PRIVATE_FOLDER, create_private_data_folder
+from trunkline.core.database import Database, Schema
+from trunkline.core.private_files import PRIVATE_FOLDER, create_private_data_folder
 
 RETENTION: Final = timedelta(hours=25)
 """The time for which a used approval is stored. The statement that proves it is valid for a day,

@@ -7,15 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from trunkline import telemetry
 from trunkline.agents.authoring import FunctionAgent, agent
-from trunkline.durations import parse_duration
+from trunkline.core.durations import parse_duration
+from trunkline.core.json_values import read_member
+from trunkline.core.light_imports import light_imports
+from trunkline.core.runtime import load_in_thread
+from trunkline.core.settings import Settings
+from trunkline.core.task_states import WORKFLOW_VERSION_KEY
 from trunkline.errors import ConfigurationError, WorkflowFailedError
-from trunkline.json_values import read_member
-from trunkline.light_imports import light_imports
-from trunkline.runtime import load_in_thread
-from trunkline.settings import Settings
-from trunkline.task_states import WORKFLOW_VERSION_KEY
+from trunkline.observe import telemetry
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.delivered_messages import find_delivered
 from trunkline.tasks.turn_runtime import get_turn_runtime

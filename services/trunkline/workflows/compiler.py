@@ -17,7 +17,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from trunkline.errors import WorkflowFailedError
-from trunkline.metrics import instruments
+from trunkline.observe.metrics import instruments
 from trunkline.workflows.definition import Edge, EndNode, Node, ParallelNode, StartNode, Workflow
 from trunkline.workflows.nodes import NodeFailure, Result, WorkflowRun
 from trunkline.workflows.routing import (

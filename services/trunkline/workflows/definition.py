@@ -19,9 +19,9 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trunkline.attribute_docs import describe_properties
-from trunkline.durations import DURATION_PATTERN
-from trunkline.names import NAME_PATTERN
+from trunkline.core.attribute_docs import describe_properties
+from trunkline.core.durations import DURATION_PATTERN
+from trunkline.core.names import NAME_PATTERN
 
 DEFAULT_STEP_LIMIT: Final = 50
 """The number of nodes that a run executes at most, unless the workflow says otherwise."""

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trunkline.names import MAX_NAME_CHARS
-from trunkline.source_documents import SourceDocument, suggest
+from trunkline.core.names import MAX_NAME_CHARS
+from trunkline.core.source_documents import SourceDocument, suggest
 
 
 def convert_dictionary_form(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -13,9 +13,9 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final, Self, TypeVar
 
+from trunkline.core.settings import describe_install
+from trunkline.core.source_documents import suggest, walk_texts
 from trunkline.errors import ConfigurationError
-from trunkline.settings import describe_install
-from trunkline.source_documents import suggest, walk_texts
 from trunkline.workflows.values import extract_value
 
 VARIABLES: Final = frozenset({"input", "nodes", "last", "data", "steps", "message"})

@@ -17,8 +17,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from trunkline.core.source_documents import suggest
 from trunkline.errors import ConfigurationError
-from trunkline.source_documents import suggest
 from trunkline.workflows.definition import Workflow
 
 Function: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from trunkline.source_documents import Keys, suggest
+from trunkline.core.source_documents import Keys, suggest
 from trunkline.workflows.definition import (
     ApprovalNode,
     ConditionNode,

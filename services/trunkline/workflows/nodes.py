@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from trunkline import json_values, telemetry
-from trunkline.client.backoff import Backoff
-from trunkline.durations import parse_duration
+from trunkline.core import json_values
+from trunkline.core.backoff import Backoff
+from trunkline.core.durations import parse_duration
+from trunkline.core.redaction import redact_addresses
+from trunkline.core.task_states import WORKFLOW_VERSION_KEY, TaskOutcome
 from trunkline.errors import TrunklineError
-from trunkline.redaction import redact_addresses
-from trunkline.task_states import WORKFLOW_VERSION_KEY, TaskOutcome
+from trunkline.observe import telemetry
 from trunkline.tasks.calls import AgentAnswer
 from trunkline.tasks.content import Content
 from trunkline.tasks.context import TaskContext

@@ -14,15 +14,9 @@ from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from trunkline.durations import DURATION_PATTERN
-from trunkline.names import NAME_RULE
-from trunkline.source_documents import (
-    MAX_BYTES,
-    Keys,
-    SourceDocument,
-    parse_document,
-    suggest,
-)
+from trunkline.core.durations import DURATION_PATTERN
+from trunkline.core.names import NAME_RULE
+from trunkline.core.source_documents import MAX_BYTES, Keys, SourceDocument, parse_document, suggest
 from trunkline.workflows.definition import Edge, Node, Workflow
 from trunkline.workflows.dictionary_form import check_start_node, convert_dictionary_form
 

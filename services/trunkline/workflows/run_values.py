@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from trunkline.json_values import value_json
+from trunkline.core.json_values import value_json
 from trunkline.tasks.content import data_part
 from trunkline.v1 import message_pb2, part_pb2
 from trunkline.workflows.definition import JsonSchema, Workflow

@@ -10,9 +10,9 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from trunkline.light_imports import leave_out
-from trunkline.patterns import InvalidPatternError, Pattern, compile_pattern
-from trunkline.source_documents import Keys, walk_texts
+from trunkline.core.light_imports import leave_out
+from trunkline.core.patterns import InvalidPatternError, Pattern, compile_pattern
+from trunkline.core.source_documents import Keys, walk_texts
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from trunkline.durations import parse_duration
+from trunkline.core.durations import parse_duration
+from trunkline.core.source_documents import Fault, Keys, suggest, walk_texts
 from trunkline.errors import ConfigurationError
-from trunkline.source_documents import Fault, Keys, suggest, walk_texts
 from trunkline.workflows.definition import (
     BUILT_IN_ACTIONS,
     ActionNode,

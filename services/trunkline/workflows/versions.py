@@ -13,8 +13,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from trunkline.core.private_files import PRIVATE_FOLDER, read_private_file, write_private_file
 from trunkline.errors import ConfigurationError
-from trunkline.private_files import PRIVATE_FOLDER, read_private_file, write_private_file
 from trunkline.workflows.definition import Workflow
 
 _FOLDER: Final = "workflows"

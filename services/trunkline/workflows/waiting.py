@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from trunkline.client.backoff import Backoff
+from trunkline.core.backoff import Backoff
 from trunkline.errors import PeerError, UnsupportedOperationError
 from trunkline.tasks.context import TaskContext, get_task_calls
 from trunkline.tasks.messages import MeshMessage

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from trunkline.core.network import is_loopback
+from trunkline.core.settings import check_optional_url
 from trunkline.errors import ConfigurationError
-from trunkline.network import is_loopback
-from trunkline.settings import check_optional_url
 
 if TYPE_CHECKING:
     from trunkline import McpServer, PluginContext

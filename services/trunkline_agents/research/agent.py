@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from trunkline import AgentPlugin, AgentSkill, ReasoningAgentSpec
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 from trunkline_agents.research.settings import (
     ResearchSettings,
     build_servers,

@@ -22,8 +22,8 @@ from trunkline.cli.usage import QuestionCommand
 from trunkline.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from trunkline.encryption import Cipher
-    from trunkline.settings import Settings
+    from trunkline.core.encryption import Cipher
+    from trunkline.core.settings import Settings
     from trunkline_agents.research.documents.store import DocumentStore
     from trunkline_agents.research.documents.vectors import VectorIndex
 
@@ -144,7 +144,7 @@ def search_passages(
 
 
 def _load_settings(data: Path | None, *, uses: Collection[str]) -> "Settings":
-    from trunkline.encryption import KEY_SETTINGS
+    from trunkline.core.encryption import KEY_SETTINGS
 
     return load_command_settings({"data_dir": data}, uses={*uses, *KEY_SETTINGS})
 

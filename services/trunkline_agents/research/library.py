@@ -4,8 +4,8 @@ import asyncio
 import time
 from pathlib import Path
 
+from trunkline.core.encryption import Cipher
 from trunkline.embeddings import EmbeddingModel
-from trunkline.encryption import Cipher
 from trunkline.errors import (
     ConfigurationError,
     InvalidArgumentError,

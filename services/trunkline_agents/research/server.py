@@ -12,8 +12,8 @@ from mcp_types import CallToolResult
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from trunkline.core.encryption import DerivedKey
 from trunkline.embeddings import EmbeddingModel
-from trunkline.encryption import DerivedKey
 from trunkline.errors import InvalidArgumentError, PeerError, TrunklineError
 from trunkline_agents.mcp_server import (
     MATCH_KEY,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from trunkline.encryption import DerivedKey, open_if_encrypting
-from trunkline.private_files import PRIVATE_FOLDER
-from trunkline.settings import Settings, check_optional_url
+from trunkline.core.encryption import DerivedKey, open_if_encrypting
+from trunkline.core.private_files import PRIVATE_FOLDER
+from trunkline.core.settings import Settings, check_optional_url
 
 if TYPE_CHECKING:
     from trunkline import McpServer, PluginContext

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from trunkline.network import is_this_machine
+from trunkline.core.network import is_this_machine
 from trunkline_agents.research.documents.formats import clean_text
 from trunkline_agents.research.sources import TEXT_CHARS, TITLE_CHARS, Source
 

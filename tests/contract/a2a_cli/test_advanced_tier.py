@@ -31,8 +31,8 @@ from harness.remote.scripted_agent import (
 from harness.remote.token_issuer import SigningKey, key_set
 from harness.remote.web_server import serving
 from trunkline.a2a_wire.card_signatures import CardSigner
-from trunkline.json_values import message_to_dict, parse_dict
-from trunkline.settings import Settings, TlsSettings
+from trunkline.core.json_values import message_to_dict, parse_dict
+from trunkline.core.settings import Settings, TlsSettings
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.http.server_certificate import CertificateFiles, ServerCertificate

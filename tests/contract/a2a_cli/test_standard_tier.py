@@ -374,8 +374,9 @@ from typing import Any
 sys.argv = ["trunkline", "a2a", "--help"]
 from trunkline.cli.app import run_command
 assert run_command() == 0
-servers = ("trunkline.mesh", "trunkline.agents", "trunkline.server", "trunkline_bridge.app",
-           "trunkline_bridge.http", "trunkline_bridge.a2a", "uvicorn", "langgraph", "mcp")
+servers = ("trunkline.processes", "trunkline.agents", "trunkline.mesh.server",
+           "trunkline_bridge.app", "trunkline_bridge.http", "trunkline_bridge.a2a",
+           "uvicorn", "langgraph", "mcp")
 print([name for name in servers if name in sys.modules], file=sys.stderr)
 """
     process = await asyncio.create_subprocess_exec(

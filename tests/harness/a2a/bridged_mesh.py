@@ -14,10 +14,10 @@ import httpx2
 from harness.a2a.server_sent_events import read_event
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
-from trunkline.audit import AuditLog
-from trunkline.client import run_in_background
-from trunkline.metrics.prometheus import open_prometheus_metrics
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
+from trunkline.mesh.client import run_in_background
+from trunkline.observe.audit import AuditLog
+from trunkline.observe.metrics.prometheus import open_prometheus_metrics
 from trunkline_bridge.a2a.streams.event_renderer import EventRenderer
 from trunkline_bridge.a2a.versions.jsonrpc_envelope import event_frame
 from trunkline_bridge.api.workflows.catalog import WorkflowCatalog

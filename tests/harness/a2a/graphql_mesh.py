@@ -14,9 +14,9 @@ from harness.agents.teacher import teacher
 from harness.mesh.messaging import join_messages
 from harness.workflows.building import agent_node, build
 from trunkline import TaskContext, agent, from_workflow
-from trunkline.mesh.workflow_catalog import DataFolderCatalog
-from trunkline.settings import GraphQLSettings, LimitSettings, Settings
-from trunkline.settings.limits import AccountLimitSettings
+from trunkline.core.settings import GraphQLSettings, LimitSettings, Settings
+from trunkline.core.settings.limits import AccountLimitSettings
+from trunkline.processes.workflow_catalog import DataFolderCatalog
 from trunkline.workflows.definition import Workflow
 
 KEYS: dict[str, Json] = {

@@ -17,8 +17,8 @@ from google.rpc import error_details_pb2, status_pb2
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.polling import wait_for
-from trunkline.json_values import parse_dict
-from trunkline.settings import HostPort, Settings
+from trunkline.core.json_values import parse_dict
+from trunkline.core.settings import HostPort, Settings
 from trunkline_bridge.a2a.bindings.grpc import GrpcBinding
 from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
 

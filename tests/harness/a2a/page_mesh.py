@@ -15,11 +15,12 @@ from harness.agents.teacher import teacher
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.messaging import join_messages
 from trunkline import agent, from_workflow
-from trunkline.audit import open_audit_log
-from trunkline.mesh.workflow_catalog import DataFolderCatalog
-from trunkline.server import MeshServer
-from trunkline.settings import PageSettings, Settings
-from trunkline.traces import SpanStore, TraceServicer
+from trunkline.core.settings import PageSettings, Settings
+from trunkline.mesh.server import MeshServer
+from trunkline.mesh.server.trace_servicer import TraceServicer
+from trunkline.observe.audit import open_audit_log
+from trunkline.observe.traces import SpanStore
+from trunkline.processes.workflow_catalog import DataFolderCatalog
 from trunkline.v1 import registry_service_pb2, trace_service_pb2_grpc
 
 TRACE_SERVICE = "trunkline.v1.TraceService"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from harness.a2a.page_mesh import PageMesh
-from trunkline import telemetry
-from trunkline.traces.spans import read_records
+from trunkline.observe import telemetry
+from trunkline.observe.traces.spans import read_records
 
 _BEGIN_NS = 1_800_000_000 * 10**9
 

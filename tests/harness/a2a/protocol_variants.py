@@ -27,8 +27,8 @@ from harness.a2a.server_sent_events import read_events
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import write_api_keys
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
-from trunkline.json_values import message_to_dict, parse_dict
-from trunkline.settings import Settings
+from trunkline.core.json_values import message_to_dict, parse_dict
+from trunkline.core.settings import Settings
 from trunkline.tasks.agent import Agent
 
 Json: TypeAlias = dict[str, Any]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from harness.mesh.processes import running_process
-from trunkline.client import run_in_background
+from trunkline.mesh.client import run_in_background
 
 PATIENCE_S = 300.0
 

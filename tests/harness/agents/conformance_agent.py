@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict
 
 from trunkline import TaskContext, agent
-from trunkline.json_values import update_struct
+from trunkline.core.json_values import update_struct
 from trunkline.tasks.agent import Agent
 from trunkline.v1 import agent_card_pb2, part_pb2
 

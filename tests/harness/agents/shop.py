@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from trunkline.calls.tool_source import ToolListing
-from trunkline.client.services import OnProgress, OnTask
-from trunkline.json_values import struct_json, update_struct
-from trunkline.reasoning import ReasoningAgent
-from trunkline.reasoning.models import Model
+from trunkline.agents.calls.tool_source import ToolListing
+from trunkline.agents.reasoning import ReasoningAgent
+from trunkline.agents.reasoning.models import Model
+from trunkline.core.json_values import struct_json, update_struct
+from trunkline.mesh.client.services import OnProgress, OnTask
 from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
 
 

@@ -19,10 +19,10 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
 from harness.agents.shop import ToolsWithoutTasks
-from trunkline.calls.tool_source import ToolListing
-from trunkline.client.services import OnProgress, OnTask
-from trunkline.reasoning import ReasoningAgent
-from trunkline.reasoning.models import Model
+from trunkline.agents.calls.tool_source import ToolListing
+from trunkline.agents.reasoning import ReasoningAgent
+from trunkline.agents.reasoning.models import Model
+from trunkline.mesh.client.services import OnProgress, OnTask
 from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
 
 FOLDER = Path(os.environ.get("REASONER_FOLDER", "."))

@@ -23,7 +23,7 @@ from harness.conformance.registry import (
     state,
     texts,
 )
-from trunkline.json_values import message_to_dict, parse_dict
+from trunkline.core.json_values import message_to_dict, parse_dict
 
 _OPERATIONS = {
     "send": {"text": "auth should be required"},

@@ -16,7 +16,7 @@ from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.remote.scripted_agent import ScriptedAgent, error, result, scripted_agent
 from trunkline.a2a_client.remote_agent import connect_remote_agent
 from trunkline.a2a_client.settings import RemoteSettings
-from trunkline.json_values import read_member
+from trunkline.core.json_values import read_member
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2
 

@@ -19,7 +19,7 @@ from harness.conformance.registry import (
     refused,
     send,
 )
-from trunkline.json_values import parse_dict
+from trunkline.core.json_values import parse_dict
 
 
 def _request(method: str, params: Json, request_id: object = 1) -> Json:

@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 
-from trunkline.calls.tool_questions import build_continuation, build_pending, read_lines
+from trunkline.agents.calls.tool_questions import build_continuation, build_pending, read_lines
+from trunkline.core.json_values import struct_json
 from trunkline.errors import ToolServerUnavailableError
-from trunkline.json_values import struct_json
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
 from trunkline.tools.server import ToolServerState

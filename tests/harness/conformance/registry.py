@@ -22,7 +22,7 @@ from harness.a2a.protocol_variants import (
 from harness.agents.conformance_agent import ConformanceAgent
 from harness.remote.token_issuer import SigningKey, key_set, token_settings
 from harness.remote.webhook_receiver import WebhookReceiver, open_receiver
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 from trunkline_bridge.a2a.webhooks.signatures import generate_secret
 from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
 

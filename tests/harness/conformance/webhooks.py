@@ -19,7 +19,7 @@ from harness.conformance.registry import (
     started_task,
 )
 from harness.remote.webhook_receiver import Answer, ReceivedPost, accept, open_receiver, status
-from trunkline.json_values import parse_dict
+from trunkline.core.json_values import parse_dict
 
 _NEEDS = "pushNotifications"
 _CREDENTIALS = "token-of-the-webhook"

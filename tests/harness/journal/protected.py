@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 
 from harness.journal.builders import append, begin, completed, created
-from trunkline.encryption import Keyring, KeySource
+from trunkline.core.encryption import Keyring, KeySource
+from trunkline.core.json_values import update_struct
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Compactor, Retention
 from trunkline.journal.sqlite import SqliteStore
-from trunkline.json_values import update_struct
 from trunkline.tasks.outbox.webhook import DEAD, Config, Webhook, to_row
 
 SECRET_TEXT = "the patient's name"

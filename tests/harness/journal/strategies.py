@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
+from trunkline.core.json_values import update_struct
 from trunkline.journal.fold import Fold
-from trunkline.json_values import update_struct
 from trunkline.v1 import (
     artifact_pb2,
     event_pb2,

@@ -9,10 +9,10 @@ from typing import Final
 
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import Services, open_services
-from trunkline.client import ChannelPool, Directory
+from trunkline.core.task_states import TERMINAL
 from trunkline.errors import PeerError, TaskNotFoundError
 from trunkline.journal.sqlite import find_orphaned_journals
-from trunkline.task_states import TERMINAL
+from trunkline.mesh.client import ChannelPool, Directory
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,

@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from trunkline.identity import MeshCredentials, load_credentials
-from trunkline.settings import load_settings
+from trunkline.core.identity import MeshCredentials, load_credentials
+from trunkline.core.settings import load_settings
 
 
 @cache

@@ -6,17 +6,17 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from trunkline.identity import Identity, MeshCredentials, Role
-from trunkline.identity.certificates import create_root
-from trunkline.identity.folder import IdentityFolder
-from trunkline.identity.issuing import issue_member, load_authority
-from trunkline.identity.joining import join
-from trunkline.identity.revocation import RevocationList
-from trunkline.identity.tokens import create_token
-from trunkline.registry import RegistryServicer
-from trunkline.server import MeshServer
-from trunkline.server.identity_servicer import IdentityServicer
-from trunkline.server.join_server import serve_join
+from trunkline.core.identity import Identity, MeshCredentials, Role
+from trunkline.core.identity.certificates import create_root
+from trunkline.core.identity.folder import IdentityFolder
+from trunkline.core.identity.issuing import issue_member, load_authority
+from trunkline.core.identity.joining import join
+from trunkline.core.identity.revocation import RevocationList
+from trunkline.core.identity.tokens import create_token
+from trunkline.mesh.registry import RegistryServicer
+from trunkline.mesh.server import MeshServer
+from trunkline.mesh.server.identity_servicer import IdentityServicer
+from trunkline.mesh.server.join_server import serve_join
 from trunkline.v1 import identity_service_pb2_grpc
 
 

@@ -10,13 +10,13 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline import TaskContext, agent
-from trunkline.audit import AuditLog
-from trunkline.mesh.messaging import add_messages
-from trunkline.messaging.client import MessagingClient
-from trunkline.messaging.store import EnvelopeFilter, StoredEnvelope
-from trunkline.registry import Membership
-from trunkline.server import MeshServer
-from trunkline.settings import MessagingSettings, PolicySettings, Settings
+from trunkline.core.settings import MessagingSettings, PolicySettings, Settings
+from trunkline.mesh.registry import Membership
+from trunkline.mesh.server import MeshServer
+from trunkline.messages.client import MessagingClient
+from trunkline.messages.store import EnvelopeFilter, StoredEnvelope
+from trunkline.observe.audit import AuditLog
+from trunkline.processes.messaging import add_messages
 from trunkline.tasks.messages import MeshMessage
 from trunkline.v1 import envelope_pb2, registry_service_pb2
 

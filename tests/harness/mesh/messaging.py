@@ -5,9 +5,9 @@ from typing import Any
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
 from harness.mesh.small_mesh import SmallMesh
-from trunkline.mesh.messaging import add_messages
-from trunkline.server import MeshServer
-from trunkline.settings import MessagingSettings, Settings
+from trunkline.core.settings import MessagingSettings, Settings
+from trunkline.mesh.server import MeshServer
+from trunkline.processes.messaging import add_messages
 from trunkline.v1 import registry_service_pb2
 
 

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import grpc
 
 from harness.mesh.identity import mesh_credentials
-from trunkline.client import ChannelPool, RegistryClient
-from trunkline.registry import Membership
+from trunkline.mesh.client import ChannelPool, RegistryClient
+from trunkline.mesh.registry import Membership
 from trunkline.v1 import agent_card_pb2, registry_service_pb2
 
 PATIENCE_S = 300.0

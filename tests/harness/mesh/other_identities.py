@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from harness.mesh.identity import mesh_credentials
-from trunkline.identity import MESH_NAME, Identity, MeshCredentials, Role
-from trunkline.identity.certificates import CertificateAuthority, create_key, create_root
-from trunkline.identity.folder import IdentityFolder
-from trunkline.private_files import write_private_file
+from trunkline.core.identity import MESH_NAME, Identity, MeshCredentials, Role
+from trunkline.core.identity.certificates import CertificateAuthority, create_key, create_root
+from trunkline.core.identity.folder import IdentityFolder
+from trunkline.core.private_files import write_private_file
 
 NAME_OPTION = (("grpc.ssl_target_name_override", MESH_NAME),)
 

@@ -17,23 +17,24 @@ from trunkline.agents.hosting import (
     describe_host,
     open_host,
 )
-from trunkline.audit import AuditLog
-from trunkline.client import (
+from trunkline.core.settings import Settings, SupervisorSettings
+from trunkline.errors import PeerUnavailableError
+from trunkline.mesh.client import (
     ChannelPool,
     Directory,
     HostClient,
     RegistryClient,
     run_in_background,
 )
-from trunkline.errors import PeerUnavailableError
-from trunkline.registry import Membership, RegistryServicer
+from trunkline.mesh.registry import Membership, RegistryServicer
+from trunkline.mesh.server import MeshServer
+from trunkline.mesh.server.trace_servicer import OtlpServicer
+from trunkline.observe.audit import AuditLog
+from trunkline.observe.traces import SpanStore
 from trunkline.rules.planner import RulesPlanner
-from trunkline.server import MeshServer
-from trunkline.settings import Settings, SupervisorSettings
 from trunkline.supervisor import ChildLimits, Planner, Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.host import TaskHost
-from trunkline.traces import OtlpServicer, SpanStore
 from trunkline.v1 import (
     event_pb2,
     message_pb2,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from opentelemetry.semconv import _incubating, attributes
 
-from trunkline.json_values import read_text, struct_json
+from trunkline.core.json_values import read_text, struct_json
 from trunkline.v1 import trace_service_pb2
 
 Span = trace_service_pb2.Span

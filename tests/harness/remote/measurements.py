@@ -6,7 +6,7 @@ from typing import Final
 
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
-from trunkline.metrics.sdk import get_provider
+from trunkline.observe.metrics.sdk import get_provider
 
 _NOTHING: Final = 0.0
 

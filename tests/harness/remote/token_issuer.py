@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from trunkline.settings import ScopeSettings, Settings
+from trunkline.core.settings import ScopeSettings, Settings
 from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
 
 ISSUER = "https://issuer.example"

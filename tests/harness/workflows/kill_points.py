@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from trunkline.agents.langgraph.interrupts import GraphContinuation
 from trunkline.agents.langgraph.run_reporter import AnswerStream
-from trunkline.reasoning.checkpoint_saver import EventLoopSaver
+from trunkline.agents.reasoning.checkpoint_saver import EventLoopSaver
 from trunkline.workflows.nodes import WorkflowRun
 
 POINTS: Final = ("began", "worked", "journaled", "committed")

@@ -9,11 +9,11 @@ from harness.mcp.bundled_servers import only_servers
 from harness.mcp.scripted_servers import RAW
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.small_mesh import SmallMesh
-from trunkline.mesh.messaging import add_messages
-from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
-from trunkline.messaging.client import MessagingClient
-from trunkline.server import MeshServer
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
+from trunkline.mesh.server import MeshServer
+from trunkline.messages.client import MessagingClient
+from trunkline.processes.messaging import add_messages
+from trunkline.processes.tools import add_tool_adapter, load_mcp_config
 from trunkline.v1 import registry_service_pb2
 
 _SHOP = Path(__file__).parents[1] / "mcp" / "shop_server.py"

@@ -34,7 +34,7 @@ from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import SigningKey, key_set, token_settings, write_api_keys
 from trunkline import TaskContext, agent
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 from trunkline_agents.echo.agent import echo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

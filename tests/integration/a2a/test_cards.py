@@ -12,7 +12,7 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.workflows.building import build
 from trunkline import TaskContext, agent, from_workflow
 from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.callers.caller import CallerIdentity, SecurityRequirements, ServiceParameters

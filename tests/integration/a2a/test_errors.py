@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.mesh.small_mesh import PATIENCE_S
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 from trunkline_agents.echo.agent import echo
 
 LIMIT_BYTES = 20_000

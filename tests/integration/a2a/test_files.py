@@ -16,7 +16,7 @@ from harness.agents import file_agent
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.polling import poll
 from trunkline import agent
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import part_pb2
 from trunkline_bridge.callers.caller import CallerIdentity, SecurityRequirements, ServiceParameters

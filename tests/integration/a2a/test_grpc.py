@@ -23,8 +23,8 @@ from harness.a2a.grpc_client import (
 )
 from trunkline.a2a_wire.protocol import EVENT_ID_KEY, RESUME_EXTENSION
 from trunkline.agents import agent
-from trunkline.json_values import parse_dict
-from trunkline.settings import Settings
+from trunkline.core.json_values import parse_dict
+from trunkline.core.settings import Settings
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
 from trunkline_agents.echo.agent import echo

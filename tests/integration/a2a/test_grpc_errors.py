@@ -21,8 +21,8 @@ from harness.a2a.grpc_client import (
     v0_3_send_request,
     wait_until_open,
 )
-from trunkline.json_values import parse_dict
-from trunkline.settings import Settings
+from trunkline.core.json_values import parse_dict
+from trunkline.core.settings import Settings
 from trunkline_agents.echo.agent import echo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -32,8 +32,8 @@ from harness.mesh.processes import MeshProcess, free_address, running_mesh
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.polling import poll
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
+from trunkline.core.settings import HostPort
 from trunkline.errors import ConfigurationError
-from trunkline.settings import HostPort
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.a2a.bindings import grpc_server
 from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
@@ -230,7 +230,7 @@ async def test_a_port_in_use_frees_the_ports_before_it(mesh: GrpcMesh) -> None:
 
 IMPORTS = """
 import trunkline, trunkline_bridge, trunkline_bridge.a2a.bindings.grpc_server
-import trunkline.mesh.all_in_one
+import trunkline.processes.all_in_one
 from google.protobuf import descriptor_pool
 pool = descriptor_pool.Default()
 for package in ("lf.a2a.v1", "a2a.v1"):

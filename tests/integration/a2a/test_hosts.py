@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.hostile.http_probe import Answer, HttpProbe, read_answer
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.http import server as serving

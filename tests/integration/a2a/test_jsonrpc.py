@@ -12,7 +12,7 @@ from harness.a2a.curl import curl
 from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 from trunkline_agents.echo.agent import echo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

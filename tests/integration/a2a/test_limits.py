@@ -16,7 +16,7 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.hostile.http_probe import Answer, HttpProbe, read_answer
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.polling import poll, wait_for
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.http import server as serving
 from trunkline_bridge.http.connection_limits import MAX_HEAD_BYTES, ConnectionLimits

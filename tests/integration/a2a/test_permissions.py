@@ -28,7 +28,7 @@ from harness.a2a.protocol_variants import (
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import SigningKey, key_set, token_settings
 from trunkline import TaskContext, agent
-from trunkline.settings import ScopeSettings, Settings
+from trunkline.core.settings import ScopeSettings, Settings
 from trunkline.v1 import part_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.callers import api_keys

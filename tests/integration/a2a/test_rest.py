@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
 from harness.a2a.rest_client import Json, RestCaller, RestEvent, content, reason, user_message
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 from trunkline_agents.echo.agent import echo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -15,7 +15,7 @@ from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
 from trunkline_bridge.a2a.projection import FullEvent, WireEvent
 from trunkline_bridge.a2a.streams.event_renderer import EventRenderer
 from trunkline_bridge.a2a.versions.jsonrpc_envelope import event_frame

@@ -22,8 +22,8 @@ from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.remote.certificates import CertificateAuthority
 from harness.remote.token_issuer import write_api_keys
 from trunkline import Client, TaskContext, TaskState, agent
+from trunkline.core.settings import Settings, TlsSettings
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
-from trunkline.settings import Settings, TlsSettings
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.http.connection_limits import ConnectionLimits
 from trunkline_bridge.http.server_certificate import (

@@ -25,8 +25,8 @@ from harness.remote.webhook_receiver import (
     status,
 )
 from harness.workflows.messages import serve_messages
-from trunkline import telemetry
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
+from trunkline.observe import telemetry
 from trunkline_agents.echo.agent import echo
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

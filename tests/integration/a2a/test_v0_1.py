@@ -11,8 +11,8 @@ from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, open_bridged_me
 from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline import agent
-from trunkline.client import allocate_task_id
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
+from trunkline.mesh.client import allocate_task_id
 from trunkline.tasks.context import TaskContext
 from trunkline_agents.echo.agent import echo
 

@@ -19,7 +19,7 @@ from harness.a2a.bridged_mesh import (
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline.agents import FunctionAgent, agent
-from trunkline.settings import AgentSettings, Settings
+from trunkline.core.settings import AgentSettings, Settings
 from trunkline.tasks.context import TaskContext
 from trunkline_agents.echo.agent import echo
 

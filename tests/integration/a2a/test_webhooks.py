@@ -22,8 +22,8 @@ from harness.remote.webhook_receiver import (
     open_receiver,
     status,
 )
-from trunkline.client import run_in_background
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
+from trunkline.mesh.client import run_in_background
 from trunkline.v1 import webhook_service_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.a2a.webhooks.signatures import generate_secret

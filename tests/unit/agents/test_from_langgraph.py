@@ -18,8 +18,8 @@ from langgraph.types import interrupt
 from pydantic import BaseModel
 
 from trunkline import FunctionAgent, Part, TaskContext, TaskState, from_langgraph, get_task
+from trunkline.core.json_values import update_struct
 from trunkline.errors import ConfigurationError
-from trunkline.json_values import update_struct
 from trunkline.testing import Answer, Call, Mesh, ScriptedModel, mesh
 
 

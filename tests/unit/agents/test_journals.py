@@ -13,9 +13,9 @@ import pytest
 
 from harness.journal.builders import created
 from trunkline.agents.journals import JournalFolder, OpenJournal
+from trunkline.core.settings import Settings
 from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite.schema import mark_abandoned
-from trunkline.settings import Settings
 
 AGENTS = {"math", "echo"}
 

@@ -16,7 +16,7 @@ from opentelemetry.trace import StatusCode
 
 from harness.mesh.recorded_spans import spans_in
 from trunkline import FunctionAgent, TaskContext, TaskState, agent, from_langgraph
-from trunkline.reasoning.models.model import Model
+from trunkline.agents.reasoning.models.model import Model
 from trunkline.testing import mesh
 
 

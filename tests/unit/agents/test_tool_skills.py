@@ -10,10 +10,10 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from harness.mesh.recorded_spans import spans_in
-from trunkline import telemetry
+from trunkline.agents.calls.tool_source import ToolListing
 from trunkline.agents.tool_skills import follow_tools
-from trunkline.calls.tool_source import ToolListing
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
+from trunkline.observe import telemetry
 from trunkline.tools.config import AgentSpec
 from trunkline.v1 import agent_card_pb2, tool_service_pb2
 

@@ -6,9 +6,13 @@ import mcp_types as types
 import pytest
 
 from trunkline.a2a_client.answers import ClientAnswer
-from trunkline.calls.tool_questions import PendingQuestion, build_question_message, read_answer
-from trunkline.json_values import update_struct
-from trunkline.reasoning.tool_results import list_result_files
+from trunkline.agents.calls.tool_questions import (
+    PendingQuestion,
+    build_question_message,
+    read_answer,
+)
+from trunkline.agents.reasoning.tool_results import list_result_files
+from trunkline.core.json_values import update_struct
 from trunkline.tools.conversion import to_result
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, task_pb2
 from trunkline_bridge.mcp.agent_tools import to_tool_result

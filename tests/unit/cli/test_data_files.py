@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import completed, created
-from trunkline.artifacts import Blob, BlobStore, Reference, blob_folder
 from trunkline.cli.commands import storage as commands
 from trunkline.cli.exits import ExitCode
+from trunkline.journal.artifacts import Blob, BlobStore, Reference, blob_folder
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.v1 import event_pb2

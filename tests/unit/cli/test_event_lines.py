@@ -7,7 +7,7 @@ from trunkline.cli.event_lines import EventDescriber
 from trunkline.cli.task_events import fit_terminal
 from trunkline.cli.task_view import describe
 from trunkline.cli.terminal import write
-from trunkline.json_values import update_struct
+from trunkline.core.json_values import update_struct
 from trunkline.tasks.content import data_part
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_pb2
 

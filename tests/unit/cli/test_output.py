@@ -23,10 +23,10 @@ from trunkline.cli.terminal import (
     print_wrapped,
 )
 from trunkline.cli.trace import render_trace
-from trunkline.client.trace_tree import TraceTree
+from trunkline.core.json_values import update_struct
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
-from trunkline.json_values import update_struct
-from trunkline.logs import JsonFormatter, PlainFormatter, configure_logging, render_event
+from trunkline.mesh.client.trace_tree import TraceTree
+from trunkline.observe.logs import JsonFormatter, PlainFormatter, configure_logging, render_event
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_pb2, trace_service_pb2
 
 

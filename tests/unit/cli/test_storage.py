@@ -13,7 +13,7 @@ from harness.journal.builders import append, begin, completed, created
 from harness.journal.processes import WRITER, end, start
 from harness.journal.protected import open_keyring
 from harness.mesh.command_line import CompletedCommand, run_in_process
-from trunkline.encryption import Keyring
+from trunkline.core.encryption import Keyring
 from trunkline.errors import CursorExpiredError
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.journal import Journal, Retention

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.database import Database, FileLock, Schema, copy_file, is_sound, open_read_only
+from trunkline.core.database import Database, FileLock, Schema, copy_file, is_sound, open_read_only
 from trunkline.errors import JournalUnavailableError
 
 FIRST = Schema("CREATE TABLE IF NOT EXISTS notes (text TEXT NOT NULL);\n")

@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 
+from trunkline.core.settings import ModelSettings
 from trunkline.embeddings import EmbeddingModel
 from trunkline.errors import ConfigurationError
-from trunkline.settings import ModelSettings
 
 
 def test_the_local_model_puts_texts_of_near_meaning_near_each_other() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.journal.builders import append
 from harness.journal.protected import new_key, open_keyring, write_journal, write_task
-from trunkline.encryption import Keyring, copy_keyring, keyring_path
+from trunkline.core.encryption import Keyring, copy_keyring, keyring_path
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal, Retention

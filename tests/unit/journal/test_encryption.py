@@ -18,14 +18,14 @@ from harness.journal.protected import (
     write_task,
 )
 from trunkline.agents.journals import JournalFolder
-from trunkline.encryption import keyring_path, rewrap
+from trunkline.core.encryption import keyring_path, rewrap
+from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import OrphanedJournal, SqliteStore
 from trunkline.journal.sqlite.check import check_journal
 from trunkline.journal.store import OrphanedChild
-from trunkline.settings import Settings
 from trunkline.tasks.outbox.webhook import from_row
 
 KEY, OTHER = new_key(), new_key()

@@ -14,10 +14,10 @@ from harness.journal.builders import (
     status,
     working,
 )
+from trunkline.core.json_values import read_member, struct_json, update_struct
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.journal.events import plan_event
 from trunkline.journal.fold import Fold
-from trunkline.json_values import read_member, struct_json, update_struct
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
 
 Events = Sequence[event_pb2.Event]

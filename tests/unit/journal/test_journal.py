@@ -7,6 +7,7 @@ import pytest
 
 from harness.journal.builders import append, begin, completed, created, status, working
 from harness.journal.watched_store import watched_journal
+from trunkline.core.json_values import read_member, update_struct
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -18,7 +19,6 @@ from trunkline.errors import (
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import build_draft, last_sequence, parse_header
 from trunkline.journal.journal import CreateResult, Journal
-from trunkline.json_values import read_member, update_struct
 from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
 
 COMPLETED = task_pb2.TASK_STATE_COMPLETED

@@ -14,8 +14,8 @@ import pytest
 
 from harness.journal.builders import append, completed, created
 from harness.journal.processes import WRITER, end, end_lease, freeze, read_rest, start, start_owner
-from trunkline.database import find_holder, kill_holder
-from trunkline.database.process import OwnerProcess
+from trunkline.core.database import find_holder, kill_holder
+from trunkline.core.database.process import OwnerProcess
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
@@ -81,7 +81,7 @@ sys.stdin.read()
 LOCKER = """
 import sys
 from pathlib import Path
-from trunkline.database import FileLock
+from trunkline.core.database import FileLock
 
 lock = FileLock.acquire(Path(sys.argv[1]))
 print("locked", flush=True)
@@ -92,7 +92,7 @@ sys.stdin.read()
 CLOSING_FORKER = """
 import os, sys
 from pathlib import Path
-from trunkline.database import FileLock
+from trunkline.core.database import FileLock
 
 lock = FileLock.acquire(Path(sys.argv[1]))
 if (child := os.fork()) == 0:

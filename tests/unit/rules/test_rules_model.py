@@ -10,9 +10,9 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from trunkline.agents.reasoning.models import open_model
+from trunkline.agents.reasoning.turn_result import STATUS_KEY
 from trunkline.errors import ModelUnavailableError
-from trunkline.reasoning.models import open_model
-from trunkline.reasoning.turn_result import STATUS_KEY
 from trunkline.rules.model import RulesModel
 
 REPEAT: dict[str, Any] = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.patterns import PatternMatch, compile_pattern
+from trunkline.core.patterns import PatternMatch, compile_pattern
 from trunkline.rules import tool_patterns
 from trunkline.rules.tool_patterns import (
     QUESTION_LIMIT_CHARS,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from harness.agents.plans import Plan, build_steps, plans
-from trunkline.calls.outcome import Outcome
+from trunkline.agents.calls.outcome import Outcome
 from trunkline.supervisor import plan_run
 from trunkline.supervisor.plan_run import PlanRun
 from trunkline.supervisor.step_runner import SupervisorTurn

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any, cast
 
-from trunkline.reasoning.models import Model
+from trunkline.agents.reasoning.models import Model
 from trunkline.supervisor import ModelPlanner
 from trunkline.supervisor.roster import Roster
 from trunkline.testing import ScriptedModel

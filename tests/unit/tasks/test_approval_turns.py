@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message
 from harness.journal.host_death import wait_until_slots_free
 from harness.mesh.recorded_spans import spans_in
-from trunkline import telemetry
 from trunkline.agents import FunctionAgent
+from trunkline.core.json_values import update_struct, value_json
 from trunkline.errors import (
     ApprovalAnsweredError,
     ApprovalNotFoundError,
@@ -24,7 +24,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.journal import Journal
-from trunkline.json_values import update_struct, value_json
+from trunkline.observe import telemetry
 from trunkline.tasks import approvals
 from trunkline.tasks.approvals import ApprovalDecision
 from trunkline.tasks.context import TaskContext

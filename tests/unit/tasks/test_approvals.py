@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from trunkline.core.json_values import message_to_dict, update_struct, value_json
 from trunkline.errors import (
     ApprovalAnsweredError,
     ApprovalNotFoundError,
     InvalidArgumentError,
 )
-from trunkline.json_values import message_to_dict, update_struct, value_json
 from trunkline.tasks import approvals
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness.agents.inline_agents import OpenHost, define, message
+from trunkline.core.settings import Budget, LimitSettings
+from trunkline.core.settings.limits import AccountLimitSettings
 from trunkline.errors import JournalUnavailableError, LimitExceededError
-from trunkline.settings import Budget, LimitSettings
-from trunkline.settings.limits import AccountLimitSettings
 from trunkline.tasks.budgets import Budgets, ModelUsage, end_of_period
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.submission import SubmitResult

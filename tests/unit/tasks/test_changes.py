@@ -1,7 +1,7 @@
 """Watchers of an account's tasks get the latest row of each changed task, within a bound."""
 
+from trunkline.core.task_states import StateValue
 from trunkline.journal.journal import TaskRow
-from trunkline.task_states import StateValue
 from trunkline.tasks.change_watchers import ChangedTasks, TaskChanges
 from trunkline.tasks.lifecycle import State
 

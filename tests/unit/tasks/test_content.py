@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.agents.inline_agents import OpenHost, define, finish, texts
+from trunkline.core.json_values import build_struct, struct_json, value_json
 from trunkline.errors import InvalidArgumentError, UnsupportedOperationError
-from trunkline.json_values import build_struct, struct_json, value_json
 from trunkline.tasks.content import build_agent_message, to_part
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.messages import Reply

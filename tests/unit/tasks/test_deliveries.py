@@ -7,11 +7,11 @@ import pytest
 from harness.agents.inline_agents import OpenHost, define
 from harness.journal.host_death import kill_host
 from trunkline.agents import agent
+from trunkline.core.json_values import update_struct
 from trunkline.errors import AgentNotFoundError, JournalUnavailableError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import CommitGroup
-from trunkline.json_values import update_struct
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.delivered_messages import DeliveryResult, find_delivered
 from trunkline.tasks.host import TaskHost

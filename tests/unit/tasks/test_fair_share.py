@@ -7,9 +7,9 @@ import pytest
 
 from harness.agents.inline_agents import OpenHost, define, message
 from harness.journal.host_death import wait_until_slots_free
+from trunkline.core.settings import LimitSettings
+from trunkline.core.settings.limits import AccountLimitSettings
 from trunkline.errors import LimitExceededError, OverloadedError, TrunklineError
-from trunkline.settings import LimitSettings
-from trunkline.settings.limits import AccountLimitSettings
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.fair_queue import AccountCounts, FairQueue, has_room
 from trunkline.tasks.host import TaskHost

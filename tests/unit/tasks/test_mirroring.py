@@ -3,8 +3,8 @@
 import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, texts
+from trunkline.core.json_values import read_member
 from trunkline.errors import InvalidAgentResponseError
-from trunkline.json_values import read_member
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import get_turn_runtime

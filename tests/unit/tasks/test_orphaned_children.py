@@ -8,6 +8,7 @@ import pytest
 from harness.agents.inline_agents import OpenHost, define, message
 from harness.journal.host_death import kill_host, wait_until_slots_free
 from harness.polling import wait_for
+from trunkline.core.users import User, current_statement, current_user
 from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
@@ -22,7 +23,6 @@ from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import get_turn_runtime
-from trunkline.users import User, current_statement, current_user
 from trunkline.v1 import event_pb2, message_service_pb2
 
 UNREACHABLE = PeerUnavailableError("its host", "it is away")

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, texts
+from trunkline.core.json_values import read_member
 from trunkline.errors import TaskEndedError, TaskNotFoundError, UnsupportedOperationError
-from trunkline.json_values import read_member
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State

@@ -11,11 +11,11 @@ from harness.agents.inline_agents import NOTHING, OpenHost, define, message, sta
 from harness.journal.host_death import kill_host
 from harness.mesh.recorded_spans import spans_in
 from harness.polling import wait_for
-from trunkline import telemetry
 from trunkline.agents import FunctionAgent
+from trunkline.core.json_values import read_member
 from trunkline.errors import InvalidAgentResponseError, TaskNotFoundError
 from trunkline.journal.journal import Journal
-from trunkline.json_values import read_member
+from trunkline.observe import telemetry
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State

@@ -16,9 +16,9 @@ from harness.agents.inline_agents import (
     status_texts,
 )
 from harness.journal.host_death import kill_host
+from trunkline.core.settings import TreeSettings
 from trunkline.errors import InvalidArgumentError, TreeLimitError
 from trunkline.journal.journal import Journal
-from trunkline.settings import TreeSettings
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State

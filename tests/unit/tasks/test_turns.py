@@ -16,6 +16,7 @@ from harness.agents.inline_agents import (
     status_texts,
     texts,
 )
+from trunkline.core.json_values import read_member
 from trunkline.errors import (
     AgentNotFoundError,
     ContentTypeNotSupportedError,
@@ -24,7 +25,6 @@ from trunkline.errors import (
     TaskEndedError,
     UnsupportedOperationError,
 )
-from trunkline.json_values import read_member
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from harness.mesh.processes import free_address
 from trunkline import Message, Part, TaskContext, TaskState, agent, from_a2a, testing
+from trunkline.core.json_values import update_struct
 from trunkline.errors import AgentNotFoundError, ConfigurationError
-from trunkline.json_values import update_struct
 from trunkline.testing import Answer, Mesh, async_test, mesh
 
 

@@ -7,8 +7,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from pydantic import BaseModel
 
 from trunkline import TaskContext, TaskState, agent, from_a2a
+from trunkline.core.settings import AgentSettings
 from trunkline.errors import ConfigurationError
-from trunkline.settings import AgentSettings
 from trunkline.testing import Call, ScriptedModel, mesh
 
 

@@ -4,7 +4,7 @@ from typing import Any
 import mcp_types
 import pytest
 
-from trunkline.json_values import message_to_dict, struct_json
+from trunkline.core.json_values import message_to_dict, struct_json
 from trunkline.tools.config import ServerOverlay
 from trunkline.tools.conversion import to_result, to_tool
 from trunkline.v1 import tool_service_pb2

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trunkline.json_values import build_struct, struct_json
+from trunkline.core.json_values import build_struct, struct_json
 from trunkline.tools.json_limits import find_json_problem
 
 

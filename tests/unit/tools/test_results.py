@@ -1,7 +1,7 @@
 import pytest
 
+from trunkline.core.json_values import update_struct
 from trunkline.errors import JournalUnavailableError
-from trunkline.json_values import update_struct
 from trunkline.tools.results import limit_result_size
 from trunkline.v1 import part_pb2, tool_service_pb2
 

@@ -8,8 +8,8 @@ import mcp_types
 import pytest
 from mcp_types.version import LATEST_MODERN_VERSION
 
+from trunkline.core.json_values import read_json
 from trunkline.errors import PeerProtocolError
-from trunkline.json_values import read_json
 from trunkline.tools.config import ServerOverlay
 from trunkline.tools.listing import ListFilter
 from trunkline.tools.open_calls import OpenCalls

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from harness.workflows.files import DICTIONARY, PARALLEL, REVIEW
+from trunkline.core.source_documents import MAX_FAULTS, Fault
 from trunkline.errors import ConfigurationError
-from trunkline.source_documents import MAX_FAULTS, Fault
 from trunkline.workflows.definition import BUILT_IN_ACTIONS
 from trunkline.workflows.nodes import ACTIONS
 from trunkline.workflows.reader import convert_source, parse_source

@@ -25,8 +25,8 @@ from trunkline.a2a_wire.v0_3.file_bytes import (
     encode_file_bytes,
     uses_raw_file_bytes,
 )
+from trunkline.core.json_values import serialize_for_a2a, update_struct
 from trunkline.errors import PeerUnavailableError
-from trunkline.json_values import serialize_for_a2a, update_struct
 from trunkline_bridge.a2a.bindings.grpc_messages import parse_request
 from trunkline_bridge.a2a.operations import request_parser as parser
 from trunkline_bridge.a2a.operations.operation_table import StreamOperation, UnaryOperation

@@ -9,7 +9,7 @@ from google.protobuf import timestamp_pb2
 from google.protobuf.message import DecodeError, Message
 
 from trunkline.a2a_wire.errors import WireError, invalid_params
-from trunkline.json_values import find_number_problem
+from trunkline.core.json_values import find_number_problem
 from trunkline.v1 import json_pb2
 from trunkline_bridge.http.json_decoder import INLINE_PARSE_BYTES, MAX_VALUES, TOO_MANY_VALUES
 

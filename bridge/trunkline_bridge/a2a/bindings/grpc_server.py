@@ -25,9 +25,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import aio as reflection
 
+from trunkline.core.runtime import start_grpc_server
+from trunkline.core.settings import HostPort
 from trunkline.errors import ConfigurationError
-from trunkline.runtime import start_grpc_server
-from trunkline.settings import HostPort
 from trunkline.v1 import json_pb2
 from trunkline_bridge.a2a.bindings.grpc import SERVICES, GrpcBinding, UnknownMethods
 from trunkline_bridge.a2a.versions.grpc_service import GrpcService

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from trunkline.a2a_wire.errors import UNAUTHENTICATED, WireError
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION, V0_3, V1_0
-from trunkline.client import Directory
+from trunkline.core.settings import Settings
 from trunkline.errors import UnsupportedOperationError
-from trunkline.settings import Settings
+from trunkline.mesh.client import Directory
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.a2a.projection import FileLinks
 from trunkline_bridge.callers.caller import Authenticator, Caller

@@ -5,8 +5,8 @@ The statement of the user names the approved calls, so the bridge reads answers 
 
 from dataclasses import replace
 
-from trunkline.client import Directory
-from trunkline.users import current_user
+from trunkline.core.users import current_user
+from trunkline.mesh.client import Directory
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_service_pb2
 
 

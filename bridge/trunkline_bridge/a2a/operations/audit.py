@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, Type
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.errors import to_wire_error
-from trunkline.audit import DENIED, OK, Action, AuditLog, outcome_of
+from trunkline.observe.audit import DENIED, OK, Action, AuditLog, outcome_of
 from trunkline.v1 import message_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.credential_audit import caller_actor

@@ -14,7 +14,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from trunkline.a2a_wire.errors import WireError, invalid_params
-from trunkline.json_values import JSON_TYPES, STRUCT_TYPE
+from trunkline.core.json_values import JSON_TYPES, STRUCT_TYPE
 
 # Protobuf has descriptors in Python and in C, whose types have nothing in common.
 _Descriptor: TypeAlias = Any

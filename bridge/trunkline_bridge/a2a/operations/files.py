@@ -13,10 +13,10 @@ from google.rpc import code_pb2
 
 from trunkline.a2a_wire.errors import ErrorKind, WireError
 from trunkline.a2a_wire.json_values import dumps
-from trunkline.audit import OK, Action, AuditLog
-from trunkline.client import Directory
-from trunkline.client.artifacts import ArtifactClient, Download, Reference
 from trunkline.errors import ArtifactNotFoundError, TaskNotFoundError, TrunklineError
+from trunkline.mesh.client import Directory
+from trunkline.mesh.client.artifacts import ArtifactClient, Download, Reference
+from trunkline.observe.audit import OK, Action, AuditLog
 from trunkline_bridge.a2a.projection.links import find_reference_at_path
 from trunkline_bridge.callers.caller import CallerFactory, CallerIdentity
 from trunkline_bridge.callers.credential_audit import caller_actor

@@ -14,8 +14,8 @@ from trunkline.a2a_wire.errors import (
     invalid_params,
 )
 from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
-from trunkline.audit import Action, AuditLog
-from trunkline.client import Directory, TaskStream, allocate_task_id
+from trunkline.core.settings import Settings
+from trunkline.core.task_states import TERMINAL, TURN_END, state_name
 from trunkline.errors import (
     AgentNotFoundError,
     MessageKeyReusedError,
@@ -25,9 +25,9 @@ from trunkline.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
-from trunkline.settings import Settings
-from trunkline.span_content import ContentCapture
-from trunkline.task_states import TERMINAL, TURN_END, state_name
+from trunkline.mesh.client import Directory, TaskStream, allocate_task_id
+from trunkline.observe.audit import Action, AuditLog
+from trunkline.observe.span_content import ContentCapture
 from trunkline.v1 import (
     agent_card_pb2,
     message_pb2,

@@ -5,16 +5,16 @@ from contextlib import aclosing, suppress
 
 from opentelemetry import trace
 
-from trunkline import telemetry
+from trunkline.core.task_states import TURN_END
 from trunkline.errors import TrunklineError
-from trunkline.span_content import (
+from trunkline.observe import telemetry
+from trunkline.observe.span_content import (
     ContentCapture,
     find_answer,
     record_request,
     render_parts,
     use_capture,
 )
-from trunkline.task_states import TURN_END
 from trunkline.v1 import message_pb2, snapshot_pb2
 from trunkline_bridge.a2a.projection import FullEvent, WireEvent
 from trunkline_bridge.a2a.streams.task_streams import WireEvents

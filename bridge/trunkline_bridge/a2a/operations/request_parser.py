@@ -13,7 +13,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.errors import WireError, invalid_params
-from trunkline.json_values import parse_dict
+from trunkline.core.json_values import parse_dict
 from trunkline.v1 import event_pb2, message_pb2, push_notification_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.a2a.operations import field_violations
 from trunkline_bridge.http.json_decoder import (

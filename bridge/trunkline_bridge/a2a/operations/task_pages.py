@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.client import HostClient
-from trunkline.client.mesh_tasks import make_page_token
 from trunkline.errors import TaskNotFoundError, TrunklineError
+from trunkline.mesh.client import HostClient
+from trunkline.mesh.client.mesh_tasks import make_page_token
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.a2a.projection import FileLinks, View, project_task, set_task_outcome
 from trunkline_bridge.callers.caller import Caller

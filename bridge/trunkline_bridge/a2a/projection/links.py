@@ -8,8 +8,8 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.client.artifacts import Reference, parse_reference, sanitize_filename
 from trunkline.errors import InvalidArgumentError
+from trunkline.mesh.client.artifacts import Reference, parse_reference, sanitize_filename
 from trunkline.v1 import message_pb2, part_pb2, task_pb2
 
 FILES_PATH: Final = "/artifacts/"

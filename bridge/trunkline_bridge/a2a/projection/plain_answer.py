@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from trunkline.a2a_wire.roles import ArtifactRole, set_role
-from trunkline.task_states import TURN_END
+from trunkline.core.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
 
 AnswerContent: TypeAlias = list[str | part_pb2.Part]

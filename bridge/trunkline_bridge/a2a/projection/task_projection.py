@@ -8,8 +8,8 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire import named_artifacts as views
 from trunkline.a2a_wire.roles import ArtifactRole, RoleAssigner
 from trunkline.a2a_wire.wire_events import ArtifactView, FullEvent, TextDelta, WireEvent
-from trunkline.json_values import update_struct
-from trunkline.task_states import OUTCOME_KEY, find_outcome
+from trunkline.core.json_values import update_struct
+from trunkline.core.task_states import OUTCOME_KEY, find_outcome
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.a2a.projection.links import RELATIVE_LINKS, FileLinks
 from trunkline_bridge.a2a.projection.snapshot import has_answer

@@ -8,10 +8,10 @@ from typing import TypeAlias, TypeVar
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.errors import invalid_params
-from trunkline.client import TaskStream
+from trunkline.core.json_values import read_text, update_struct
+from trunkline.core.task_states import OUTCOME_KEY, TERMINAL, TURN_END
 from trunkline.errors import CursorExpiredError
-from trunkline.json_values import read_text, update_struct
-from trunkline.task_states import OUTCOME_KEY, TERMINAL, TURN_END
+from trunkline.mesh.client import TaskStream
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.a2a.projection import (
     EventId,

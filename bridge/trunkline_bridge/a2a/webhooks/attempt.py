@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from opentelemetry.trace import Span, SpanKind
 
-from trunkline import telemetry
-from trunkline.client.safe_fetch.address_guard import CheckedUrl
-from trunkline.network import parse_retry_after
+from trunkline.core.network import parse_retry_after
+from trunkline.mesh.client.safe_fetch.address_guard import CheckedUrl
+from trunkline.observe import telemetry
 from trunkline.v1 import webhook_service_pb2
 from trunkline_bridge.http.tracing import SERVICE_NAME
 

@@ -6,8 +6,8 @@ from typing import Final
 
 import httpcore2
 
-from trunkline.client.safe_fetch.address_guard import AddressGuard, CheckedUrl
-from trunkline.client.safe_fetch.network import (
+from trunkline.mesh.client.safe_fetch.address_guard import AddressGuard, CheckedUrl
+from trunkline.mesh.client.safe_fetch.network import (
     CONNECTION_ERRORS,
     GuardedNetworkBackend,
     describe_error,

@@ -7,14 +7,14 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from trunkline import telemetry
-from trunkline.client import Backoff, Directory, HostClient, run_in_background
 from trunkline.errors import (
     CursorExpiredError,
     TaskNotFoundError,
     TrunklineError,
     UnsupportedOperationError,
 )
+from trunkline.mesh.client import Backoff, Directory, HostClient, run_in_background
+from trunkline.observe import telemetry
 from trunkline.v1 import webhook_service_pb2
 from trunkline_bridge.a2a.projection import EventId, FileLinks, TextDelta, View, WireEvent
 from trunkline_bridge.a2a.webhooks.attempt import AttemptResult

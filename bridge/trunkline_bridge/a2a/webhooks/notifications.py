@@ -10,8 +10,8 @@ from trunkline.a2a_wire.protocol import V0_1, V0_3
 from trunkline.a2a_wire.v0_1 import json_writer as v0_1_json
 from trunkline.a2a_wire.v0_3 import json_writer as v0_3_json
 from trunkline.a2a_wire.v1_0 import json_writer as v1_json
-from trunkline.client import HostClient, TaskStream
 from trunkline.errors import CursorExpiredError
+from trunkline.mesh.client import HostClient, TaskStream
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, webhook_service_pb2
 from trunkline_bridge.a2a.projection import (
     EventId,

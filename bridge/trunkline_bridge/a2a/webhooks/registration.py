@@ -7,9 +7,9 @@ from typing import Final
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.errors import invalid_params
 from trunkline.a2a_wire.protocol import V0_1
-from trunkline.client import Directory
-from trunkline.client.host import PushConfig
-from trunkline.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
+from trunkline.mesh.client import Directory
+from trunkline.mesh.client.host import PushConfig
+from trunkline.mesh.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
 
 ID_LENGTH: Final = 200
 TOKEN_LENGTH: Final = 4096

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from opentelemetry.trace import Span
 
-from trunkline import telemetry
 from trunkline.a2a_wire.protocol import NOTIFICATION_TOKEN_HEADER, VERSION_HEADER
-from trunkline.client.safe_fetch.address_guard import (
+from trunkline.mesh.client.safe_fetch.address_guard import (
     AddressGuard,
     AddressRefusedError,
     HostUnresolvedError,
 )
-from trunkline.metrics import instruments
+from trunkline.observe import telemetry
+from trunkline.observe.metrics import instruments
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
 from trunkline_bridge.a2a.webhooks.attempt import (
     AttemptResult,

@@ -10,8 +10,8 @@ import strawberry
 from google.protobuf import timestamp_pb2
 
 from trunkline.a2a_wire.errors import invalid_params
+from trunkline.core.settings import GraphQLSettings
 from trunkline.errors import PeerTimeoutError
-from trunkline.settings import GraphQLSettings
 from trunkline_bridge.api.messages.operations import MessageOperations
 from trunkline_bridge.api.workflows.operations import WorkflowOperations
 from trunkline_bridge.callers.caller import Caller

@@ -34,10 +34,10 @@ from graphql import (
 from opentelemetry import trace
 from strawberry.extensions import MaxTokensLimiter
 
-from trunkline import telemetry
 from trunkline.a2a_wire.errors import WireError
+from trunkline.core.settings import GraphQLSettings
 from trunkline.errors import LimitExceededError
-from trunkline.settings import GraphQLSettings
+from trunkline.observe import telemetry
 from trunkline_bridge.api.graphql.context import DEFAULT_PAGE_SIZE, OperationContext
 from trunkline_bridge.api.graphql.errors import LIMIT_ERROR
 

@@ -10,8 +10,8 @@ from strawberry.scalars import JSON
 
 from trunkline.a2a_wire.errors import invalid_params
 from trunkline.a2a_wire.json_values import Json
-from trunkline.json_values import struct_json
-from trunkline.messaging.store import Envelope, EnvelopeFilter, StoredEnvelope
+from trunkline.core.json_values import struct_json
+from trunkline.messages.store import Envelope, EnvelopeFilter, StoredEnvelope
 from trunkline.v1 import envelope_pb2
 from trunkline_bridge.a2a.operations.request_parser import parse_message
 from trunkline_bridge.api.graphql.context import DEFAULT_PAGE_SIZE, Info, to_time

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from trunkline.messaging.store import EnvelopeFilter, Room
+from trunkline.messages.store import EnvelopeFilter, Room
 from trunkline_bridge.api.graphql.context import DEFAULT_PAGE_SIZE, Info, to_time
 from trunkline_bridge.api.graphql.declarations import field, object_type
 from trunkline_bridge.api.graphql.messages import MessageNodePage

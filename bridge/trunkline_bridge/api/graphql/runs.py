@@ -9,9 +9,9 @@ import strawberry
 from strawberry.scalars import JSON
 
 from trunkline.a2a_wire.errors import invalid_params
-from trunkline.client import run_paths
-from trunkline.json_values import struct_json, value_json
-from trunkline.task_states import PAUSED_KEY, TERMINAL, is_paused
+from trunkline.core.json_values import struct_json, value_json
+from trunkline.core.task_states import PAUSED_KEY, TERMINAL, is_paused
+from trunkline.mesh.client import run_paths
 from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.api.graphql.context import Info, to_time
 from trunkline_bridge.api.graphql.declarations import field, interface_type, object_type

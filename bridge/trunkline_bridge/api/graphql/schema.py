@@ -11,7 +11,7 @@ from strawberry.extensions import DisableIntrospection
 from strawberry.schema.config import StrawberryConfig
 from strawberry.types import ExecutionContext
 
-from trunkline.settings import GraphQLSettings
+from trunkline.core.settings import GraphQLSettings
 from trunkline_bridge.api.graphql.declarations import object_type
 from trunkline_bridge.api.graphql.errors import ReportedErrors
 from trunkline_bridge.api.graphql.limits import OperationLimits

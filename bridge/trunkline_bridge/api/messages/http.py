@@ -9,8 +9,8 @@ from starlette.routing import BaseRoute
 
 from trunkline.a2a_wire.errors import WireError, invalid_params
 from trunkline.a2a_wire.json_values import Json, dumps
-from trunkline.json_values import message_to_dict
-from trunkline.messaging.store import Envelope, EnvelopeFilter
+from trunkline.core.json_values import message_to_dict
+from trunkline.messages.store import Envelope, EnvelopeFilter
 from trunkline.v1 import messaging_service_pb2
 from trunkline_bridge.a2a.operations.request_parser import parse_message
 from trunkline_bridge.api.json_resource import NO_HEADERS, BuildHandler, ResourcePaths, json_routes

@@ -14,11 +14,11 @@ from contextlib import (
 from typing import Final, TypeAlias
 
 from trunkline.a2a_wire.errors import WireError
-from trunkline.audit import Action, AuditLog
-from trunkline.client import Directory
-from trunkline.messaging import addresses
-from trunkline.messaging.client import MessagingClient
-from trunkline.messaging.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
+from trunkline.mesh.client import Directory
+from trunkline.messages import addresses
+from trunkline.messages.client import MessagingClient
+from trunkline.messages.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
+from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import messaging_service_pb2
 from trunkline_bridge.a2a.operations.audit import record_denial, recorded
 from trunkline_bridge.callers.account_limits import AccountLimiter

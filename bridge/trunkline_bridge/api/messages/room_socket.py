@@ -27,9 +27,9 @@ from trunkline.a2a_wire.errors import (
     to_wire_error,
 )
 from trunkline.a2a_wire.json_values import Json, dumps
+from trunkline.core.json_values import message_to_dict
 from trunkline.errors import TrunklineError
-from trunkline.json_values import message_to_dict
-from trunkline.messaging.store import EnvelopeFilter
+from trunkline.messages.store import EnvelopeFilter
 from trunkline_bridge.api.messages.http import parse_envelope, parse_position
 from trunkline_bridge.api.messages.operations import BROADCAST, EnvelopeUpdates, MessageOperations
 from trunkline_bridge.callers.caller import Caller, CallerFactory

@@ -7,11 +7,11 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple
 
 from trunkline.a2a_wire.json_values import Json
-from trunkline.client import Directory, HostClient
-from trunkline.client.mesh_tasks import watch_mesh_tasks
+from trunkline.core.json_values import struct_json
+from trunkline.core.task_states import TERMINAL
 from trunkline.errors import PeerError, TaskNotFoundError
-from trunkline.json_values import struct_json
-from trunkline.task_states import TERMINAL
+from trunkline.mesh.client import Directory, HostClient
+from trunkline.mesh.client.mesh_tasks import watch_mesh_tasks
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.api.page.access import may_use
 from trunkline_bridge.api.page.binding import API_PATH, PageEvent, PageEvents, PageStreams, Paths

@@ -9,7 +9,8 @@ from typing import Final, TypeVar
 
 from trunkline.a2a_wire.errors import invalid_params
 from trunkline.a2a_wire.json_values import Json
-from trunkline.audit import (
+from trunkline.errors import PeerUnavailableError, UnsupportedOperationError
+from trunkline.observe.audit import (
     Action,
     AuditLog,
     AuditPage,
@@ -19,7 +20,6 @@ from trunkline.audit import (
     read_audit_page,
     read_newer_records,
 )
-from trunkline.errors import PeerUnavailableError, UnsupportedOperationError
 from trunkline_bridge.api.page.access import PageAccess
 from trunkline_bridge.api.page.binding import (
     API_PATH,

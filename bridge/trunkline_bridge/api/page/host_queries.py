@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from trunkline.client import Directory, HostClient
 from trunkline.errors import PeerError
+from trunkline.mesh.client import Directory, HostClient
 
 logger = logging.getLogger(__name__)
 

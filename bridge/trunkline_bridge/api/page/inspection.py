@@ -26,9 +26,9 @@ from trunkline.a2a_wire.errors import to_wire_error
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.operations import SEND_MESSAGE
 from trunkline.a2a_wire.protocol import KEYS_PATH, V1_0, VERSION_HEADER
-from trunkline.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
+from trunkline.core.task_states import INTERRUPTED, TERMINAL, state_name
 from trunkline.errors import PeerError, PeerProtocolError, TrunklineError
-from trunkline.task_states import INTERRUPTED, TERMINAL, state_name
+from trunkline.mesh.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
 from trunkline.v1 import message_pb2, part_pb2, task_pb2
 from trunkline_bridge.api.page.binding import PageEvent
 from trunkline_bridge.http.json_decoder import decode_json

@@ -9,9 +9,9 @@ from trunkline.a2a_client.interfaces import ProtocolBinding, parse_host
 from trunkline.a2a_wire.errors import OVERLOADED, WireError, invalid_params
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.protocol import V0_3, V1_0
-from trunkline.audit import Action, AuditLog
-from trunkline.client import run_in_background
-from trunkline.client.safe_fetch.address_guard import AddressGuard, ErrorWording
+from trunkline.mesh.client import run_in_background
+from trunkline.mesh.client.safe_fetch.address_guard import AddressGuard, ErrorWording
+from trunkline.observe.audit import Action, AuditLog
 from trunkline_bridge.a2a.operations.audit import record_denial, recorded
 from trunkline_bridge.api.page.access import PageAccess
 from trunkline_bridge.api.page.binding import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from trunkline.a2a_wire.json_values import Json
-from trunkline.client import Directory, ToolClient, run_in_background
-from trunkline.client.mesh_words import (
+from trunkline.mesh.client import Directory, ToolClient, run_in_background
+from trunkline.mesh.client.mesh_words import (
     TOOL_SERVICE,
     agent_kind,
     edge_kind,

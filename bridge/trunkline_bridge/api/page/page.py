@@ -2,9 +2,9 @@
 
 from starlette.routing import BaseRoute, Route
 
-from trunkline.audit import AuditLog
-from trunkline.client import Directory
-from trunkline.settings import Settings
+from trunkline.core.settings import Settings
+from trunkline.mesh.client import Directory
+from trunkline.observe.audit import AuditLog
 from trunkline_bridge.a2a.cards.agent_cards import AgentCards
 from trunkline_bridge.api.json_resource import BuildHandler, json_routes
 from trunkline_bridge.api.messages.http import MessageBinding

@@ -9,10 +9,10 @@ from google.protobuf import timestamp_pb2
 
 from trunkline.a2a_wire.errors import WireError, invalid_params
 from trunkline.a2a_wire.json_values import Json
-from trunkline.client import Directory
-from trunkline.client.mesh_tasks import list_mesh_tasks, make_page_token, watch_mesh_tasks
-from trunkline.json_values import message_to_dict
-from trunkline.task_states import find_outcome
+from trunkline.core.json_values import message_to_dict
+from trunkline.core.task_states import find_outcome
+from trunkline.mesh.client import Directory
+from trunkline.mesh.client.mesh_tasks import list_mesh_tasks, make_page_token, watch_mesh_tasks
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.a2a.operations.request_parser import parse_message
 from trunkline_bridge.api.page.access import PageAccess, may_use

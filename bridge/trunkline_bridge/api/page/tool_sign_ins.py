@@ -9,9 +9,9 @@ from typing import Final
 
 from trunkline.a2a_wire.errors import invalid_params
 from trunkline.a2a_wire.json_values import Json
-from trunkline.audit import Action, AuditLog
-from trunkline.client import Directory, ToolClient
-from trunkline.client.mesh_words import TOOL_SERVICE
+from trunkline.mesh.client import Directory, ToolClient
+from trunkline.mesh.client.mesh_words import TOOL_SERVICE
+from trunkline.observe.audit import Action, AuditLog
 from trunkline_bridge.a2a.operations.audit import recorded
 from trunkline_bridge.api.page.access import PageAccess
 from trunkline_bridge.api.page.binding import API_PATH, Paths, read_object, read_text

@@ -5,13 +5,14 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
 
-from trunkline import json_values, telemetry
 from trunkline.a2a_wire.json_values import Json
-from trunkline.client import Directory
-from trunkline.client.trace_report import SpanFacts, TraceReport
-from trunkline.client.trace_tree import TraceTree
+from trunkline.core import json_values
+from trunkline.core.json_values import has_member, message_to_dict
 from trunkline.errors import TaskNotFoundError, TraceNotFoundError
-from trunkline.json_values import has_member, message_to_dict
+from trunkline.mesh.client import Directory
+from trunkline.mesh.client.trace_report import SpanFacts, TraceReport
+from trunkline.mesh.client.trace_tree import TraceTree
+from trunkline.observe import telemetry
 from trunkline.v1 import trace_service_pb2
 from trunkline_bridge.api.page.access import PageAccess, may_use
 from trunkline_bridge.api.page.binding import (

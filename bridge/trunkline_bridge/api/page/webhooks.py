@@ -7,11 +7,11 @@ from typing import Final
 
 from trunkline.a2a_wire.errors import WireError, invalid_params
 from trunkline.a2a_wire.json_values import Json
-from trunkline.audit import Action, AuditLog
-from trunkline.client import Directory
-from trunkline.client.host import HostClient
-from trunkline.client.mesh_watch import HostChanges, open_mesh_watch
 from trunkline.errors import TaskNotFoundError, WebhookNotFoundError
+from trunkline.mesh.client import Directory
+from trunkline.mesh.client.host import HostClient
+from trunkline.mesh.client.mesh_watch import HostChanges, open_mesh_watch
+from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import webhook_service_pb2
 from trunkline_bridge.a2a.operations.audit import record_denial, recorded
 from trunkline_bridge.api.page.access import PageAccess, may_use

@@ -11,10 +11,10 @@ from trunkline.a2a_wire.protocol import V0_1, V0_3, V1_0
 from trunkline.a2a_wire.v0_1.json_writer import V01EventWriter
 from trunkline.a2a_wire.v0_3.json_writer import V03EventWriter
 from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
-from trunkline.audit import Action, AuditLog
-from trunkline.client import Directory, HostClient, TaskStream
+from trunkline.core.settings import Settings
 from trunkline.errors import CursorExpiredError
-from trunkline.settings import Settings
+from trunkline.mesh.client import Directory, HostClient, TaskStream
+from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import event_pb2, snapshot_pb2
 from trunkline_bridge.a2a.cards.agent_cards import AgentCards
 from trunkline_bridge.a2a.operations.audit import record_denial, recorded

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from trunkline.a2a_client.settings import check_header_value
+from trunkline.core.network import is_this_machine
+from trunkline.core.settings import ParticipantSettings
 from trunkline.errors import ConfigurationError
-from trunkline.network import is_this_machine
-from trunkline.settings import ParticipantSettings
 
 logger = logging.getLogger(__name__)
 

@@ -7,15 +7,15 @@ from typing import Final, Self
 
 from trunkline.a2a_client.http import HttpClient, HttpResponse
 from trunkline.a2a_wire.json_values import dumps
+from trunkline.core.json_values import message_to_dict
+from trunkline.core.settings import ParticipantSettings
 from trunkline.errors import (
     PeerProtocolError,
     PeerRefusedError,
     PeerTimeoutError,
     PeerUnavailableError,
 )
-from trunkline.json_values import message_to_dict
-from trunkline.messaging.store import Envelope
-from trunkline.settings import ParticipantSettings
+from trunkline.messages.store import Envelope
 from trunkline_bridge.api.participants.replies import decode_replies
 
 _JSON: Final = "application/json"

@@ -7,12 +7,12 @@ from typing import Protocol
 
 from opentelemetry.trace import SpanKind
 
-from trunkline import telemetry
-from trunkline.client import Backoff
-from trunkline.client.breaker import EARLY_PROBE_S, Breaker, BreakerSettings, BreakerState
+from trunkline.core.settings import ParticipantSettings
 from trunkline.errors import PeerCircuitOpenError, PeerTimeoutError, PeerUnavailableError
-from trunkline.messaging.store import Envelope
-from trunkline.settings import ParticipantSettings
+from trunkline.mesh.client import Backoff
+from trunkline.mesh.client.breaker import EARLY_PROBE_S, Breaker, BreakerSettings, BreakerState
+from trunkline.messages.store import Envelope
+from trunkline.observe import telemetry
 from trunkline_bridge.api.participants.credentials import build_headers
 from trunkline_bridge.api.participants.http_transport import HttpParticipant
 from trunkline_bridge.api.participants.websocket_transport import WebSocketParticipant

@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from google.protobuf.json_format import ParseError
 
+from trunkline.core.json_values import parse_dict
 from trunkline.errors import PeerProtocolError
-from trunkline.json_values import parse_dict
-from trunkline.messaging.store import Envelope
+from trunkline.messages.store import Envelope
 from trunkline_bridge.http.json_decoder import decode_json
 
 _MAX_REPLIES: Final = 100

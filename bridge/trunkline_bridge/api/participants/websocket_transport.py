@@ -13,9 +13,11 @@ from typing import Any, Final, Self
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
 
-from trunkline import telemetry
 from trunkline.a2a_client.http import CONNECT_TIMEOUT_S
 from trunkline.a2a_wire.json_values import dumps
+from trunkline.core.json_values import message_to_dict
+from trunkline.core.network import is_this_machine
+from trunkline.core.settings import ParticipantSettings
 from trunkline.errors import (
     PeerProtocolError,
     PeerRefusedError,
@@ -23,10 +25,8 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
-from trunkline.json_values import message_to_dict
-from trunkline.messaging.store import Envelope
-from trunkline.network import is_this_machine
-from trunkline.settings import ParticipantSettings
+from trunkline.messages.store import Envelope
+from trunkline.observe import telemetry
 from trunkline_bridge.api.participants.replies import read_replies
 from trunkline_bridge.http.json_decoder import decode_json
 

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.errors import WireError, invalid_params
-from trunkline.audit import Action, AuditLog
-from trunkline.client import Directory, HostClient, run_paths
+from trunkline.core.json_values import build_value, update_struct
+from trunkline.core.task_states import WORKFLOW_VERSION_KEY
 from trunkline.errors import (
     AgentNotFoundError,
     CursorExpiredError,
@@ -21,8 +21,8 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.json_values import build_value, update_struct
-from trunkline.task_states import WORKFLOW_VERSION_KEY
+from trunkline.mesh.client import Directory, HostClient, run_paths
+from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.a2a.operations.approval_answers import answer_approval
 from trunkline_bridge.a2a.operations.audit import record_denial, recorded

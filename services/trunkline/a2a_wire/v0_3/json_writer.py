@@ -17,8 +17,8 @@ from trunkline.a2a_wire.json_values import (
     status_members,
 )
 from trunkline.a2a_wire.wire_events import ArtifactView, WireEvent
-from trunkline.json_values import struct_json, value_json
-from trunkline.task_states import TURN_END
+from trunkline.core.json_values import struct_json, value_json
+from trunkline.core.task_states import TURN_END
 from trunkline.v1 import message_pb2, part_pb2, push_notification_pb2, task_pb2
 
 STATE_NAMES: Mapping[task_pb2.TaskState.ValueType, str] = {

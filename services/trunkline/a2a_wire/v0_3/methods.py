@@ -18,7 +18,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire import card_json
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.v0_3 import json_writer, proto_card, proto_reader, proto_writer
-from trunkline.json_values import message_to_dict
+from trunkline.core.json_values import message_to_dict
 from trunkline.v1 import message_pb2, push_notification_pb2, task_pb2
 
 

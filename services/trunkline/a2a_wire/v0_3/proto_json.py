@@ -16,7 +16,7 @@ from trunkline.a2a_wire.v0_3 import proto_writer
 from trunkline.a2a_wire.v0_3.file_bytes import decode_file_bytes
 from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline.a2a_wire.wire_events import WireEvent
-from trunkline.json_values import STRUCT_TYPE, struct_json
+from trunkline.core.json_values import STRUCT_TYPE, struct_json
 
 
 def proto_message_json(message: Message) -> Json:

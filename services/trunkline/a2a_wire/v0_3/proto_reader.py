@@ -13,7 +13,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.errors import invalid_params
 from trunkline.a2a_wire.v0_3.json_writer import WRAPPED_DATA_KEY, WRAPPED_VALUE_KEY
 from trunkline.a2a_wire.v0_3.proto_writer import find_metadata, to_v0_3_message
-from trunkline.json_values import find_member, read_member, remove_member
+from trunkline.core.json_values import find_member, read_member, remove_member
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
 
 _TASK = re.compile(r"tasks/([^/]+)")

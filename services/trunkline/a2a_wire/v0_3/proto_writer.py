@@ -10,8 +10,8 @@ from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
 from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.v0_3.json_writer import WRAPPED_DATA_KEY, WRAPPED_VALUE_KEY
-from trunkline.json_values import update_struct
-from trunkline.task_states import TURN_END
+from trunkline.core.json_values import update_struct
+from trunkline.core.task_states import TURN_END
 from trunkline.v1 import (
     artifact_pb2,
     json_pb2,

@@ -17,7 +17,7 @@ from trunkline.a2a_wire.json_values import (
     status_members,
 )
 from trunkline.a2a_wire.wire_events import ArtifactView, WireEvent
-from trunkline.json_values import message_to_dict, value_json
+from trunkline.core.json_values import message_to_dict, value_json
 from trunkline.v1 import (
     agent_card_pb2,
     message_pb2,

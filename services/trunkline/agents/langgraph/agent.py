@@ -23,9 +23,9 @@ from trunkline.agents.langgraph.model_callbacks import build_model_callbacks
 from trunkline.agents.langgraph.node_spans import NodeSpans
 from trunkline.agents.langgraph.run_reporter import STREAM_MODES, AnswerStream, RunReporter
 from trunkline.agents.langgraph.threads import TaskThread, open_task_thread
+from trunkline.agents.reasoning.checkpoint_types import find_graph_types
+from trunkline.agents.reasoning.conversation_lock import lock_conversation
 from trunkline.errors import ConfigurationError, UnsupportedOperationError
-from trunkline.reasoning.checkpoint_types import find_graph_types
-from trunkline.reasoning.conversation_lock import lock_conversation
 from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls
 from trunkline.tasks.turn_runtime import TurnRuntime, get_turn_runtime
 from trunkline.v1 import agent_card_pb2, part_pb2

@@ -14,7 +14,7 @@ from typing import Any, Final
 from langgraph.types import Command, Interrupt, StateSnapshot
 
 from trunkline.agents.langgraph.messages import build_data_part
-from trunkline.json_values import build_struct, has_same_json, struct_json
+from trunkline.core.json_values import build_struct, has_same_json, struct_json
 from trunkline.tasks.approvals import ApprovalDecision
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, message_pb2

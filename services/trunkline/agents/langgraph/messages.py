@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from trunkline.json_values import value_json
+from trunkline.core.json_values import value_json
 from trunkline.tasks.content import data_part
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import part_pb2

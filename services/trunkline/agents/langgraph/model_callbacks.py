@@ -11,10 +11,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 from opentelemetry.trace import Span, SpanKind
 
-from trunkline import telemetry
-from trunkline.metrics import instruments
-from trunkline.reasoning.models import measure_tokens
-from trunkline.reasoning.models.model_spans import (
+from trunkline.agents.reasoning.models import measure_tokens
+from trunkline.agents.reasoning.models.model_spans import (
     Labels,
     describe_reply,
     describe_request,
@@ -22,6 +20,8 @@ from trunkline.reasoning.models.model_spans import (
     measure_usage,
     record_messages,
 )
+from trunkline.observe import telemetry
+from trunkline.observe.metrics import instruments
 from trunkline.tasks.usage_meter import UsageMeter
 
 # Names of LangChain for providers that have another name in our settings.

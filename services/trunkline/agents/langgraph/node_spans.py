@@ -8,7 +8,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langgraph.errors import GraphBubbleUp
 from opentelemetry import context as otel_context
 
-from trunkline import telemetry
+from trunkline.observe import telemetry
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

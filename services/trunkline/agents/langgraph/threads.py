@@ -21,9 +21,9 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.memory import InMemorySaver
 
-from trunkline.accounts import ANONYMOUS_ACCOUNT
-from trunkline.reasoning.checkpoint_files import CheckpointFile, open_checkpoint_file
-from trunkline.reasoning.checkpoint_saver import CheckpointSaver, EventLoopSaver
+from trunkline.agents.reasoning.checkpoint_files import CheckpointFile, open_checkpoint_file
+from trunkline.agents.reasoning.checkpoint_saver import CheckpointSaver, EventLoopSaver
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.tasks.turn_runtime import TurnRuntime
 
 _FORKED: Final = "fork"

@@ -10,7 +10,6 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from google.protobuf.json_format import ParseError
 
-from trunkline import telemetry
 from trunkline.a2a_client.agent_card import v0_3_interfaces
 from trunkline.a2a_client.card_check import find_card_problems
 from trunkline.a2a_client.errors import RpcError
@@ -21,9 +20,10 @@ from trunkline.a2a_wire.protocol import CARD_PATH, KEYS_PATH, V1_0, VERSION_HEAD
 from trunkline.cli.a2a_cli.card_cache import CardCache
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
 from trunkline.cli.a2a_cli.security_schemes import DeclaredScheme, parse_schemes
+from trunkline.core.json_values import parse_dict
+from trunkline.core.network import is_this_machine
 from trunkline.errors import PeerError, TrunklineError
-from trunkline.json_values import parse_dict
-from trunkline.network import is_this_machine
+from trunkline.observe import telemetry
 from trunkline.v1 import agent_card_pb2
 
 _TIMEOUT_S: Final = 30.0

@@ -10,8 +10,8 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Final
 
+from trunkline.core.private_files import read_private_file, write_private_file
 from trunkline.errors import ConfigurationError
-from trunkline.private_files import read_private_file, write_private_file
 
 FOLDER: Final = Path(".cache/a2a-cli/cards")
 """The folder of the cache, below the user's home."""

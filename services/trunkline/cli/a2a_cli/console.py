@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 from urllib.parse import quote, quote_plus
 
-from trunkline.printable import escape_json_controls, remove_controls
+from trunkline.core.printable import escape_json_controls, remove_controls
 
 _REDACTED: Final = "[redacted]"
 _TOKEN_MEMBER: Final = re.compile(

@@ -31,7 +31,7 @@ async def run_demo_server(context: CommandContext, *, listen: str, grpc_listen: 
         CommandError: it can't be served.
     """
     from trunkline.cli.serve import serve_until_signal
-    from trunkline.mesh.all_in_one import open_mesh
+    from trunkline.processes.all_in_one import open_mesh
 
     context.console.warn(f"starting a demo agent at http://{listen}; Ctrl-C stops it")
     with tempfile.TemporaryDirectory(prefix="trunkline-demo-") as folder:

@@ -10,12 +10,12 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.artifacts.references import sanitize_filename
 from trunkline.cli.a2a_cli.configuration import Configuration
 from trunkline.cli.a2a_cli.console import Console
 from trunkline.cli.a2a_cli.failures import usage
 from trunkline.cli.terminal import is_text
-from trunkline.json_values import build_struct, build_value
+from trunkline.core.json_values import build_struct, build_value
+from trunkline.journal.artifacts.references import sanitize_filename
 from trunkline.v1 import message_pb2, part_pb2
 
 PartKind = Literal["text", "file", "data"]

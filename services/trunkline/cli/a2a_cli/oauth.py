@@ -15,8 +15,8 @@ from trunkline.cli.a2a_cli.console import Console
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
 from trunkline.cli.a2a_cli.security_schemes import DeclaredScheme
 from trunkline.cli.a2a_cli.token_store import StoredToken
+from trunkline.core.network import is_this_machine
 from trunkline.errors import PeerRefusedError
-from trunkline.network import is_this_machine
 
 DEVICE_CODE: Final = "device-code"
 CLIENT_CREDENTIALS: Final = "client-credentials"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from trunkline.cli.a2a_cli.failures import usage
-from trunkline.durations import parse_duration
+from trunkline.core.durations import parse_duration
 
 OptionKind = Literal["text", "flag", "duration", "json", "list"]
 

@@ -113,7 +113,7 @@ async def listen(context: CommandContext, *, address: str, token: str, limit: in
     """
     # uvicorn and Starlette take a while to load, for a command that few run.
     from trunkline.cli.a2a_cli.push_receiver import receive_notifications
-    from trunkline.settings import HostPort
+    from trunkline.core.settings import HostPort
 
     try:
         bound = HostPort.parse(address)

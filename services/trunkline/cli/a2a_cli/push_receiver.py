@@ -18,8 +18,8 @@ from trunkline.a2a_wire.protocol import NOTIFICATION_TOKEN_HEADER
 from trunkline.a2a_wire.response_reader import parse_stream_response
 from trunkline.a2a_wire.v1_0.json_writer import stream_response_json
 from trunkline.cli.a2a_cli.console import Console
-from trunkline.embedded_http import serve_routes
-from trunkline.settings import HostPort
+from trunkline.core.embedded_http import serve_routes
+from trunkline.core.settings import HostPort
 
 _MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 _READ_TIMEOUT_S: Final = 30.0

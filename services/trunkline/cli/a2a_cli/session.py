@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import Message
 
-from trunkline import telemetry
 from trunkline.a2a_client.a2a_client import A2AClient
 from trunkline.a2a_client.http import HttpClient
 from trunkline.a2a_client.interfaces import (
@@ -52,8 +51,9 @@ from trunkline.cli.a2a_cli.security_schemes import (
     describe_login,
 )
 from trunkline.cli.a2a_cli.token_store import TokenStore
+from trunkline.core.network import is_this_machine
 from trunkline.errors import ConfigurationError
-from trunkline.network import is_this_machine
+from trunkline.observe import telemetry
 
 if TYPE_CHECKING:
     from trunkline.a2a_client.tls import ChannelSecurity

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.operations import CANCEL_TASK, LIST_TASKS, find_task_problem
-from trunkline.artifacts.references import sanitize_filename
 from trunkline.cli.a2a_cli.console import pretty
 from trunkline.cli.a2a_cli.declaration import HISTORY, STREAM, TASK, argument, command, count
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
@@ -25,13 +24,14 @@ from trunkline.cli.a2a_cli.waiting import (
     time_limit,
 )
 from trunkline.cli.attachments import open_new_file
+from trunkline.core.json_values import build_struct
 from trunkline.errors import (
     PeerProtocolError,
     PeerRefusedError,
     PeerTimeoutError,
     PeerUnavailableError,
 )
-from trunkline.json_values import build_struct
+from trunkline.journal.artifacts.references import sanitize_filename
 from trunkline.v1 import task_pb2
 
 _PEER_ERRORS: Final = (

@@ -9,7 +9,7 @@ from typing import Final
 from trunkline.a2a_wire.json_values import Json
 from trunkline.cli.a2a_cli.card import ResolvedCard
 from trunkline.cli.a2a_cli.console import pretty
-from trunkline.printable import escape_controls
+from trunkline.core.printable import escape_controls
 
 PROGRAM: Final = "trunkline a2a"
 INTERRUPTED_STATES: Final = frozenset({"TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED"})

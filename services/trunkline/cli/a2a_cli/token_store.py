@@ -9,8 +9,8 @@ from typing import Final
 from trunkline.a2a_wire.json_values import Json
 from trunkline.cli.a2a_cli.configuration import FOLDER
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
+from trunkline.core.private_files import read_private_file, write_private_file
 from trunkline.errors import ConfigurationError
-from trunkline.private_files import read_private_file, write_private_file
 
 # A token that expires sooner is taken as expired.
 _MARGIN_S: Final = 30.0

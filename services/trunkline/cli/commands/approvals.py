@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import (
     AccountOption,
@@ -13,6 +12,7 @@ from trunkline.cli.options import (
     option,
 )
 from trunkline.cli.terminal import print_json, print_table
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import ConfigurationError
 
 

@@ -121,7 +121,7 @@ async def demo(*, json: JsonOption = False) -> ExitCode:
     from trunkline.cli.ephemeral_mesh import start_ephemeral_mesh
     from trunkline.cli.mesh_view import open_mesh_view
     from trunkline.cli.trace import fetch_trace, render_trace
-    from trunkline.client.trace_tree import TraceTree
+    from trunkline.mesh.client.trace_tree import TraceTree
 
     if not json:
         print("starting a temporary mesh", flush=True)

@@ -21,7 +21,10 @@ def audit(
     json: JsonLinesOption = False,
 ) -> ExitCode:
     """Show who did what to tasks, approvals, webhooks and agents."""
-    from trunkline.audit import (
+    from trunkline.cli.audit import print_record
+    from trunkline.cli.record_lines import report_unreadable
+    from trunkline.cli.times import parse_since
+    from trunkline.observe.audit import (
         Action,
         AuditQuery,
         audit_path,
@@ -29,9 +32,6 @@ def audit(
         format_since,
         read_records,
     )
-    from trunkline.cli.audit import print_record
-    from trunkline.cli.record_lines import report_unreadable
-    from trunkline.cli.times import parse_since
 
     if action and not any(fnmatchcase(known, action) for known in Action):
         names = ", ".join(Action)

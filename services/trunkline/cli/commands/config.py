@@ -13,7 +13,7 @@ from trunkline.cli.terminal import print_json, print_table
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from trunkline.settings import Settings
+    from trunkline.core.settings import Settings
 
 SCHEMAS = ("settings", "mcp", "workflow")
 
@@ -32,7 +32,7 @@ def show_settings(
     json: JsonOption = False,
 ) -> None:
     """Show the settings that `up` takes in this folder, and where each comes from."""
-    from trunkline.settings.effective import DEFAULT, list_effective_settings
+    from trunkline.core.settings.effective import DEFAULT, list_effective_settings
 
     settings = list_effective_settings()
     if only_set:
@@ -61,7 +61,7 @@ def check_files(
     json: JsonOption = False,
 ) -> ExitCode:
     """Check files of settings, with the agents they name, and MCP servers. Nothing is started."""
-    from trunkline.logs import configure_logging
+    from trunkline.observe.logs import configure_logging
 
     configure_logging(level="warning", log_format="plain")
     checked: list[str] = []
@@ -109,7 +109,7 @@ def print_schema(
         schema = build_workflow_schema()
     else:
         from trunkline.agents.plugins import load_plugins
-        from trunkline.settings.schema import build_settings_schema
+        from trunkline.core.settings.schema import build_settings_schema
 
         types = {
             name: plugin.settings_type
@@ -121,7 +121,7 @@ def print_schema(
 
 
 def _check_file(file: Path) -> list[str]:
-    from trunkline.settings import load_settings
+    from trunkline.core.settings import load_settings
     from trunkline.tools.config import load_config
 
     if file.suffix == ".json":
@@ -132,7 +132,7 @@ def _check_file(file: Path) -> list[str]:
 
 
 def _check_current() -> list[str]:
-    from trunkline.settings import CONFIG_FILE, load_settings
+    from trunkline.core.settings import CONFIG_FILE, load_settings
 
     name = CONFIG_FILE if Path(CONFIG_FILE).exists() else "the environment"
     return [name, *_check_mesh(load_settings())]
@@ -142,7 +142,7 @@ def _check_mesh(settings: "Settings") -> list[str]:
     import asyncio
 
     # It loads all that a mesh consists of.
-    from trunkline.mesh.all_in_one import check_mesh
+    from trunkline.processes.all_in_one import check_mesh
 
     # Agents are built on an event loop, as in a mesh.
     asyncio.run(check_mesh(settings))

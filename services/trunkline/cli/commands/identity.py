@@ -41,9 +41,9 @@ def add_key(
     json: JsonOption = False,
 ) -> None:
     """Create a key and print it. It is shown only once: the file has its SHA-256."""
-    from trunkline.audit import Action
     from trunkline.cli import identity
     from trunkline.cli.audit import record_act
+    from trunkline.observe.audit import Action
     from trunkline_bridge.callers.api_keys import (
         ApiKey,
         generate_key,
@@ -99,9 +99,9 @@ def rotate_key(
     from dataclasses import replace
     from datetime import UTC, datetime
 
-    from trunkline.audit import Action
     from trunkline.cli import identity
     from trunkline.cli.audit import record_act
+    from trunkline.observe.audit import Action
     from trunkline_bridge.callers.api_keys import generate_key, hash_key, load_keys, save_keys
 
     settings = identity.load_key_settings()
@@ -157,9 +157,9 @@ def list_keys(file: KeyFile = None, *, json: JsonOption = False) -> None:
 @command(keys, "remove")
 def remove_key(name: Name, file: KeyFile = None, *, json: JsonOption = False) -> None:
     """Remove the keys of a name. A running mesh rejects them within a second."""
-    from trunkline.audit import Action
     from trunkline.cli import identity
     from trunkline.cli.audit import record_act
+    from trunkline.observe.audit import Action
     from trunkline_bridge.callers.api_keys import load_keys, save_keys
 
     settings = identity.load_key_settings()

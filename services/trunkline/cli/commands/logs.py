@@ -28,9 +28,9 @@ def logs(
     json: JsonLinesOption = False,
 ) -> None:
     """Show the log of the mesh that has its data here. `log_level` says what it logs."""
-    from trunkline.audit import read_records
     from trunkline.cli.log_file import LogQuery, follow_log, log_path, print_record
     from trunkline.cli.record_lines import report_unreadable
+    from trunkline.observe.audit import read_records
 
     query = LogQuery.parse(since=since, level=level, task_id=task, trace_id=trace)
     path = log_path(load_command_settings({"data_dir": data}, uses={"data_dir"}))

@@ -41,9 +41,9 @@ def create_token(
 ) -> None:
     """Make a token by which a process of another user or machine joins a mesh that you run."""
     from trunkline.cli import mesh_identity
-    from trunkline.identity import tokens
-    from trunkline.identity.issuing import load_authority
-    from trunkline.settings import HostPort
+    from trunkline.core.identity import tokens
+    from trunkline.core.identity.issuing import load_authority
+    from trunkline.core.settings import HostPort
 
     if bridge and tools:
         raise InvalidArgumentError("token", "a process is a bridge or serves tools, not both")
@@ -91,10 +91,10 @@ def join_mesh(
     import sys
     from dataclasses import replace
 
-    from trunkline.identity import identity_folder
-    from trunkline.identity.joining import join
-    from trunkline.identity.tokens import read_token
-    from trunkline.settings import HostPort
+    from trunkline.core.identity import identity_folder
+    from trunkline.core.identity.joining import join
+    from trunkline.core.identity.tokens import read_token
+    from trunkline.core.settings import HostPort
 
     if token == "-":  # noqa: S105  standard input
         token = sys.stdin.readline().strip()
@@ -130,9 +130,9 @@ def revoke_processes(
 ) -> None:
     """Withdraw what a token gave. The mesh ends the processes' calls and accepts no new ones."""
     from trunkline.cli import mesh_identity
-    from trunkline.identity.issuing import load_authority
-    from trunkline.identity.revocation import list_joined, revoke
-    from trunkline.identity.tokens import revoke_token, verify_token
+    from trunkline.core.identity.issuing import load_authority
+    from trunkline.core.identity.revocation import list_joined, revoke
+    from trunkline.core.identity.tokens import revoke_token, verify_token
 
     folder = mesh_identity.open_own_folder(resolve_mesh_settings(mesh))
     tokens = [name for name in names if name.count(".") == _DOTS_OF_TOKEN]
@@ -201,10 +201,10 @@ def rotate_root(
     from dataclasses import asdict
     from datetime import UTC, datetime
 
-    from trunkline.audit import Action
     from trunkline.cli import mesh_identity
     from trunkline.cli.audit import USED_SETTINGS, record_act
-    from trunkline.identity.rotation import start_rotation
+    from trunkline.core.identity.rotation import start_rotation
+    from trunkline.observe.audit import Action
 
     settings = resolve_mesh_settings(mesh, uses=USED_SETTINGS)
     rotation = start_rotation(
@@ -229,8 +229,8 @@ def show_identity(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
     """Show your identity on a mesh, and who has joined the mesh."""
     from dataclasses import asdict
 
-    from trunkline.identity import identity_folder, load_credentials
-    from trunkline.identity.revocation import list_joined
+    from trunkline.core.identity import identity_folder, load_credentials
+    from trunkline.core.identity.revocation import list_joined
 
     settings = resolve_mesh_settings(mesh)
     credentials = load_credentials(settings)

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import AccountOption, JsonOption, MeshOption, argument, flag, option
 from trunkline.cli.terminal import print_json, print_stderr, print_table
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -176,9 +176,9 @@ async def request_reply(
         open_messaging,
         payload_text,
     )
-    from trunkline.json_values import has_member
-    from trunkline.printable import remove_controls
-    from trunkline.task_states import OUTCOME_KEY
+    from trunkline.core.json_values import has_member
+    from trunkline.core.printable import remove_controls
+    from trunkline.core.task_states import OUTCOME_KEY
 
     message = build_message(payload, recipient=recipient, type=type_name, priority=priority)
     async with open_messaging(mesh, account, user, is_traced=True) as client:

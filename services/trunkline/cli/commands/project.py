@@ -11,7 +11,7 @@ from trunkline.cli.terminal import print_json, print_stderr, print_table
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from trunkline.settings.trust import TrustedFolder
+    from trunkline.core.settings.trust import TrustedFolder
 
 new = typer.Typer(help="Create a project to begin with.", rich_markup_mode=None)
 
@@ -68,9 +68,9 @@ def trust(
 
     Without trust, only `up` and `serve` do. Trust ends when the file changes.
     """
-    from trunkline.settings import CONFIG_FILE
-    from trunkline.settings.settings_file import SettingsFile
-    from trunkline.settings.trust import TrustStore
+    from trunkline.core.settings import CONFIG_FILE
+    from trunkline.core.settings.settings_file import SettingsFile
+    from trunkline.core.settings.trust import TrustStore
 
     store = TrustStore()
     if show_all:
@@ -102,8 +102,8 @@ def trust(
 
 
 def _describe_trust(trusted: "TrustedFolder") -> str:
-    from trunkline.settings import CONFIG_FILE
-    from trunkline.settings.settings_file import SettingsFile
+    from trunkline.core.settings import CONFIG_FILE
+    from trunkline.core.settings.settings_file import SettingsFile
 
     try:
         file = SettingsFile.read(trusted.folder / CONFIG_FILE)

@@ -80,7 +80,7 @@ async def up(
 
         return await up_reloading(flags, sys.argv[1:])
     from trunkline.cli.serve import load_attached, serve_until_signal
-    from trunkline.mesh.all_in_one import open_mesh
+    from trunkline.processes.all_in_one import open_mesh
 
     if not attached:
         return await serve_until_signal(
@@ -105,7 +105,7 @@ async def serve_registry(
 ) -> int:
     """Serve the mesh's address: the registry and the traces."""
     from trunkline.cli.serve import serve_until_signal
-    from trunkline.mesh.registry import serve_registry
+    from trunkline.processes.registry import serve_registry
 
     flags = {"mesh": mesh, "data_dir": data}
     return await serve_until_signal(serve_registry, flags, as_json=json, logs_as="registry")
@@ -125,7 +125,7 @@ async def serve_bridge(
 ) -> int:
     """Serve A2A over HTTP and gRPC."""
     from trunkline.cli.serve import serve_until_signal
-    from trunkline.mesh.bridge import serve_bridge
+    from trunkline.processes.bridge import serve_bridge
 
     flags = {
         "mesh": mesh,
@@ -158,11 +158,11 @@ async def serve_mcp(
     """Offer the agents of a running mesh as tools to MCP clients."""
     from functools import partial
 
-    from trunkline import runtime
     from trunkline.cli.serve import load_mcp_settings, print_state, print_waiting, read_state_key
-    from trunkline.logs import configure_logging
-    from trunkline.mesh.mcp_server import open_agent_server, serve_agents_over_http
-    from trunkline.settings import HostPort
+    from trunkline.core import runtime
+    from trunkline.core.settings import HostPort
+    from trunkline.observe.logs import configure_logging
+    from trunkline.processes.mcp_server import open_agent_server, serve_agents_over_http
 
     base = resolve_base_url(url)
     api_key = resolve_api_key(key)
@@ -205,7 +205,7 @@ async def serve_tools(
 ) -> int:
     """Serve the tools of MCP servers."""
     from trunkline.cli.serve import serve_until_signal
-    from trunkline.mesh.tools import serve_tools
+    from trunkline.processes.tools import serve_tools
 
     flags = {
         "mesh": mesh,
@@ -228,7 +228,7 @@ async def serve_messages(
 ) -> int:
     """Serve messages between agents."""
     from trunkline.cli.serve import serve_until_signal
-    from trunkline.mesh.messaging import serve_messages
+    from trunkline.processes.messaging import serve_messages
 
     flags = {"mesh": mesh, "listen": listen, "advertise": advertise, "data_dir": data}
     return await serve_until_signal(serve_messages, flags, as_json=json, logs_as="messages")
@@ -253,7 +253,7 @@ async def serve_agents(
     from functools import partial
 
     from trunkline.cli.serve import serve_until_signal
-    from trunkline.mesh.agents import serve_agents
+    from trunkline.processes.agents import serve_agents
 
     flags = {
         "mesh": mesh,
@@ -294,7 +294,7 @@ async def join(
 
     from trunkline.a2a_client.remote_agent import serve_remote
     from trunkline.cli.serve import USED_BY_JOIN, parse_headers, serve_until_signal
-    from trunkline.settings import parse_remote
+    from trunkline.core.settings import parse_remote
 
     remote = {
         "url": url,

@@ -41,7 +41,7 @@ def usage(data: DataOption = None, *, json: JsonOption = False) -> None:
 def check_data(data: DataOption = None, *, json: JsonOption = False) -> ExitCode:
     """Check every journal. The mesh may be running. Exits 1 if one is damaged."""
     from trunkline.cli import storage as stored
-    from trunkline.encryption import read_keyring
+    from trunkline.core.encryption import read_keyring
 
     settings = stored.load_settings(data)
     folder = stored.require_folder(settings)
@@ -67,10 +67,10 @@ def back_up_data(
     json: JsonOption = False,
 ) -> None:
     """Copy journals, checkpoints and traces. The mesh may be running."""
-    from trunkline.audit import Action
     from trunkline.cli import storage as stored
     from trunkline.cli.audit import record_act
     from trunkline.journal.sqlite.admin import back_up_file
+    from trunkline.observe.audit import Action
 
     settings = stored.load_settings(data)
     source = stored.require_folder(settings)
@@ -97,11 +97,11 @@ def restore_data(
     import os
     import shutil
 
-    from trunkline.audit import Action
     from trunkline.cli import storage as stored
     from trunkline.cli.audit import record_act
-    from trunkline.encryption import read_keyring
+    from trunkline.core.encryption import read_keyring
     from trunkline.journal.sqlite.admin import back_up_file
+    from trunkline.observe.audit import Action
 
     settings = stored.load_settings(data)
     target = settings.data_dir
@@ -149,14 +149,14 @@ def prune_data(
     """Compact and delete tasks that ended long ago. The mesh must be stopped."""
     from dataclasses import replace
 
-    from trunkline.artifacts import BlobStore, blob_folder
-    from trunkline.artifacts.admin import prune_blobs
-    from trunkline.audit import Action
     from trunkline.cli import storage as stored
     from trunkline.cli.audit import record_act
-    from trunkline.encryption import open_keyring
+    from trunkline.core.encryption import open_keyring
+    from trunkline.journal.artifacts import BlobStore, blob_folder
+    from trunkline.journal.artifacts.admin import prune_blobs
     from trunkline.journal.retention import Retention
     from trunkline.journal.sqlite.admin import list_task_ids, prune_journal
+    from trunkline.observe.audit import Action
 
     settings = stored.load_settings(data)
     retention = Retention(compact_after_s=settings.compact_after_s, retain_s=settings.retain_s)
@@ -207,10 +207,10 @@ def rekey_data(
     json: JsonOption = False,
 ) -> None:
     """Encrypt the data keys under the configured keys. The mesh may be running."""
-    from trunkline.audit import Action
     from trunkline.cli import storage as stored
     from trunkline.cli.audit import record_act
-    from trunkline.encryption import rewrap
+    from trunkline.core.encryption import rewrap
+    from trunkline.observe.audit import Action
 
     settings = stored.load_settings(data)
     content = rewrap(settings, with_new_data_key=new_data_key)

@@ -4,7 +4,6 @@ import sys
 from contextlib import aclosing
 from typing import Annotated
 
-from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import (
     AccountOption,
@@ -16,6 +15,7 @@ from trunkline.cli.options import (
     option,
 )
 from trunkline.cli.terminal import is_interactive, print_json
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import InvalidArgumentError
 
 _NO_TASKS = "no tasks yet; `trunkline ask` makes one"
@@ -166,7 +166,7 @@ async def cancel(
 ) -> None:
     """Cancel a task and its children."""
     from trunkline.cli.mesh_view import open_mesh_view
-    from trunkline.task_states import state_name
+    from trunkline.core.task_states import state_name
 
     async with open_mesh_view(mesh, is_traced=True) as view:
         client = view.task_host_client(task_id)

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode, print_error, run
 from trunkline.cli.options import AccountOption, JsonOption, MeshOption, argument, flag, option
 from trunkline.cli.terminal import print_json, print_stderr, print_table
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import InvalidArgumentError, PeerTimeoutError, SignInFailedError
 
 tools = typer.Typer(
@@ -37,7 +37,7 @@ async def list_tools(mesh: MeshOption = None, *, json: JsonOption = False) -> No
     """List the tools, and the servers that are not ready."""
     from trunkline.cli.mesh_view import open_mesh_view
     from trunkline.cli.tools import server_state
-    from trunkline.json_values import message_to_dict
+    from trunkline.core.json_values import message_to_dict
 
     async with open_mesh_view(mesh) as view:
         listing = await view.tool_client().wait_for_tools(timeout_s=_START_TIMEOUT_S)
@@ -73,7 +73,7 @@ async def show_tool(
 ) -> None:
     """Show a tool: its description, its arguments and their schema."""
     from trunkline.cli.tools import describe_tool, fetch_tool
-    from trunkline.json_values import message_to_dict
+    from trunkline.core.json_values import message_to_dict
 
     found = await fetch_tool(tool, mesh)
     if json:
@@ -101,7 +101,7 @@ def call_tool(
     import asyncio
 
     from trunkline.cli import tools as by_hand
-    from trunkline.json_values import build_struct
+    from trunkline.core.json_values import build_struct
     from trunkline.v1 import tool_service_pb2
 
     # The question is asked outside the event loop, so that Ctrl-C and line editing work.

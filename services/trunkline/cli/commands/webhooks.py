@@ -128,10 +128,10 @@ async def replay_webhooks(
 @command(webhooks, "secret")
 def print_secret(data: DataOption = None) -> None:
     """Print the secret that signs posts, for the receivers that verify them."""
-    from trunkline.audit import Action
     from trunkline.cli.audit import USED_SETTINGS, record_act
-    from trunkline.encryption import KEY_SETTINGS
-    from trunkline.mesh.webhook_secret import load_secret
+    from trunkline.core.encryption import KEY_SETTINGS
+    from trunkline.observe.audit import Action
+    from trunkline.processes.webhook_secret import load_secret
 
     uses = {"data_dir", "webhook_secret", *KEY_SETTINGS, *USED_SETTINGS}
     settings = load_command_settings({"data_dir": data}, uses=uses)

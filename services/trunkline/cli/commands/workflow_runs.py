@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.commands.workflows import workflow
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
@@ -22,6 +21,7 @@ from trunkline.cli.options import (
     resolve_base_url,
 )
 from trunkline.cli.terminal import print_json, print_stderr
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import InvalidArgumentError
 
 __all__ = ["workflow"]

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import (
@@ -18,6 +17,7 @@ from trunkline.cli.options import (
     option,
 )
 from trunkline.cli.terminal import print_json, print_stderr, write
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 workflow = typer.Typer(

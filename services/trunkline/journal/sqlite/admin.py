@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trunkline.database import copy_file, open_read_only
-from trunkline.encryption import Keyring
+from trunkline.core.database import copy_file, open_read_only
+from trunkline.core.encryption import Keyring
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.retention import Compactor, Retention
 from trunkline.journal.sqlite.schema import mark_abandoned

@@ -1,12 +1,11 @@
-"""Finds the batches of unsettled tasks in the rows of commits, and packs batches into such rows."""
+"""Finds the batches of unsettled tasks in the rows of commits."""
 
-import struct
 import threading
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from trunkline.journal.store import SealedBatch
 
@@ -133,25 +132,3 @@ class BatchIndex:
 
 
 # The length before each batch in a payload.
-_LENGTH_PREFIX: Final = struct.Struct(">I")
-
-
-def pack_batches(batches: Iterable[bytes]) -> tuple[bytearray, list[tuple[int, int]]]:
-    """Pack batches into one payload. Return it with the offset and size of each batch."""
-    payload = bytearray()
-    spans = []
-    for sealed in batches:
-        payload += _LENGTH_PREFIX.pack(len(sealed))
-        spans.append((len(payload), len(sealed)))
-        payload += sealed
-    return payload, spans
-
-
-def unpack_spans(payload: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the offset and size of each batch in a payload."""
-    offset = 0
-    while offset < len(payload):
-        (size_bytes,) = _LENGTH_PREFIX.unpack_from(payload, offset)
-        offset += _LENGTH_PREFIX.size
-        yield offset, size_bytes
-        offset += size_bytes

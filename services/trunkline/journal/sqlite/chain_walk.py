@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self, TypeAlias
 
-from trunkline.encryption import is_encrypted
+from trunkline.core.encryption import is_encrypted
 from trunkline.journal.sqlite.chain import (
     CHAINS,
     COMMITS,

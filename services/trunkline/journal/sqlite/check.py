@@ -9,13 +9,13 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from trunkline.database import DAMAGED, find_damage, find_holder, open_read_only
-from trunkline.encryption import Cipher, Keyring, is_encrypted
+from trunkline.core.database import DAMAGED, find_damage, find_holder, open_read_only
+from trunkline.core.database.packing import unpack_spans
+from trunkline.core.encryption import Cipher, Keyring, is_encrypted
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import parse_header
 from trunkline.journal.fold import Fold
-from trunkline.journal.sqlite.batch_index import unpack_spans
 from trunkline.journal.sqlite.chain import commit_place, fold_place, settled_place
 from trunkline.journal.sqlite.chain_walk import ChainReport, check_chains
 from trunkline.journal.sqlite.schema import (

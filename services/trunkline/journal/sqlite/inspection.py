@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from trunkline.database import (
+from trunkline.core.database import (
     FileLock,
     connect,
     find_holder,
@@ -15,9 +15,9 @@ from trunkline.database import (
     open_read_only,
     translate_all_errors,
 )
+from trunkline.core.task_states import INTERRUPTED, TERMINAL
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite.schema import claim_journal, read_ownership, release_journal
-from trunkline.task_states import INTERRUPTED, TERMINAL
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
-from trunkline.database.process import OwnerProcess, boot_id
+from trunkline.core.database.process import OwnerProcess, boot_id
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock, ClockReading
 from trunkline.journal.sqlite.chain import CHAIN_TABLES

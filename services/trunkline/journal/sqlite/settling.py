@@ -7,11 +7,12 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from trunkline.database import DAMAGED
-from trunkline.encryption import Cipher
+from trunkline.core.database import DAMAGED
+from trunkline.core.database.packing import pack_batches
+from trunkline.core.encryption import Cipher
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import parse_header
-from trunkline.journal.sqlite.batch_index import BatchIndex, BatchPosition, pack_batches
+from trunkline.journal.sqlite.batch_index import BatchIndex, BatchPosition
 from trunkline.journal.sqlite.chain import (
     COMMITS,
     SETTLED,

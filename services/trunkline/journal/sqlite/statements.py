@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from trunkline.encryption import Cipher, Keyring, is_encrypted
+from trunkline.core.encryption import Cipher, Keyring, is_encrypted
 from trunkline.journal.store import AliasRecord, TaskFilter, TaskRow, WebhookKey, WebhookRow
 
 # In the order of TaskRow's fields, so that `TaskRow(*row)` works.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from trunkline.database import (
+from trunkline.core.database import (
     FileLock,
     Synchronous,
     connect,
@@ -21,12 +21,13 @@ from trunkline.database import (
     translate_all_errors,
     translate_errors,
 )
-from trunkline.encryption import Keyring
+from trunkline.core.database.packing import pack_batches, unpack_spans
+from trunkline.core.encryption import Keyring
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.clock import Clock
 from trunkline.journal.events import parse_header
 from trunkline.journal.sqlite import statements
-from trunkline.journal.sqlite.batch_index import BatchIndex, pack_batches, unpack_spans
+from trunkline.journal.sqlite.batch_index import BatchIndex
 from trunkline.journal.sqlite.chain import (
     COMMITS,
     FOLDS,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from trunkline.database import Synchronous, connect, convert_error, translate_errors
+from trunkline.core.database import Synchronous, connect, convert_error, translate_errors
 from trunkline.errors import FencedError, JournalUnavailableError
 
 # The length of the write-ahead log at which a checkpoint is due: 8 MB.

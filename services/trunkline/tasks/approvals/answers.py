@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from trunkline import json_values
+from trunkline.core import json_values
+from trunkline.core.task_states import INTERRUPTED
 from trunkline.errors import ApprovalNotFoundError, InvalidArgumentError, RequestError
-from trunkline.task_states import INTERRUPTED
 from trunkline.tasks.approvals.approval import (
     Approval,
     check_same_decision,

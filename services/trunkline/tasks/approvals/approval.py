@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
+from trunkline.core.json_values import build_struct, canonical_json, has_same_json, struct_json
 from trunkline.errors import ApprovalAnsweredError, ApprovalNotFoundError, InvalidArgumentError
-from trunkline.json_values import build_struct, canonical_json, has_same_json, struct_json
 from trunkline.v1 import event_pb2, json_pb2, snapshot_pb2
 
 Approval = snapshot_pb2.ApprovalInfo

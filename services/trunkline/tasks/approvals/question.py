@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from trunkline.json_values import has_member, struct_json, update_struct
+from trunkline.core.json_values import has_member, struct_json, update_struct
 from trunkline.tasks.approvals.answers import QUESTION_KEY
 from trunkline.tasks.approvals.approval import Approval, render_arguments
 from trunkline.tasks.content import DATA_TYPE, data_part

@@ -23,8 +23,8 @@ from trunkline.errors import (
 from trunkline.journal.events import parse_journal_id
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import WebhookKey
-from trunkline.metrics import instruments
-from trunkline.metrics.kinds import Reading
+from trunkline.observe.metrics import instruments
+from trunkline.observe.metrics.kinds import Reading
 from trunkline.tasks.change_watchers import ChangeWatchers, PendingChanges
 from trunkline.tasks.journal_lease import journal_moved_error
 from trunkline.tasks.outbox.delivery import (

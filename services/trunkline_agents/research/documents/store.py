@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from trunkline.database import Database, Schema, connect_in_memory, run_script
-from trunkline.encryption import Cipher, is_encrypted
+from trunkline.core.database import Database, Schema, connect_in_memory, run_script
+from trunkline.core.encryption import Cipher, is_encrypted
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline_agents.research.documents.passages import Document, Passage
 

@@ -18,8 +18,8 @@ from trunkline import (
 )
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.answer_fold import AnswerFold
+from trunkline.core.json_values import parse_dict
 from trunkline.errors import PeerProtocolError
-from trunkline.json_values import parse_dict
 from trunkline.v1 import artifact_pb2, task_pb2
 
 PIECES = st.sampled_from(["", "a", "b", "ab", "\n", "a\n", "xyz"])

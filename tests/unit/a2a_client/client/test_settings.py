@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from trunkline.a2a_client.settings import RemoteSettings
+from trunkline.core.settings import RemoteAgentSettings
 from trunkline.errors import ConfigurationError
-from trunkline.settings import RemoteAgentSettings
 
 
 def test_a_token_and_a_key_are_sent_in_headers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from trunkline.core.settings import Settings
 from trunkline.errors import (
     AgentNotFoundError,
     OverloadedError,
@@ -16,7 +17,6 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.settings import Settings
 from trunkline.v1 import event_pb2, registry_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.app import Bridge
 

@@ -5,9 +5,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from trunkline.core.settings import LimitSettings
+from trunkline.core.settings.limits import AccountLimitSettings
 from trunkline.errors import LimitExceededError
-from trunkline.settings import LimitSettings
-from trunkline.settings.limits import AccountLimitSettings
 from trunkline_bridge.a2a.streams.task_streams import WireEvents, no_events
 from trunkline_bridge.callers.account_limits import AccountLimiter
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.remote.token_issuer import jwt_settings, write_api_keys
+from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError
-from trunkline.settings import Settings
 from trunkline_bridge.callers.authentication import build_authenticator
 
 TOKENS = jwt_settings("keys.json")

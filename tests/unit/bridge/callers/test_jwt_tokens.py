@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from harness.remote.token_issuer import SigningKey, jwt_settings, key_set
+from trunkline.core.settings import ScopeSettings
 from trunkline.errors import ConfigurationError
-from trunkline.settings import ScopeSettings
 from trunkline_bridge.callers.jwt_tokens import InvalidTokenError, TokenVerifier
 
 KEYS = {algorithm: SigningKey(algorithm.lower(), algorithm) for algorithm in ("ES256", "RS256")}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from trunkline.a2a_wire.errors import WireError
+from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError
-from trunkline.settings import Settings
 from trunkline_bridge.http.bound_addresses import BoundAddresses
 from trunkline_bridge.http.host_guard import HostGuard
 

@@ -9,10 +9,10 @@ from mcp_types import CallToolResult
 
 from harness.remote.argocd_server import TOKEN, ArgoCDServer, argocd_server
 from harness.remote.certificates import self_signed
+from trunkline.core.settings import load_settings
 from trunkline.errors import ConfigurationError
-from trunkline.mesh.tools import load_mcp_config
+from trunkline.processes.tools import load_mcp_config
 from trunkline.rules.tool_patterns import match_tools
-from trunkline.settings import load_settings
 from trunkline.tools.config import McpConfig, agents_from_config
 from trunkline_agents.argocd import patterns
 from trunkline_agents.argocd.applications import abbreviate_revision, list_changes, parse_history

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, message, status_texts, texts
-from trunkline.json_values import update_struct
+from trunkline.core.json_values import update_struct
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult

@@ -10,7 +10,7 @@ import pytest
 
 from harness.journal.protected import new_key, open_keyring
 from harness.pdf import pdf
-from trunkline.encryption import Cipher, DerivedKey
+from trunkline.core.encryption import Cipher, DerivedKey
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline_agents.research.documents.adding import DEPTH_LIMIT, add_documents
 from trunkline_agents.research.documents.search import search_documents

@@ -7,8 +7,8 @@ import pytest
 
 from harness.journal.protected import new_key
 from trunkline import ReasoningAgentSpec
-from trunkline.mesh.tools import load_mcp_config
-from trunkline.settings import PluginTable, Settings
+from trunkline.core.settings import PluginTable, Settings
+from trunkline.processes.tools import load_mcp_config
 from trunkline_agents.research.agent import plugin
 from trunkline_agents.research.settings import documents_path
 

@@ -10,8 +10,8 @@ from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.protocol import V0_1
 from trunkline.a2a_wire.v0_1 import json_reader, json_writer
 from trunkline.a2a_wire.v0_1.json_writer import V01EventWriter
+from trunkline.core.task_states import TERMINAL
 from trunkline.errors import TaskNotFoundError, UnsupportedOperationError
-from trunkline.task_states import TERMINAL
 from trunkline.v1 import message_pb2, task_pb2
 from trunkline_bridge.a2a.operations import request_parser as parser
 from trunkline_bridge.a2a.operations.field_violations import renamed_fields

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from trunkline.client import Directory, HostClient, allocate_task_id, parse_journal_id
 from trunkline.errors import AgentNotFoundError, PeerUnavailableError, TrunklineError
+from trunkline.mesh.client import Directory, HostClient, allocate_task_id, parse_journal_id
 from trunkline_bridge.callers.caller import Caller
 
 

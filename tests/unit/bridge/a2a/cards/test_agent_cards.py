@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from trunkline.core.settings import AgentSettings, HostPort, Settings
 from trunkline.errors import ConfigurationError
-from trunkline.mesh.bridge import check_addresses
-from trunkline.settings import AgentSettings, HostPort, Settings
+from trunkline.processes.bridge import check_addresses
 from trunkline_bridge.http.bound_addresses import BoundAddresses
 
 

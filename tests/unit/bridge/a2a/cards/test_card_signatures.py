@@ -28,8 +28,8 @@ from trunkline.a2a_wire.card_signatures import (
     parse_trusted_keys,
     verify_card,
 )
+from trunkline.core.json_values import message_to_dict, parse_dict
 from trunkline.errors import ConfigurationError
-from trunkline.json_values import message_to_dict, parse_dict
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 
 ALGORITHMS = ("ES256", "EdDSA", "RS256")

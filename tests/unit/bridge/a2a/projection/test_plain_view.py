@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from trunkline.core.json_values import parse_dict, read_text
 from trunkline.journal.events import event_count
 from trunkline.journal.fold import Fold
-from trunkline.json_values import parse_dict, read_text
 from trunkline.v1 import event_pb2, part_pb2, task_pb2
 from trunkline_bridge.a2a.projection.plain_answer import plain_artifacts
 from trunkline_bridge.a2a.projection.plain_view import PlainProjection

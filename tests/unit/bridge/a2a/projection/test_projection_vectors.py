@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from trunkline.a2a_wire.v1_0 import json_writer as v1_json
+from trunkline.core.json_values import parse_dict
 from trunkline.journal.fold import Fold
-from trunkline.json_values import parse_dict
 from trunkline.v1 import event_pb2
 from trunkline_bridge.a2a.projection import TaskProjection, project_task
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from trunkline.a2a_wire.roles import artifact_kind
+from trunkline.core.json_values import read_member, read_text, update_struct
 from trunkline.journal.fold import Fold
-from trunkline.json_values import read_member, read_text, update_struct
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, task_pb2
 from trunkline_bridge.a2a.projection import TaskProjection, project_task
 

@@ -15,7 +15,7 @@ from trunkline.a2a_wire.card_json import (
     v0_3_card_json,
 )
 from trunkline.a2a_wire.json_values import dumps
-from trunkline.json_values import message_to_dict, parse_dict
+from trunkline.core.json_values import message_to_dict, parse_dict
 from trunkline.v1 import agent_card_pb2
 
 SKILL: dict[str, Any] = {

@@ -12,8 +12,8 @@ from trunkline.a2a_wire.v0_1 import json_reader as v0_1_input
 from trunkline.a2a_wire.v0_1 import json_writer as v0_1_json
 from trunkline.a2a_wire.v0_3 import json_reader as v0_3_input
 from trunkline.a2a_wire.v0_3 import json_writer as v0_3_json
+from trunkline.core.json_values import parse_dict
 from trunkline.journal.fold import Fold
-from trunkline.json_values import parse_dict
 from trunkline.v1 import event_pb2
 from trunkline_bridge.a2a.operations import request_parser as params
 from trunkline_bridge.a2a.projection import TaskProjection, project_task

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trunkline.a2a.v0_3 import a2a_pb2 as old
 from trunkline.a2a_wire.errors import TASK_NOT_FOUND, UNAVAILABLE, WireError
 from trunkline.a2a_wire.v0_3.proto_json import V03ProtoEventWriter, proto_message_json
-from trunkline.json_values import parse_dict
+from trunkline.core.json_values import parse_dict
 from trunkline.v1 import artifact_pb2
 from trunkline_bridge.a2a.projection import ArtifactView, FullEvent, TextDelta
 from trunkline_bridge.a2a.streams.event_renderer import EventFrame, EventRenderer

@@ -10,7 +10,7 @@ from trunkline.a2a_wire.v0_3.file_bytes import (
     encode_file_bytes,
     uses_raw_file_bytes,
 )
-from trunkline.json_values import update_struct
+from trunkline.core.json_values import update_struct
 
 CONTENT = b"\x00\xff text"
 

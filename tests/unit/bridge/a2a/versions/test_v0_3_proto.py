@@ -13,7 +13,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.errors import WireError
 from trunkline.a2a_wire.v0_3 import proto_card as card
 from trunkline.a2a_wire.v0_3 import proto_reader, proto_writer
-from trunkline.json_values import parse_dict, update_struct
+from trunkline.core.json_values import parse_dict, update_struct
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
 
 PARTS: list[dict[str, Any]] = [

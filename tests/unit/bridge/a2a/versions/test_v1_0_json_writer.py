@@ -4,7 +4,7 @@ from google.protobuf import timestamp_pb2
 
 from trunkline.a2a_wire import json_values
 from trunkline.a2a_wire.v1_0 import json_writer as v1_json
-from trunkline.json_values import parse_dict
+from trunkline.core.json_values import parse_dict
 from trunkline.v1 import agent_card_pb2, json_pb2, message_pb2, part_pb2, task_pb2
 
 

@@ -19,8 +19,8 @@ from harness.remote.webhook_receiver import (
     open_receiver,
     status,
 )
-from trunkline.client.safe_fetch.address_guard import AddressGuard
 from trunkline.errors import ConfigurationError
+from trunkline.mesh.client.safe_fetch.address_guard import AddressGuard
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
 from trunkline_bridge.a2a.webhooks.attempt import AttemptResult
 from trunkline_bridge.a2a.webhooks.sender import (

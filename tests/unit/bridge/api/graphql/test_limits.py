@@ -4,7 +4,7 @@ from pathlib import Path
 
 from graphql import OperationDefinitionNode, parse
 
-from trunkline.settings import GraphQLSettings
+from trunkline.core.settings import GraphQLSettings
 from trunkline_bridge.api.graphql.limits import Measure, measure
 from trunkline_bridge.api.graphql.schema import build_schema
 

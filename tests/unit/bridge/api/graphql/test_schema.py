@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import trunkline_bridge.api.graphql
-from trunkline.settings import GraphQLSettings
+from trunkline.core.settings import GraphQLSettings
 from trunkline_bridge.api.graphql.schema import build_schema
 
 SNAPSHOT = Path(trunkline_bridge.api.graphql.__file__).with_name("schema.graphql")

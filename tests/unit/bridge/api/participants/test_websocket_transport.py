@@ -7,8 +7,8 @@ from typing import Any, Self
 import pytest
 from websockets.exceptions import ConnectionClosedError
 
+from trunkline.core.settings import ParticipantSettings
 from trunkline.errors import PeerUnavailableError
-from trunkline.settings import ParticipantSettings
 from trunkline.v1 import envelope_pb2
 from trunkline_bridge.api.participants.websocket_transport import WebSocketParticipant
 

@@ -1,0 +1,229 @@
+"""Tool sources for agents, such as the mesh's tool adapter."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from trunkline.core.backoff import RetryWindow
+from trunkline.core.settings import AgentSettings
+from trunkline.errors import (
+    PeerError,
+    PeerUnavailableError,
+    ToolNotFoundError,
+    ToolServerUnavailableError,
+)
+from trunkline.mesh.client.directory import Directory
+from trunkline.mesh.client.services import (
+    TOOL_SERVERS_TIMEOUT_S,
+    ListedTools,
+    OnProgress,
+    OnTask,
+    ToolClient,
+)
+from trunkline.v1 import tool_service_pb2
+
+TOOL_SERVICE = "trunkline.v1.ToolService"
+# A turn that continues on a host that has just started waits this long for the tool adapter.
+_START_TIMEOUT_S: Final = 10.0
+# The time that the process of the adapter may be away.
+_RESTART_TIMEOUT_S: Final = 15.0
+_TASK_RETRY_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolListing:
+    """The tools of some servers, and the reasons why others are unavailable."""
+
+    tools: tuple[tool_service_pb2.Tool, ...]
+    unavailable: Mapping[str, str]
+
+
+class ToolSource(Protocol):
+    """A source of tools that can be listed and called."""
+
+    async def list_tools(self, servers: Sequence[str]) -> ToolListing:
+        """Return the tools of these servers.
+
+        Raises:
+            PeerUnavailableError: no host serves tools.
+        """
+
+    async def call_tool(
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool. Cancellation cancels the tool.
+
+        `on_task` is called with the handle if the call becomes a long-running task. Cancellation
+        then ends only the call, and `cancel_task` the task.
+
+        Raises:
+            TrunklineError: the call failed. An error of the tool is a result.
+        """
+
+    async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
+        """Tell an MCP server that a task is wanted no more.
+
+        Raises:
+            TrunklineError: the server is down, or the agent may not use the tool.
+        """
+
+
+class WatchableToolSource(ToolSource, Protocol):
+    """A source of tools that reports their changes."""
+
+    def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
+        """Yield the tools of these servers now and after each change; starts no server.
+
+        Raises:
+            PeerUnavailableError: no host serves tools, or it went away.
+        """
+
+
+class MeshTools:
+    """The tools of the mesh's tool adapter."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._has_answered = False
+
+    async def list_tools(self, servers: Sequence[str]) -> ToolListing:
+        """Return the tools of these servers. Waits for a mesh and for servers that are starting.
+
+        Waits as well for an adapter that has answered before and is away, because its process
+        starts again.
+        """
+        if self._directory.revision == 0:
+            # The call says which error it was.
+            with suppress(PeerError):
+                await self._directory.wait_until(_has_tools, timeout_s=_START_TIMEOUT_S)
+        window = RetryWindow(_RESTART_TIMEOUT_S if self._has_answered else 0.0)
+        while True:
+            try:
+                # Servers that are still starting then count as unavailable.
+                response = await self._client().wait_for_tools(
+                    tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S
+                )
+            except PeerUnavailableError as error:
+                await asyncio.sleep(window.next_pause_s(_name_adapter(error)))
+            else:
+                self._has_answered = True
+                return _build_listing(servers, response)
+
+    async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
+        """Yield the tools of these servers now and after each change."""
+        async with aclosing(self._client().watch_tools(tuple(servers))) as responses:
+            async for response in responses:
+                yield _build_listing(servers, response)
+
+    async def call_tool(
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool through the adapter.
+
+        A task of an MCP server does not end with a connection: while its server or the adapter is
+        down, it is followed again, for ten minutes after the last report.
+        """
+        handle = request.continuation.task_handle
+        window = RetryWindow(_TASK_RETRY_S)
+
+        async def note_progress(progress: tool_service_pb2.ToolProgress) -> None:
+            window.reset()
+            await on_progress(progress)
+
+        async def note_task(created: str) -> None:
+            nonlocal handle
+            handle = created
+            if on_task is not None:
+                await on_task(created)
+
+        while True:
+            try:
+                return await self._client().fetch_result(
+                    request, on_progress=note_progress, on_task=note_task
+                )
+            except (PeerUnavailableError, ToolServerUnavailableError) as error:
+                if not handle:
+                    raise
+                if not window.is_retrying:
+                    waiting = tool_service_pb2.ToolProgress(message=f"waiting, since {error}")
+                    await on_progress(waiting)
+                await asyncio.sleep(window.next_pause_s(error))
+            if request.continuation.task_handle != handle:
+                again, request = request, tool_service_pb2.CallToolRequest()
+                request.CopyFrom(again)
+                request.continuation.CopyFrom(tool_service_pb2.ToolContinuation(task_handle=handle))
+
+    async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
+        """Cancel a task through the adapter."""
+        await self._client().cancel_tool_task(request)
+
+    def _client(self) -> ToolClient:
+        return ToolClient(self._directory.channel_for_service(TOOL_SERVICE))
+
+
+class AllowedTools:
+    """Filters a tool source by the agent's settings."""
+
+    def __init__(self, source: WatchableToolSource, options: AgentSettings) -> None:
+        self._source = source
+        self._options = options
+
+    async def list_tools(self, servers: Sequence[str]) -> ToolListing:
+        """Return the tools of these servers that the agent may use."""
+        return self._restrict(await self._source.list_tools(servers))
+
+    async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
+        """Yield the tools that the agent may use now and after each change."""
+        async with aclosing(self._source.watch_tools(servers)) as listings:
+            async for listing in listings:
+                yield self._restrict(listing)
+
+    def _restrict(self, listing: ToolListing) -> ToolListing:
+        may_use = self._options.allows_tool
+        tools = tuple(tool for tool in listing.tools if may_use(tool.server, tool.name))
+        return replace(listing, tools=tools)
+
+    async def call_tool(
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool. Raises ToolNotFoundError if the agent may not use it."""
+        if not self._options.allows_tool(request.server, request.tool):
+            raise ToolNotFoundError(request.server, request.tool)
+        return await self._source.call_tool(request, on_progress=on_progress, on_task=on_task)
+
+    async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
+        """Cancel a task."""
+        await self._source.cancel_task(request)
+
+
+def _name_adapter(error: PeerUnavailableError) -> PeerUnavailableError:
+    """Return an error that says which process can't be reached."""
+    is_address = error.peer != TOOL_SERVICE
+    return replace(error, peer=f"the tool adapter at {error.peer}") if is_address else error
+
+
+def _has_tools(directory: Directory) -> bool:
+    return any(TOOL_SERVICE in host.services for host in directory.hosts)
+
+
+def _build_listing(names: Sequence[str], response: ListedTools) -> ToolListing:
+    problems = dict.fromkeys(names, "it is not in the mcpServers file")
+    for server in response.servers:
+        problems.pop(server.name, None)
+        if server.state != tool_service_pb2.TOOL_SERVER_STATE_READY:
+            problems[server.name] = server.error or "it is still starting"
+    return ToolListing(tuple(response.tools), problems)

@@ -1,0 +1,174 @@
+"""The stored messages of a conversation, in the LangGraph thread `<agent>/<context id>`.
+
+A turn reads it at the start, from the checkpoint files of all hosts in the data directory. It
+writes its own messages in one transaction before it publishes its end, so a killed process loses
+nothing that was published. The checkpoint namespace is the account, which isolates accounts. The
+messages suit models of any provider: texts, tool calls and tool results. Imports LangGraph, so load
+it lazily.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages.tool import ToolCall
+
+from trunkline.agents.reasoning.checkpoint_files import CheckpointFile
+from trunkline.agents.reasoning.message_repair import is_feedback, repair_messages
+from trunkline.agents.reasoning.tool_results import get_citations
+from trunkline.agents.reasoning.turn_result import STATUS_KEY
+from trunkline.tasks.turn_runtime import TurnRuntime
+
+MAX_MESSAGES: Final = 20
+MAX_CHARS: Final = 32_000
+"""The size limit of a conversation, about 8000 tokens."""
+_TEXT_CHARS: Final = 8_000
+_TOOL_CHARS: Final = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The messages of one turn of a task, from its question to its end."""
+
+    task_id: str
+    turn: int
+    messages: tuple[BaseMessage, ...]
+
+    def count_chars(self) -> int:
+        """Return the approximate length of the messages as a model reads them."""
+        return sum(
+            len(message.text) + len(str(get_tool_calls(message))) for message in self.messages
+        )
+
+
+class ConversationHistory:
+    """The exchanges of an agent with one account in one context, oldest first."""
+
+    def __init__(self, file: CheckpointFile, task: TurnRuntime) -> None:
+        self._file = file
+        self._task = task
+        self._thread_id = f"{task.agent}/{task.context_id}"
+        self._step = 0
+        self._exchanges: list[Exchange] = []
+        self._read()
+
+    def earlier_messages(self) -> list[BaseMessage]:
+        """Return the messages of other tasks, then those of earlier turns of this task.
+
+        A resumed task's own messages come last, even if other tasks have added messages since.
+        """
+        own = [exchange for exchange in self._exchanges if exchange.task_id == self._task.id]
+        others = [exchange for exchange in self._exchanges if exchange.task_id != self._task.id]
+        return [message for exchange in (*others, *own) for message in exchange.messages]
+
+    def has_own_turns(self) -> bool:
+        """Return whether it has earlier turns of this task."""
+        return any(exchange.task_id == self._task.id for exchange in self._exchanges)
+
+    def append(self, messages: Sequence[BaseMessage]) -> None:
+        """Add this turn's messages, replacing those of an earlier attempt.
+
+        Drops the oldest exchanges until the rest fits MAX_MESSAGES and MAX_CHARS. The newest
+        exchange is always kept.
+        """
+        # Children of one parent run at the same time, so another turn may have added messages.
+        self._read()
+        newest = Exchange(self._task.id, self._task.turn, tuple(_make_portable(messages)))
+        key = (newest.task_id, newest.turn)
+        exchanges = [
+            exchange for exchange in self._exchanges if (exchange.task_id, exchange.turn) != key
+        ]
+        retained = _limit_exchanges([*exchanges, newest])
+        values = {
+            "messages": [message for exchange in retained for message in exchange.messages],
+            "exchanges": [
+                [exchange.task_id, exchange.turn, len(exchange.messages)] for exchange in retained
+            ],
+        }
+        self._step, self._exchanges = self._step + 1, retained
+        self._file.saver.replace_state(self._thread_id, self._task.account, values, self._step)
+
+    def _read(self) -> None:
+        """Read the stored exchanges if they are newer than those in memory."""
+        saver = self._file.saver
+        connections = (saver.conn, *self._file.open_other_files())
+        state = saver.find_newest_state(
+            connections, self._thread_id, self._task.account, known_step=self._step
+        )
+        if state is not None:
+            self._step, self._exchanges = state[0], list(_decode_exchanges(state[1]))
+
+
+def get_tool_calls(message: BaseMessage) -> Sequence[ToolCall]:
+    """Return the tool calls of a message."""
+    return message.tool_calls if isinstance(message, AIMessage) else ()
+
+
+def _decode_exchanges(values: dict[str, Any]) -> Iterator[Exchange]:
+    messages, start = values.get("messages", []), 0
+    for task_id, turn, count in values.get("exchanges", []):
+        yield Exchange(task_id, turn, tuple(messages[start : start + count]))
+        start += count
+
+
+def _limit_exchanges(exchanges: Sequence[Exchange]) -> list[Exchange]:
+    """Return the newest exchanges that fit. Never cuts one, so each call keeps its result."""
+    newest: list[Exchange] = []
+    count = chars = 0
+    for exchange in reversed(exchanges):
+        count += len(exchange.messages)
+        chars += exchange.count_chars()
+        if newest and (count > MAX_MESSAGES or chars > MAX_CHARS):
+            break
+        newest.insert(0, exchange)
+    return newest
+
+
+def _make_portable(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return messages without content that only one provider understands."""
+    portable: list[BaseMessage] = []
+    for message in messages:
+        match message:
+            case HumanMessage() if is_feedback(message):
+                # A rejected answer is dropped together with the feedback on it.
+                if portable and isinstance(portable[-1], AIMessage) and not portable[-1].tool_calls:
+                    portable.pop()
+            case HumanMessage():
+                portable.append(HumanMessage(_clip(message.text, _TEXT_CHARS)))
+            case ToolMessage():
+                portable.append(
+                    ToolMessage(
+                        _clip(message.text, _TOOL_CHARS),
+                        tool_call_id=message.tool_call_id,
+                        status=message.status,
+                        artifact=get_citations(message),
+                    )
+                )
+            case AIMessage():
+                portable.append(_make_reply_portable(message))
+    return repair_messages(portable)
+
+
+def _make_reply_portable(reply: AIMessage) -> AIMessage:
+    status = reply.response_metadata.get(STATUS_KEY)
+    calls = [
+        ToolCall(
+            name=call["name"],
+            args={
+                name: _clip(value, _TOOL_CHARS) if isinstance(value, str) else value
+                for name, value in call["args"].items()
+            },
+            id=call["id"],
+        )
+        for call in reply.tool_calls
+    ]
+    return AIMessage(
+        _clip(reply.text, _TEXT_CHARS),
+        tool_calls=calls,
+        response_metadata={STATUS_KEY: status} if status else {},
+    )
+
+
+def _clip(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[:chars]} […]"

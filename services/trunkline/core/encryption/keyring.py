@@ -1,0 +1,427 @@
+"""The keyring of a data directory: its data keys and the key that signs its journals.
+
+Data keys are random. Each is encrypted under every configured key, and so is the signing key
+("envelope encryption"): to change a configured key, only the keyring is rewritten. Without a
+configured key, the keyring has only the signing key, as plain text in a private file.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from trunkline.core.encryption.cipher import Cipher, DerivedKey
+from trunkline.core.encryption.key_source import (
+    KEY_BYTES,
+    EncryptionKey,
+    KeySource,
+    configured_keys,
+)
+from trunkline.core.encryption.keyring_file import KeyringFile, new_data_key, new_signing_key
+from trunkline.core.private_files import (
+    PRIVATE_FOLDER,
+    create_private_folder,
+    lock_file,
+    read_private_file,
+    write_private_file,
+)
+from trunkline.core.settings import Settings
+from trunkline.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+logger = logging.getLogger(__name__)
+
+_LOCK_TIMEOUT_S: Final = 5.0
+FILE_NAME: Final = "keyring.json"
+"""The file, in the private folder of the data directory."""
+
+
+class Keyring:
+    """The keys of a data directory, in memory. `refresh` reads changes of the file."""
+
+    def __init__(
+        self,
+        path: Path,
+        content: KeyringFile,
+        keys: Sequence[EncryptionKey],
+        source: KeySource,
+    ) -> None:
+        """Decrypt the content of a file. `open` and `read` read one.
+
+        Raises:
+            ConfigurationError: the configured keys do not fit.
+        """
+        self.path = path
+        self._keys = tuple(keys)
+        self._source = source
+        self._secrets: dict[int, bytes] = {}
+        self._signers: dict[bytes, Ed25519PrivateKey] = {}
+        self._stat: tuple[int, int] = (0, 0)
+        self._load(content)
+
+    @classmethod
+    def open(cls, data_dir: Path, source: KeySource) -> Self:
+        """Open the keyring of a data directory, or make it; complete it for the configured keys.
+
+        Raises:
+            ConfigurationError: the configured keys are missing or wrong, or the file can't be used.
+        """
+        keys = source.read()
+        path = keyring_path(data_dir)
+        with _lock(path):
+            content = _read(path) or KeyringFile()
+            _check_keys(content, keys, source, path)
+            completed = _complete(content, keys)
+            if completed is not content:
+                write_private_file(path, completed.to_json())
+            keyring = cls(path, completed, keys, source)
+            keyring._stat = _stat(path)
+            return keyring
+
+    @classmethod
+    def read(cls, data_dir: Path, source: KeySource) -> Self | None:
+        """Read the keyring of a data directory without changes, or return None if it has none.
+
+        Raises:
+            ConfigurationError: the configured keys are missing or wrong, or the file can't be read.
+        """
+        path = keyring_path(data_dir)
+        content = _read(path)
+        if content is None:
+            return None
+        keys = source.read()
+        _check_keys(content, keys, source, path)
+        keyring = cls(path, content, keys, source)
+        keyring._stat = _stat(path)
+        return keyring
+
+    @property
+    def is_encrypting(self) -> bool:
+        """New content is encrypted."""
+        return bool(self._secrets)
+
+    @property
+    def current_id(self) -> int:
+        """The id of the data key for new content."""
+        return self._current_id
+
+    @property
+    def public_keys(self) -> tuple[bytes, ...]:
+        """The public keys that signatures may have, the newest last."""
+        return tuple(key.public for key in self._content.signing_keys)
+
+    @property
+    def fingerprint(self) -> str:
+        """The first digits of the SHA-256 of the newest public key."""
+        return self._content.signing_keys[-1].fingerprint if self._content.signing_keys else ""
+
+    def has_data_key(self, key_id: int) -> bool:
+        """Return whether content under this data key can be decrypted."""
+        return key_id in self._secrets or (self.refresh() and key_id in self._secrets)
+
+    def cipher(self, purpose: str, *, name: str) -> Cipher:
+        """Return the cipher of one journal. `name` is its file's, for errors."""
+        return Cipher(self, purpose, name)
+
+    def shared_cipher(self, purpose: str, *, name: str) -> Cipher:
+        """Return the cipher of a store that processes with other keyrings use, too.
+
+        Its keys are derived from the configured ones, which all of them have. A configured key that
+        is replaced must stay in the list until its content is gone.
+        """
+        return Cipher(_SharedKeys(self._keys), purpose, name)
+
+    def derive(self, key_id: int, purpose: str) -> "AESGCM | None":
+        """Return a data key for one purpose. It reads the file again if the key is unknown."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        if not self.has_data_key(key_id):
+            return None
+        return AESGCM(_derive(self._secrets[key_id], purpose))
+
+    def derive_first(self, purpose: str) -> DerivedKey:
+        """Return the first data key for one purpose, for a process that has no keyring.
+
+        It never changes, so that this process continues after a rotation.
+        """
+        key_id = self._content.data_keys[0].id
+        return DerivedKey(key_id, _derive(self._secrets[key_id], purpose))
+
+    def sign(self, message: bytes) -> bytes:
+        """Sign a message with the newest signing key."""
+        return self._signers[self._content.signing_keys[-1].public].sign(message)
+
+    def verify(self, signature: bytes, message: bytes) -> bool:
+        """Return whether one of the signing keys made a signature."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        for public in reversed(self.public_keys):
+            with contextlib.suppress(InvalidSignature):
+                Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+                return True
+        return False
+
+    def has_chain(self, name: str) -> bool:
+        """Return whether a journal was opened with hash chains before.
+
+        Every journal counts as one if the signature of their list is not valid.
+        """
+        self.refresh()
+        content = self._content
+        is_changed = bool(content.chained) and not self.verify(
+            content.chained_signature, content.chained_message
+        )
+        return is_changed or name in content.chained
+
+    def add_chain(self, name: str) -> None:
+        """Remember that a journal has hash chains, by the name of its file.
+
+        Raises:
+            ConfigurationError: the keyring can't be read or written.
+        """
+        if name in self._content.chained:
+            return
+        with _lock(self.path):
+            is_current = _stat(self.path) == self._stat
+            content = _read(self.path) or self._content
+            content = replace(content, chained=tuple(sorted({*content.chained, name})))
+            content = replace(content, chained_signature=self.sign(content.chained_message))
+            write_private_file(self.path, content.to_json())
+            self._content = content
+            # Other changes since the last reading remain for `refresh`.
+            if is_current:
+                self._stat = _stat(self.path)
+
+    def refresh(self) -> bool:
+        """Read the file again if it has changed. Return whether it had.
+
+        If it has keys that this process can't decrypt, the file or the command of the configured
+        keys is read again, too. If that does not help, the process continues with its present
+        keys.
+        """
+        if (stat := _stat(self.path)) == self._stat:
+            return False
+        try:
+            content = _read(self.path)
+            if content is not None:
+                if any(key.unwrap(self._keys) is None for key in content.data_keys):
+                    self._keys = (*self._source.read_again(), *self._keys)
+                self._load(content)
+        except ConfigurationError as error:
+            logger.warning("keyring.not_read", extra={"problem": error.problem})
+            return False
+        self._stat = stat
+        logger.info("keyring.read_again", extra={"data_keys": len(self._secrets)})
+        return True
+
+    def _load(self, content: KeyringFile) -> None:
+        for data_key in content.data_keys:
+            secret = data_key.unwrap(self._keys)
+            if secret is not None:
+                self._secrets[data_key.id] = secret
+                # The last keyring that this process can use.
+                self._current_id = data_key.id
+        if content.data_keys and not self._secrets:
+            raise ConfigurationError(str(self.path), "no key of this process decrypts it")
+        self._content = content
+        for signing_key in content.signing_keys:
+            if signing_key.public not in self._signers:
+                private = signing_key.load_private(self._keys)
+                if private is not None:
+                    self._signers[signing_key.public] = private
+
+    _content: KeyringFile
+    _current_id: int = 0
+
+
+class _SharedKeys:
+    """The configured keys as data keys, for what processes with other keyrings read, too."""
+
+    def __init__(self, keys: Sequence[EncryptionKey]) -> None:
+        """`keys` are the configured ones, the newest first."""
+        self._keys = {int(key.id[:8], 16): key.secret for key in reversed(keys)}
+        self.current_id = next(reversed(self._keys))
+        """The id of the key for new content."""
+
+    def derive(self, key_id: int, purpose: str) -> "AESGCM | None":
+        """Return a key for one purpose, or None if it is not configured."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        secret = self._keys.get(key_id)
+        return None if secret is None else AESGCM(_derive(secret, f"shared {purpose}"))
+
+
+def _derive(secret: bytes, purpose: str) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    info = b"trunkline " + purpose.encode()
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(secret)
+
+
+def open_keyring(settings: Settings) -> Keyring:
+    """Open the keyring of the settings' data directory, or make it.
+
+    Raises:
+        ConfigurationError: the configured keys are missing or wrong, or the file can't be used.
+    """
+    return Keyring.open(settings.data_dir, configured_keys(settings))
+
+
+def open_if_encrypting(settings: Settings) -> Keyring | None:
+    """Return the keyring if stored data is encrypted, else None. A missing one is made for a key.
+
+    Raises:
+        ConfigurationError: the configured keys are missing or wrong, or the file can't be used.
+    """
+    source = configured_keys(settings)
+    opened = Keyring.open if source.is_set else Keyring.read
+    keyring = opened(settings.data_dir, source)
+    return keyring if keyring is not None and keyring.is_encrypting else None
+
+
+def read_keyring(settings: Settings, data_dir: Path | None = None) -> Keyring | None:
+    """Read the keyring of a data directory, by default the settings', without changes.
+
+    Raises:
+        ConfigurationError: the configured keys are missing or wrong, or the file can't be read.
+    """
+    return Keyring.read(data_dir or settings.data_dir, configured_keys(settings))
+
+
+def keyring_path(data_dir: Path) -> Path:
+    """Return the path of a data directory's keyring."""
+    return data_dir / PRIVATE_FOLDER / FILE_NAME
+
+
+def rewrap(settings: Settings, *, with_new_data_key: bool) -> KeyringFile:
+    """Encrypt all data keys under exactly the configured keys. Processes may use them meanwhile.
+
+    `with_new_data_key` also makes a data key for new content.
+
+    Raises:
+        ConfigurationError: there is no keyring or no key, or the configured keys are wrong.
+    """
+    data_dir, source = settings.data_dir, configured_keys(settings)
+    keys = source.read()
+    path = keyring_path(data_dir)
+    if not keys:
+        raise ConfigurationError("encryption_key", "is not set; set it to the new key")
+    if not path.is_file():
+        problem = "has no keyring yet: a mesh that starts with this key makes it"
+        raise ConfigurationError(f"data directory {data_dir}", problem)
+    with _lock(path):
+        content = _read(path) or KeyringFile()
+        _check_keys(content, keys, source, path)
+        content = content.rewrap(keys)
+        if with_new_data_key or not content.data_keys:
+            content = content.with_data_key(new_data_key(keys))
+        write_private_file(path, content.to_json())
+        return content
+
+
+def copy_keyring(data_dir: Path, target: Path) -> int:
+    """Copy the keyring for a backup, without secrets as plain text. Return the bytes copied.
+
+    Raises:
+        ConfigurationError: it can't be read or written.
+    """
+    content = _read(keyring_path(data_dir))
+    if content is None:
+        return 0
+    copy = content.without_plain_secrets().to_json()
+    write_private_file(keyring_path(target), copy)
+    return len(copy)
+
+
+def _complete(content: KeyringFile, keys: Sequence[EncryptionKey]) -> KeyringFile:
+    """Return the content with a signing key and, if there are configured keys, a data key."""
+    has_signer = bool(content.signing_keys) and content.signing_keys[-1].has_private
+    if not has_signer:
+        content = content.with_signing_key(new_signing_key(keys))
+    if keys and not content.data_keys:
+        # A key was set for the first time: it also encrypts the signing key.
+        content = content.rewrap(keys).with_data_key(new_data_key(keys))
+    return content
+
+
+def _check_keys(
+    content: KeyringFile, keys: Sequence[EncryptionKey], source: KeySource, path: Path
+) -> None:
+    """Check that the configured keys decrypt all data keys.
+
+    Raises:
+        ConfigurationError: they are missing or wrong; the text says which key is needed.
+    """
+    lost = [key for key in content.data_keys if key.unwrap(keys) is None]
+    if not lost:
+        return
+    needed = " or ".join(sorted(lost[0].wrapped))
+    data = f"the data in {path.parent.parent} is encrypted under the key {needed}"
+    if not keys:
+        problem = (
+            f"is not set, but {data}; set encryption_key, encryption_key_file or "
+            "encryption_key_command to that key: without it the data can't be read"
+        )
+        raise ConfigurationError("encryption_key", problem)
+    configured = ", ".join(key.id for key in keys)
+    problem = (
+        f"is {configured}, but {data}; set that key, or both to change it, the new one first: "
+        "without it the data can't be read"
+    )
+    raise ConfigurationError(source.where, problem)
+
+
+def _read(path: Path) -> KeyringFile | None:
+    try:
+        return KeyringFile.from_json(read_private_file(path), where=str(path))
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError as error:
+        raise _unusable_folder(path, error) from error
+    except OSError as error:
+        problem = f"can't be read: {error.strerror or error}"
+        raise ConfigurationError(str(path), problem) from error
+
+
+def _unusable_folder(path: Path, error: OSError) -> ConfigurationError:
+    problem = f"can't be used: {error.strerror or error}; choose another with --data"
+    return ConfigurationError(f"data directory {path.parent.parent}", problem)
+
+
+def _stat(path: Path) -> tuple[int, int]:
+    try:
+        # Path.stat would cost twice as much.
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return (0, 0)
+    return (status.st_ino, status.st_mtime_ns)
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Hold the lock of a keyring, so that one process at a time changes it."""
+    try:
+        create_private_folder(path.parent)
+        fd = os.open(
+            path.with_suffix(".lock"),
+            os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+            0o600,
+        )
+    except OSError as error:
+        raise _unusable_folder(path, error) from error
+    try:
+        lock_file(fd, timeout_s=_LOCK_TIMEOUT_S)
+        yield
+    except BlockingIOError as error:
+        problem = "another process keeps its keyring locked; end that process"
+        raise ConfigurationError(f"data directory {path.parent.parent}", problem) from error
+    finally:
+        os.close(fd)

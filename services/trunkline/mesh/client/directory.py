@@ -1,0 +1,385 @@
+"""The hosts and agents of the mesh, as the registry reports them, and clients of them."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from types import TracebackType
+from typing import Final, Self
+
+import grpc
+
+from trunkline.core.backoff import Backoff
+from trunkline.core.runtime import run_in_background
+from trunkline.errors import (
+    AgentNotFoundError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+    TrunklineError,
+)
+from trunkline.journal.events import parse_journal_id
+from trunkline.mesh.client.channels import ChannelPool
+from trunkline.mesh.client.host import HostClient
+from trunkline.mesh.client.mesh_words import TRACE_SERVICE
+from trunkline.mesh.client.resuming_stream import (
+    PATIENCE_S,
+    ResumingStream,
+    SubmitStream,
+    WatchStream,
+)
+from trunkline.mesh.client.services import RegistryClient, TraceClient
+from trunkline.v1 import message_pb2, message_service_pb2, registry_service_pb2
+
+logger = logging.getLogger(__name__)
+
+HOST_LEFT: Final = (
+    "the task's host has left the mesh, and no host has its journal; try again when it is back"
+)
+"""The problem with a task whose host does not live."""
+AGENT_LEFT: Final = "the agent's host has left the mesh; try again when it is back"
+"""The problem with an agent whose host died."""
+_HOSTS_MISSING = (
+    "it was restarted a moment ago, and not all hosts have registered again; try again in a moment"
+)
+# Journals of hosts that left, to distinguish their tasks from tasks that never existed.
+_MAX_JOURNALS = 1000
+
+
+class Directory:
+    """Watches the registry while it is open, and finds the hosts of agents and tasks.
+
+    While the registry is unavailable, its last update stays valid. Opening the directory does not
+    wait for the registry; `wait_until` does.
+    """
+
+    def __init__(self, channels: ChannelPool, registry_address: str) -> None:
+        self._channels = channels
+        self._registry_address = registry_address
+        self._registry_name = f"the registry at {registry_address}"
+        self._registry = RegistryClient(channels.get(registry_address))
+        self._clients: dict[str, HostClient] = {}
+        self._journals: dict[str, str] = {}
+        self._agents: dict[
+            str, tuple[registry_service_pb2.Host, registry_service_pb2.AgentRegistration]
+        ] = {}
+        self._problem: TrunklineError | None = None
+        self._change_event = asyncio.Event()
+        self._exit_stack = AsyncExitStack()
+        # After a restart of the registry, an agent or a task that no host has may still exist.
+        self._has_missing_hosts = False
+        self.hosts: tuple[registry_service_pb2.Host, ...] = ()
+        self.lost_hosts: tuple[registry_service_pb2.Host, ...] = ()
+        """The latest hosts that died, with the journals that no other host has."""
+        self.revision: int = 0
+        """The number of updates so far; 0 before the first."""
+
+    async def __aenter__(self) -> Self:
+        await self._exit_stack.enter_async_context(run_in_background(self._watch_registry()))
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        return await self._exit_stack.__aexit__(exc_type, exc_val, exc_tb)
+
+    def list_agents(self) -> dict[str, registry_service_pb2.AgentRegistration]:
+        """Return the agents by name, sorted."""
+        return {name: agent for name, (_, agent) in sorted(self._agents.items())}
+
+    def get_agent(self, name: str) -> registry_service_pb2.AgentRegistration:
+        """Return an agent's registration.
+
+        Raises:
+            AgentNotFoundError: no host has it.
+            PeerUnavailableError: its host died, the registry has not answered yet, or was
+                restarted, so that the agent's host may not have registered again.
+        """
+        return self._find_agent(name)[1]
+
+    def get_agent_host(self, name: str) -> registry_service_pb2.Host:
+        """Return the host that runs an agent; raises what `get_agent` raises."""
+        return self._find_agent(name)[0]
+
+    def get_task_host(self, task_id: str) -> registry_service_pb2.Host:
+        """Return the host that serves a task's journal, whose id the task's id starts with.
+
+        Raises:
+            TaskNotFoundError: no host seen so far serves such a journal.
+            PeerUnavailableError: the host is gone, the registry has not answered yet, or was
+                restarted, so that the host may not have registered again.
+        """
+        self._check_ready()
+        journal_id = parse_journal_id(task_id)
+        for host in self.hosts:
+            if journal_id in host.journal_ids:
+                return host
+        if journal_id in self._journals:
+            raise PeerUnavailableError(self._journals[journal_id], HOST_LEFT)
+        self._check_complete()
+        raise TaskNotFoundError(task_id)
+
+    def knows_task_host(self, task_id: str) -> bool:
+        """Return True if a host serves the task's journal, or served it before."""
+        return parse_journal_id(task_id) in self._journals
+
+    def client_for_agent(self, name: str) -> HostClient:
+        """Return a client of the host that runs an agent; raises what `get_agent` raises."""
+        return self._client(self.get_agent_host(name).address)
+
+    def client_for_task(self, task_id: str) -> HostClient:
+        """Return a client of the host that serves a task; raises what `get_task_host` raises."""
+        return self._client(self.get_task_host(task_id).address)
+
+    def channel_for_task(self, task_id: str) -> grpc.aio.Channel:
+        """Return a channel to the host that serves a task; raises what `get_task_host` raises."""
+        return self._channels.get(self.get_task_host(task_id).address)
+
+    def client_at(self, address: str) -> HostClient:
+        """Return a client of the host at an address from the registry."""
+        return self._client(address)
+
+    def channel_for_service(self, full_name: str) -> grpc.aio.Channel:
+        """Return a channel to a host that serves a service, for example trunkline.v1.ToolService.
+
+        Raises:
+            PeerUnavailableError: no live host serves it.
+        """
+        self._check_ready()
+        if address := self._find_service(full_name):
+            return self._channels.get(address)
+        raise PeerUnavailableError(full_name, "no host on the mesh serves it")
+
+    def trace_client(self) -> TraceClient:
+        """Return a client of the span store.
+
+        It is in the process of the registry. With services in processes of their own, that one is
+        no host.
+        """
+        address = self._find_service(TRACE_SERVICE) or self._registry_address
+        return TraceClient(self._channels.get(address))
+
+    def messaging_mode(self) -> str:
+        """Return where messages between agents are stored; "": no host serves them."""
+        modes = (host.messaging_mode for host in reversed(self.hosts) if host.messaging_mode)
+        return next(modes, "")
+
+    def list_host_states(self) -> Iterator[tuple[registry_service_pb2.Host, str]]:
+        """Yield each host with its state: `ready`, `unreachable`, or `lost` if it died."""
+        breakers = self.breaker_states()
+        for host in self.hosts:
+            is_ready = breakers.get(host.address, "closed") == "closed"
+            yield host, "ready" if is_ready else "unreachable"
+        for host in self.lost_hosts:
+            yield host, "lost"
+
+    def breaker_states(self) -> Mapping[str, str]:
+        """Return the breaker states of the hosts called so far, by address."""
+        states = self._channels.breakers.states()
+        addresses = {host.address for host in self.hosts}
+        return {address: state for address, state in states.items() if address in addresses}
+
+    def agent_breaker_states(self) -> Mapping[str, str]:
+        """Return the breaker states of the agents' hosts called so far, by agent."""
+        states = self._channels.breakers.states()
+        hosts = {name: host.address for name, (host, _) in sorted(self._agents.items())}
+        return {name: states[address] for name, address in hosts.items() if address in states}
+
+    def watch(  # noqa: PLR0913  a reader's options, each by name
+        self,
+        task_id: str,
+        *,
+        account: str,
+        after: int | None = None,
+        epoch: int = 0,
+        with_snapshot: bool = False,
+        until_turn_ends: bool = False,
+        patience_s: float = PATIENCE_S,
+    ) -> ResumingStream:
+        """Watch a task's events after a cursor, or from the head, until the task has ended.
+
+        `until_turn_ends` also ends it where the task asks for input.
+
+        Enter the stream to open it. A stream that is cut is reopened after the last event read, on
+        the host that then serves the task. After `patience_s` seconds without a new event it
+        raises the error of the cut. Other errors are raised at once.
+        """
+        return WatchStream(
+            self,
+            task_id,
+            account,
+            patience_s,
+            after=after,
+            epoch=epoch,
+            with_snapshot=with_snapshot,
+            until_turn_ends=until_turn_ends,
+        )
+
+    def submit(
+        self,
+        agent: str,
+        *,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+        patience_s: float = PATIENCE_S,
+    ) -> ResumingStream:
+        """Submit a message to an agent and watch the turn until it is over, as `watch` does.
+
+        The message arrives once, however often the stream is cut: a new task gets its id before the
+        message is submitted, unless `submission` has one.
+        """
+        return SubmitStream(self, agent, message, submission, patience_s)
+
+    async def wait_until(
+        self, predicate: Callable[["Directory"], bool], *, timeout_s: float
+    ) -> None:
+        """Wait until the predicate is true of the directory.
+
+        Raises:
+            PeerUnavailableError: it did not become true in time, and the registry can't be reached.
+            PeerTimeoutError: it did not become true in time, although the registry answers.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not predicate(self):
+                    await self._change_event.wait()
+        except TimeoutError:
+            if self._problem is not None:
+                raise self._build_error() from None
+            raise PeerTimeoutError(
+                self._registry_name, f"the mesh is not as expected after {timeout_s:g} s"
+            ) from None
+
+    async def wait_for_change(self, revision: int) -> int:
+        """Wait for an update later than `revision`; return its number."""
+        while self.revision <= revision:
+            await self._change_event.wait()
+        return self.revision
+
+    def _find_agent(
+        self, name: str
+    ) -> tuple[registry_service_pb2.Host, registry_service_pb2.AgentRegistration]:
+        self._check_ready()
+        entry = self._agents.get(name)
+        if entry is None:
+            for host in self.lost_hosts:
+                if any(agent.card.name == name for agent in host.agents):
+                    raise PeerUnavailableError(host.address, AGENT_LEFT)
+            self._check_complete()
+            raise AgentNotFoundError(name)
+        return entry
+
+    def _find_service(self, full_name: str) -> str:
+        """Return the address of a host that serves a service; "": there is none."""
+        # Prefer the newest host: one that was killed stays listed until its lease ends.
+        hosts = (host for host in reversed(self.hosts) if full_name in host.services)
+        return next((host.address for host in hosts), "")
+
+    def _client(self, address: str) -> HostClient:
+        client = self._clients.get(address)
+        if client is None:
+            client = self._clients[address] = HostClient(self._channels.get(address))
+        return client
+
+    def _check_ready(self) -> None:
+        # Before the first update, a missing agent or task may still exist.
+        if self.revision == 0:
+            raise self._build_error()
+
+    def _check_complete(self) -> None:
+        if self._has_missing_hosts:
+            raise PeerUnavailableError(self._registry_name, _HOSTS_MISSING)
+
+    def _build_error(self) -> PeerUnavailableError:
+        problem = self._problem
+        if isinstance(problem, PeerUnavailableError):
+            return PeerUnavailableError(self._registry_name, problem.problem)
+        reason = str(problem) if problem is not None else "it has not answered yet"
+        return PeerUnavailableError(self._registry_name, reason)
+
+    async def _watch_registry(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                missing = self.hosts
+                async with aclosing(self._registry.watch_agents()) as updates:
+                    async for update in updates:
+                        backoff.reset()
+                        missing = _find_missing_hosts(missing, update)
+                        self._channels.revoke(update.revoked_instances)
+                        self._has_missing_hosts = update.has_missing_journals
+                        kept = {host.host_id for host in missing}
+                        self.lost_hosts = tuple(
+                            host for host in update.lost_hosts if host.host_id not in kept
+                        )
+                        self._note_journals(update.lost_hosts)
+                        self._apply((*update.hosts, *missing))
+                problem: TrunklineError = PeerUnavailableError(
+                    self._registry_name, "it is going away"
+                )
+            except TrunklineError as error:
+                problem = error
+            if self._problem is None:
+                logger.warning("registry.lost", extra={"peer": self._registry_address})
+            self._problem = problem
+            await backoff.pause()
+
+    def _note_journals(self, hosts: Iterable[registry_service_pb2.Host]) -> None:
+        for host in hosts:
+            for journal_id in host.journal_ids:
+                self._journals.pop(journal_id, None)
+                self._journals[journal_id] = host.address
+        while len(self._journals) > _MAX_JOURNALS:
+            del self._journals[next(iter(self._journals))]
+
+    def _apply(self, hosts: Sequence[registry_service_pb2.Host]) -> None:
+        self._problem = None
+        addresses = {host.address for host in hosts}
+        # A reader of a host may have called it after the update without it.
+        called = {host.address for host in self.hosts} | self._clients.keys()
+        self.hosts = tuple(hosts)
+        # If several hosts have one agent, the first host is used.
+        self._agents = {
+            agent.card.name: (host, agent) for host in reversed(hosts) for agent in host.agents
+        }
+        self._note_journals(hosts)
+        for address in called - addresses - {self._registry_address}:
+            self._channels.retire(address)
+        changed = self._channels.expect(hosts, registry_address=self._registry_address)
+        # A restarted host need not wait until its breaker and its channel try again.
+        self._channels.breakers.allow_probes(addresses)
+        self._channels.reconnect_failed(addresses)
+        self._clients = {
+            address: client
+            for address, client in self._clients.items()
+            if address in addresses - changed
+        }
+        self.revision += 1
+        event, self._change_event = self._change_event, asyncio.Event()
+        event.set()
+
+
+def _find_missing_hosts(
+    missing: Sequence[registry_service_pb2.Host], update: registry_service_pb2.WatchAgentsResponse
+) -> tuple[registry_service_pb2.Host, ...]:
+    """Return the hosts that have not registered again since a restart of the registry.
+
+    Excludes hosts that another one has replaced. Returns () once the update is complete.
+    """
+    if not update.is_partial:
+        return ()
+    ids = {host.host_id for host in update.hosts}
+    addresses = {host.address for host in update.hosts}
+    journals = {journal_id for host in update.hosts for journal_id in host.journal_ids}
+    names = {agent.card.name for host in update.hosts for agent in host.agents}
+    return tuple(
+        host
+        for host in missing
+        if host.host_id not in ids
+        and host.address not in addresses
+        and journals.isdisjoint(host.journal_ids)
+        and names.isdisjoint(agent.card.name for agent in host.agents)
+    )

@@ -1,0 +1,92 @@
+"""Lists and watches the tasks of an account on all hosts of the mesh."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import NamedTuple, TypeAlias
+
+from trunkline.errors import PeerError, TrunklineError
+from trunkline.journal.listing import make_page_token, merge_pages, parse_page_size
+from trunkline.mesh.client.directory import Directory
+from trunkline.mesh.client.host import HostClient
+from trunkline.mesh.client.mesh_watch import (
+    HostChanges,
+    MeshWatch,
+    journal_addresses,
+    open_mesh_watch,
+)
+from trunkline.v1 import snapshot_pb2, task_service_pb2
+
+__all__ = [
+    "MeshTaskPage",
+    "MeshTaskWatch",
+    "list_mesh_tasks",
+    "make_page_token",
+    "watch_mesh_tasks",
+]
+
+TaskSummary: TypeAlias = snapshot_pb2.TaskSummary
+MeshTaskWatch: TypeAlias = MeshWatch[TaskSummary]
+"""The changes of an account's tasks that were not taken yet."""
+
+
+class MeshTaskPage(NamedTuple):
+    """A page of the tasks of all hosts."""
+
+    tasks: Sequence[snapshot_pb2.TaskSummary]
+    next_page_token: str
+    is_incomplete: bool
+    """True if a host did not answer, or died."""
+
+
+async def list_mesh_tasks(
+    directory: Directory, request: task_service_pb2.ListTasksRequest
+) -> MeshTaskPage:
+    """Return a page of an account's tasks on all hosts, newest status first.
+
+    Hosts that do not answer are left out.
+
+    Raises:
+        InvalidArgumentError: the page size or the token is invalid.
+        PeerError: no host answers.
+    """
+    size = parse_page_size(request)
+    pages: list[task_service_pb2.ListTasksResponse] = []
+    failures: list[TrunklineError] = []
+
+    async def read(address: str) -> None:
+        try:
+            pages.append(await directory.client_at(address).list_tasks(request))
+        except TrunklineError as error:
+            # If raised here, it would leave the TaskGroup as an ExceptionGroup.
+            failures.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        for address in journal_addresses(directory.hosts):
+            group.create_task(read(address))
+    for error in failures:
+        if not isinstance(error, PeerError) or not pages:
+            raise error
+    is_incomplete = bool(failures or directory.lost_hosts)
+    if not pages:
+        return MeshTaskPage((), "", is_incomplete)
+    page = merge_pages(pages, size)
+    return MeshTaskPage(page.tasks, page.next_page_token, is_incomplete)
+
+
+def watch_mesh_tasks(
+    directory: Directory, account: str
+) -> AbstractAsyncContextManager[MeshTaskWatch]:
+    """Watch the tasks of an account on all hosts in a block.
+
+    What is listed inside the block is outdated only by what the watch returns.
+    """
+
+    async def watch_host(client: HostClient) -> AsyncGenerator[HostChanges[TaskSummary], None]:
+        watch = client.watch_tasks(account=account, with_text=True)
+        async with aclosing(watch) as responses:
+            async for response in responses:
+                items = [(task.task_id, task) for task in response.tasks]
+                yield HostChanges(items, response.is_incomplete)
+
+    return open_mesh_watch(directory, watch_host)

@@ -1,0 +1,155 @@
+"""CLIENT spans and durations of the calls of a channel. The spans are the servers' parents.
+
+The channel's methods are wrapped instead of intercepted: a grpc interceptor runs every call in its
+own task, and cancellation does not pass through it.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import grpc
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind
+
+from trunkline.observe import telemetry
+from trunkline.observe.metrics import instruments
+
+
+class MethodTracer:
+    """Makes the CLIENT spans of one method at one address.
+
+    A quiet method has no spans. A call within this process has none here either: the SERVER span
+    then belongs directly to the span of the caller.
+    """
+
+    __slots__ = ("_address", "_attributes", "_is_in_process", "is_quiet", "method")
+
+    def __init__(self, method: str, address: str, *, is_in_process: bool = False) -> None:
+        self.method: str = method
+        self.is_quiet: bool = method.startswith(telemetry.QUIET_METHODS)
+        self._is_in_process = is_in_process
+        host, separator, port = address.rpartition(":")
+        has_port = bool(separator) and port.isdecimal()
+        # The host and the port, if there is one.
+        self._address: tuple[str, str | int] = (
+            host if has_port else address,
+            int(port) if has_port else "",
+        )
+        self._attributes: dict[str, str | int] = {
+            telemetry.RPC_SYSTEM_NAME: "grpc",
+            telemetry.RPC_METHOD: method,
+            telemetry.SERVER_ADDRESS: self._address[0],
+        }
+        if has_port:
+            self._attributes[telemetry.SERVER_PORT] = int(port)
+
+    def start_call(self) -> "ClientCall":
+        """Start a call: its span, and its time."""
+        return ClientCall(self, *self._start_span())
+
+    def record_duration(self, started_s: float, code: str, span: Span, *, is_error: bool) -> None:
+        """Record the duration of a call to another process, with its span as the exemplar."""
+        if self._is_in_process:
+            return
+        instruments.RPC_CLIENT_DURATION.record(
+            time.perf_counter() - started_s,
+            "grpc",
+            self.method,
+            code,
+            code if is_error else "",
+            *self._address,
+            context=trace.set_span_in_context(span),
+        )
+
+    def _start_span(self) -> tuple[Span, dict[str, str]]:
+        if self.is_quiet:
+            return trace.INVALID_SPAN, {}
+        if self._is_in_process:
+            return trace.INVALID_SPAN, telemetry.inject()
+        attributes = self._attributes
+        service = telemetry.current_service(otel_context.get_current())
+        if service:
+            attributes = {**attributes, telemetry.SERVICE: service}
+        span = telemetry.get_tracer().start_span(
+            self.method, kind=SpanKind.CLIENT, attributes=attributes
+        )
+        return span, telemetry.inject_span(span)
+
+
+class ClientCall:
+    """A call that was started. Call `end` once."""
+
+    __slots__ = ("_span", "_started_s", "_tracer", "carrier")
+
+    def __init__(self, tracer: MethodTracer, span: Span, carrier: dict[str, str]) -> None:
+        self._tracer = tracer
+        self._span = span
+        self._started_s = time.perf_counter()
+        self.carrier: dict[str, str] = carrier
+        """Carries the span's context to the server."""
+
+    def end(self, code: str, *, is_stream: bool) -> None:
+        """End the call by the code it ended with."""
+        self._span.set_attribute(telemetry.RPC_STATUS_CODE, code)
+        # A reader may cancel a stream at any time, which is no failure.
+        is_canceled_by_reader = is_stream and code == "CANCELLED"
+        is_error = code != "OK" and not is_canceled_by_reader
+        if is_error:
+            telemetry.mark_error(self._span, code)
+        self._tracer.record_duration(self._started_s, code, self._span, is_error=is_error)
+        self._span.end()
+
+    def fail(self, error: BaseException) -> None:
+        """End the call by the error that it could not be started for."""
+        telemetry.mark_error(self._span, error)
+        self._span.end()
+
+
+class TracedMethod:
+    """A method of a channel, of any arity. `is_stream`: its response is a stream."""
+
+    def __init__(self, call: Callable[..., Any], tracer: MethodTracer, *, is_stream: bool) -> None:
+        self._call = call
+        self._is_stream = is_stream
+        self._tracer = tracer
+
+    def __call__(
+        self,
+        *request: object,
+        metadata: Iterable[tuple[str, str | bytes]] | None = None,
+        **options: object,
+    ) -> Any:  # noqa: ANN401  a call object of the method's own arity
+        """Start the call. Its span ends with it, even if the response is not read to the end."""
+        if self._tracer.is_quiet:
+            return self._call(*request, metadata=metadata, **options)
+        traced = self._tracer.start_call()
+        carried = (*(metadata or ()), *traced.carrier.items())
+        try:
+            call = self._call(*request, metadata=carried, **options)
+        except BaseException as error:
+            traced.fail(error)
+            raise
+        # A call is done when it is answered, failed or canceled, by its reader or with its channel.
+        # A stream that is only dropped stays open, so readers use the clients' context managers.
+        call.add_done_callback(partial(_end_call, traced, self._is_stream))
+        return call
+
+
+def _end_call(traced: ClientCall, is_stream: bool, call: grpc.aio.Call) -> None:  # noqa: FBT001
+    traced.end(_read_code(call).name, is_stream=is_stream)
+
+
+def _read_code(call: grpc.aio.Call) -> grpc.StatusCode:
+    """Return the code of a call that is done. Its coroutine returns without waiting."""
+    coroutine = call.code()
+    try:
+        coroutine.send(None)
+    except StopIteration as result:
+        code: grpc.StatusCode = result.value
+        return code
+    finally:
+        coroutine.close()
+    return grpc.StatusCode.UNKNOWN

@@ -1,0 +1,176 @@
+"""The table of hosts and their leases. It makes no calls and starts no tasks."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from trunkline.core.settings import HostPort
+from trunkline.errors import AgentNameTakenError, HostNotFoundError, InvalidArgumentError
+from trunkline.observe.metrics import instruments
+from trunkline.observe.metrics.kinds import Reading
+from trunkline.v1 import registry_service_pb2
+
+_LOST_LIMIT: Final = 100
+_LOST_AGE: Final = timedelta(days=7)
+
+
+@dataclass(slots=True)
+class _Lease:
+    host: registry_service_pb2.Host
+    expires_at_s: float
+
+
+class LeaseTable:
+    """The hosts that have a lease, by a monotonic clock.
+
+    `revision` increases at each change of the hosts. A renewal changes no host.
+    """
+
+    def __init__(
+        self,
+        *,
+        lease_s: float,
+        clock: Callable[[], float],
+        lost: Iterable[registry_service_pb2.Host] = (),
+    ) -> None:
+        """`lost` are the lost hosts at the start; `lease_expire_time` tells since when."""
+        self.lease_s = lease_s
+        self.revision: int = 1
+        self._clock = clock
+        self._leases: dict[str, _Lease] = {}
+        # By id, the latest at the end.
+        self._lost = {host.host_id: host for host in lost}
+        instruments.HOSTS.watch(self, LeaseTable._count_hosts)
+
+    def register(self, host: registry_service_pb2.Host) -> None:
+        """Register a host, or replace its registration.
+
+        The newest registration wins: it removes the hosts with the same id or address. It also
+        removes the host whose id is one of the new host's journals, because that host was taken
+        over, and removes these journals from all other hosts.
+
+        Raises:
+            InvalidArgumentError: the id is missing, or the address is neither HOST:PORT nor a Unix
+                socket.
+            AgentNameTakenError: another live host has one of its agents.
+        """
+        if not host.host_id:
+            raise InvalidArgumentError("host", "needs a host_id")
+        _check_address(host.address)
+        self.expire()
+        journals = set(host.journal_ids)
+        replaced = [
+            host_id
+            for host_id, lease in self._leases.items()
+            if host_id == host.host_id or host_id in journals or lease.host.address == host.address
+        ]
+        self._check_names(host, replaced)
+        for host_id in replaced:
+            del self._leases[host_id]
+        for lease in self._leases.values():
+            lease.host.journal_ids[:] = [
+                journal_id for journal_id in lease.host.journal_ids if journal_id not in journals
+            ]
+        copy = registry_service_pb2.Host()
+        copy.CopyFrom(host)
+        self._leases[host.host_id] = _Lease(copy, self._clock() + self.lease_s)
+        self.forget_lost(journals)
+        self.revision += 1
+
+    def find(self, host_id: str) -> registry_service_pb2.Host | None:
+        """Return the live host with an id."""
+        self.expire()
+        lease = self._leases.get(host_id)
+        return None if lease is None else lease.host
+
+    def renew(self, host_id: str) -> None:
+        """Renew a host's lease.
+
+        Raises:
+            HostNotFoundError: the host has no lease, for example because it has ended.
+        """
+        self.expire()
+        lease = self._leases.get(host_id)
+        if lease is None:
+            raise HostNotFoundError(host_id)
+        lease.expires_at_s = self._clock() + self.lease_s
+
+    def agent_names(self, host_id: str) -> list[str]:
+        """Return the agents of a host; none if it is not registered."""
+        lease = self._leases.get(host_id)
+        return [] if lease is None else [agent.card.name for agent in lease.host.agents]
+
+    def remove(self, host_id: str) -> None:
+        """Remove a host, if it is registered."""
+        if self._leases.pop(host_id, None) is not None:
+            self.revision += 1
+
+    def extend(self, by_s: float) -> None:
+        """Extend all leases by a time in which no host could renew its lease."""
+        for lease in self._leases.values():
+            lease.expires_at_s += by_s
+
+    def expire(self) -> None:
+        """Remove the hosts whose leases have ended."""
+        now = self._clock()
+        expired = [host_id for host_id, lease in self._leases.items() if lease.expires_at_s <= now]
+        for host_id in expired:
+            host = self._leases[host_id].host
+            self.remove(host_id)
+            if host.journal_ids:
+                host.lease_expire_time.GetCurrentTime()
+                self._lost[host_id] = host
+        oldest = datetime.now(UTC) - _LOST_AGE
+        for host_id, host in list(self._lost.items()):
+            is_old = host.lease_expire_time.ToDatetime(UTC) < oldest
+            if is_old or len(self._lost) > _LOST_LIMIT:
+                del self._lost[host_id]
+
+    def next_expiry_s(self) -> float | None:
+        """Return the seconds until the next lease ends; None without leases."""
+        if not self._leases:
+            return None
+        return max(0.0, min(lease.expires_at_s for lease in self._leases.values()) - self._clock())
+
+    def list_live(self) -> list[tuple[registry_service_pb2.Host, float]]:
+        """Return the live hosts with the seconds until their leases end, in registration order."""
+        self.expire()
+        now = self._clock()
+        return [(lease.host, lease.expires_at_s - now) for lease in self._leases.values()]
+
+    def list_lost(self) -> Sequence[registry_service_pb2.Host]:
+        """Return the latest hosts whose leases ended, with the journals that no live host has.
+
+        `lease_expire_time` is when the lease ended. Hosts are listed for 7 days.
+        """
+        self.expire()
+        return list(self._lost.values())
+
+    def forget_lost(self, journals: Collection[str]) -> None:
+        """Forget that journals have no host, and the lost hosts that had no others."""
+        for host in self._lost.values():
+            host.journal_ids[:] = [each for each in host.journal_ids if each not in journals]
+        self._lost = {host_id: host for host_id, host in self._lost.items() if host.journal_ids}
+
+    def _count_hosts(self) -> Sequence[Reading]:
+        return [((), len(self._leases))]
+
+    def _check_names(self, host: registry_service_pb2.Host, replaced: list[str]) -> None:
+        names = {agent.card.name for agent in host.agents}
+        for host_id, lease in self._leases.items():
+            if host_id in replaced:
+                continue
+            for agent in lease.host.agents:
+                if agent.card.name in names:
+                    raise AgentNameTakenError(agent.card.name, lease.host.address)
+
+
+def _check_address(address: str) -> None:
+    """Check an address that others dial: another gRPC target could be a name service."""
+    if address.startswith("unix:"):
+        return
+    try:
+        HostPort.parse(address)
+    except ValueError as error:
+        raise InvalidArgumentError("host.address", str(error)) from error

@@ -1,0 +1,183 @@
+"""The owners of what processes register: hosts, journals, agents and services."""
+
+import asyncio
+import json
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Final
+
+from trunkline.core.identity import Identity, Role
+from trunkline.core.private_files import write_private_file
+from trunkline.errors import ConfigurationError, InvalidArgumentError, PermissionDeniedError
+from trunkline.v1 import registry_service_pb2
+
+_SERVICES: Final = {
+    Role.AGENTS: frozenset[str](),
+    Role.TOOLS: frozenset({"trunkline.v1.ToolService"}),
+}
+# A journal that is older than so many others of its owner may be registered by another process.
+_MAX_JOURNALS: Final = 10_000
+# Limits of what processes that joined with the same role and agents register. All processes of the
+# mesh hold the list of all hosts.
+_MAX_HOSTS: Final = 100
+_MAX_HOST_BYTES: Final = 1024 * 1024
+_MAX_BYTES: Final = 4 * 1024 * 1024
+_MAX_AGENTS: Final = 100
+_MAX_HOST_JOURNALS: Final = 1000
+_MAX_ID_CHARS: Final = 200
+
+
+class OwnerTable:
+    """The owner of each journal: the process that registered it first.
+
+    Processes of the user who runs the mesh may register everything, because they take over
+    journals of each other. All others are held to their identity. With a file, owners outlive the
+    registry.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        """Load the owners.
+
+        Raises:
+            ConfigurationError: the file can't be read.
+        """
+        self._file = file
+        self._saving = asyncio.Lock()
+        # Subjects by journal, the oldest first.
+        self._owners: dict[str, str] = {} if file is None else _load(file)
+
+    def list_journals(self) -> frozenset[str]:
+        """Return the ids of the journals that have an owner."""
+        return frozenset(self._owners)
+
+    def check(
+        self,
+        host: registry_service_pb2.Host,
+        identity: Identity,
+        live_hosts: Iterable[registry_service_pb2.Host],
+    ) -> None:
+        """Check that a process may register a host.
+
+        Raises:
+            PermissionDeniedError: the host, a journal or the address belongs to another process, or
+                the identity does not have an agent or a service.
+        """
+        if identity.role is Role.MEMBER:
+            return
+        caller = str(identity)
+        # Others would dial a socket of their own machine.
+        if host.address.startswith("unix:"):
+            raise PermissionDeniedError(caller, f"register {host.address}")
+        names = {agent.card.name for agent in host.agents} | set(host.standby_agents)
+        for name in sorted(names - identity.agents):
+            remedy = f"its token names other agents: `trunkline mesh token --agent {name}`"
+            raise PermissionDeniedError(caller, f"register agent {name!r}; {remedy}")
+        for service in sorted(set(host.services) - _SERVICES.get(identity.role, frozenset())):
+            raise PermissionDeniedError(caller, f"register service {service}")
+        for journal_id in {host.host_id, *host.journal_ids} & self._owners.keys():
+            owner = self._owners[journal_id]
+            if not identity.covers(owner):
+                raise PermissionDeniedError(caller, f"register {journal_id}, which {owner} owns")
+        for live in live_hosts:
+            if live.address == host.address or live.host_id in {host.host_id, *host.journal_ids}:
+                self.check_owner(live, identity)
+
+    def check_size(
+        self,
+        host: registry_service_pb2.Host,
+        identity: Identity,
+        live_hosts: Iterable[registry_service_pb2.Host],
+    ) -> None:
+        """Check that a host, and all that the same role and agents register, are of usual size.
+
+        Raises:
+            InvalidArgumentError: the host is too large.
+            PermissionDeniedError: together they are too large or too many.
+        """
+        if identity.role is Role.MEMBER:
+            return
+        size_bytes = host.ByteSize()
+        if size_bytes > _MAX_HOST_BYTES:
+            raise InvalidArgumentError("host", f"is larger than {_MAX_HOST_BYTES} bytes")
+        if len(host.agents) > _MAX_AGENTS:
+            raise InvalidArgumentError("host.agents", f"has more than {_MAX_AGENTS}")
+        if len(host.journal_ids) > _MAX_HOST_JOURNALS:
+            raise InvalidArgumentError("host.journal_ids", f"has more than {_MAX_HOST_JOURNALS}")
+        if max(map(len, (host.host_id, *host.journal_ids))) > _MAX_ID_CHARS:
+            problem = f"has an id of more than {_MAX_ID_CHARS} characters"
+            raise InvalidArgumentError("host", problem)
+        others = [
+            live
+            for live in live_hosts
+            if live.host_id != host.host_id
+            and Identity.parse(live.identity).subject == identity.subject
+        ]
+        if len(others) >= _MAX_HOSTS:
+            raise PermissionDeniedError(str(identity), f"register more than {_MAX_HOSTS} hosts")
+        if size_bytes + sum(live.ByteSize() for live in others) > _MAX_BYTES:
+            action = f"register hosts of more than {_MAX_BYTES} bytes together"
+            raise PermissionDeniedError(str(identity), action)
+
+    def check_owner(self, host: registry_service_pb2.Host, identity: Identity) -> None:
+        """Check that a process may replace, renew or remove a live registration.
+
+        Raises:
+            PermissionDeniedError: the host belongs to another process.
+        """
+        is_owner = identity.covers(Identity.parse(host.identity).subject)
+        if identity.role is not Role.MEMBER and not is_owner:
+            raise PermissionDeniedError(str(identity), f"speak for host {host.host_id}")
+
+    async def record(self, journal_ids: Iterable[str], identity: Identity) -> None:
+        """Make a process the owner of the journals that have none.
+
+        Raises:
+            ConfigurationError: the file can't be written.
+        """
+        new_ids = set(journal_ids) - self._owners.keys()
+        if not new_ids:
+            return
+        self._owners |= dict.fromkeys(sorted(new_ids), identity.subject)
+        # Of the same owner, so that no owner can make the registry forget the journals of others.
+        own = [journal for journal, owner in self._owners.items() if owner == identity.subject]
+        for journal_id in own[:-_MAX_JOURNALS]:
+            del self._owners[journal_id]
+        await self._save()
+
+    async def release(self, names: Collection[str]) -> dict[str, str]:
+        """Forget the owners of journals; return them by journal.
+
+        `names` are ids of journals, and owners such as `agents/math`, all of whose journals count.
+
+        Raises:
+            ConfigurationError: the file can't be written.
+        """
+        released = {
+            journal_id: owner
+            for journal_id, owner in self._owners.items()
+            if journal_id in names or owner in names
+        }
+        if released:
+            for journal_id in released:
+                del self._owners[journal_id]
+            await self._save()
+        return released
+
+    async def _save(self) -> None:
+        if self._file is None:
+            return
+        # In a thread, because it waits for the disk.
+        async with self._saving:
+            content = json.dumps(self._owners).encode()
+            await asyncio.to_thread(write_private_file, self._file, content)
+
+
+def _load(file: Path) -> dict[str, str]:
+    try:
+        owners: dict[str, str] = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        problem = f"can't be read: {error}; without it, a process may take another's journals"
+        raise ConfigurationError(str(file), problem) from error
+    return owners

@@ -1,0 +1,284 @@
+"""The servicer of trunkline.v1.RegistryService.
+
+After a restart of the registry, all hosts register again. Its folder keeps who owns which journal
+and which hosts were known, so that hosts which do not come back are missed.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import grpc
+from google.protobuf import duration_pb2
+
+from trunkline.core.identity import Identity
+from trunkline.errors import ConfigurationError
+from trunkline.mesh.client import run_in_background
+from trunkline.mesh.registry.known_hosts import KnownHostsFile
+from trunkline.mesh.registry.leases import LeaseTable
+from trunkline.mesh.registry.owners import OwnerTable
+from trunkline.mesh.server.authorization import caller
+from trunkline.observe.audit import Action, AuditLog, process_actor, recording
+from trunkline.v1 import registry_service_pb2, registry_service_pb2_grpc
+
+logger = logging.getLogger(__name__)
+
+_Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
+    """The registry. An async context manager: while it is open, leases expire and watches run."""
+
+    def __init__(
+        self,
+        lease_s: float = 10.0,
+        audit: AuditLog | None = None,
+        *,
+        folder: Path | None = None,
+        list_revoked: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        """Without an audit log, nothing is recorded.
+
+        `folder` keeps the owners of journals and the known hosts while no registry runs.
+
+        `list_revoked` returns the revoked instances of identities. Their hosts are removed.
+
+        Raises:
+            ConfigurationError: the file of the owners can't be read.
+        """
+        self._audit = audit
+        self._owners = OwnerTable(None if folder is None else folder / "journal-owners.json")
+        self._known_hosts = KnownHostsFile(None if folder is None else folder / "hosts.json")
+        self._leases = LeaseTable(
+            lease_s=lease_s, clock=time.monotonic, lost=self._known_hosts.load()
+        )
+        # Until then, the list is partial: hosts may not have registered again after a restart.
+        self._complete_at = time.monotonic() + lease_s
+        self._is_partial = True
+        # Recorded journals that no host has registered since this start.
+        self._missing_journals = self._owners.list_journals()
+        self._checked_at = time.monotonic()
+        self._list_revoked = list_revoked
+        self._revoked: frozenset[str] = frozenset()
+        self._changed = asyncio.Event()
+        # The revision when the watchers were last woken.
+        self._announced = self._leases.revision
+        self._is_closing = False
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._open.enter_async_context(run_in_background(self._sweep()))
+        self._open.callback(self._close)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        return await self._open.__aexit__(exc_type, exc_val, exc_tb)
+
+    async def Register(
+        self, request: registry_service_pb2.RegisterRequest, context: _Context
+    ) -> registry_service_pb2.RegisterResponse:
+        self._extend_if_frozen()
+        host, identity = request.host, caller.get()
+        live_hosts = [live for live, _ in self._leases.list_live()]
+        # Before the records, of which there is one for each agent.
+        self._owners.check_size(host, identity, live_hosts)
+        agents = [agent.card.name for agent in host.agents]
+        with self._recording(Action.AGENT_REGISTER, context, host.host_id, agents):
+            self._owners.check(host, identity, live_hosts)
+            host.identity = str(identity)
+            self._leases.register(host)
+            await self._owners.record(host.journal_ids, identity)
+        await self._save_hosts()
+        self._missing_journals -= set(host.journal_ids)
+        self._notify()
+        fields = {"host_id": host.host_id, "address": host.address}
+        logger.info("host.registered", extra=fields)
+        return registry_service_pb2.RegisterResponse(lease=self._lease())
+
+    async def KeepAlive(
+        self, request: registry_service_pb2.KeepAliveRequest, _context: _Context
+    ) -> registry_service_pb2.KeepAliveResponse:
+        self._extend_if_frozen()
+        self._check_owner(request.host_id)
+        self._leases.renew(request.host_id)
+        return registry_service_pb2.KeepAliveResponse(lease=self._lease())
+
+    async def HoldLease(
+        self,
+        requests: AsyncIterator[registry_service_pb2.HoldLeaseRequest],
+        _context: _Context,
+    ) -> registry_service_pb2.HoldLeaseResponse:
+        async for request in requests:
+            self._extend_if_frozen()
+            self._check_owner(request.host_id)
+            self._leases.renew(request.host_id)
+        return registry_service_pb2.HoldLeaseResponse()
+
+    async def Deregister(
+        self, request: registry_service_pb2.DeregisterRequest, context: _Context
+    ) -> registry_service_pb2.DeregisterResponse:
+        agents = self._leases.agent_names(request.host_id)
+        with self._recording(Action.AGENT_DEREGISTER, context, request.host_id, agents):
+            self._check_owner(request.host_id)
+            self._leases.remove(request.host_id)
+        await self._save_hosts()
+        self._notify()
+        return registry_service_pb2.DeregisterResponse()
+
+    async def ListAgents(
+        self, _request: registry_service_pb2.ListAgentsRequest, _context: _Context
+    ) -> registry_service_pb2.ListAgentsResponse:
+        return registry_service_pb2.ListAgentsResponse(
+            hosts=self._hosts(), lost_hosts=self._leases.list_lost()
+        )
+
+    async def WatchAgents(
+        self, _request: registry_service_pb2.WatchAgentsRequest, _context: _Context
+    ) -> AsyncIterator[registry_service_pb2.WatchAgentsResponse]:
+        sent = 0
+        while not self._is_closing:
+            changed = self._changed
+            hosts = self._hosts()
+            if self._leases.revision != sent:
+                sent = self._leases.revision
+                # All changes during this write are sent in the next response.
+                yield registry_service_pb2.WatchAgentsResponse(
+                    revision=sent,
+                    hosts=hosts,
+                    is_partial=self._is_partial,
+                    has_missing_journals=self._is_partial and bool(self._missing_journals),
+                    revoked_instances=sorted(self._revoked),
+                    lost_hosts=self._leases.list_lost(),
+                )
+            else:
+                await changed.wait()
+
+    async def ReleaseJournals(
+        self, request: registry_service_pb2.ReleaseJournalsRequest, context: _Context
+    ) -> registry_service_pb2.ReleaseJournalsResponse:
+        released = await self._owners.release(frozenset(request.names))
+        self._leases.forget_lost(released)
+        self._leases.revision += 1
+        await self._save_hosts()
+        self._notify()
+        for journal_id, owner in released.items():
+            logger.info("journal.released", extra={"journal": journal_id, "owner": owner})
+            if self._audit is not None:
+                actor = process_actor(context.peer())
+                self._audit.record(Action.JOURNAL_RELEASE, actor, journal=journal_id, owner=owner)
+        return registry_service_pb2.ReleaseJournalsResponse(journal_ids=released)
+
+    @contextmanager
+    def _recording(
+        self, action: Action, context: _Context, host_id: str, agents: Sequence[str]
+    ) -> Iterator[None]:
+        """Record an act on the agents of a host, one record each."""
+        with ExitStack() as stack:
+            for agent in agents:
+                stack.enter_context(
+                    recording(
+                        self._audit,
+                        action,
+                        lambda: process_actor(context.peer()),
+                        agent=agent,
+                        host=host_id,
+                    )
+                )
+            yield
+
+    def _check_owner(self, host_id: str) -> None:
+        """Check that the caller may speak for a host. Everybody may for one that is unknown."""
+        host = self._leases.find(host_id)
+        if host is not None:
+            self._owners.check_owner(host, caller.get())
+
+    def _hosts(self) -> list[registry_service_pb2.Host]:
+        self._extend_if_frozen()
+        now = datetime.now(UTC)
+        hosts = []
+        for host, left_s in self._leases.list_live():
+            snapshot = registry_service_pb2.Host()
+            snapshot.CopyFrom(host)
+            snapshot.lease_expire_time.FromDatetime(now + timedelta(seconds=left_s))
+            hosts.append(snapshot)
+        return hosts
+
+    def _lease(self) -> duration_pb2.Duration:
+        lease = duration_pb2.Duration()
+        lease.FromTimedelta(timedelta(seconds=self._leases.lease_s))
+        return lease
+
+    async def _save_hosts(self) -> None:
+        live = (host for host, _ in self._leases.list_live())
+        await self._known_hosts.save(live, self._leases.list_lost())
+
+    def _notify(self) -> None:
+        """Wake the watchers and the sweeper."""
+        self._announced = self._leases.revision
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _close(self) -> None:
+        self._is_closing = True
+        self._notify()
+
+    def _extend_if_frozen(self) -> None:
+        """Extend all leases by the time that this process was frozen and received no renewals."""
+        now = time.monotonic()
+        frozen_s = now - self._checked_at
+        self._checked_at = now
+        if frozen_s > self._leases.lease_s / 2:
+            logger.warning("registry.was_frozen", extra={"seconds": round(frozen_s, 1)})
+            self._leases.extend(frozen_s)
+
+    async def _sweep(self) -> None:
+        while True:
+            changed = self._changed
+            # Leases are only extended, so this timeout is never too late.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._next_check_s()):
+                    await changed.wait()
+            self._extend_if_frozen()
+            self._check_revoked()
+            self._leases.expire()
+            # A lease may have ended during a call, such as the renewal of another.
+            if self._leases.revision != self._announced:
+                logger.warning("host.lost", extra={"left": len(self._leases.list_live())})
+                await self._save_hosts()
+                self._notify()
+            if self._is_partial and time.monotonic() >= self._complete_at:
+                self._is_partial = False
+                self._leases.revision += 1
+                self._notify()
+
+    def _check_revoked(self) -> None:
+        """Remove the hosts of identities that were revoked, and tell the watchers."""
+        try:
+            revoked = self._list_revoked()
+        except ConfigurationError as error:
+            logger.error("registry.revocations_not_read", extra={"problem": str(error)})
+            return
+        if revoked == self._revoked:
+            return
+        self._revoked = revoked
+        for host, _ in self._leases.list_live():
+            if Identity.parse(host.identity).instance in revoked:
+                self._leases.remove(host.host_id)
+        self._leases.revision += 1
+        self._notify()
+
+    def _next_check_s(self) -> float:
+        until_expiry_s = self._leases.next_expiry_s()
+        interval_s = self._leases.lease_s / 4
+        return interval_s if until_expiry_s is None else min(until_expiry_s, interval_s)

@@ -1,0 +1,236 @@
+"""The servicer of trunkline.v1.TaskService: reads, watches and cancels the tasks of a host."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from trunkline.journal.listing import build_summary
+from trunkline.mesh.server.handlers import OpenStream, TaskStreamMethod, UnaryContext, unary_handler
+from trunkline.observe.audit import Action, AuditLog, process_actor, recording
+from trunkline.tasks.approvals import render_decision
+from trunkline.tasks.host import TaskHost
+from trunkline.v1 import task_service_pb2
+
+_Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+SERVICE = task_service_pb2.DESCRIPTOR.services_by_name["TaskService"].full_name
+
+_CHANGES_INTERVAL_S: Final = 0.1
+
+
+class TaskServicer:
+    """Serves the tasks of a host."""
+
+    def __init__(self, host: TaskHost, audit: AuditLog | None = None) -> None:
+        """Without an audit log, nothing is recorded."""
+        self._host = host
+        self._audit = audit
+
+    async def GetTask(
+        self, request: task_service_pb2.GetTaskRequest, _context: _Context
+    ) -> task_service_pb2.GetTaskResponse:
+        snapshot = await self._host.snapshot(request.task_id, account=request.account)
+        return task_service_pb2.GetTaskResponse(snapshot=snapshot)
+
+    async def ListTasks(
+        self, request: task_service_pb2.ListTasksRequest, _context: _Context
+    ) -> task_service_pb2.ListTasksResponse:
+        return self._host.list(request)
+
+    async def CancelTask(
+        self, request: task_service_pb2.CancelTaskRequest, context: UnaryContext
+    ) -> task_service_pb2.CancelTaskResponse:
+        with recording(
+            self._audit,
+            Action.TASK_CANCEL,
+            lambda: process_actor(context.peer(), account=request.account),
+            task=request.task_id,
+        ):
+            snapshot = await self._host.cancel(
+                request.task_id,
+                account=request.account,
+                reason=request.reason,
+            )
+        return task_service_pb2.CancelTaskResponse(snapshot=snapshot)
+
+    async def PauseTask(
+        self, request: task_service_pb2.PauseTaskRequest, context: UnaryContext
+    ) -> task_service_pb2.PauseTaskResponse:
+        with recording(
+            self._audit,
+            Action.TASK_PAUSE,
+            lambda: process_actor(context.peer(), account=request.account),
+            task=request.task_id,
+        ):
+            snapshot = await self._host.pause(request.task_id, account=request.account)
+        return task_service_pb2.PauseTaskResponse(snapshot=snapshot)
+
+    async def ResumeTask(
+        self, request: task_service_pb2.ResumeTaskRequest, context: UnaryContext
+    ) -> task_service_pb2.ResumeTaskResponse:
+        with recording(
+            self._audit,
+            Action.TASK_RESUME,
+            lambda: process_actor(context.peer(), account=request.account),
+            task=request.task_id,
+        ):
+            snapshot = await self._host.resume(request.task_id, account=request.account)
+        return task_service_pb2.ResumeTaskResponse(snapshot=snapshot)
+
+    async def WatchTask(self, request: task_service_pb2.WatchTaskRequest) -> OpenStream:
+        watch = self._host.watch(
+            request.task_id,
+            account=request.account,
+            after=request.after_sequence if request.HasField("after_sequence") else None,
+            epoch=request.epoch,
+            with_snapshot=request.with_snapshot,
+            until_head=request.until_head,
+            until_turn_ends=request.until_turn_ends,
+        )
+        snapshot = await watch.snapshot()
+        response = task_service_pb2.WatchTaskResponse(snapshot=snapshot)
+        return OpenStream(response.SerializeToString(), watch)
+
+    async def WatchTasks(
+        self, request: task_service_pb2.WatchTasksRequest, _context: _Context
+    ) -> AsyncIterator[task_service_pb2.WatchTasksResponse]:
+        with self._host.watch_changes(request.account) as changes:
+            yield task_service_pb2.WatchTasksResponse()
+            while True:
+                rows, is_incomplete = await changes.take()
+                summaries = [build_summary(row) for row in rows]
+                if request.with_text:
+                    for summary in summaries:
+                        self._host.read_text(summary)
+                yield task_service_pb2.WatchTasksResponse(
+                    tasks=summaries, is_incomplete=is_incomplete
+                )
+                # A task that changes often is one row of the next response.
+                await asyncio.sleep(_CHANGES_INTERVAL_S)
+
+    async def AnswerApproval(
+        self, request: task_service_pb2.AnswerApprovalRequest, context: UnaryContext
+    ) -> task_service_pb2.AnswerApprovalResponse:
+        with recording(
+            self._audit,
+            Action.APPROVAL_ANSWER,
+            lambda: process_actor(context.peer(), account=request.account),
+            decision=render_decision(request.decision),
+            approval=request.approval_id,
+            task=request.task_id,
+        ):
+            approval = await self._host.answer_approval(request)
+        return task_service_pb2.AnswerApprovalResponse(approval=approval)
+
+    async def SetPushNotificationConfig(
+        self, request: task_service_pb2.SetPushNotificationConfigRequest, context: UnaryContext
+    ) -> task_service_pb2.SetPushNotificationConfigResponse:
+        with recording(
+            self._audit,
+            Action.WEBHOOK_CREATE,
+            lambda: process_actor(context.peer(), account=request.account),
+            task=request.config.task_id,
+            webhook=request.config.id,
+        ):
+            config = await self._host.push_configs.set(
+                request.config,
+                account=request.account,
+                version=request.version,
+                request_id=request.request_id,
+            )
+        return task_service_pb2.SetPushNotificationConfigResponse(config=config)
+
+    async def GetPushNotificationConfig(
+        self, request: task_service_pb2.GetPushNotificationConfigRequest, _context: _Context
+    ) -> task_service_pb2.GetPushNotificationConfigResponse:
+        config = self._host.push_configs.get(
+            request.task_id, request.config_id, account=request.account
+        )
+        return task_service_pb2.GetPushNotificationConfigResponse(config=config)
+
+    async def ListPushNotificationConfigs(
+        self, request: task_service_pb2.ListPushNotificationConfigsRequest, _context: _Context
+    ) -> task_service_pb2.ListPushNotificationConfigsResponse:
+        configs, next_page_token = self._host.push_configs.list(
+            request.task_id,
+            account=request.account,
+            page_size=request.page_size,
+            page_token=request.page_token,
+        )
+        return task_service_pb2.ListPushNotificationConfigsResponse(
+            configs=configs, next_page_token=next_page_token
+        )
+
+    async def DeletePushNotificationConfig(
+        self, request: task_service_pb2.DeletePushNotificationConfigRequest, context: UnaryContext
+    ) -> task_service_pb2.DeletePushNotificationConfigResponse:
+        with recording(
+            self._audit,
+            Action.WEBHOOK_DELETE,
+            lambda: process_actor(context.peer(), account=request.account),
+            task=request.task_id,
+            webhook=request.config_id,
+        ):
+            await self._host.push_configs.delete(
+                request.task_id, request.config_id, account=request.account
+            )
+        return task_service_pb2.DeletePushNotificationConfigResponse()
+
+    async def SetTaskAlias(
+        self, request: task_service_pb2.SetTaskAliasRequest, _context: _Context
+    ) -> task_service_pb2.SetTaskAliasResponse:
+        task_id = await self._host.set_alias(
+            request.account, request.alias, request.task_id, replaces=request.replaces
+        )
+        return task_service_pb2.SetTaskAliasResponse(task_id=task_id)
+
+    async def ResolveTaskAlias(
+        self, request: task_service_pb2.ResolveTaskAliasRequest, _context: _Context
+    ) -> task_service_pb2.ResolveTaskAliasResponse:
+        task_id = self._host.resolve_alias(request.account, request.alias)
+        return task_service_pb2.ResolveTaskAliasResponse(task_id=task_id)
+
+    def streams(self) -> dict[str, TaskStreamMethod[Any]]:
+        """Return the streaming methods by name."""
+        contract = task_service_pb2
+        batches_field = contract.WatchTaskResponse.BATCHES_FIELD_NUMBER
+        return {
+            "WatchTask": TaskStreamMethod(self.WatchTask, contract.WatchTaskRequest, batches_field)
+        }
+
+    def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
+        """Return the handlers by method name."""
+        contract = task_service_pb2
+        return {
+            "GetTask": unary_handler(self.GetTask, contract.GetTaskRequest),
+            "ListTasks": unary_handler(self.ListTasks, contract.ListTasksRequest),
+            "CancelTask": unary_handler(self.CancelTask, contract.CancelTaskRequest),
+            "PauseTask": unary_handler(self.PauseTask, contract.PauseTaskRequest),
+            "ResumeTask": unary_handler(self.ResumeTask, contract.ResumeTaskRequest),
+            "AnswerApproval": unary_handler(self.AnswerApproval, contract.AnswerApprovalRequest),
+            "SetPushNotificationConfig": unary_handler(
+                self.SetPushNotificationConfig, contract.SetPushNotificationConfigRequest
+            ),
+            "GetPushNotificationConfig": unary_handler(
+                self.GetPushNotificationConfig, contract.GetPushNotificationConfigRequest
+            ),
+            "ListPushNotificationConfigs": unary_handler(
+                self.ListPushNotificationConfigs, contract.ListPushNotificationConfigsRequest
+            ),
+            "DeletePushNotificationConfig": unary_handler(
+                self.DeletePushNotificationConfig, contract.DeletePushNotificationConfigRequest
+            ),
+            "SetTaskAlias": unary_handler(self.SetTaskAlias, contract.SetTaskAliasRequest),
+            "ResolveTaskAlias": unary_handler(
+                self.ResolveTaskAlias, contract.ResolveTaskAliasRequest
+            ),
+            # Endless, and not worth a place on a trunk.
+            "WatchTasks": grpc.unary_stream_rpc_method_handler(
+                self.WatchTasks,
+                request_deserializer=contract.WatchTasksRequest.FromString,
+                response_serializer=lambda response: response.SerializeToString(),
+            ),
+            **{name: method.handler() for name, method in self.streams().items()},
+        }

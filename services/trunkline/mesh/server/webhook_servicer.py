@@ -1,0 +1,96 @@
+"""The servicer of trunkline.v1.WebhookService: the webhook outbox of a host."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from trunkline.mesh.server.handlers import UnaryContext, unary_handler
+from trunkline.observe.audit import Action, AuditLog, process_actor, recording
+from trunkline.tasks.outbox import Outbox
+from trunkline.v1 import webhook_service_pb2
+
+_Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+SERVICE = webhook_service_pb2.DESCRIPTOR.services_by_name["WebhookService"].full_name
+
+_CHANGES_INTERVAL_S: Final = 0.1
+
+
+class WebhookServicer:
+    """Gives claims of webhooks to bridges that deliver them, and lists and replays webhooks."""
+
+    def __init__(self, outbox: Outbox, audit: AuditLog | None = None) -> None:
+        """Without an audit log, nothing is recorded."""
+        self._outbox = outbox
+        self._audit = audit
+
+    async def ClaimWebhooks(
+        self, request: webhook_service_pb2.ClaimWebhooksRequest, _context: _Context
+    ) -> webhook_service_pb2.ClaimWebhooksResponse:
+        claims = await self._outbox.claim(
+            limit=request.limit,
+            lease_s=request.lease.ToNanoseconds() / 1e9,
+            wait_s=request.wait.ToNanoseconds() / 1e9,
+        )
+        return webhook_service_pb2.ClaimWebhooksResponse(claims=claims)
+
+    async def RecordDelivery(
+        self, request: webhook_service_pb2.RecordDeliveryRequest, _context: _Context
+    ) -> webhook_service_pb2.RecordDeliveryResponse:
+        await self._outbox.record(request)
+        return webhook_service_pb2.RecordDeliveryResponse()
+
+    async def ListWebhooks(
+        self, request: webhook_service_pb2.ListWebhooksRequest, _context: _Context
+    ) -> webhook_service_pb2.ListWebhooksResponse:
+        webhooks = self._outbox.list(
+            task_id=request.task_id, state=request.state, account=request.account
+        )
+        return webhook_service_pb2.ListWebhooksResponse(webhooks=webhooks)
+
+    async def WatchWebhooks(
+        self, request: webhook_service_pb2.WatchWebhooksRequest, _context: _Context
+    ) -> AsyncIterator[webhook_service_pb2.WatchWebhooksResponse]:
+        with self._outbox.watch(request.account) as changes:
+            yield webhook_service_pb2.WatchWebhooksResponse()
+            while True:
+                keys, is_incomplete = await changes.take()
+                webhooks = [self._outbox.describe(key) for key in keys]
+                yield webhook_service_pb2.WatchWebhooksResponse(
+                    webhooks=webhooks, is_incomplete=is_incomplete
+                )
+                # A webhook that changes often is in the next response once.
+                await asyncio.sleep(_CHANGES_INTERVAL_S)
+
+    async def ReplayWebhook(
+        self, request: webhook_service_pb2.ReplayWebhookRequest, context: UnaryContext
+    ) -> webhook_service_pb2.ReplayWebhookResponse:
+        with recording(
+            self._audit,
+            Action.WEBHOOK_REPLAY,
+            lambda: process_actor(context.peer()),
+            task=request.task_id,
+            webhook=request.config_id,
+        ):
+            count = await self._outbox.replay(
+                request.task_id, request.config_id, from_start=request.from_start
+            )
+        return webhook_service_pb2.ReplayWebhookResponse(count=count)
+
+    def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
+        """Return the handlers by method name."""
+        contract = webhook_service_pb2
+        return {
+            "ClaimWebhooks": unary_handler(self.ClaimWebhooks, contract.ClaimWebhooksRequest),
+            "RecordDelivery": unary_handler(self.RecordDelivery, contract.RecordDeliveryRequest),
+            "ListWebhooks": unary_handler(self.ListWebhooks, contract.ListWebhooksRequest),
+            # Endless, and not worth a place on a trunk.
+            "WatchWebhooks": grpc.unary_stream_rpc_method_handler(
+                self.WatchWebhooks,
+                request_deserializer=contract.WatchWebhooksRequest.FromString,
+                response_serializer=lambda response: response.SerializeToString(),
+            ),
+            "ReplayWebhook": unary_handler(self.ReplayWebhook, contract.ReplayWebhookRequest),
+        }

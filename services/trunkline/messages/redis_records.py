@@ -1,0 +1,247 @@
+"""The form in which the distributed store has messages and deliveries in Redis."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Self
+
+from trunkline.core.encryption import Cipher
+from trunkline.messages.store import (
+    DeliveryState,
+    Envelope,
+    EnvelopeFilter,
+    NewMessage,
+    QueuedDelivery,
+    StoredEnvelope,
+)
+from trunkline.v1 import envelope_pb2
+
+PARTITIONS: Final = 16
+"""The streams of deliveries, and so the number of processes that can share them. It can't change
+while deliveries wait."""
+PENDING: Final = envelope_pb2.DELIVERY_STATE_PENDING
+RUNNING: Final = envelope_pb2.DELIVERY_STATE_RUNNING
+_STORED_ATTEMPTS: Final = 20
+_NANO: Final = 10**9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RedisOptions:
+    """The options of the distributed store."""
+
+    stream: str = "a2a_messages"
+    """The prefix of all keys."""
+    group: str = "workers"
+    """The consumer group."""
+    queue_limit: int = 100_000
+    """The number of deliveries that may wait."""
+    prefetch: int = 256
+    """The deliveries to one recipient of one priority that the dispatcher has at once."""
+    lease_s: float = 10.0
+    """The deliveries of a process that does not answer for so long come to another one."""
+    replicas: int = 0
+    """The replicas of the server that have a write before it counts."""
+
+    @property
+    def prefix(self) -> str:
+        """The prefix as a hash tag: a cluster has all keys with it in one place."""
+        return f"{{{self.stream}}}"
+
+
+class RecordedAttempt(NamedTuple):
+    """An attempt to deliver."""
+
+    task_id: str
+    start_ns: int
+    end_ns: int | None
+    problem: str
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRecord:
+    """The state of a delivery. Equal ones are the same write: the time makes them unique."""
+
+    state: DeliveryState
+    update_ns: int
+    attempt_count: int = 0
+    task_id: str = ""
+    not_before: float = 0.0
+
+    def encode(self) -> bytes:
+        """Return the record as it is stored. Scripts read its first word."""
+        words = (self.state, self.update_ns, self.attempt_count, self.not_before, self.task_id)
+        return " ".join(map(str, words)).encode()
+
+    @classmethod
+    def decode(cls, content: bytes) -> Self:
+        """Return a stored record."""
+        state, update_ns, count, not_before, task_id = content.decode().split(" ", 4)
+        known = envelope_pb2.DeliveryState.Name(envelope_pb2.DeliveryState.ValueType(int(state)))
+        return cls(
+            envelope_pb2.DeliveryState.Value(known),
+            int(update_ns),
+            int(count),
+            task_id,
+            float(not_before),
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """The delivery has not ended."""
+        return self.state in (PENDING, RUNNING)
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class PartitionGrant:
+    """The right to write the deliveries of a partition, until its lease is lost."""
+
+    partition: str
+    lease: str
+    """`OWNER:TOKEN`. Every script that writes compares it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantedDelivery(QueuedDelivery):
+    """A delivery under a lease. Without it, nothing about the delivery can be written."""
+
+    grant: PartitionGrant
+    entry: str
+    """The id of its entry in the stream."""
+    record: bytes
+    attempts: tuple[RecordedAttempt, ...] = field(default=(), repr=False)
+
+
+class Codec:
+    """Encodes messages and attempts, and encrypts them if there are keys."""
+
+    def __init__(self, cipher: Cipher | None) -> None:
+        self._cipher = cipher
+
+    def encode_envelope(self, account: str, envelope: Envelope) -> bytes:
+        """Return a message as it is stored."""
+        content = envelope.SerializeToString()
+        if self._cipher is None:
+            return content
+        return self._cipher.encrypt(content, _message_place(account, envelope.envelope_id))
+
+    def decode_envelope(self, account: str, envelope_id: str, content: bytes) -> Envelope:
+        """Return a stored message."""
+        if self._cipher is not None:
+            content = self._cipher.decrypt(content, _message_place(account, envelope_id))
+        return Envelope.FromString(content)
+
+    def encode_attempts(
+        self, account: str, envelope_id: str, recipient: str, attempts: Sequence[RecordedAttempt]
+    ) -> bytes:
+        """Return the newest attempts of a delivery as they are stored."""
+        content = json.dumps(attempts[-_STORED_ATTEMPTS:], ensure_ascii=False).encode()
+        if self._cipher is None:
+            return content
+        return self._cipher.encrypt(content, _attempts_place(account, envelope_id, recipient))
+
+    def decode_attempts(
+        self, account: str, envelope_id: str, recipient: str, content: bytes
+    ) -> tuple[RecordedAttempt, ...]:
+        """Return the stored attempts of a delivery."""
+        if not content:
+            return ()
+        if self._cipher is not None:
+            content = self._cipher.decrypt(
+                content, _attempts_place(account, envelope_id, recipient)
+            )
+        return tuple(RecordedAttempt(*fields) for fields in json.loads(content))
+
+    def encode_message(self, message: NewMessage) -> list[bytes | str | int]:
+        """Return a message as the arguments of a script."""
+        envelope, account = message.envelope, message.account
+        create_ns = envelope.create_time.ToNanoseconds()
+        recipients = list(dict.fromkeys(message.recipients))
+        indexes = index_names(account, envelope)
+        arguments: list[bytes | str | int] = [
+            account,
+            envelope.envelope_id,
+            message.caller,
+            f"{create_ns / 1e6:.4f}",
+            envelope.correlation_id,
+            self.encode_envelope(account, envelope),
+            len(indexes),
+            *indexes,
+            len(recipients),
+        ]
+        record = DeliveryRecord(PENDING, create_ns).encode()
+        for recipient in recipients:
+            arguments += [recipient, *routing(account, recipient, envelope), record]
+        return arguments
+
+    def decode_message(self, position: int, fields: Mapping[bytes, bytes]) -> StoredEnvelope:
+        """Return a message with its deliveries from the fields of its hash."""
+        account, envelope_id = fields[b"a"].decode(), fields[b"u"].decode()
+        stored = StoredEnvelope(account=account, caller=fields[b"c"].decode(), position=position)
+        stored.envelope.CopyFrom(self.decode_envelope(account, envelope_id, fields[b"e"]))
+        for name in sorted(name for name in fields if name.startswith(b"d:")):
+            recipient = name[2:].decode()
+            record = DeliveryRecord.decode(fields[name])
+            delivery = stored.deliveries.add(
+                recipient=recipient, state=record.state, attempt_count=record.attempt_count
+            )
+            delivery.update_time.FromNanoseconds(record.update_ns)
+            if record.not_before:
+                delivery.next_attempt_time.FromNanoseconds(int(record.not_before * _NANO))
+            attempts = fields.get(b"h:" + name[2:], b"")
+            for attempt in self.decode_attempts(account, envelope_id, recipient, attempts):
+                added = delivery.attempts.add(task_id=attempt.task_id, problem=attempt.problem)
+                added.start_time.FromNanoseconds(attempt.start_ns)
+                if attempt.end_ns is not None:
+                    added.end_time.FromNanoseconds(attempt.end_ns)
+        return stored
+
+
+def routing(account: str, recipient: str, envelope: Envelope) -> tuple[int, str, int]:
+    """Return the partition of a delivery, its conversation there, and its priority.
+
+    All deliveries of a conversation to one recipient are in one partition, and so in order.
+    """
+    names = (account, recipient, envelope.correlation_id)
+    digest = hashlib.blake2b("\0".join(names).encode(), digest_size=8).digest()
+    priority = envelope.priority or envelope_pb2.ENVELOPE_PRIORITY_NORMAL
+    return int.from_bytes(digest, "big") % PARTITIONS, digest.hex(), priority
+
+
+def index_names(account: str, envelope: Envelope) -> list[str]:
+    """Return the indexes in which a message is."""
+    names = [f"a{account}", f"c{account}\0{envelope.correlation_id}"]
+    if envelope.causation_id:
+        names.append(f"u{account}\0{envelope.causation_id}")
+    if envelope.room:
+        names.append(f"o{account}\0{envelope.room}")
+    return names
+
+
+def best_index(account: str, query: EnvelopeFilter) -> str:
+    """Return the smallest index that has all messages that match."""
+    if query.causation_id:
+        return f"u{account}\0{query.causation_id}"
+    if query.correlation_id:
+        return f"c{account}\0{query.correlation_id}"
+    if query.room:
+        return f"o{account}\0{query.room}"
+    return f"a{account}"
+
+
+def end_attempt(
+    attempts: tuple[RecordedAttempt, ...], problem: str, now_ns: int
+) -> tuple[RecordedAttempt, ...]:
+    """End the last attempt, or add one for a delivery that ends without any."""
+    if attempts and attempts[-1].end_ns is None:
+        return (*attempts[:-1], attempts[-1]._replace(end_ns=now_ns, problem=problem))
+    return (*attempts, RecordedAttempt("", now_ns, now_ns, problem)) if problem else attempts
+
+
+def _message_place(account: str, envelope_id: str) -> str:
+    return f"message {account}\0{envelope_id}"
+
+
+def _attempts_place(account: str, envelope_id: str, recipient: str) -> str:
+    return f"attempts {account}\0{envelope_id}\0{recipient}"

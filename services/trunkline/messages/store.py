@@ -1,0 +1,209 @@
+"""The interface of a message store, which the local and the distributed store implement.
+
+A store holds messages, their deliveries and the rooms. It knows nothing of agents: the dispatcher
+(trunkline.messages.dispatcher) takes deliveries from it, runs them as tasks of their recipients,
+and tells it how they ended. `tests/contract/test_message_store.py` is what each store has to pass.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from trunkline.v1 import envelope_pb2, messaging_service_pb2
+
+Envelope: TypeAlias = envelope_pb2.Envelope
+StoredEnvelope: TypeAlias = envelope_pb2.StoredEnvelope
+EnvelopeFilter: TypeAlias = messaging_service_pb2.EnvelopeFilter
+DeliveryState: TypeAlias = envelope_pb2.DeliveryState.ValueType
+Room: TypeAlias = messaging_service_pb2.Room
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A checked message, and the agents that it is delivered to."""
+
+    account: str
+    envelope: Envelope
+    """With id, correlation id, sender and create time."""
+    caller: str = ""
+    """The user for whom it is sent."""
+    recipients: Sequence[str] = ()
+    """Agents, each once. Empty for a message that users read."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryKey:
+    """Identifies a delivery."""
+
+    account: str
+    envelope_id: str
+    recipient: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedDelivery:
+    """A delivery that has not ended."""
+
+    key: DeliveryKey
+    position: int
+    """The position of its message: deliveries of one conversation to one recipient are made in
+    this order."""
+    envelope: Envelope = field(repr=False)
+    caller: str = ""
+    """The user for whom the message was sent."""
+    attempt_count: int = 0
+    task_id: str = ""
+    """The task of an attempt that was begun and has not ended, for example because the dispatcher
+    was killed. It is followed, or submitted under the same id."""
+    not_before: float = 0.0
+    """The time of the next attempt, in seconds since the epoch; 0: now."""
+    previous_traceparent: str = ""
+    """The span of the attempt before the one that was begun; "": there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """A page of messages, newest first, and the token of the next one; "": the last page."""
+
+    messages: Sequence[StoredEnvelope]
+    next_page_token: str
+
+
+class MessageStore(Protocol):
+    """Holds messages, deliveries and rooms. Everything is durable when a call returns.
+
+    Every method may raise JournalUnavailableError or PeerUnavailableError, and nothing is half done
+    then.
+    """
+
+    @property
+    def mode(self) -> str:
+        """The mode: `local` or `distributed`."""
+
+    async def accept(self, messages: Sequence[NewMessage]) -> list[StoredEnvelope]:
+        """Store messages and their deliveries, all or none, in one order.
+
+        A message whose id the account used within the last 24 hours is not stored again: the stored
+        one is in the result.
+
+        Raises:
+            OverloadedError: too many deliveries wait.
+            InvalidArgumentError: an id was used for a message with other content.
+        """
+
+    # Deliveries. Only the dispatcher calls these.
+
+    def deliveries(self) -> AsyncIterator[Sequence[QueuedDelivery]]:
+        """Yield the deliveries that this process has to make, each once, in order of positions.
+
+        The first batches are those that earlier processes left. In the distributed mode, processes
+        share the conversations, and those of a process that is gone come to another one. The number
+        of deliveries that were yielded and have not ended is bounded for each recipient and
+        priority, so that what one agent does not handle delays no other agent, and nothing urgent.
+        """
+
+    async def begin_attempt(
+        self, delivery: QueuedDelivery, task_id: str, *, traceparent: str = ""
+    ) -> QueuedDelivery:
+        """Store the task of a new attempt, before it is submitted; return the delivery with it.
+
+        `traceparent` is the span of the attempt, which the next attempt gets, also after `redrive`.
+
+        Raises:
+            FencedError: another process makes this delivery now, or it has ended.
+        """
+
+    async def postpone(
+        self,
+        delivery: QueuedDelivery,
+        *,
+        problem: str,
+        not_before: float,
+        is_failure: bool = True,
+    ) -> QueuedDelivery:
+        """Store that an attempt failed, and when the next one begins. Raises as `begin_attempt`.
+
+        Without `is_failure`, the recipient had no time for it: the attempt, if one was begun, is
+        forgotten.
+        """
+
+    async def end(
+        self,
+        delivery: QueuedDelivery,
+        state: DeliveryState,
+        *,
+        problem: str = "",
+        replies: Sequence[NewMessage] = (),
+    ) -> list[StoredEnvelope]:
+        """End a delivery and accept the replies of its recipient, in one step.
+
+        Raises as `begin_attempt`, also if it is repeated: then nothing changes.
+        """
+
+    # Reading.
+
+    async def get(self, account: str, envelope_id: str) -> StoredEnvelope:
+        """Return a message with its deliveries.
+
+        Raises:
+            EnvelopeNotFoundError: the account has none with this id.
+        """
+
+    async def read_page(
+        self, account: str, query: EnvelopeFilter, *, page_size: int, page_token: str = ""
+    ) -> MessagePage:
+        """Return a page of the messages that match.
+
+        Raises:
+            InvalidArgumentError: the token is not from this account and filter.
+        """
+
+    def watch(
+        self,
+        account: str,
+        query: EnvelopeFilter,
+        *,
+        after_position: int | None = None,
+        with_deliveries: bool = False,
+    ) -> AsyncGenerator[tuple[Sequence[StoredEnvelope], int], None]:
+        """Yield messages that match, and the position to continue from; never ends.
+
+        The first batch comes at once, and may be empty. Readers are cursors: a slow one costs
+        no memory. With `with_deliveries` a message comes again when one of its deliveries ends.
+        """
+
+    # Operations.
+
+    async def redrive(self, account: str, query: EnvelopeFilter) -> int:
+        """Make dead letters pending again, from their first attempt; return their number."""
+
+    async def purge(self, account: str, query: EnvelopeFilter) -> int:
+        """Delete the messages that match and whose deliveries have ended; return their number."""
+
+    async def remove_old(self, *, before: float) -> int:
+        """Delete messages of all accounts whose deliveries have ended; return their number.
+
+        Only those that were accepted before a time, in seconds since the epoch.
+        """
+
+    # Agents that were on the mesh: messages to them wait until they are back.
+
+    async def add_agents(self, names: Collection[str]) -> None:
+        """Note that agents are on the mesh. The newest 10,000 are remembered."""
+
+    async def list_agents(self) -> Set[str]:
+        """Return the agents that were noted."""
+
+    # Rooms.
+
+    async def join(self, account: str, room: str, member: str, notice: NewMessage) -> Room:
+        """Add a member; return the room. `notice` is accepted in the same step if it is new."""
+
+    async def leave(self, account: str, room: str, member: str, notice: NewMessage) -> Room:
+        """Remove a member; return the room. `notice` is accepted in the same step if it was one."""
+
+    async def get_room(self, account: str, room: str) -> Room:
+        """Return a room; one that nobody joined has no members."""
+
+    async def list_rooms(self, account: str) -> list[Room]:
+        """Return the rooms that have members, sorted by name."""

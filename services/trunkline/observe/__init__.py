@@ -1,0 +1,1 @@
+"""What a mesh shows of itself: traces, metrics, logs, the audit log."""

@@ -1,0 +1,281 @@
+"""The audit log of a process: a bounded queue, and a thread that writes it to the file."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from trunkline.core.private_files import PRIVATE_FOLDER, check_data_folder
+from trunkline.core.runtime import run_in_background
+from trunkline.core.settings import Settings
+from trunkline.errors import ConfigurationError, TrunklineError
+from trunkline.observe import telemetry
+from trunkline.observe.audit.audit_file import AuditFile
+from trunkline.observe.audit.record import (
+    DENIED,
+    FAILED,
+    OK,
+    READS,
+    Action,
+    Actor,
+    ActorKind,
+    AuditRecord,
+    outcome_of,
+)
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME: Final = "audit.jsonl"
+
+_QUEUE_LIMIT: Final = 10_000
+_BATCH_LIMIT: Final = 500
+# Records wait this long, so that several records are written together.
+_BATCH_S: Final = 0.2
+_RETRY_S: Final = 1.0
+# The longest wait for the disk when the process stops.
+_CLOSE_TIMEOUT_S: Final = 5.0
+# Refusals of one actor within this time are one record, so that they can't fill the log.
+_MERGE_S: Final = 60.0
+_MERGED_ACTORS: Final = 100
+_OTHER_ADDRESSES: Final = "(others)"
+
+
+class AuditLog:
+    """Records acts without waiting for the disk. An async context manager; see `open_audit_log`.
+
+    While the file can't be written, up to 10,000 records wait in memory. Further ones are counted,
+    and the first record after that says how many were lost.
+    """
+
+    def __init__(self, file: AuditFile, *, process: str, records_reads: bool) -> None:
+        self.records_reads = records_reads
+        self._file = file
+        self._process = process
+        self._queue: deque[AuditRecord] = deque()
+        self._lost_count = 0
+        self._is_failing = False
+        self._writing: asyncio.Future[None] | None = None
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit")
+        # The number of refusals since the last record of an actor and act, and the newest one.
+        self._refusals: dict[tuple[Actor, Action], tuple[int, AuditRecord]] = {}
+
+    @property
+    def path(self) -> Path:
+        """The current file. Other processes may write to it, too."""
+        return self._file.path
+
+    @property
+    def process(self) -> str:
+        """The name of this process in its records."""
+        return self._process
+
+    def covers(self, action: Action) -> bool:
+        """Return True if acts of this kind are recorded."""
+        return self.records_reads or action not in READS
+
+    def record(
+        self,
+        action: Action,
+        actor: Actor,
+        *,
+        outcome: str = OK,
+        decision: str = "",
+        **objects: str,
+    ) -> None:
+        """Record an act. `objects` are ids by the kinds of objects."""
+        self._put(
+            AuditRecord(
+                action=action,
+                actor=actor,
+                outcome=outcome,
+                objects=objects,
+                decision=decision,
+                trace_id=telemetry.current_trace_id(),
+            )
+        )
+
+    def record_refusal(
+        self, action: Action, actor: Actor, *, outcome: str = DENIED, **objects: str
+    ) -> None:
+        """Record that an actor was refused. Soon repeated refusals of one act are one record."""
+        key = (actor, action)
+        if key not in self._refusals and len(self._refusals) >= _MERGED_ACTORS:
+            actor = Actor(kind=actor.kind, address=_OTHER_ADDRESSES)
+            key = (actor, action)
+        refusal = AuditRecord(
+            action=action,
+            actor=actor,
+            outcome=outcome,
+            objects=objects,
+            trace_id=telemetry.current_trace_id(),
+        )
+        if key in self._refusals:
+            count, _ = self._refusals[key]
+            self._refusals[key] = (count + 1, refusal)
+            return
+        self._put(refusal)
+        self._refusals[key] = (0, refusal)
+        asyncio.get_running_loop().call_later(_MERGE_S, self._end_merge, key)
+
+    async def run(self) -> None:
+        """Write records until cancelled."""
+        while True:
+            await self._wake.wait()
+            # Acts come in groups.
+            await asyncio.sleep(_RETRY_S if self._is_failing else _BATCH_S)
+            self._wake.clear()
+            await self._write()
+
+    async def close(self) -> None:
+        """Write the remaining records, for a limited time, and close the file."""
+        for key in list(self._refusals):
+            self._end_merge(key)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                if self._writing is not None:
+                    await asyncio.wait([self._writing])
+                while self._queue or self._lost_count:
+                    await self._write()
+                    if self._is_failing:
+                        break
+        if lost := len(self._queue) + self._lost_count:
+            logger.error("audit.lost", extra={"count": lost})
+        self._thread.submit(self._file.close)
+        self._thread.shutdown(wait=False)
+
+    def _put(self, record: AuditRecord) -> None:
+        if len(self._queue) >= _QUEUE_LIMIT:
+            self._lost_count += 1
+            return
+        self._queue.append(record)
+        self._wake.set()
+
+    def _end_merge(self, key: tuple[Actor, Action]) -> None:
+        count, refusal = self._refusals.pop(key, (0, None))
+        if refusal is not None and count:
+            self._put(replace(refusal, count=count))
+
+    async def _write(self) -> None:
+        """Write the oldest records. If that fails, they stay in the queue for the next time."""
+        lost_count, batch = self._lost_count, list(islice(self._queue, _BATCH_LIMIT))
+        records = [*([_lost_record(lost_count)] if lost_count else []), *batch]
+        if not records:
+            return
+        loop = asyncio.get_running_loop()
+        writing = self._writing = loop.run_in_executor(self._thread, self._append, records)
+        writing.add_done_callback(
+            lambda _: self._finish(writing, batch_size=len(batch), lost_count=lost_count)
+        )
+        # If this is cancelled, the write continues.
+        await asyncio.wait([writing])
+
+    def _finish(self, writing: asyncio.Future[None], *, batch_size: int, lost_count: int) -> None:
+        """Remove the written records from the queue, or log why they are not written."""
+        self._writing = None
+        error = writing.exception()
+        if error is None:
+            self._lost_count -= lost_count
+            for _ in range(batch_size):
+                self._queue.popleft()
+        elif not self._is_failing:
+            extra = {"file": str(self._file.path), "problem": str(error)}
+            logger.error("audit.not_written", extra=extra)
+        self._is_failing = error is not None
+        if self._queue or self._lost_count:
+            self._wake.set()
+
+    def _append(self, records: list[AuditRecord]) -> None:
+        self._file.append(b"".join(record.to_line(self._process) for record in records))
+
+
+@contextmanager
+def recording(
+    audit: AuditLog | None,
+    action: Action,
+    actor: Callable[[], Actor],
+    *,
+    decision: str = "",
+    is_recorded: bool = True,
+    **objects: str,
+) -> Iterator[None]:
+    """Record the act of a block and its outcome, if there is an audit log.
+
+    With `is_recorded=False`, the act is recorded only if it is refused.
+    """
+    if audit is None:
+        yield
+        return
+    outcome = OK
+    try:
+        yield
+    except BaseException as error:
+        outcome = outcome_of(error.reason) if isinstance(error, TrunklineError) else FAILED
+        raise
+    finally:
+        if outcome == DENIED:
+            audit.record_refusal(action, actor(), **objects)
+        elif is_recorded:
+            audit.record(action, actor(), outcome=outcome, decision=decision, **objects)
+
+
+@asynccontextmanager
+async def open_audit_log(settings: Settings, *, process: str) -> AsyncIterator[AuditLog | None]:
+    """Open the audit log of a process; None if the settings turn it off.
+
+    It is the first that a process opens in its data directory, and checks that directory.
+
+    Raises:
+        ConfigurationError: the file can't be used, or another user may replace the data directory
+            or its content.
+    """
+    check_data_folder(settings.data_dir)
+    if not settings.audit:
+        yield None
+        return
+    file = await asyncio.to_thread(open_audit_file, settings)
+    log = AuditLog(file, process=process, records_reads=settings.audit_reads)
+    try:
+        async with run_in_background(log.run()):
+            yield log
+    finally:
+        await log.close()
+
+
+def audit_path(settings: Settings) -> Path:
+    """Return the path of the audit log's current file."""
+    return settings.audit_file or settings.data_dir / PRIVATE_FOLDER / FILE_NAME
+
+
+def open_audit_file(settings: Settings) -> AuditFile:
+    """Open the file of the audit log.
+
+    Raises:
+        ConfigurationError: another user may change it, or it can't be opened.
+    """
+    path = audit_path(settings)
+    try:
+        return AuditFile(
+            path,
+            size_bytes=settings.audit_size_bytes,
+            age_s=settings.audit_age_s,
+            files=settings.audit_files,
+        )
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if settings.audit_file is None:
+            problem = f"can't be used: {reason}; choose another with --data"
+            raise ConfigurationError(f"data directory {settings.data_dir}", problem) from error
+        problem = f"can't be opened: {reason}; choose another audit_file, or set audit = false"
+        raise ConfigurationError(f"audit log {path}", problem) from error
+
+
+def _lost_record(count: int) -> AuditRecord:
+    actor = Actor(kind=ActorKind.PROCESS)
+    return AuditRecord(action=Action.AUDIT_LOST, actor=actor, count=count)

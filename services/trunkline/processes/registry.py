@@ -1,0 +1,187 @@
+"""The process at the mesh's address: the registry and the span store."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp
+
+from trunkline.core.encryption import open_if_encrypting
+from trunkline.core.identity import (
+    MeshCredentials,
+    RevocationList,
+    identity_folder,
+    open_credentials,
+    temporary_identity,
+)
+from trunkline.core.private_files import PRIVATE_FOLDER, create_private_folder
+from trunkline.core.runtime import ServiceStatus
+from trunkline.core.settings import HostPort, Settings
+from trunkline.errors import ConfigurationError
+from trunkline.mesh.registry import RegistryServicer
+from trunkline.mesh.server import MeshServer
+from trunkline.mesh.server.identity_servicer import IdentityServicer
+from trunkline.mesh.server.join_server import serve_join
+from trunkline.mesh.server.trace_servicer import OtlpServicer, TraceServicer
+from trunkline.observe.audit import AuditLog, open_audit_log
+from trunkline.observe.signal_exports import export_signals
+from trunkline.observe.traces import SpanStore, configure_tracing
+from trunkline.v1 import identity_service_pb2_grpc, trace_service_pb2_grpc
+
+STOP_GRACE_S = 1.0
+"""The time for calls in flight when a mesh server stops."""
+
+
+@asynccontextmanager
+async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
+    """Serve the registry and the span store at the mesh's address, and nothing else.
+
+    Raises:
+        ConfigurationError: the address or the data directory can't be used.
+    """
+    async with AsyncExitStack() as stack:
+        audit = await stack.enter_async_context(open_audit_log(settings, process="registry"))
+        settings = stack.enter_context(reserve_mesh_address(settings))
+        credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
+        server = MeshServer(credentials, policy=settings.policy, audit=audit)
+        await stack.enter_async_context(
+            add_registry(server, settings, credentials, name="registry", audit=audit)
+        )
+        (address,) = server.bind(str(settings.mesh))
+        await stack.enter_async_context(add_identity_service(server, settings, credentials))
+        await server.start()
+        stack.push_async_callback(server.stop, STOP_GRACE_S)
+        metrics = await stack.enter_async_context(export_signals(settings, "registry"))
+        serving = ServiceStatus([{"mesh": address, **metrics}])
+        serving.joined.set()
+        yield serving
+
+
+@asynccontextmanager
+async def add_registry(
+    server: MeshServer,
+    settings: Settings,
+    credentials: MeshCredentials,
+    *,
+    name: str,
+    audit: AuditLog | None,
+) -> AsyncIterator[None]:
+    """Add the registry and the span store to a server, and keep them open.
+
+    The spans of this process, whose service is `name`, are written to the store directly.
+    Registrations are recorded if there is an audit log.
+
+    Raises:
+        ConfigurationError: the data directory can't be used.
+    """
+    folder = _create_private_folder(settings)
+    async with AsyncExitStack() as stack:
+        store = SpanStore(
+            folder / "traces.db",
+            max_traces=settings.trace_limit,
+            retention_s=settings.trace_age_s,
+            keyring=open_if_encrypting(settings),
+        )
+        stack.callback(store.close)
+        stack.callback(configure_tracing(name, store=store).shutdown)
+        registry = RegistryServicer(
+            settings.lease_s,
+            audit,
+            folder=folder,
+            list_revoked=RevocationList(identity_folder(settings), credentials.revoke).refresh,
+        )
+        server.add_registry(await stack.enter_async_context(registry))
+        server.add_service(
+            "trunkline.v1.TraceService",
+            trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
+            TraceServicer(store),
+        )
+        server.add_service(
+            "opentelemetry.proto.collector.trace.v1.TraceService",
+            otlp.add_TraceServiceServicer_to_server,
+            OtlpServicer(store),
+        )
+        yield
+
+
+@asynccontextmanager
+async def add_identity_service(
+    server: MeshServer, settings: Settings, credentials: MeshCredentials
+) -> AsyncIterator[None]:
+    """Renew certificates on a server, and take join tokens at a separate address.
+
+    A mesh with certificates from elsewhere has neither. A mesh at a picked port takes
+    no tokens, and a mesh that other machines reach only at an address that was chosen for it.
+
+    Raises:
+        ConfigurationError: the address for join tokens can't be listened on.
+    """
+    folder = identity_folder(settings)
+    if settings.identity_certificate is not None or not folder.has_root:
+        yield
+        return
+    servicer = IdentityServicer(folder)
+    server.add_service(
+        "trunkline.v1.IdentityService",
+        identity_service_pb2_grpc.add_IdentityServiceServicer_to_server,
+        servicer,
+    )
+    address = settings.join
+    if address is None and settings.mesh.is_loopback and not folder.is_temporary:
+        address = replace(settings.mesh, port=0)
+    if address is None:
+        yield
+        return
+    try:
+        async with serve_join(servicer, credentials, str(address)) as bound:
+            await asyncio.to_thread(folder.write, folder.join_address, bound.encode())
+            yield
+    except RuntimeError as error:
+        problem = "can't be listened on; choose another address"
+        raise ConfigurationError(f"join = {address}", problem) from error
+
+
+@contextmanager
+def reserve_mesh_address(settings: Settings) -> Iterator[Settings]:
+    """Yield the settings with a free port in place of port 0 of `mesh`, reserved for the block.
+
+    The identity of a mesh belongs to its address, so the address must be known before it serves.
+    """
+    if settings.mesh.port:
+        yield settings
+        return
+    has_own_identity = settings.identity_folder or settings.identity_certificate
+    while True:
+        with _reserve_port(settings.mesh) as mesh, ExitStack() as stack:
+            if not has_own_identity and not stack.enter_context(
+                temporary_identity(str(mesh), settings.data_dir)
+            ):
+                # A mesh that lasts has this port while it runs.
+                continue
+            yield replace(settings, mesh=mesh)
+            return
+
+
+@contextmanager
+def _reserve_port(address: HostPort) -> Iterator[HostPort]:
+    """Yield an address with a free port that no other process gets in the block."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family) as reservation:
+        # A server may listen at an address that is bound this way, while other processes get
+        # another free port.
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reservation.bind((address.host, 0))
+        yield replace(address, port=reservation.getsockname()[1])
+
+
+def _create_private_folder(settings: Settings) -> Path:
+    folder = settings.data_dir / PRIVATE_FOLDER
+    try:
+        create_private_folder(folder)
+    except OSError as error:
+        problem = f"can't be used: {error.strerror}; choose another with --data"
+        raise ConfigurationError(f"data directory {settings.data_dir}", problem) from error
+    return folder

@@ -1,0 +1,243 @@
+"""Tools that ask, and calls that become tasks of their server, from the code of agents."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import START, MessagesState, StateGraph
+
+from harness.mcp import asking_server
+from harness.mcp.scripted_servers import asking_over_http
+from harness.mesh.processes import free_address
+from harness.polling import wait_for
+from trunkline import TaskContext, TaskState, agent, from_langgraph
+from trunkline.core.json_values import update_struct
+from trunkline.testing import Mesh, mesh
+from trunkline.v1 import part_pb2
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@agent(name="booker")
+async def booker(task: TaskContext) -> str:
+    """Books two tables, one after the other."""
+    texts = [
+        (await task.call_tool("asking/book_table", {"city": city})).text
+        for city in ("Rome", "Oslo")
+    ]
+    return f"{task.text}: {' '.join(texts)}"
+
+
+@agent(name="planner")
+async def planner(task: TaskContext) -> str:
+    """Books a table and bakes a cake at once; the cake needs approval."""
+    async with asyncio.TaskGroup() as group:
+        table = group.create_task(task.call_tool("asking/book_table", {"city": "Bern"}))
+        cake = group.create_task(task.call_tool("asking/bake", {"cake": "tart"}))
+    return f"{table.result().text} {cake.result().text}"
+
+
+@agent(name="baker")
+async def baker(task: TaskContext) -> str:
+    """Bakes as a task of the server that asks."""
+    return (await task.call_tool("asking/bake_to_taste", {"cake": task.text})).text
+
+
+@agent(name="hasty")
+async def hasty(task: TaskContext) -> str:
+    """Ends its turn while a task of the server runs."""
+    with pytest.raises(TimeoutError):
+        # The first call needs an approval, and may wait until the server has started.
+        async with asyncio.timeout(1 if task.approvals else None):
+            await task.call_tool("asking/bake", {"cake": "pie"})
+    return "too late"
+
+
+def build_graph_agent() -> Any:
+    async def book(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        task: TaskContext = config["configurable"]["task"]
+        booked = await task.call_tool("asking/book_table", {"city": "Paris"})
+        return {"messages": [AIMessage(booked.text)]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("book", book)
+    graph.add_edge(START, "book")
+    return from_langgraph(graph.compile(), name="grapher", description="Books in a node.")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Mesh, Path]]:
+    """A mesh with an MCP server, and the server's folder."""
+    folder = tmp_path_factory.mktemp("asking")
+    free = {"approval": False}
+    server = {
+        "command": sys.executable,
+        "args": [str(asking_server.__file__)],
+        "env": {"ASKING_FOLDER": str(folder)},
+        "trunkline": {"tools": {"book_table": free, "bake_to_taste": free}},
+    }
+    mcp_file = folder / "mcp.json"
+    mcp_file.write_text(json.dumps({"mcpServers": {"asking": server}}), encoding="utf-8")
+    agents = (booker, hosts, planner, baker, hasty, build_graph_agent())
+    async with mesh(*agents, settings={"mcp_file": mcp_file}) as running:
+        yield running, folder
+
+
+@pytest.fixture
+def folder(opened: tuple[Mesh, Path]) -> Path:
+    (opened[1] / "log").unlink(missing_ok=True)
+    (opened[1] / "done").unlink(missing_ok=True)
+    return opened[1]
+
+
+def read_log(folder: Path) -> list[str]:
+    """Return what the server did."""
+    return [line.split()[0] for line in (folder / "log").read_text().splitlines()]
+
+
+async def test_questions_of_tools_reach_the_caller_one_after_the_other(
+    opened: tuple[Mesh, Path], folder: Path
+) -> None:
+    m = opened[0]
+    first = await m.ask("book", agent="booker")
+    assert first.state is TaskState.INPUT_REQUIRED
+    assert "asking/book_table asks: A table in Rome?" in first.status_text
+    incomplete = await m.ask("4 seats", task=first)
+    assert "A table in Rome?" in incomplete.status_text
+    second = await m.ask("view: garden", task=first)
+    assert "A table in Oslo?" in second.status_text
+    assert "It has" not in second.status_text
+    # Programs answer by data, which the agent does not have to list among its input modes.
+    answer = part_pb2.Part(media_type="application/json")
+    responses = {"inputResponses": {"table": {"action": "decline"}}}
+    update_struct(answer.data.struct_value, responses)
+    end = await m.ask(answer, task=first)
+    assert (end.state, end.text) == (
+        TaskState.COMPLETED,
+        "book: A table in Rome for 4. No table in Oslo.",
+    )
+    assert read_log(folder) == ["asked", "accept", "asked", "decline"]
+
+
+@agent(name="host")
+async def hosts(task: TaskContext) -> str:
+    """Books two tables at once."""
+    async with asyncio.TaskGroup() as group:
+        tables = [
+            group.create_task(task.call_tool("asking/book_table", {"city": city}, key=city))
+            for city in ("Rome", "Oslo")
+        ]
+    return " ".join(table.result().text for table in tables)
+
+
+async def test_questions_of_calls_at_once_are_answered_one_by_one(
+    opened: tuple[Mesh, Path], folder: Path
+) -> None:
+    m = opened[0]
+    first = await m.ask("go", agent="host")
+    assert first.status_text.count("asking/book_table asks") == 1
+    again = await m.ask("4 seats, the roof", task=first)
+    assert again.status_text.startswith("Missing or not allowed: view (one of garden, street).\n")
+    second = await m.ask("4 seats, garden", task=first)
+    assert "not allowed" not in second.status_text
+    assert second.state is TaskState.INPUT_REQUIRED
+    assert second.status_text.count("asking/book_table asks") == 1
+    assert second.status_text != first.status_text
+    end = await m.ask("decline", task=first)
+    texts = ["A table in Rome for 4. No table in Oslo.", "No table in Rome. A table in Oslo for 4."]
+    assert end.text in texts
+    assert read_log(folder) == ["asked", "asked", "accept", "decline"]
+
+
+async def test_a_question_and_an_approval_are_asked_together(
+    opened: tuple[Mesh, Path], folder: Path
+) -> None:
+    m = opened[0]
+    (folder / "done").touch()
+    first = await m.ask("go", agent="planner")
+    assert "A table in Bern?" in first.status_text
+    assert "asking/bake with" in first.status_text
+    # It may be meant for the other question.
+    unclear = await m.ask("yes", task=first)
+    assert "asking/bake with" in unclear.status_text
+    assert read_log(folder) == ["asked"]
+    second = await m.ask("approve", task=first)
+    assert second.state is TaskState.INPUT_REQUIRED
+    assert "A table in Bern?" in second.status_text
+    end = await m.ask("2 seats and a view: street", task=first)
+    assert end.text == "A table in Bern for 2. a plain tart"
+    assert read_log(folder) == ["asked", "bake", "accept"]
+
+
+async def test_a_task_of_the_server_asks_and_is_answered(
+    opened: tuple[Mesh, Path], folder: Path
+) -> None:
+    m = opened[0]
+    (folder / "done").touch()
+    first = await m.ask("tart", agent="baker")
+    assert "Sweet?" in first.status_text
+    end = await m.ask("yes", task=first)
+    assert end.text == "a sweet tart"
+    assert read_log(folder) == ["bake", "answered"]
+
+
+async def test_a_task_of_the_server_that_asks_is_canceled_with_the_task(
+    opened: tuple[Mesh, Path], folder: Path
+) -> None:
+    m = opened[0]
+    first = await m.ask("pie", agent="baker")
+    assert first.state is TaskState.INPUT_REQUIRED
+    await m.cancel(first)
+    assert read_log(folder) == ["bake", "canceled"]
+
+
+async def test_a_task_of_the_server_is_canceled_with_the_turn_that_left_it(
+    opened: tuple[Mesh, Path], folder: Path
+) -> None:
+    m = opened[0]
+    first = await m.ask("go", agent="hasty")
+    end = await m.ask("approve", task=first)
+    assert end.text == "too late"
+    assert read_log(folder) == ["bake", "canceled"]
+
+
+async def test_a_tool_asks_in_a_node_of_a_graph(opened: tuple[Mesh, Path], folder: Path) -> None:
+    m = opened[0]
+    first = await m.ask("go", agent="grapher")
+    assert "A table in Paris?" in first.status_text
+    end = await m.ask("3 seats and a view: garden", task=first)
+    assert end.text == "A table in Paris for 3."
+    assert read_log(folder) == ["asked", "accept"]
+
+
+@agent(description="Bakes in an oven elsewhere.")
+async def patient(task: TaskContext) -> str:
+    return (await task.call_tool("oven/bake", {"cake": "tart"})).text
+
+
+async def test_a_task_of_a_server_is_followed_when_the_server_was_down(tmp_path: Path) -> None:
+    address = free_address()
+    entry = {"url": f"http://{address}/mcp", "trunkline": {"approval": "never"}}
+    mcp_file = tmp_path / "mcp.json"
+    mcp_file.write_text(json.dumps({"mcpServers": {"oven": entry}}), encoding="utf-8")
+    settings = {"mcp_file": mcp_file, "breaker_failures": 1, "breaker_open_s": 0.2}
+    async with AsyncExitStack() as stack:
+        async with asking_over_http(tmp_path, address):
+            m = await stack.enter_async_context(mesh(patient, settings=settings))
+            group = await stack.enter_async_context(asyncio.TaskGroup())
+            asked = group.create_task(m.ask("go"))
+            # The task of the server is known: a call of which nothing is known would have failed.
+            await wait_for((tmp_path / "polled").exists)
+        (tmp_path / "done").touch()
+        async with asking_over_http(tmp_path, address):
+            answer = await asked
+    assert (answer.state, answer.text) == (TaskState.COMPLETED, "a plain tart")
+    assert read_log(tmp_path) == ["bake"]

@@ -1,0 +1,136 @@
+"""Streams on a trunk: batches wake the reader, or go directly to a sink."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from trunkline.core.runtime import run_in_background
+from trunkline.errors import PeerUnavailableError
+from trunkline.mesh.client.trunk_connection import (
+    WINDOW_BYTES,
+    TrunkClientConnection,
+    TrunkStreamCall,
+)
+from trunkline.v1 import trunk_service_pb2
+
+
+class Sink:
+    """A sink that accepts up to `limit` batches."""
+
+    def __init__(self, limit: int = 1000) -> None:
+        self.limit = limit
+        self.accepted: list[bytes] = []
+
+    def __call__(self, batches: list[bytes]) -> int:
+        accepted = batches[: self.limit]
+        self.accepted += accepted
+        self.limit -= len(accepted)
+        return len(accepted)
+
+
+@pytest.fixture
+async def connection() -> TrunkClientConnection:
+    """Return a trunk without a connection, which stores outgoing requests."""
+    return TrunkClientConnection(
+        _never,  # type: ignore[arg-type]
+        peer="peer",
+        ping_s=60.0,
+        connect_s=60.0,
+        on_message=_nothing,
+    )
+
+
+@pytest.fixture
+async def call(connection: TrunkClientConnection) -> AsyncIterator[TrunkStreamCall]:
+    stream_call = TrunkStreamCall(connection)
+    stream_call.call_id = connection.start_call(stream_call, trunk_service_pb2.TrunkCall())
+    yield stream_call
+    connection.close(PeerUnavailableError("peer", "the test is over"))
+
+
+class Reader:
+    """Reads a stream to its end and records each wakeup."""
+
+    def __init__(self, call: TrunkStreamCall) -> None:
+        self.received: asyncio.Queue[list[bytes] | str] = asyncio.Queue()
+        self._call = call
+
+    async def run(self) -> None:
+        try:
+            async for batches in self._call:
+                self.received.put_nowait(batches)
+        except PeerUnavailableError as error:
+            self.received.put_nowait(error.problem)
+        else:
+            self.received.put_nowait("the end")
+
+
+@pytest.fixture
+async def reader(call: TrunkStreamCall) -> AsyncIterator[Reader]:
+    """Run a reader that waits for batches."""
+    batch_reader = Reader(call)
+    async with run_in_background(batch_reader.run()):
+        # One iteration of the loop starts the reader.
+        await asyncio.sleep(0)
+        yield batch_reader
+
+
+def frame(*batches: bytes) -> trunk_service_pb2.TrunkFrame:
+    return trunk_service_pb2.TrunkFrame(batches=batches)
+
+
+async def test_batches_accepted_by_the_sink_wake_no_reader(
+    call: TrunkStreamCall, reader: Reader
+) -> None:
+    call.sink = sink = Sink()
+    call.deliver(frame(b"1", b"2"))
+    call.deliver(frame(b"3"))
+    assert sink.accepted == [b"1", b"2", b"3"]
+    call.fail(PeerUnavailableError("peer", "it is gone"))
+    assert await reader.received.get() == "it is gone"
+
+
+async def test_batches_after_a_refused_one_wake_the_reader_in_order(
+    call: TrunkStreamCall, reader: Reader
+) -> None:
+    call.sink = sink = Sink(limit=1)
+    call.deliver(frame(b"1", b"2"))
+    sink.limit = 10
+    # The reader has not run yet, so a batch accepted now would overtake the second one.
+    call.deliver(frame(b"3"))
+    assert await reader.received.get() == [b"2", b"3"]
+    assert sink.accepted == [b"1"]
+    call.deliver(frame(b"4"))
+    assert sink.accepted == [b"1", b"4"]
+
+
+async def test_an_end_wakes_the_reader_after_the_sink_accepted_all_batches(
+    call: TrunkStreamCall, reader: Reader
+) -> None:
+    call.sink = sink = Sink()
+    last = frame(b"1")
+    last.end.SetInParent()
+    call.deliver(last)
+    assert await reader.received.get() == "the end"
+    assert sink.accepted == [b"1"]
+
+
+async def test_accepted_batches_are_returned_as_credit(
+    connection: TrunkClientConnection, call: TrunkStreamCall, reader: Reader
+) -> None:
+    call.sink = Sink()
+    for _ in range(4):
+        call.deliver(frame(bytes(WINDOW_BYTES // 4)))
+    request = connection._next_request()
+    assert request is not None
+    assert sum(credit.bytes for credit in request.credits) == WINDOW_BYTES
+    assert reader.received.empty()
+
+
+def _never() -> None:
+    raise AssertionError("no connection is expected")
+
+
+def _nothing() -> None:
+    pass
