@@ -26,6 +26,8 @@ TIMEOUT_MS: Final = 60_000
 expect.set_options(timeout=TIMEOUT_MS)
 # The browser itself reports requests that a test makes fail.
 _NETWORK_NOTICE: Final = "Failed to load resource"
+_TWO_FRAMES: Final = """new Promise((done) =>
+  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"""
 
 Theme = Literal["light", "dark"]
 
@@ -54,6 +56,8 @@ class Tab:
         """Wait until the view is there and nothing loads."""
         await self.page.locator("#main h1").first.wait_for()
         await expect(self.page.locator("#main .loading")).to_have_count(0)
+        # A view takes the focus in an effect, which runs after the next frame.
+        await self.page.evaluate(_TWO_FRAMES)
 
     async def find_barriers(self) -> list[str]:
         """Return the serious problems that the rules of axe find."""
