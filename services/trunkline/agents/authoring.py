@@ -82,7 +82,7 @@ class FunctionAgent:
         return self.handlers.types
 
     def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
-        """Return the longest lifetime of the task that a message begins; None: no limit."""
+        """Return the longest lifetime of the task that a message begins, if it is limited."""
         return self.timeout_s if self.time_limit_s is None else self.time_limit_s(message)
 
     def on(self, message_type: type[BaseModel] | str) -> Callable[[_HandlerT], _HandlerT]:

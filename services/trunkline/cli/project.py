@@ -72,7 +72,7 @@ class InstallSource:
 
 
 def _to_table(**values: str | bool) -> str:
-    """Return an inline table of TOML, whose basic strings are written as those of JSON."""
+    """Return an inline table of TOML, whose basic strings are written like strings of JSON."""
     entries = (
         f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()
     )

@@ -58,7 +58,7 @@ def is_source(source: str) -> bool:
 async def fetch_names(mesh: str | None, servers: frozenset[str]) -> MeshNames:
     """Return the names of agents and tools of a mesh. Workflows are agents of it.
 
-    The tools of `servers` are waited for; those of other servers serve as suggestions.
+    The command waits for the tools of `servers`. Tools of other servers are suggestions.
     """
     async with open_mesh_view(mesh) as view:
         agents = {agent.card.name for host in view.hosts for agent in host.agents}

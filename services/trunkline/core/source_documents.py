@@ -91,7 +91,7 @@ class SourceDocument:
         return len(self.faults) >= MAX_FAULTS
 
     def locate(self, keys: Keys) -> Position:
-        """Return the position of a value; if it is missing, that of the value around it."""
+        """Return the position of a value, or of the value around it if it is missing."""
         for length in range(len(keys), 0, -1):
             position = self.positions.get(keys[:length])
             if position is not None:

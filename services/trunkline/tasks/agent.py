@@ -44,7 +44,7 @@ class Agent(Protocol):
 
     @property
     def concurrency(self) -> int | None:
-        """The number of turns that run at once; None: no limit."""
+        """The number of turns that may run at once, if it is limited."""
 
     async def run(self, turn: TurnRuntime) -> None:
         """Run one turn. A return without its end completes the task; an exception fails it."""
@@ -63,7 +63,7 @@ class TimedAgent(Protocol):
     """An agent whose tasks have time limits that depend on what they are to do."""
 
     def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
-        """Return the longest lifetime of the task that a message begins; None: no limit."""
+        """Return the longest lifetime of the task that a message begins, if it is limited."""
 
 
 @runtime_checkable

@@ -179,7 +179,7 @@ class TaskContext(Generic[SettingsT]):
 
     @property
     def deadline(self) -> datetime | None:
-        """The time at which the task fails if it has not ended, in UTC; None: no limit."""
+        """The time in UTC at which the task fails if it has not ended, or None."""
         if not self._snapshot.HasField("deadline"):
             return None
         return self._snapshot.deadline.ToDatetime(tzinfo=UTC)

@@ -550,7 +550,7 @@ class SubmitHandler:
     def _find_timeout_s(
         self, agent: Agent, message: message_pb2.Message, *, is_root: bool
     ) -> float | None:
-        """Return the longest lifetime of a new task; None: no limit."""
+        """Return the longest lifetime of a new task, or None without a limit."""
         own_s = agent.timeout_s
         if isinstance(agent, TimedAgent):
             own_s = agent.find_time_limit_s(message)

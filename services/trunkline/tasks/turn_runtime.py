@@ -92,7 +92,7 @@ class TurnRuntime(TaskContext[Any]):
     def number(self) -> int:
         """The number of the turn within the task, from 1.
 
-        `turn`, `message`, `text` and `history` are those of an earlier turn if an answer to
+        `turn`, `message`, `text` and `history` belong to an earlier turn if an answer to
         an approval continues the code of that turn. This number and `opening_message` are not.
         """
         return self._snapshot.turn

@@ -115,7 +115,7 @@ def _find_spec(module: str) -> ModuleSpec | None:
 
 @lru_cache(maxsize=256)
 def _read_names(file: str) -> frozenset[str] | None:
-    """Return the names that a module defines; None: only running it can tell."""
+    """Return the names that a module defines, or None if only running it can tell."""
     try:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):

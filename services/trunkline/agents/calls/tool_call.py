@@ -142,7 +142,7 @@ class ToolCalls:
     async def make(
         self, wanted: WantedCall
     ) -> tool_service_pb2.ToolResult | InterruptedCall | None:
-        """Make a call, or continue the one that an earlier run of the turn started.
+        """Make a call, or continue a call that an earlier run of the turn started.
 
         Returns None if the tool asks; `questions` then has the question. A call that an earlier run
         started is made again only if that is harmless.

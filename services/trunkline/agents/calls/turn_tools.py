@@ -47,7 +47,7 @@ class TurnTools:
     async def call(
         self, name: str, arguments: Mapping[str, Any], step_id: str
     ) -> ToolResult | None:
-        """Call a tool by SERVER/TOOL; None: a person has to approve it first, or the tool asks.
+        """Call a tool by SERVER/TOOL; return None if a person must approve it or the tool asks.
 
         `step_id` identifies the call when the turn runs again.
 

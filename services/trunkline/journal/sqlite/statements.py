@@ -212,7 +212,7 @@ def delete_webhooks(connection: sqlite3.Connection, task_ids: Iterable[str]) -> 
 
 
 def open_cipher(keyring: Keyring | None, journal_id: str, path: Path) -> Cipher | None:
-    """Return the cipher of a journal. None: it is not encrypted."""
+    """Return the cipher of a journal, or None if the journal is not encrypted."""
     if keyring is None or not keyring.is_encrypting:
         return None
     return keyring.cipher(f"journal {journal_id}", name=str(path))
