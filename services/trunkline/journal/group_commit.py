@@ -269,7 +269,7 @@ class CommitBuilder:
             state=state,
             status_time_ns=status_time_ns,
             metadata=metadata.SerializeToString(),
-            ended_ns=self._age_ns if state in TERMINAL else 0,
+            ended_ns=max(self._age_ns, 1) if state in TERMINAL else 0,
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Protocol, TypeAlias
 
 from trunkline.core.task_states import TERMINAL, StateValue
@@ -24,15 +25,26 @@ class TaskRow:
     """The task's last committed sequence."""
     metadata: bytes = b""
     """The task's metadata, a serialised Struct."""
+    ended_ns: int = 0
+    """The journal's age in nanoseconds when the task ended. It is 0 until then."""
     first_available: int = 1
     """The first sequence that can be read. Earlier ones are past retention."""
-    ended_ns: int = 0
-    """The journal's age in nanoseconds when the task ended. 0: it has not ended."""
 
     @property
     def is_ended(self) -> bool:
         """The task is in a terminal state, so it gets no further events."""
         return self.state in TERMINAL
+
+
+class TaskStage(IntEnum):
+    """The values of `tasks.stage`: how far retention has come with a task."""
+
+    READABLE = 0
+    """Its events can be read."""
+    COMPACTED = 1
+    """A fold replaces its events, of which some may still be stored."""
+    CLEARED = 2
+    """Only its fold is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +163,7 @@ class TaskPage:
 class JournalStore(Protocol):
     """The durable events, rows and keys of one journal.
 
-    `commit`, `settle`, `compact` and `delete_tasks` may run in a thread, one at a time, and
+    `commit`, `compact`, `delete_events` and `delete_tasks` may run in a thread, one at a time, and
     `checkpoint` in another. All other methods are called on the loop, also during these. Each
     write checks the epoch in its own transaction, and raises FencedError after a takeover. All
     methods raise JournalUnavailableError if the store can't be read or written. They work again
@@ -216,29 +228,24 @@ class JournalStore(Protocol):
         """Return the rows of all unfinished tasks, the oldest first."""
         ...
 
-    def has_backlog(self) -> bool:
-        """Return whether `settle` has work: tasks to settle, or rows to delete."""
-        ...
-
-    def settle(self, *, budget_bytes: int) -> bool:
-        """Settle ended tasks: move about this many bytes of their events into rows by task.
-
-        It also deletes rows of moved and of compacted events. Return whether to continue soon,
-        because there is enough work for another step.
-        """
-        ...
-
-    def list_ended(self, age_ns: int, *, is_compacted: bool, limit: int) -> list[TaskRow]:
+    def list_ended(self, age_ns: int, *, stage: TaskStage, limit: int) -> list[TaskRow]:
         """Return rows of tasks that ended at this age of the journal or earlier, the oldest first.
 
-        They are compacted tasks without events, or settled tasks, which can be compacted.
+        Only tasks at this stage are returned.
         """
         ...
 
     def compact(self, folds: Mapping[str, StoredFold]) -> None:
         """Replace tasks' events by folds. The first available sequence is then after the head.
 
-        `settle` deletes the events, the oldest first.
+        `delete_events` deletes the events.
+        """
+        ...
+
+    def delete_events(self, task_ids: Sequence[str], *, limit: int) -> list[str]:
+        """Delete up to `limit` batches of compacted tasks, the oldest of each task first.
+
+        Return the ids of the tasks that have no events left, which are then at the stage CLEARED.
         """
         ...
 
