@@ -21,6 +21,7 @@ from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
     message_service_pb2_grpc,
+    part_pb2,
     tool_service_pb2,
     tool_service_pb2_grpc,
     trace_service_pb2,
@@ -131,7 +132,7 @@ def tools() -> Tools:
 
 
 @pytest.fixture
-async def channel(tools: Tools) -> AsyncIterator[grpc.aio.Channel]:
+async def address(tools: Tools) -> AsyncIterator[str]:
     server = MeshServer(mesh_credentials())
     server.add_service(
         "trunkline.v1.ToolService",
@@ -149,9 +150,14 @@ async def channel(tools: Tools) -> AsyncIterator[grpc.aio.Channel]:
         Mute(),
     )
     (address,) = await server.start("127.0.0.1:0")
+    yield address
+    await server.stop(0)
+
+
+@pytest.fixture
+async def channel(address: str) -> AsyncIterator[grpc.aio.Channel]:
     async with ChannelPool(mesh_credentials()) as channels:
         yield channels.get(address)
-    await server.stop(0)
 
 
 async def test_tools_are_listed_and_watched_by_server(channel: grpc.aio.Channel) -> None:
@@ -208,6 +214,24 @@ async def test_an_answer_without_content_breaks_the_protocol(channel: grpc.aio.C
     stream = client.open_stream(message_service_pb2.StreamMessageRequest(agent="a"))
     with pytest.raises(PeerProtocolError):
         await stream.__aenter__()
+
+
+async def test_a_peer_that_refuses_trunks_while_calls_are_written_gets_them_as_plain_calls(
+    address: str,
+) -> None:
+    async def call(client: HostClient, text: str) -> None:
+        message = message_pb2.Message(parts=[part_pb2.Part(text=text)])
+        with pytest.raises(PeerProtocolError):
+            await client.send_message(
+                agent="a", message=message, submission=message_service_pb2.Submission()
+            )
+
+    # Each connection is refused during its first write, or before, or after.
+    for size in range(0, 200_000, 4_000):
+        async with ChannelPool(mesh_credentials()) as channels, asyncio.TaskGroup() as group:
+            client = HostClient(channels.get(address))
+            calls = [group.create_task(call(client, "x" * size)) for _ in range(4)]
+            await asyncio.wait(calls)
 
 
 async def test_streams_of_a_closed_channel_are_unavailable(channel: grpc.aio.Channel) -> None:
