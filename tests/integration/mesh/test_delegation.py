@@ -20,7 +20,7 @@ from trunkline.core.identity.folder import IdentityFolder
 from trunkline.mesh.client import ChannelPool, Directory
 from trunkline.v1 import snapshot_pb2
 
-SHOP = Path(__file__).parents[1] / "harness" / "mcp" / "shop_server.py"
+SHOP = Path(__file__).parents[2] / "harness" / "mcp" / "shop_server.py"
 WAIT_S = 300.0
 
 

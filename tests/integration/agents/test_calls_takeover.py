@@ -17,7 +17,7 @@ from trunkline.errors import TaskNotFoundError
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import message_service_pb2, snapshot_pb2
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 WHOLE = "".join(f"{number} " for number in range(100))
 
 

@@ -31,7 +31,7 @@ from harness.remote.model_server import ModelServer, call, model_server, say
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 # Examples whose docstring is a transcript of commands and all that they print.
 TRANSCRIPTS = ("dinner", "helpdesk", "notes", "order", "pay", "remote", "review", "weather")

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from harness.mcp.bundled_servers import only_servers
-from harness.mcp.scripted_servers import asking_over_http
+from harness.mcp.scripted_servers import PLAIN, asking_over_http
 from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_command, start_command
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.polling import wait_for
@@ -19,8 +19,6 @@ from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.core.json_values import read_text
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import snapshot_pb2, task_service_pb2
-
-PLAIN = str(Path(__file__).with_name("plain_server.py"))
 
 
 @asynccontextmanager
@@ -152,7 +150,7 @@ async def test_a_task_of_a_tool_asks_and_is_canceled_with_the_task_of_the_mesh(
 async def test_a_tool_of_an_older_server_asks_while_its_call_is_open_and_returns_resources(
     tmp_path: Path,
 ) -> None:
-    plain = {"command": sys.executable, "args": [PLAIN], "trunkline": {"approval": "never"}}
+    plain = {"command": sys.executable, "args": PLAIN.args, "trunkline": {"approval": "never"}}
     environment = only_servers(tmp_path, own={"bakery": plain})
     everything = {"music": True, "name": "Ann", "seats": 3, "smoke": 0.5, "view": "garden"}
     async with running_mesh(tmp_path, servers=None, environment=environment) as mesh:

@@ -23,7 +23,7 @@ from harness.remote.webhook_receiver import WebhookReceiver, open_receiver
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 KEY = "key-of-ann"
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 

@@ -494,7 +494,7 @@ async def test_a_stopped_peer_is_detected_by_its_silence(tmp_path: Path) -> None
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", STOPPABLE, str(tmp_path / "j.db")),
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(process.wait)

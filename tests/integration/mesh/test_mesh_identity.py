@@ -55,7 +55,7 @@ async def answers(address: str, credentials: grpc.ChannelCredentials | None) -> 
 
 
 def test_every_service_of_the_contract_is_called() -> None:
-    files = Path(__file__).parents[2].glob("proto/trunkline/v1/*_service.proto")
+    files = Path(__file__).parents[3].glob("proto/trunkline/v1/*_service.proto")
     assert {module.DESCRIPTOR.name for module in MODULES} == {
         f"trunkline/v1/{file.name}" for file in files
     }

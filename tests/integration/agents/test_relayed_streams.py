@@ -13,7 +13,7 @@ from harness.mesh.small_mesh import open_small_mesh
 from trunkline import AgentCallError, TaskContext, agent
 from trunkline.tasks.lifecycle import TERMINAL, State
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 
 
 @agent(name="relay", description="Passes on what it is told.")

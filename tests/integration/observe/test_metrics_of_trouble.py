@@ -25,7 +25,7 @@ from trunkline.errors import PeerCircuitOpenError, PeerError
 GATED = ("--agent", "harness.agents.gated_agent:gated")
 AGENT = {"gen_ai_agent_name": "gated"}
 # Where the module of the agent is.
-TESTS = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
+TESTS = os.pathsep.join((str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")))
 
 
 def open_breakers(measured: Measurements) -> float:

@@ -13,7 +13,7 @@ import pytest
 
 from harness.mcp import asking_server
 from harness.mcp.http_server import HttpTools, http_tools
-from harness.mcp.scripted_servers import QUICK, asking_over_http, running, wait_until
+from harness.mcp.scripted_servers import PLAIN, QUICK, asking_over_http, running, wait_until
 from harness.polling import wait_for
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
@@ -21,9 +21,6 @@ from trunkline.v1 import tool_service_pb2
 
 TIMEOUT_S = 300.0
 TRANSPORTS = pytest.mark.parametrize("transport", ["stdio", "http"])
-PLAIN = ServerConfig(
-    command=sys.executable, args=[str(Path(__file__).with_name("plain_server.py"))]
-)
 SCRIPT = str(asking_server.__file__)
 
 

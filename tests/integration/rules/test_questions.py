@@ -16,7 +16,7 @@ from harness.remote.argocd_server import TOKEN, argocd_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors"
 TABLE = json.loads((VECTORS / "requests.json").read_text("utf-8"))
 AT_ONCE = 4
 TIMEOUT_S = 120.0

@@ -13,7 +13,7 @@ from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import open_small_mesh
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from harness.mcp.scripted_servers import (
     AWKWARD,
+    PLAIN,
     READY_TIMEOUT_S,
     awkward,
     call,
@@ -47,10 +48,6 @@ from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig, Ser
 from trunkline.tools.connection import ServerConnection
 from trunkline.tools.server import ToolServerState
 from trunkline.tools.span_intake_servicer import SpanIntake
-
-PLAIN = ServerConfig(
-    command=sys.executable, args=[str(Path(__file__).with_name("plain_server.py"))]
-)
 
 
 async def test_tools_are_listed_as_declared_with_what_the_configuration_adds() -> None:

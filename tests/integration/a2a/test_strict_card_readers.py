@@ -24,7 +24,7 @@ from trunkline.v1 import agent_card_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 CARD = "/.well-known/agent-card.json"
 ORIGINAL = "/.well-known/agent.json"
 KEY = {"X-API-Key": "key-of-ann"}

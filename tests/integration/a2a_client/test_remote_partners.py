@@ -17,7 +17,7 @@ from trunkline.tasks.lifecycle import State
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 SERVERS = {
     "1.0": (sys.executable, "partners.server_v1_0"),
     "0.3": (PYTHON_V0_3, "partners.server_v0_3"),

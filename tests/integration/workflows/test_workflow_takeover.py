@@ -18,7 +18,7 @@ from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.tasks.rewind import ATTEMPT_KEY
 from trunkline.workflows.versions import WorkflowVersions
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "harness.workflows.story_host")
 
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import Awaitable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from harness.mcp.scripted_servers import (
     AWKWARD,
+    PLAIN,
     READY_TIMEOUT_S,
     awkward,
     call,
@@ -31,10 +31,6 @@ from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, ServerConfig
 from trunkline.tools.server import ToolServer, ToolServerState
 from trunkline.tools.server_process import ServerProcess
-
-PLAIN = ServerConfig(
-    command=sys.executable, args=[str(Path(__file__).with_name("plain_server.py"))]
-)
 
 
 def breaker_settings(*, failures: int = 3, open_s: float = 600.0) -> AdapterSettings:

@@ -51,7 +51,7 @@ def server(*command: str, **rules: Any) -> dict[str, Any]:
 
 
 def bad_servers() -> dict[str, Any]:
-    awkward = Path(__file__).parents[1] / "harness" / "mcp" / "awkward_server.py"
+    awkward = Path(__file__).parents[2] / "harness" / "mcp" / "awkward_server.py"
     die = {"match": [{"pattern": "^die (?P<code>[0-9]+)$", "arguments": {"code": "{code}"}}]}
     return {
         "missing": server("no-such-command-here"),

@@ -14,7 +14,7 @@ from harness.agents.slow_reasoner import FIRST
 from harness.mesh.killable_agent import KillableAgent
 from trunkline.tasks.lifecycle import TERMINAL, State
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 WHOLE = "".join(f"{number} " for number in range(100))
 
 

@@ -34,7 +34,7 @@ from trunkline.v1 import part_pb2, snapshot_pb2, tool_service_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 NODE = str(_ROOT / ".venv-partners/bin/node")
 _SERVERS = _ROOT / ".venv-partners/js-mcp/node_modules/.bin"
 READY = tool_service_pb2.TOOL_SERVER_STATE_READY

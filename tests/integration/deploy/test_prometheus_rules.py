@@ -14,7 +14,7 @@ from trunkline.observe.metrics.instruments import INSTRUMENTS
 from trunkline.observe.metrics.kinds import Counter, Gauge
 from trunkline.observe.metrics.prometheus import family_name, to_name
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 FOLDER: Final = ROOT / "deploy/prometheus"
 # Functions, operators and modifiers are followed by a bracket, or are these words.
 WORDS: Final = frozenset({"and", "by", "or", "unless", "offset"})
