@@ -130,7 +130,8 @@ async def test_a_request_without_an_answer_ends_with_the_reason(
     office: SmallMesh, question: str, state: task_pb2.TaskState, text: str, children: int
 ) -> None:
     snapshot = await office.ask(question)
-    assert (snapshot.task.status.state, status_texts(snapshot)) == (state, text)
+    assert snapshot.task.status.state == state
+    assert status_texts(snapshot) == text
     assert len(snapshot.children) == children
     assert not synthesis(snapshot)
 
