@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from pydantic import BaseModel
 
-from trunkline.agents.calls.turn_calls import MeshCallees, ResultModel
+from trunkline.agents.calls.turn_calls import MeshCallees, TurnCalls
 from trunkline.agents.message_handlers import (
     Handler,
     MessageHandlers,
@@ -17,12 +17,12 @@ from trunkline.agents.message_handlers import (
     write_replies,
 )
 from trunkline.agents.options import validate_options_type
+from trunkline.agents.reasoning.model_results import ModelResults
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.messages.addresses import check_agent_name
-from trunkline.tasks.calls import TaskCalls
 from trunkline.tasks.content import PIECE_TYPES, RESULT_TYPES, Content, Piece, invalid_content
-from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls
+from trunkline.tasks.context import SettingsT, TaskContext
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, artifact_pb2, message_pb2
 
@@ -69,8 +69,8 @@ class FunctionAgent:
     joins the mesh at its first call."""
     callees: MeshCallees | None = None
     """The agents and tools that it may call, once its host has set them."""
-    model: ResultModel | None = None
-    """The model of `TaskContext.ask_model`; None: its host takes the model of the settings."""
+    model: ModelResults | None = None
+    """Answers `TaskContext.ask_model`. By default its host takes the model of the settings."""
     handlers: MessageHandlers = field(default_factory=MessageHandlers)
     """The handlers of messages between agents."""
     kind: str = ""
@@ -126,23 +126,23 @@ class FunctionAgent:
         """Call the function, and write what it returns or yields."""
         turn.settings = self.settings
         if self.callees is None:
-            await self._run_function(turn)
+            await self._run_function(turn, None)
             return
         async with self.callees.open(turn) as calls:
-            with turn.use_calls(calls):
-                await self._run_function(turn)
+            with turn.use_calls(calls, calls.input):
+                await self._run_function(turn, calls)
 
     async def cancel_waiting(self, turn: TurnRuntime) -> None:
         """Cancel what calls of a waiting task left elsewhere, because the task is canceled."""
         if self.callees is not None:
             await self.callees.cancel_waiting(turn)
 
-    async def _run_function(self, turn: TurnRuntime) -> None:
+    async def _run_function(self, turn: TurnRuntime, calls: TurnCalls | None) -> None:
         if self.handlers and await self._run_handler(turn):
             return
         result = self.function(turn)
         if isinstance(result, AsyncIterator):
-            await _write_pieces(turn, result, get_task_calls(turn))
+            await _write_pieces(turn, result, calls)
         else:
             await _write_result(turn, await result)
 
@@ -312,7 +312,7 @@ def _first_paragraph(function: AgentFunction[Any]) -> str:
 
 
 async def _write_pieces(
-    turn: TurnRuntime, pieces: AsyncIterator[Piece], calls: TaskCalls | None
+    turn: TurnRuntime, pieces: AsyncIterator[Piece], calls: TurnCalls | None
 ) -> None:
     artifact = turn.artifact(id="" if calls is None else calls.input.artifact_id)
     is_empty = True

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from trunkline.agents.authoring import FunctionAgent, Lifespan
-from trunkline.agents.calls.child import ChildLimits
+from trunkline.agents.calls.agent_call import ChildLimits
 from trunkline.agents.calls.tool_source import AllowedTools, MeshTools, WatchableToolSource
 from trunkline.agents.calls.turn_calls import MeshCallees
 from trunkline.agents.journals import JournalFolder

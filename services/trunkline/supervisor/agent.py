@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from trunkline.agents.calls.child import ChildLimits
+from trunkline.agents.calls.agent_call import AgentCalls, ChildLimits
 from trunkline.core import runtime
 from trunkline.core.light_imports import light_imports
 from trunkline.core.settings import SupervisorSettings
@@ -28,8 +28,8 @@ from trunkline.supervisor.inheritance import (
 from trunkline.supervisor.planning import Planner
 from trunkline.supervisor.recovery import answer_waiting_children, recover_state
 from trunkline.supervisor.roster import Roster
-from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
+from trunkline.supervisor.turn import SupervisorTurn
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, event_pb2, registry_service_pb2
 
@@ -144,9 +144,8 @@ class Supervisor:
         else:
             await self._wait_for_cards(task)
         roster = self._current_roster().exclude(task.path)
-        turn = SupervisorTurn(
-            task, self._directory, roster, task.plan(), self._limits, self._planner
-        )
+        calls = AgentCalls(task, self._directory, self._limits)
+        turn = SupervisorTurn(task, self._directory, roster, task.plan(), calls, self._planner)
         if self._graph is None:
             if self.on_load is not None:
                 self.on_load(self._predict_agents(task, roster, state))

@@ -6,8 +6,8 @@ from langgraph.graph import START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from trunkline.supervisor import nodes
-from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import SupervisorState
+from trunkline.supervisor.turn import SupervisorTurn
 
 SupervisorGraph: TypeAlias = CompiledStateGraph[
     SupervisorState, SupervisorTurn, SupervisorState, SupervisorState

@@ -498,11 +498,7 @@ class TaskContext(Generic[SettingsT]):
             expires_in_s=expires_in_s,
             key=key,
         )
-        return self._send(message)
-
-    async def _send(self, message: OutgoingMessage) -> MeshMessage:
-        (sent,) = await self._peers().send([message])
-        return sent
+        return self._peers().send(message)
 
     def publish(
         self,
@@ -742,5 +738,5 @@ class TaskContext(Generic[SettingsT]):
 
 
 def get_task_calls(task: TaskContext[Any]) -> TaskCalls | None:
-    """Return the calls of a turn, for adapters of frameworks; None outside a mesh."""
+    """Return what makes the calls of a task, for the mesh's own code. Outside a mesh it is None."""
     return task._calls  # noqa: SLF001  authors call the methods of the task

@@ -18,7 +18,7 @@ from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.batches import splice
 from trunkline.journal.events import Draft
 from trunkline.observe import telemetry
-from trunkline.tasks.calls import TaskCalls
+from trunkline.tasks.calls import TaskCalls, TurnInput
 from trunkline.tasks.content import Content
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State, build_status_event, check_transition
@@ -156,9 +156,9 @@ class TurnRuntime(TaskContext[Any]):
         continue_for(self.account, self.caller, self._latest.user_statement)
 
     @contextmanager
-    def use_calls(self, calls: TaskCalls) -> Iterator[None]:
-        """Let the function of the agent make calls in a block, with the input that they have."""
-        self._calls, self._input = calls, calls.input
+    def use_calls(self, calls: TaskCalls, turn_input: TurnInput) -> Iterator[None]:
+        """Let the function of the agent make calls in a block, in which the turn has this input."""
+        self._calls, self._input = calls, turn_input
         try:
             yield
         finally:

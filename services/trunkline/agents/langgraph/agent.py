@@ -17,6 +17,7 @@ from langgraph.errors import GraphInterrupt, GraphRecursionError
 from langgraph.pregel import Pregel
 
 from trunkline.agents.authoring import FunctionAgent, agent
+from trunkline.agents.calls.turn_calls import get_turn_calls
 from trunkline.agents.langgraph.interrupts import GraphContinuation, ask_for_interrupts
 from trunkline.agents.langgraph.messages import build_human_message, get_data, last_answer_text
 from trunkline.agents.langgraph.model_callbacks import build_model_callbacks
@@ -26,7 +27,7 @@ from trunkline.agents.langgraph.threads import TaskThread, open_task_thread
 from trunkline.agents.reasoning.checkpoint_types import find_graph_types
 from trunkline.agents.reasoning.conversation_lock import lock_conversation
 from trunkline.errors import ConfigurationError, UnsupportedOperationError
-from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls
+from trunkline.tasks.context import SettingsT, TaskContext
 from trunkline.tasks.turn_runtime import TurnRuntime, get_turn_runtime
 from trunkline.v1 import agent_card_pb2, part_pb2
 
@@ -172,7 +173,7 @@ class _Runner:
         own = self.graph.checkpointer
         saver = own if isinstance(own, BaseCheckpointSaver) else None
         turn = get_turn_runtime(task)
-        calls = get_task_calls(task)
+        calls = get_turn_calls(task)
         if calls is not None:
             calls.set_site(lambda: _current_node() or f"turn-{task.turn}", GraphInterrupt)
         await turn.rewind()
@@ -251,7 +252,7 @@ class _Runner:
             durability="sync",
         )
         await answer.restart()
-        calls = get_task_calls(task)
+        calls = get_turn_calls(task)
         try:
             async with RunReporter(turn, answer) as reporter, aclosing(events) as stream:
                 async for path, mode, payload in stream:
