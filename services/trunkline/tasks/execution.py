@@ -32,7 +32,7 @@ from trunkline.observe.span_content import (
     render_parts,
     use_capture,
 )
-from trunkline.tasks.agent import Agent, WorkflowAgent
+from trunkline.tasks.agent import Agent
 from trunkline.tasks.agent_code import describe_defect
 from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
@@ -367,8 +367,7 @@ class _ObservedTurn:
 @contextmanager
 def _observe_turn(agent: Agent, turn: TurnRuntime) -> Iterator[_ObservedTurn]:
     """Give a turn its span, its metrics and its line in the log, for the length of a block."""
-    is_workflow = isinstance(agent, WorkflowAgent) and agent.is_workflow
-    operation = telemetry.INVOKE_WORKFLOW if is_workflow else telemetry.INVOKE_AGENT
+    operation = telemetry.INVOKE_WORKFLOW if agent.is_workflow else telemetry.INVOKE_AGENT
     attributes: dict[str, AttributeValue] = {
         telemetry.GEN_AI_OPERATION_NAME: operation,
         telemetry.GEN_AI_AGENT_NAME: turn.agent,

@@ -27,7 +27,7 @@ from trunkline.journal.listing import merge_pages, parse_page_size
 from trunkline.journal.measurements import begin_commit_counts
 from trunkline.observe.audit import Action, AuditLog, process_actor
 from trunkline.tasks.admission import AdmissionControl
-from trunkline.tasks.agent import Agent, PausableAgent
+from trunkline.tasks.agent import Agent
 from trunkline.tasks.approvals import render_decision
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.change_watchers import ChangedTasks, TaskChanges
@@ -548,7 +548,7 @@ class TaskHost:
         host = self._get_host(task_id)
         row = host.get_account_row(task_id, account)
         agent = host.find_agent(row.agent, task_id, account)
-        if not isinstance(agent, PausableAgent) or not agent.is_pausable:
+        if not agent.is_pausable:
             problem = "only workflows, which work in steps, can be paused"
             raise UnsupportedOperationError(f"agent {row.agent!r}", problem)
         await host.set_paused(task_id, account, is_paused=is_paused)

@@ -32,7 +32,7 @@ from trunkline.journal.fold import initial_snapshot, set_create_time
 from trunkline.journal.journal import CreateResult, TaskRow
 from trunkline.journal.store import WebhookRow
 from trunkline.observe import telemetry
-from trunkline.tasks.agent import Agent, TimedAgent
+from trunkline.tasks.agent import Agent
 from trunkline.tasks.approvals import answers_since, is_approval_answer
 from trunkline.tasks.content import is_tool_answer
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
@@ -551,10 +551,7 @@ class SubmitHandler:
         self, agent: Agent, message: message_pb2.Message, *, is_root: bool
     ) -> float | None:
         """Return the longest lifetime of a new task, or None without a limit."""
-        own_s = agent.timeout_s
-        if isinstance(agent, TimedAgent):
-            own_s = agent.find_time_limit_s(message)
-        own_s = self._settings.agent_timeouts.get(agent.card.name, own_s)
+        own_s = self._settings.agent_timeouts.get(agent.card.name, agent.find_time_limit_s(message))
         tree_s = self._settings.tree.timeout_s if is_root else None
         return min((limit for limit in (own_s, tree_s) if limit is not None), default=None)
 

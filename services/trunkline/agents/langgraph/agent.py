@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from langchain_core.runnables.config import merge_configs
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -16,7 +16,7 @@ from langgraph.config import get_config
 from langgraph.errors import GraphInterrupt, GraphRecursionError
 from langgraph.pregel import Pregel
 
-from trunkline.agents.authoring import FunctionAgent, agent
+from trunkline.agents.authoring import AgentDeclaration, FunctionAgent, agent, check_declared
 from trunkline.agents.calls.turn_calls import get_turn_calls
 from trunkline.agents.langgraph.interrupts import GraphContinuation, ask_for_interrupts
 from trunkline.agents.langgraph.messages import build_human_message, get_data, last_answer_text
@@ -29,7 +29,7 @@ from trunkline.agents.reasoning.conversation_lock import lock_conversation
 from trunkline.errors import ConfigurationError, UnsupportedOperationError
 from trunkline.tasks.context import SettingsT, TaskContext
 from trunkline.tasks.turn_runtime import TurnRuntime, get_turn_runtime
-from trunkline.v1 import agent_card_pb2, part_pb2
+from trunkline.v1 import part_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -54,21 +54,11 @@ def get_task(config: Mapping[str, object]) -> TaskContext[Any]:
     return task
 
 
-def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
+def from_langgraph(  # noqa: PLR0913  each by name
     graph: Pregel[Any, Any, Any, Any],
     *,
     name: str,
     description: str,
-    tags: Sequence[str] = (),
-    examples: Sequence[str] = (),
-    version: str = "0.1.0",
-    skills: Sequence[agent_card_pb2.AgentSkill] = (),
-    input_modes: Sequence[str] = ("text/plain",),
-    output_modes: Sequence[str] = ("text/plain",),
-    concurrency: int | None = None,
-    repeatable: bool = False,
-    timeout_s: float | None = None,
-    routable: bool = True,
     settings: type[SettingsT] | None = None,
     input: Callable[[TaskContext[SettingsT]], Any] | None = None,  # noqa: A002
     output: Callable[[Any], Output] | None = None,
@@ -77,8 +67,9 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     stream: Collection[str] | None = None,
     step_limit: int | None = None,
     memory: bool = True,
+    **declared: Unpack[AgentDeclaration],
 ) -> FunctionAgent:
-    """Wrap a compiled LangGraph graph as an agent. The card's fields are those of `@agent`.
+    """Wrap a compiled LangGraph graph as an agent; `AgentDeclaration` has its other declarations.
 
     If the graph's state has `messages`, the task's message is added there and the last message is
     the answer. For any other graph, `input` converts the task to the graph's input (it may be
@@ -112,6 +103,7 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
         ConfigurationError: the graph is not compiled, needs `input` and `output`, or the arguments
             are invalid for `@agent`.
     """
+    check_declared("from_langgraph", declared, AgentDeclaration)
     if not isinstance(graph, Pregel):
         raise ConfigurationError(f"agent {name!r}", "give it a compiled graph: graph.compile()")
     if "messages" not in graph.channels and (input is None or output is None):
@@ -125,25 +117,10 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
         context=context,
         nodes=stream,
         step_limit=step_limit,
-        repeatable=repeatable,
+        repeatable=declared.get("repeatable", False),
         memory=memory,
     )
-    make = agent(
-        name=name,
-        description=description,
-        tags=tags,
-        examples=examples,
-        version=version,
-        skills=skills,
-        input_modes=input_modes,
-        output_modes=output_modes,
-        concurrency=concurrency,
-        repeatable=repeatable,
-        resumable=True,
-        timeout_s=timeout_s,
-        routable=routable,
-        settings=settings,
-    )
+    make = agent(name=name, description=description, resumable=True, settings=settings, **declared)
     return make(runner.run)
 
 
