@@ -101,7 +101,7 @@ class FunctionAgent(Agent):
         `task.reject` makes the message a dead letter. `"*"` is for all other types.
 
         Raises:
-            ConfigurationError: there is one for the type already, the model is not declared by
+            ConfigurationError: the type has a handler already, the model is not declared by
                 `@message_type`, or the function is a generator that is not asynchronous.
         """
 
@@ -326,7 +326,7 @@ def _build_card(
 
 
 def _first_paragraph(function: AgentFunction[Any]) -> str:
-    """Return the first paragraph of a docstring on one line; empty without one."""
+    """Return the first paragraph of a docstring on one line, or "" without a docstring."""
     text = inspect.getdoc(function) or ""
     return " ".join(text.partition("\n\n")[0].split())
 

@@ -41,7 +41,7 @@ def follow_skills(
     card: agent_card_pb2.AgentCard,
     list_more_skills: Callable[[Settings], Sequence[agent_card_pb2.AgentSkill]],
 ) -> Lifespan:
-    """Return a lifespan in which the card has its skills and, after them, those of the function.
+    """Return a lifespan in which the skills of the function follow the own skills of the card.
 
     The function is called every two seconds. The card is registered again when its skills change.
     """
@@ -71,9 +71,9 @@ def follow_skills(
 
 
 def follow_tools(agent: Agent, spec: AgentSpec, source: WatchableToolSource) -> Lifespan:
-    """Return a lifespan in which the card has its skills and, after them, one for each tool.
+    """Return a lifespan in which a skill for each tool follows the own skills of the card.
 
-    The card is registered again when the tools change, and keeps the last ones while a server is
+    The card is registered again when the tools change, and keeps the last skills while a server is
     down or stopped. Tools are remembered in the data directory: a server that starts at its first
     use is started to learn its tools only if nothing is remembered for its entry.
     """
@@ -179,12 +179,12 @@ class _SkillMemory:
     """The skills of an agent's tools as they were last known, in a file of the data directory."""
 
     def __init__(self, data_dir: Path, agent: str, fingerprint: str) -> None:
-        """`fingerprint` identifies the servers: skills of other ones are not returned."""
+        """`fingerprint` identifies the servers. Skills of other servers are not returned."""
         self._path = data_dir / PRIVATE_FOLDER / "tool-skills" / agent
         self._fingerprint = fingerprint
 
     def read(self) -> list[agent_card_pb2.AgentSkill] | None:
-        """Return the skills, or None if none are known."""
+        """Return the skills, or None if they are not known."""
         try:
             stored = agent_card_pb2.AgentCard.FromString(read_private_file(self._path))
         except (OSError, ConfigurationError, DecodeError):

@@ -172,7 +172,7 @@ class Takeover:
 class TakeoverBackoff:
     """Growing pauses between tries to take over one journal, until some host serves it.
 
-    If several hosts try at once, all but one fail. When that one dies later, the others must try
+    If several hosts try at once, all but one fail. When this host dies later, the others must try
     at once, however often they have failed before.
     """
 
@@ -212,7 +212,7 @@ class _Failures:
 
 
 async def adopt_journal(host: TaskHost, journal: OpenJournal) -> None:
-    """Serve a journal that had no host; one that can't be read is logged and left out."""
+    """Serve a journal that had no host. If it can't be read, it is logged and left out."""
     try:
         await host.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
     except JournalUnavailableError as error:

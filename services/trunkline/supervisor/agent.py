@@ -91,7 +91,7 @@ class Supervisor(Agent):
     def inherit(self, agents: Mapping[str, registry_service_pb2.AgentRegistration]) -> bool:
         """Update the card by the skills of the agents behind it; return whether it changed.
 
-        `agents` are those that are available, by name.
+        `agents` are the available agents by name.
         """
         cards = [agent.card for agent in self._allowed(agents)]
         skills = [*self._own_skills, *inherit_skills(self.card.name, cards, agents.keys())]

@@ -39,7 +39,7 @@ async def run_turn(
 ) -> None:
     """Run a turn to its end, or to a question to the user.
 
-    `recovered` is the state of a turn whose host was lost; None: the turn had no plan yet.
+    `recovered` is the state of a turn whose host was lost, if the turn had a plan.
     """
     # No stream modes: readers follow the journal.
     async for _ in graph.astream(recovered or {"steps": ()}, context=turn, stream_mode=[]):

@@ -470,7 +470,7 @@ class TaskHost:
         return await asyncio.shield(bound)
 
     def resolve_alias(self, account: str, alias: str) -> str:
-        """Return the id of the task that an alias is bound to; empty: it is not bound.
+        """Return the id of the task that an alias is bound to, or "" if it is not bound.
 
         The task may not exist yet.
 
@@ -569,7 +569,7 @@ class TaskHost:
         return await host.approval_router.answer(request)
 
     async def drain(self, grace_s: float) -> None:
-        """Refuse new tasks, wait `grace_s` for the running ones, then fail those that remain."""
+        """Refuse new tasks, wait `grace_s` for running tasks, then fail the remaining tasks."""
         self._is_draining = True
         self.push_configs.outbox.drain()
         async with asyncio.TaskGroup() as group:

@@ -60,7 +60,7 @@ class TaskTerminator:
 
         The code has `grace_s` to clean up; children are canceled in the meantime. A repeated call
         returns the first call's asyncio task. Returns None if the code has ended the task.
-        `error_type` is that of the code's spans.
+        `error_type` is for the spans of the code.
         """
         if execution.termination is None:
             if execution.turn is not None and execution.turn.state_value in TERMINAL:
@@ -93,7 +93,7 @@ class TaskTerminator:
                     group.create_task(cancel)
 
     async def drain(self, grace_s: float, *, lost: asyncio.Event) -> None:
-        """Wait `grace_s` for running tasks, then leave those that remain to the next host.
+        """Wait `grace_s` for running tasks, then leave the remaining tasks to the next host.
 
         Tasks that may be paused are not waited for. Tasks that the next host would not run again
         fail, unless the journal is lost, and so do tasks of which an approved call is in progress.

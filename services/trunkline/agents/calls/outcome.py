@@ -67,7 +67,7 @@ class Outcome:
 
     @property
     def answering_agents(self) -> tuple[str, ...]:
-        """The agents that answered: those that a supervisor names, or the child itself."""
+        """The agents that answered: the agents that a supervisor names, or the child itself."""
         return self.named_agents or (self.agent,)
 
     @property
@@ -87,7 +87,7 @@ class Outcome:
 
 
 def parse_agents(metadata: json_pb2.Struct) -> tuple[str, ...]:
-    """Return the agents that an answer's metadata names; empty if it names none."""
+    """Return the agents that the metadata of an answer names, if it names agents."""
     names = read_member(metadata, AGENTS_KEY)
     if not isinstance(names, list):
         return ()

@@ -155,7 +155,7 @@ class TurnCalls:
         self._streams: list[AgentStream] = []
         # Calls that have no share of the limits per request yet.
         self._unstarted: set[str] = set()
-        # The number of calls that are being made, without those that wait for a person.
+        # The number of calls that are being made and do not wait for a person.
         self._active = 0
         self._inactive = asyncio.Event()
 

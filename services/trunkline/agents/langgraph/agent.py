@@ -80,7 +80,7 @@ def from_langgraph(  # noqa: PLR0913  each by name
     calls other agents and tools by it. If the node runs again, after a takeover, an approval or an
     answer, the same calls get the answers of the agents that it has asked.
 
-    The words of its models stream, also those of subgraphs. The answer artifact holds the current
+    The words of its models and of their subgraphs stream. The answer artifact holds the current
     message while the graph runs, and the answer at the end. `stream` names the nodes whose words
     stream, () for none. Tool calls become tool events and progress. Text that a node gives to
     LangGraph's stream writer becomes progress; a `Part` becomes an artifact, and so does a dict, as
@@ -268,7 +268,10 @@ class _Runner:
 
 
 def _current_node() -> str:
-    """Return the id of the run of the current node, the same when it runs again; "" outside."""
+    """Return the id of the run of the current node, which is the same when the node runs again.
+
+    Returns "" outside of a node.
+    """
     try:
         configurable = get_config().get("configurable", {})
     except RuntimeError:
