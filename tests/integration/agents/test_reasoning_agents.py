@@ -16,8 +16,8 @@ from harness.mesh.bundled_cards import load_spec
 from harness.mesh.identity import mesh_credentials
 from harness.polling import wait_for
 from trunkline.agents.calls.tool_source import MeshTools
+from trunkline.agents.followed_skills import follow_tools
 from trunkline.agents.reasoning import ReasoningAgent
-from trunkline.agents.tool_skills import follow_tools
 from trunkline.core.settings import Settings
 from trunkline.journal.journal import Journal
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient

@@ -60,7 +60,7 @@ async def serve(
     """
     _quiet_grpc()
     # Imported late: gRPC loads slowly, and modules that only define agents do not need it.
-    from trunkline.agents.hosting import join_mesh
+    from trunkline.processes.hosting import join_mesh
 
     flags = {
         "mesh": mesh,
@@ -97,7 +97,7 @@ def _parse(agents: Sequence[Agent]) -> Mapping[str, object]:
 
 async def _serve(agents: Sequence[Agent], settings: Settings) -> int:
     # Imported late: gRPC and the exporters load slowly.
-    from trunkline.agents.hosting import join_mesh
+    from trunkline.processes.hosting import join_mesh
 
     return await runtime.serve(
         join_mesh(lambda _: agents, settings),

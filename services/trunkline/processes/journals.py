@@ -1,4 +1,4 @@
-"""The journals of a data directory: a host's own, and those of hosts that died.
+"""The journals of a data directory: the own journal of a host, and journals of dead hosts.
 
 The journals of one agent name are a family: `math.db`, then `math.2.db`, `math.3.db`, … while
 other hosts have the lower numbers. Agent names have no dots, so families don't overlap.
@@ -87,7 +87,7 @@ class JournalFolder:
         return self._open_new(family, max(numbers, default=0) + 1)
 
     def open_free(self, family: str, agents: Set[str]) -> list[OpenJournal]:
-        """Open all free journals of a family; remove those without any task.
+        """Open all free journals of a family; remove journals without any task.
 
         A journal that a host lost, with unfinished tasks of agents other than `agents`, is not
         opened, so that a host of all these agents can take it over first; see `Takeover`. Released
@@ -199,7 +199,7 @@ class JournalFolder:
         )
 
     def _inspect(self, path: Path) -> JournalContents | None:
-        """Return the contents of a journal; None if it can't be read, which opening it reports."""
+        """Return the contents of a journal, if it can be read. Opening it reports why it can't."""
         try:
             return inspect_journal(path) if path.exists() else None
         except JournalUnavailableError:
