@@ -127,7 +127,7 @@ async def test_a_request_is_answered(office: SmallMesh, question: str, answer: s
     ],
 )
 async def test_a_request_without_an_answer_ends_with_the_reason(
-    office: SmallMesh, question: str, state: task_pb2.TaskState, text: str, children: int
+    office: SmallMesh, question: str, state: task_pb2.TaskState.ValueType, text: str, children: int
 ) -> None:
     snapshot = await office.ask(question)
     assert snapshot.task.status.state == state
