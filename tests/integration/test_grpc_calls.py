@@ -194,13 +194,15 @@ def same(content: bytes) -> bytes:
 def call_unary(
     channel: MeshChannel, path: str = f"/{SERVICE}/One"
 ) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
-    return channel.unary_unary(path, same, same)
+    method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path, same, same)
+    return method
 
 
 def many(
     channel: MeshChannel, path: str = f"/{SERVICE}/Many"
 ) -> grpc.aio.UnaryStreamMultiCallable[bytes, bytes]:
-    return channel.unary_stream(path, same, same)
+    method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(path, same, same)
+    return method
 
 
 async def requests() -> AsyncIterator[bytes]:

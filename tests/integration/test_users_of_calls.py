@@ -17,8 +17,7 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import NAME_OPTION, issue, other_authority
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.audit import AuditLog, open_audit_log, read_records
-from trunkline.client import ChannelPool, HostClient
-from trunkline.client.statements import statement_metadata
+from trunkline.client import ChannelPool, HostClient, MeshChannel
 from trunkline.client.status import translate_errors
 from trunkline.errors import PermissionDeniedError, TaskNotFoundError, UserNotProvenError
 from trunkline.identity import MeshCredentials, Role, StatementSigner
@@ -73,7 +72,9 @@ class Meeting:
             async with ChannelPool(credentials) as channels:
                 yield HostClient(channels.get(self.address))
             return
-        async with self.plain_channel(credentials) as channel:
+        async with MeshChannel(
+            self.address, target=self.address, credentials=credentials
+        ) as channel:
             yield HostClient(channel)
 
     def plain_channel(self, credentials: MeshCredentials) -> grpc.aio.Channel:
@@ -307,7 +308,7 @@ async def test_a_revoked_process_gets_nothing_more_on_open_calls(
                 bytes,
             )
         )
-        call = start(None, metadata=statement_metadata(statement))
+        call = start(None, metadata=((USER_METADATA, statement),))
         async with asyncio.timeout(PATIENCE_S):
             if method == "WatchTask":
                 await call.read()

@@ -9,6 +9,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from trunkline.client.status import from_trunk_end, translate_errors
+from trunkline.client.tracing import ClientCall
 from trunkline.errors import (
     PeerProtocolError,
     PeerUnavailableError,
@@ -17,12 +18,12 @@ from trunkline.errors import (
 )
 from trunkline.metrics import instruments
 from trunkline.metrics.kinds import Reading
-from trunkline.trunk_statements import StatementNumbers
+from trunkline.trunk_wire.methods import CONNECT_METHOD
+from trunkline.trunk_wire.statements import StatementNumbers
 from trunkline.v1 import trunk_service_pb2
 
 logger = logging.getLogger(__name__)
 
-CONNECT_METHOD: Final = "trunkline.v1.TrunkService/Connect"
 # The receive window of one stream. A single batch may be larger.
 WINDOW_BYTES: Final = 32 * 1024
 # The limit of one message to the peer, unless a single call is larger.
@@ -37,9 +38,7 @@ BatchSink: TypeAlias = Callable[[list[bytes]], int]
 """Handles some of the first batches at once and returns their number. Must not raise."""
 # Responses are raw bytes: gRPC would report unparsable ones as the end of the stream.
 ConnectCall: TypeAlias = grpc.aio.StreamStreamCall[trunk_service_pb2.ConnectRequest, bytes]
-ConnectCallable: TypeAlias = grpc.aio.StreamStreamMultiCallable[
-    trunk_service_pb2.ConnectRequest, bytes
-]
+ConnectCallable: TypeAlias = Callable[[], ConnectCall]
 
 
 class TrunkUnaryCall:
@@ -77,6 +76,7 @@ class TrunkStreamCall:
         "_connection",
         "_error",
         "_first_response",
+        "_traced",
         "_unreturned_bytes",
         "_waiter",
         "call_id",
@@ -84,12 +84,16 @@ class TrunkStreamCall:
         "sink",
     )
 
-    def __init__(self, connection: "TrunkClientConnection") -> None:
+    def __init__(
+        self, connection: "TrunkClientConnection", traced: ClientCall | None = None
+    ) -> None:
+        """`traced` is ended by `cancel`."""
         self.call_id: int = 0
         self.is_over: bool = False
         """True once the peer or the trunk has ended the call."""
         self.sink: BatchSink | None = None
         self._connection = connection
+        self._traced = traced
         self._first_response: bytes | None = None
         self._batches: list[bytes] = []
         self._unreturned_bytes = 0
@@ -142,6 +146,13 @@ class TrunkStreamCall:
             await self._wait()
         response, self._first_response = self._first_response, b""
         return response
+
+    def cancel(self) -> None:
+        """End the call and its span. A second call has no effect."""
+        self._connection.cancel_call(self.call_id)
+        traced, self._traced = self._traced, None
+        if traced is not None:
+            traced.end(self.code, is_stream=True)
 
     def __aiter__(self) -> "TrunkStreamCall":
         return self
@@ -345,12 +356,6 @@ class TrunkClientConnection:
             return UnsupportedOperationError(CONNECT_METHOD, "the peer doesn't serve it")
         except TrunklineError as error:
             return self._explain(error)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # gRPC cancels the read when the channel is closed.
-            return PeerUnavailableError(self.peer, "its channel is closed")
 
     def _explain(self, error: TrunklineError) -> TrunklineError:
         if isinstance(error, PeerProtocolError) and error.problem == _WRITE_AFTER_END:

@@ -34,7 +34,7 @@ from trunkline.server.handlers import (
 )
 from trunkline.server.request_values import check_values
 from trunkline.server.status import to_trunk_end
-from trunkline.trunk_statements import NumberedStatements, check_statement
+from trunkline.trunk_wire.statements import NumberedStatements, check_statement
 from trunkline.v1 import trunk_service_pb2
 
 # Limits of one message, and of one stream's part of a message.

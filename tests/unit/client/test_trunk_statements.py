@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.errors import InvalidArgumentError
-from trunkline.trunk_statements import (
+from trunkline.trunk_wire.statements import (
     STATEMENT_LIMIT,
     NumberedStatements,
     StatementNumbers,
