@@ -10,7 +10,7 @@ from importlib import import_module
 from trunkline.embeddings import EmbeddingModel
 from trunkline.reasoning.models.providers import PROVIDERS
 from trunkline.settings import GraphQLSettings, ModelSettings
-from trunkline_bridge.graphql.schema import build_schema
+from trunkline_bridge.api.graphql.schema import build_schema
 
 KEY_VARIABLE = "TRIAL_KEY"
 

@@ -13,40 +13,41 @@ from trunkline.client import Directory
 from trunkline.client.safe_fetch.address_guard import AddressGuard
 from trunkline.errors import ConfigurationError
 from trunkline.metrics.prometheus import PrometheusMetrics
-from trunkline.settings import describe_install
-from trunkline_bridge.bindings.files import FileBinding
-from trunkline_bridge.bindings.grpc import GrpcBinding, MessageLimits
-from trunkline_bridge.bindings.http_handler import Binding, HttpHandler, RefusingHandler
-from trunkline_bridge.bindings.jsonrpc import JsonRpcBinding
-from trunkline_bridge.bindings.operations import Operations
-from trunkline_bridge.bindings.rest import RestBinding
-from trunkline_bridge.bindings.rest_request import encode_segments
-from trunkline_bridge.edge.account_limits import AccountLimiter
-from trunkline_bridge.edge.agent_cards import AgentCards, BoundAddresses, load_signer
-from trunkline_bridge.edge.authentication import build_authenticator
-from trunkline_bridge.edge.caller import Authenticator, CallerFactory
-from trunkline_bridge.edge.card_endpoints import CardEndpoints
-from trunkline_bridge.edge.credential_audit import record_refusals
-from trunkline_bridge.edge.host_guard import HostGuard, with_origin_form
-from trunkline_bridge.edge.http import METRICS_PATH
-from trunkline_bridge.edge.in_flight import InFlightRequests
-from trunkline_bridge.edge.metrics_page import MetricsPage
-from trunkline_bridge.edge.pages import REFUSAL_KEY, HealthEndpoints, Page, mount, not_found
-from trunkline_bridge.edge.tracing import http_request_span
-from trunkline_bridge.messaging.http import MessageBinding
-from trunkline_bridge.messaging.operations import MessageOperations
-from trunkline_bridge.messaging.room_socket import RoomSockets
-from trunkline_bridge.page.page import PageBinding
-from trunkline_bridge.projection.links import FILES_PATH
-from trunkline_bridge.settings import BridgeSettings
-from trunkline_bridge.streams.sse import Heartbeats
-from trunkline_bridge.versions.v0_1.task_aliases import TaskAliases
-from trunkline_bridge.webhooks.delivery import WebhookDeliverer
-from trunkline_bridge.webhooks.registration import WebhookRegistrations
-from trunkline_bridge.webhooks.sender import WebhookSender
-from trunkline_bridge.webhooks.signatures import WebhookSigner
-from trunkline_bridge.workflows.catalog import WorkflowCatalog
-from trunkline_bridge.workflows.operations import WorkflowOperations
+from trunkline.settings import Settings, describe_install
+from trunkline_bridge.a2a.bindings.grpc import GrpcBinding, MessageLimits
+from trunkline_bridge.a2a.bindings.jsonrpc import JsonRpcBinding
+from trunkline_bridge.a2a.bindings.rest import RestBinding
+from trunkline_bridge.a2a.cards.agent_cards import AgentCards, load_signer
+from trunkline_bridge.a2a.cards.card_endpoints import CardEndpoints
+from trunkline_bridge.a2a.operations.files import FileBinding
+from trunkline_bridge.a2a.operations.operations import Operations
+from trunkline_bridge.a2a.projection.links import FILES_PATH
+from trunkline_bridge.a2a.versions.v0_1.task_aliases import TaskAliases
+from trunkline_bridge.a2a.webhooks.delivery import WebhookDeliverer
+from trunkline_bridge.a2a.webhooks.registration import WebhookRegistrations
+from trunkline_bridge.a2a.webhooks.sender import WebhookSender
+from trunkline_bridge.a2a.webhooks.signatures import WebhookSigner
+from trunkline_bridge.api.health import HealthEndpoints
+from trunkline_bridge.api.messages.http import MessageBinding
+from trunkline_bridge.api.messages.operations import MessageOperations
+from trunkline_bridge.api.messages.room_socket import RoomSockets
+from trunkline_bridge.api.metrics_page import MetricsPage
+from trunkline_bridge.api.page.page import PageBinding
+from trunkline_bridge.api.workflows.catalog import WorkflowCatalog
+from trunkline_bridge.api.workflows.operations import WorkflowOperations
+from trunkline_bridge.callers.account_limits import AccountLimiter
+from trunkline_bridge.callers.authentication import build_authenticator
+from trunkline_bridge.callers.caller import Authenticator, CallerFactory
+from trunkline_bridge.callers.credential_audit import record_refusals
+from trunkline_bridge.http.bound_addresses import BoundAddresses
+from trunkline_bridge.http.handler import Binding, HttpHandler, RefusingHandler
+from trunkline_bridge.http.host_guard import HostGuard, with_origin_form
+from trunkline_bridge.http.in_flight import InFlightRequests
+from trunkline_bridge.http.messages import METRICS_PATH
+from trunkline_bridge.http.pages import REFUSAL_KEY, Page, mount, not_found
+from trunkline_bridge.http.requests import encode_segments
+from trunkline_bridge.http.sse import Heartbeats
+from trunkline_bridge.http.tracing import http_request_span
 
 
 class Bridge:
@@ -62,7 +63,7 @@ class Bridge:
     def __init__(
         self,
         directory: Directory,
-        settings: BridgeSettings | None = None,
+        settings: Settings | None = None,
         *,
         authenticator: Authenticator | None = None,
         audit: AuditLog | None = None,
@@ -77,7 +78,7 @@ class Bridge:
         Raises:
             ConfigurationError: a setting is wrong.
         """
-        settings = settings or BridgeSettings()
+        settings = settings or Settings()
         authenticator = authenticator or build_authenticator(settings)
         is_strict = settings.strict_versions
         self.addresses = BoundAddresses()
@@ -115,9 +116,7 @@ class Bridge:
         jsonrpc_binding = JsonRpcBinding(operations, callers, aliases, is_strict=is_strict)
         jsonrpc = build_handler(jsonrpc_binding)
         rest = RestBinding(operations, callers, is_strict=is_strict)
-        card_endpoints = CardEndpoints(
-            cards, callers, max_age_s=settings.card_max_age_s, is_strict=is_strict
-        )
+        card_endpoints = CardEndpoints(cards, callers, is_strict=is_strict)
         health = HealthEndpoints(directory, callers, settings.default_agent)
         files = FileBinding(directory, callers, patience_s=settings.patience_s, audit=audit)
         message_operations = MessageOperations(directory, limiter, audit)
@@ -131,10 +130,10 @@ class Bridge:
             if not settings.graphql.enabled:
                 return []
             _check_graphql_extra()
-            from trunkline_bridge.graphql.context import MeshAccess
-            from trunkline_bridge.graphql.endpoint import GRAPHQL_PATH, GraphQLBinding
-            from trunkline_bridge.graphql.schema import build_schema
-            from trunkline_bridge.graphql.sockets import GraphQLSockets
+            from trunkline_bridge.api.graphql.context import MeshAccess
+            from trunkline_bridge.api.graphql.endpoint import GRAPHQL_PATH, GraphQLBinding
+            from trunkline_bridge.api.graphql.schema import build_schema
+            from trunkline_bridge.api.graphql.sockets import GraphQLSockets
 
             schema = build_schema(settings.graphql)
             mesh = MeshAccess(message_operations, workflow_operations, settings.graphql)
@@ -204,7 +203,10 @@ class Bridge:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request, within a span. Browsers' preflight requests have none."""
+        """Serve one HTTP request, within a span.
+
+        Browsers' preflight requests have no credentials.
+        """
         await self._app(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -237,7 +239,7 @@ def _allow_origins(app: ASGIApp, origins: Collection[str]) -> ASGIApp:
     """Return an application that lets pages of these origins call it (CORS); `*` is all."""
     if not origins:
         return app
-    # Credentials are those that a page has. Without `allow_credentials`, browsers add none.
+    # Pages send their own credentials. Without `allow_credentials`, browsers add none.
     return CORSMiddleware(
         app,
         allow_origins=origins,
@@ -248,11 +250,11 @@ def _allow_origins(app: ASGIApp, origins: Collection[str]) -> ASGIApp:
 
 
 def _metrics_routes(
-    metrics: PrometheusMetrics | None, callers: CallerFactory, settings: BridgeSettings
+    metrics: PrometheusMetrics | None, callers: CallerFactory, settings: Settings
 ) -> list[BaseRoute]:
     if metrics is None:
         return []
-    page = MetricsPage(metrics, callers, is_public=settings.metrics_public)
+    page = MetricsPage(metrics, callers, is_public=settings.metrics.public)
     return [Route(METRICS_PATH, Page(page.respond))]
 
 

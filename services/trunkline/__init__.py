@@ -66,9 +66,9 @@ if TYPE_CHECKING:
     from trunkline.task_states import TaskOutcome, TaskState
     from trunkline.tasks.approvals import ApprovalAnswer, ApprovalDecision
     from trunkline.tasks.calls import AgentAnswer, AgentStream, ToolResult
-    from trunkline.tasks.context import TaskContext, get_turn_runtime
+    from trunkline.tasks.context import TaskContext
     from trunkline.tasks.messages import MeshMessage, Reply
-    from trunkline.tasks.turn_runtime import TurnRuntime
+    from trunkline.tasks.turn_runtime import TurnRuntime, get_turn_runtime
     from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
     from trunkline.v1.agent_card_pb2 import AgentSkill
     from trunkline.v1.artifact_pb2 import Artifact
@@ -212,7 +212,7 @@ _MODULES = {
     "from_langgraph": "trunkline.agents.langgraph",
     "from_workflow": "trunkline.workflows.agent",
     "get_task": "trunkline.agents.langgraph",
-    "get_turn_runtime": "trunkline.tasks.context",
+    "get_turn_runtime": "trunkline.tasks.turn_runtime",
     "load_workflow": "trunkline.workflows.validation",
     "message_type": "trunkline.messaging.types",
     "read_json": "trunkline.json_values",

@@ -316,9 +316,9 @@ class TreeLimitError(RequestError):
     """A task is over a limit of its tree of calls."""
 
     limit: str
-    """The setting in the table `[tree]`; `time`: the deadline."""
+    """The setting in the table `[tree]`, or `time` for the deadline."""
     chain: str
-    """The agents from the root of the tree down to the one that may not go on."""
+    """The agents from the root of the tree down to the refused agent."""
     problem: str
     code: ClassVar[Code] = Code.FAILED_PRECONDITION
     reason: ClassVar[str] = "TREE_LIMIT"
@@ -327,7 +327,7 @@ class TreeLimitError(RequestError):
 
 @dataclass(eq=False)
 class UnauthenticatedError(RequestError):
-    """The process has no identity on the mesh, or one of another mesh."""
+    """The process has no identity on the mesh, or an identity of another mesh."""
 
     problem: str
     code: ClassVar[Code] = Code.UNAUTHENTICATED
@@ -572,7 +572,7 @@ class AgentCallError(AgentError):
     agent: str
     state: str
     """A `TaskState`: `input-required` if the agent asks something; `failed` also if its host can't
-    be reached; `completed` if it handled a message that requests a reply, and sent none."""
+    be reached; `completed` if it handled a message that requests a reply, and sent no reply."""
     text: str
     """The question, or the reason."""
     task_id: str

@@ -32,14 +32,14 @@ MAX_NUMBER: Final = sys.float_info.max
 MAX_DEPTH: Final = 24
 """The nesting limit of JSON. Protobuf parses messages 100 deep, and each JSON level takes 3."""
 
-# How the field `exact_number` begins on the wire: its number 16, and that it has a length.
+# The first bytes of the field `exact_number` on the wire: number 16, with a length.
 _EXACT_TAG: Final = b"\x82\x01"
 _INEXACT: Final = (
     "A2A's gRPC would round this integer; use JSON-RPC or HTTP+JSON, or send the number as text"
 )
 # Names of members may be long.
 _PATH_CHARS: Final = 200
-# The bound of recursion. What protobuf can't parse is refused where the message is used.
+# The limit of recursion. A message that protobuf can't parse is refused where it is used.
 _PARSED_DEPTH: Final = 100
 # Doubles from here on are all whole, and most of them are measurements. Ids are below it.
 _MAX_INTEGER: Final = 2.0**63
@@ -70,8 +70,8 @@ def write_json(message: json_pb2.Value | json_pb2.Struct, value: object) -> None
     """Replace the JSON that a message holds: `part.data`, or the `metadata` of a message.
 
     Raises:
-        ValueError: it is no JSON (a datetime or NaN, for example; metadata that is no mapping), a
-            number is beyond a double, or it is nested deeper than 24 levels.
+        ValueError: it is not JSON (a datetime or NaN, for example; metadata that is not a
+            mapping), a number is beyond a double, or it is nested deeper than 24 levels.
     """
     if isinstance(message, json_pb2.Value):
         message.CopyFrom(build_value(value))
@@ -85,7 +85,7 @@ def build_struct(values: Mapping[str, Any], *, max_depth: int = MAX_DEPTH) -> js
     """Return a JSON object as a message.
 
     Raises:
-        ValueError: it is no JSON (a value of another type, a key that is not a text, NaN, a lone
+        ValueError: it is not JSON (a value of another type, a key that is not a text, NaN, a lone
             surrogate), a number is out of range, or it is nested deeper than `max_depth`.
     """
     struct = json_pb2.Struct()
@@ -94,16 +94,17 @@ def build_struct(values: Mapping[str, Any], *, max_depth: int = MAX_DEPTH) -> js
 
 
 def build_value(value: object, *, max_depth: int = MAX_DEPTH) -> json_pb2.Value:
-    """Return a JSON value as a message. The errors are those of `build_struct`."""
+    """Return a JSON value as a message. The errors are the same as for `build_struct`."""
     message = json_pb2.Value()
     _write_value(message, value, max_depth)
     return message
 
 
 def update_struct(struct: json_pb2.Struct, values: Mapping[str, Any]) -> None:
-    """Set members of an object. Those that exist keep their place, others are added at the end.
+    """Set members of an object.
 
-    The errors are those of `build_struct`.
+    Existing members keep their place, new members are added at the end. The errors are the same as
+    for `build_struct`.
     """
     old = {member.key: member for member in struct.members}
     new: dict[str, Any] = {}
@@ -139,7 +140,7 @@ def has_member(struct: json_pb2.Struct, key: str) -> bool:
 
 
 def find_member(struct: json_pb2.Struct, key: str) -> json_pb2.Value | None:
-    """Return the value of a member of an object; None: the object has no such member."""
+    """Return the value of a member of an object, or None if there is no such member."""
     return next((member.value for member in reversed(struct.members) if member.key == key), None)
 
 
@@ -160,13 +161,13 @@ def canonical_json(value: object) -> str:
 
 
 def read_text(struct: json_pb2.Struct, key: str) -> str:
-    """Return a member of an object that is a text; "" if the object has none."""
+    """Return a text member of an object, or "" if the object has none."""
     value = find_member(struct, key)
     return "" if value is None else value.string_value
 
 
 def read_number(struct: json_pb2.Struct, key: str) -> float:
-    """Return a member of an object that is a number; 0 if the object has none."""
+    """Return a number member of an object, or 0 if the object has none."""
     value = read_member(struct, key)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
@@ -175,7 +176,7 @@ def value_json(value: json_pb2.Value) -> Any:  # noqa: ANN401  any JSON value
     """Return a value as Python's JSON: its integers are `int`, its other numbers `float`.
 
     Raises:
-        ValueError: an exact number is no integer. Values that came in are checked before.
+        ValueError: an exact number is not an integer. Values that came in are checked before.
     """
     match value.WhichOneof("kind"):
         case "string_value":
@@ -229,8 +230,9 @@ def serialize_for_a2a(message: Message) -> bytes:
 def find_exact_number(message: Message, data: bytes) -> str:
     """Return the path of a number that google.protobuf's types can't hold exactly, or "".
 
-    That is an integer above 2^63 or one that is no double. A path is `parts[0].data.id`. `data` are
-    the message's bytes: most messages have no such number, which these tell without a search.
+    Such a number is an integer above 2^63, or a number that a double can't hold. A path is
+    `parts[0].data.id`. `data` are the message's bytes, which show without a search that most
+    messages have no such number.
     """
     return next(_exact_numbers(message, ""), "") if _EXACT_TAG in data else ""
 
@@ -257,7 +259,8 @@ def message_to_dict(message: Message, *, with_proto_names: bool = False) -> dict
 def parse_dict(value: object, message: M, *, ignore_unknown_fields: bool = False) -> M:
     """Set the fields of a message from ProtoJSON; return the message.
 
-    It is json_format's ParseDict for messages that hold JSON, and reads all others through it.
+    It replaces json_format's ParseDict for messages that hold JSON, and reads all other messages
+    through it.
 
     Raises:
         ParseError: the value doesn't fit the message.
@@ -356,7 +359,10 @@ def _write_integer(message: json_pb2.Value, number: int) -> None:
 
 @cache
 def _json_fields(message_type: _Descriptor) -> tuple[_Descriptor, ...]:
-    """Return the fields of a message that hold JSON, at any depth. Most messages have none."""
+    """Return the fields of a message that hold JSON, at any depth.
+
+    Most messages have no such field.
+    """
     return tuple(field for field in message_type.fields if _holds_json(field, frozenset()))
 
 
@@ -426,7 +432,7 @@ def _parse_message(value: object, message: Message, ignore_unknown_fields: bool)
         try:
             if field.is_repeated:
                 _parse_list(member, message, field, ignore_unknown_fields)
-            # The null of a Value is a value, that of any other field means unset.
+            # The null of a Value is a value. The null of any other field means that it is unset.
             elif member is not None or (_is_value(field) and not is_taken):
                 content = getattr(message, field.name)
                 content.SetInParent()

@@ -21,8 +21,8 @@ _DEFERRED: Final = ("langsmith.types",)
 def light_imports() -> Iterator[None]:
     """Make the imports of LangGraph in a block faster.
 
-    What they leave out can be imported after the block. Nothing changes for modules that have been
-    imported before.
+    Modules that these imports leave out can be imported after the block. Modules that were
+    imported before are not affected.
     """
     with leave_out(*_LEFT_OUT):
         for name in _DEFERRED:
@@ -45,10 +45,9 @@ def leave_out(*names: str) -> Iterator[None]:
 
 
 def defer_package(name: str) -> None:
-    """Let a package's `__init__` run when something in it is used that is no module.
+    """Delay a package's `__init__` until an attribute of it is used that is not a module.
 
-    Its modules can be imported before that. Does nothing if there is no such package, or if it has
-    been imported.
+    Its modules can be imported before that. A missing or already imported package is left alone.
     """
     if name in sys.modules:
         return

@@ -1,7 +1,7 @@
 """Exports the log of a process to a collector, as the standard `OTEL_*` variables say.
 
-The records are those that stderr gets, from the same level up. Fields are attributes. Of an
-exception the type and the frames are exported, but not its text, which may hold private data.
+The same records as on stderr are exported, from the same level up. Fields are attributes. The type
+and the frames of an exception are exported. Its text is not, because it may hold private data.
 """
 
 import logging
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk._logs import LoggerProvider
 
 _FLUSH_TIMEOUT_S: Final = 3.0
-# What exporters log may not be exported: each export would make the next one.
+# Records of exporters are not exported, because each export would cause the next export.
 _OWN_LOGGERS: Final = ("opentelemetry", "grpc", "urllib3", "requests")
 _SEVERITIES: Final[Mapping[int, tuple[str, SeverityNumber]]] = {
     logging.DEBUG: ("DEBUG", SeverityNumber.DEBUG),

@@ -16,7 +16,7 @@ from trunkline.printable import escape_controls, escape_json_controls
 current_task_id: Final[ContextVar[str]] = ContextVar("current_task_id", default="")
 """The task whose turn the current code works for, which records are logged with."""
 
-# Attributes of every record. All others are fields of the event.
+# Attributes of every record. All other attributes are fields of the event.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # uvicorn adds its messages in colour.
 _STANDARD |= {"color_message"}
@@ -59,7 +59,7 @@ def render_event(event: str, text: str, *, log_format: str, **fields: object) ->
 class PlainFormatter(logging.Formatter):
     """Formats a record as one line: time, level, logger, event, fields.
 
-    An exception follows, in indented lines. Text of others can begin no line and no field.
+    An exception follows, in indented lines. Logged text can't begin a line or a field.
     """
 
     def format(self, record: logging.LogRecord) -> str:

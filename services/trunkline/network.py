@@ -22,7 +22,7 @@ class Authority(NamedTuple):
     host: str
     """In lower case, without a trailing dot; an IPv6 address in its shortest form."""
     port: int | None = None
-    """None: the default port of the URL's scheme."""
+    """None stands for the default port of the URL's scheme."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -108,7 +108,7 @@ def parse_retry_after(text: str, *, limit_s: float) -> float:
 
 
 def parse_http_date(text: str) -> datetime | None:
-    """Return the time of an HTTP date (RFC 9110, 5.6.7); None: it is invalid."""
+    """Return the time of an HTTP date (RFC 9110, 5.6.7), or None if it is invalid."""
     if not text or len(text) > _MAX_LENGTH:
         return None
     try:

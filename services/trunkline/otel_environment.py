@@ -95,7 +95,7 @@ def _local_options(name: str, endpoint: str) -> dict[str, Any]:
 
 
 def _otlp_variables(signal: Signal, name: str) -> tuple[str, ...]:
-    """Return the variables of an OTLP option, that of the signal first."""
+    """Return the variables of an OTLP option, the signal's variable first."""
     return (f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}", f"OTEL_EXPORTER_OTLP_{name}")
 
 

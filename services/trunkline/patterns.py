@@ -2,9 +2,9 @@ r"""Regular expressions that tools, callers or files supply, run by RE2.
 
 RE2 has no backtracking: a search takes time linear in the text, and memory within a limit. The
 product of a pattern's size and the text's length bounds the time, so both have a limit. Groups have
-one too, since RE2 copies the places of all groups at each group that it enters or leaves. The
-syntax is RE2's: no lookaround, no backreferences, no possessive quantifiers. Character classes such
-as `\w` are ASCII.
+one too, since RE2 copies the places of all groups at each group that it enters or leaves. RE2's
+syntax lacks lookaround, backreferences and possessive quantifiers. Character classes such as `\w`
+are ASCII.
 """
 
 from functools import lru_cache

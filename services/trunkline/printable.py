@@ -1,4 +1,4 @@
-"""Control characters in text from others: they forge log lines and take over terminals."""
+"""Control characters in untrusted text, which forge log lines and take over terminals."""
 
 import re
 import unicodedata
@@ -11,7 +11,8 @@ _HIDDEN: Final = (
 )
 _CONTROLS: Final = re.compile(f"[{_HIDDEN}]")
 _CONTROLS_BUT_LAYOUT: Final = re.compile(f"(?![\t\n])[{_HIDDEN}]")
-# Sequences that colour text, move the cursor or set a title: CSI, OSC, and those of two characters.
+# Sequences that colour text, move the cursor or set a title: CSI, OSC, and sequences of two
+# characters.
 _TERMINAL_SEQUENCES: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)"
 )
@@ -38,8 +39,9 @@ def remove_controls(text: str) -> str:
 def to_plain_line(text: str, limit: int) -> str:
     """Return text on one line, of at most `limit` characters, without characters that don't show.
 
-    These are control and format characters, among them those of text direction and the invisible
-    letters of Unicode's tags, surrogates, and code points for private use or without a meaning.
+    The removed characters are control and format characters, such as characters of text direction
+    and the invisible letters of Unicode's tags, surrogates, and code points that are private or
+    have no meaning.
     """
     # Unicode's categories of invisible characters begin with C. Line breaks become spaces first.
     words = " ".join(text[: _SOURCE_FACTOR * limit].split())

@@ -1,8 +1,9 @@
-"""Private files of the user: refuses links, and what other users may change or, if secret, read.
+"""Private files of the user: refuses links, and files that other users may change or read.
 
-Other users are all but root and the user of this process. A group without other members counts as
-private, because some systems make files writable by the private group of their user, and Kubernetes
-by a group that has only a number (`fsGroup`).
+Readable files are refused only if they are secret. Other users are all but root and the user of
+this process. A group without other members counts as private, because some systems make files
+writable by the private group of their user, and Kubernetes by a group that has only a number
+(`fsGroup`).
 """
 
 import errno
@@ -34,12 +35,12 @@ _LINK: Final = "it is a symbolic link; use the file itself"
 def read_private_file(path: Path, *, is_secret: bool = True) -> bytes:
     """Return the content of a file that only its owner may change and, if it is a secret, read.
 
-    Links are refused, except those of mounted secrets: root owns the link, its folder and the file,
-    and the file is below that folder. A file on a read-only mount that root owns may be readable
-    by all, as Kubernetes mounts secrets.
+    Links are refused, except links of mounted secrets: root owns the link, its folder and the
+    file, and the file is below that folder. A file on a read-only mount that root owns may be
+    readable by all, as Kubernetes mounts secrets.
 
     Raises:
-        ConfigurationError: others may change or read the file; the text says what to do.
+        ConfigurationError: other users may change or read the file. The text names the remedy.
         OSError: it can't be read.
     """
     file = _resolve_mounted(path) if path.is_symlink() else path
@@ -172,6 +173,19 @@ def create_private_folder(folder: Path) -> None:
     check_private_folder(folder)
 
 
+def create_private_data_folder(folder: Path) -> None:
+    """Make a folder of a data directory, and the directory, with mode 0700.
+
+    Raises:
+        ConfigurationError: it can't be made, it is a link, or another user may change it.
+    """
+    try:
+        create_private_folder(folder)
+    except OSError as error:
+        problem = f"can't be used: {error.strerror}; choose another with --data"
+        raise ConfigurationError(f"data directory {folder.parent}", problem) from error
+
+
 def check_private_folder(folder: Path) -> None:
     """Check that only this user may change a folder. A missing one has no problem.
 
@@ -192,7 +206,7 @@ def check_private_folder(folder: Path) -> None:
 
 
 def check_data_folder(folder: Path) -> None:
-    """Check that no other user may replace a data directory or what is in it. It may be missing.
+    """Check that no other user may replace a data directory or its content. It may be missing.
 
     A mounted volume may belong to another user, and all users may write to it: an `emptyDir` of
     Kubernetes has mode 0777 and belongs to root. Its process can't change that.
@@ -252,7 +266,7 @@ def _find_folder_problem(folder: Path) -> str:
 
 
 def _find_content_problem(folder: Path) -> str:
-    """Return the reason why another user may replace what is in a folder, or ""."""
+    """Return the reason why another user may replace the content of a folder, or ""."""
     try:
         status = folder.stat()
     except OSError:

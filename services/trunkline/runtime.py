@@ -36,7 +36,10 @@ _loads: "set[Future[Any]]" = set()
 
 
 class StandbyAgents:
-    """The agents on standby: this process serves them once the process that does so now is gone."""
+    """The agents on standby.
+
+    This process serves them once the process that serves them now is gone.
+    """
 
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()
@@ -59,7 +62,7 @@ class ServiceStatus:
     """The state of a process's service, for the code that started it."""
 
     endpoints: Sequence[Mapping[str, str]]
-    """The ready lines: names and addresses of what is served."""
+    """The ready lines: names and addresses of the endpoints."""
     joined: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the service is registered."""
     failed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -67,7 +70,7 @@ class ServiceStatus:
     standby: StandbyAgents = field(default_factory=StandbyAgents)
     """The agents that it does not serve yet."""
     inventory: Mapping[str, str] = field(default_factory=dict)
-    """Everything the service has loaded, and why, by kind. Empty: not reported."""
+    """Everything the service has loaded, and why, by kind. If empty, it is not reported."""
 
 
 def run(work: Coroutine[Any, Any, int]) -> int:
@@ -96,7 +99,7 @@ def run(work: Coroutine[Any, Any, int]) -> int:
 async def load_in_thread(
     work: Callable[_Params, _Result], *args: _Params.args, **kwargs: _Params.kwargs
 ) -> _Result:
-    """Run, in a thread of its own, a function that may block for long.
+    """Run a function that may block for long in a separate thread.
 
     It loads code, for example, or is a plain function of an agent. Cancellation and the exit of the
     process abandon the thread. Exceptions of the function are raised unchanged.
@@ -118,7 +121,7 @@ async def load_in_thread(
 
 
 def format_state(state: str, served: Mapping[str, str]) -> str:
-    """Return the line on stdout that reports something as `ready` or on `standby`.
+    """Return the line on stdout that reports an endpoint as `ready` or on `standby`.
 
     The line break is included: `print` writes its own break separately to an unbuffered stream,
     and the output of another thread could come between.
@@ -193,7 +196,7 @@ def _schedule_exit(code: int) -> threading.Timer:
 
 
 def exit_now(code: int) -> None:
-    """Exit the process now, without the interpreter's cleanup. What was printed is flushed."""
+    """Exit the process now, without the interpreter's cleanup. Printed text is flushed."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     os._exit(code)

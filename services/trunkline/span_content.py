@@ -1,7 +1,7 @@
 """Content in spans: messages, answers, and arguments and results of tools; data is JSON.
 
-Only with the setting `capture_content`. The names are those of the GenAI semantic conventions and,
-for dashboards that read only these, of OpenInference.
+It is recorded only with the setting `capture_content`. Names follow the GenAI semantic conventions
+and, for dashboards that read only OpenInference, its conventions.
 """
 
 import json
@@ -30,7 +30,7 @@ _INPUT: Final = "input.value"
 _OUTPUT: Final = "output.value"
 
 _LIMIT_CHARS: Final = telemetry.ATTRIBUTE_LIMIT_CHARS
-# Searching takes time, so what is far beyond the limit is cut before.
+# Searching takes time, so text far beyond the limit is cut before.
 _SEARCHED_CHARS: Final = 4 * _LIMIT_CHARS
 # Room for the rest of a message in JSON.
 _FRAME_CHARS: Final = 100
@@ -58,7 +58,7 @@ class SpokenText(NamedTuple):
 
 
 class ContentCapture:
-    """Puts content into spans, without what the patterns match, and cut to 8,192 characters."""
+    """Puts content into spans, without matches of the patterns, and cut to 8,192 characters."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self._patterns = patterns
@@ -81,7 +81,7 @@ class ContentCapture:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self | None:
-        """Create the capture of a mesh's settings; None: they do not ask for content.
+        """Create the capture of a mesh's settings, or return None if content is not captured.
 
         Raises:
             ConfigurationError: a pattern is not in RE2's syntax.
@@ -113,12 +113,12 @@ class ContentCapture:
 
 
 def use_capture(capture: ContentCapture | None) -> AbstractContextManager[None]:
-    """Capture content in the spans of this block, and of all that it starts; None: nothing."""
+    """Capture content in the spans of this block and of work that it starts, unless None."""
     return telemetry.use_context(otel_context.set_value(_KEY, capture))
 
 
 def current_capture() -> ContentCapture | None:
-    """Return the capture of the current context; None: content must not be recorded."""
+    """Return the capture of the current context, or None if content must not be recorded."""
     capture = otel_context.get_value(_KEY)
     return capture if isinstance(capture, ContentCapture) else None
 

@@ -1,4 +1,4 @@
-"""The states of a task, those that end it, interrupt it, or end its turn, and its outcome.
+"""The states and the outcomes of a task, with the states that end or interrupt it or its turn.
 
 `trunkline.tasks.lifecycle` says which state may follow which.
 """
@@ -59,7 +59,7 @@ continues without a message.
 
 
 OUTCOME_KEY: Final = "trunkline/outcome"
-"""The key of a task's outcome in its metadata, and in that of its last status."""
+"""The key of a task's outcome in the metadata of the task and of its last status."""
 
 
 FAILURES_NAMED_KEY: Final = "trunkline/failures-named"
@@ -92,10 +92,10 @@ class TaskOutcome(StrEnum):
 
 
 def find_outcome(state: StateValue, metadata: json_pb2.Struct) -> TaskOutcome | None:
-    """Return the outcome of a task in a state; None: it has not ended.
+    """Return the outcome of a task in a state, or None if it has not ended.
 
-    `metadata` is the task's or that of its last status. It only tells `partial` from `complete`:
-    agents write nothing else there.
+    `metadata` is the metadata of the task or of its last status. It only tells `partial` from
+    `complete`.
     """
     if state not in TERMINAL:
         return None

@@ -83,7 +83,7 @@ RPC_DEADLINE_S: Final = "trunkline.rpc.deadline_s"
 
 # Generative AI (development).
 GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
-# The provider of a model or, of a call to an agent, the mesh. Turns have none.
+# The provider of a model or, of a call to an agent, the mesh. Spans of turns do not have it.
 GEN_AI_PROVIDER_NAME: Final = "gen_ai.provider.name"
 GEN_AI_AGENT_NAME: Final = "gen_ai.agent.name"
 GEN_AI_AGENT_DESCRIPTION: Final = "gen_ai.agent.description"
@@ -150,7 +150,7 @@ MAX_SPANS_PER_TRACE: Final = 5000
 SERVICE: Final = "trunkline.service"
 TASK_ID: Final = "trunkline.task.id"
 PARENT_TASK_ID: Final = "trunkline.parent_task.id"
-# How the turn that a request waited for has ended; also of metrics.
+# The attribute for the outcome of the turn that a request waited for; also of metrics.
 TASK_STATE: Final = "trunkline.task.state"
 TURN: Final = "trunkline.turn"
 APPROVAL_ID: Final = "trunkline.approval.id"
@@ -184,7 +184,8 @@ COLLECTED_KEY: Final = "trunkline-collected"
 
 # Why a model was called: "answer", "check", "plan" or "merge".
 MODEL_PURPOSE: Final = "trunkline.model.purpose"
-# The price of a call in millionths of a US dollar, rounded up. Models without a price have none.
+# The price of a call in millionths of a US dollar, rounded up. Models without a price have no such
+# attribute.
 MODEL_COST_MICROS: Final = "trunkline.cost_micros"
 
 # Values of ERROR_TYPE for cancelled work. Work whose deadline passed is cancelled with TIMEOUT as

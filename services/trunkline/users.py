@@ -39,14 +39,15 @@ class User:
 
 
 current_user: ContextVar[User | None] = ContextVar("current_user", default=None)
-"""The user of the current call or task; None: the owner of the mesh, or no user at all."""
+"""The user of the current call or task, or None for the owner of the mesh or no user."""
 
 requires_proof: ContextVar[bool] = ContextVar("requires_proof", default=False)
-"""True if the word of the calling process is no proof that a user approved a call."""
+"""True if the calling process alone can't prove that a user approved a call."""
 
 may_sign: ContextVar[bool] = ContextVar("may_sign", default=False)
-"""True in a process of the mesh's owner. It signs a new statement when it continues work later, so
-it stores none with tasks: they are ten times as large as a short message."""
+"""True in a process of the mesh's owner. It signs a new statement when it continues work later.
+It does not store statements with tasks, because a statement is ten times as large as a short
+message."""
 
 current_actor: ContextVar[str] = ContextVar("current_actor", default="")
 """The SPIFFE id of the process whose call is being answered: provenance, never a permission."""
@@ -57,7 +58,7 @@ approving_users: ContextVar[Sequence[User]] = ContextVar("approving_users", defa
 
 
 def find_approving_user(call_digest: str) -> User | None:
-    """Return the user whose statement approves a call; the current user if none does."""
+    """Return the user whose statement approves a call, or else the current user."""
     for user in approving_users.get():
         if call_digest in user.approved:
             return user
@@ -138,7 +139,7 @@ _READERS: Final[Mapping[type[Message], Callable[[Any], str]]] = {
 
 
 def named_account(request: Message) -> str | None:
-    """Return the account that a request is for; None if it names none by its type."""
+    """Return the account that a request is for, or None if its type names no account."""
     read = _READERS.get(type(request))
     if read is None:
         return None
@@ -157,9 +158,9 @@ _MESSAGE_ACTS: Final = (
 
 
 def named_user(request: Message) -> str:
-    """Return the user that a request names within its account; empty if it names none.
+    """Return the user that a request names within its account, or an empty text.
 
-    A message of an agent names none: it is sent for the user of the agent's task, whom the
+    A message of an agent names no user. It is sent for the user of the agent's task, which the
     statement of the call names.
     """
     if isinstance(request, _SUBMISSIONS):

@@ -12,14 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from trunkline.a2a_wire.v0_1.json_writer import V01EventWriter
 from trunkline.a2a_wire.v0_3.json_writer import V03EventWriter
 from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline.json_values import message_to_dict
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
-from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
-from trunkline_bridge.projection import TaskProjection, TextDelta, WireEvent
-from trunkline_bridge.streams.event_renderer import EventRenderer, EventWriter
-from trunkline_bridge.versions.v0_1.json_writer import V01EventWriter
+from trunkline_bridge.a2a.projection import TaskProjection, TextDelta, WireEvent
+from trunkline_bridge.a2a.streams.event_renderer import EventRenderer, EventWriter
+from trunkline_bridge.a2a.versions.jsonrpc_envelope import event_frame
 
 RUN = 100
 ROUNDS = 30

@@ -17,7 +17,7 @@ from trunkline.cli.times import render_age, render_duration, render_percent
 from trunkline.json_values import message_to_dict
 from trunkline.v1 import event_pb2
 
-STATIC = ROOT / "bridge/trunkline_bridge/page/static"
+STATIC = ROOT / "bridge/trunkline_bridge/api/page/static"
 VENDOR = STATIC / "assets/vendor"
 IMPORTED = re.compile(r"""(?:\bfrom |\bimport |\bimport\()"(\.{1,2}/[^"\n]+)["]""")
 

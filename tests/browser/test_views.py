@@ -56,7 +56,7 @@ async def test_every_view_is_accessible_and_fits(
 
 
 async def test_the_scripts_of_all_views_are_little_to_transfer(mesh: PageMesh) -> None:
-    static = ROOT / "bridge/trunkline_bridge/page/static"
+    static = ROOT / "bridge/trunkline_bridge/api/page/static"
     sizes = {}
     for path in static.rglob("*.js"):
         name = path.relative_to(static).as_posix()

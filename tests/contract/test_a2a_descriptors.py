@@ -23,9 +23,9 @@ from trunkline.v1 import (
     security_scheme_pb2,
     task_pb2,
 )
-from trunkline_bridge.bindings.grpc import SERVICES
-from trunkline_bridge.bindings.grpc_server import public_pool
-from trunkline_bridge.bindings.grpc_service import GrpcService
+from trunkline_bridge.a2a.bindings.grpc import SERVICES
+from trunkline_bridge.a2a.bindings.grpc_server import public_pool
+from trunkline_bridge.a2a.versions.grpc_service import GrpcService
 
 OWN_MODULES = {
     "1.0": (

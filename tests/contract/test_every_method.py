@@ -8,27 +8,21 @@ import pytest_asyncio
 
 from harness.a2a.grpc_client import GrpcMesh
 from harness.a2a.protocol_variants import (
-    OPERATIONS,
     SPOKEN,
     ProtocolVariant,
     find_variant,
     open_variants,
+    operations_of,
 )
 from harness.agents.partner_agent import partner
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOOK = "http://127.0.0.1:9/hook"
-# The operations of each version.
-OPERATIONS_BY_VERSION = {
-    "1.0": OPERATIONS,
-    "0.3": OPERATIONS - {"list"},
-    "0.1": OPERATIONS - {"list", "list_push", "delete_push", "extended_card"},
-}
 CELLS = [
     pytest.param(variant, operation, id=f"{variant[0]} {variant[1].binding} {operation}")
     for variant in SPOKEN
-    for operation in sorted(OPERATIONS_BY_VERSION[variant[0]])
+    for operation in sorted(operations_of(variant[0]))
 ]
 
 

@@ -15,7 +15,7 @@ from trunkline.client.mesh_words import tool_server_state
 from trunkline.v1 import event_pb2, tool_service_pb2
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-ASSETS: Final = ROOT / "bridge/trunkline_bridge/page/static/assets"
+ASSETS: Final = ROOT / "bridge/trunkline_bridge/api/page/static/assets"
 COLUMN: Final = re.compile(r'key: "\w+",\s+title: "([^"]+)"')
 
 TABLES: Final[Mapping[str, tuple[Collection[str], str, str, Collection[str]]]] = {

@@ -16,10 +16,9 @@ from harness.a2a.grpc_client import GrpcMesh, collect, open_bridge_grpc, refusal
 from harness.a2a.rest_client import user_message
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import write_api_keys
-from trunkline.settings import LimitSettings
+from trunkline.settings import LimitSettings, Settings
 from trunkline.settings.limits import AccountLimitSettings
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -47,7 +46,7 @@ def metadata(account: str) -> list[tuple[str, str]]:
 async def limited(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
     folder = tmp_path_factory.mktemp("limited")
     keys = [(name, name, f"key of {name}") for name in ACCOUNTS]
-    settings = BridgeSettings(
+    settings = Settings(
         default_agent="echo",
         api_keys_file=write_api_keys(folder / "keys.toml", keys),
         limits=LIMITS,

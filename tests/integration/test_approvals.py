@@ -16,11 +16,11 @@ from harness.mesh.identity import mesh_credentials
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import ApprovalAnsweredError, TaskEndedError
 from trunkline.identity import StatementVerifier
+from trunkline.settings import Settings
 from trunkline.tasks.approvals import digest_answer
 from trunkline.tasks.lifecycle import State
 from trunkline.users import User, current_user
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
-from trunkline_bridge.settings import BridgeSettings
 
 APPROVED = event_pb2.APPROVAL_DECISION_APPROVED
 EDITED = event_pb2.APPROVAL_DECISION_EDITED
@@ -66,7 +66,7 @@ def answer_text(task: Any) -> str:
 
 @pytest.fixture
 async def shops(tmp_path: Path) -> AsyncIterator[Shops]:
-    async with open_bridged_mesh(tmp_path, BridgeSettings(default_agent="supervisor")) as bridged:
+    async with open_bridged_mesh(tmp_path, Settings(default_agent="supervisor")) as bridged:
         apples, pears = Orders(), Orders()
         await bridged.mesh.join(shop("apples", apples), shop("pears", pears))
         yield Shops(bridged, apples, pears)

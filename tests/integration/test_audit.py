@@ -26,8 +26,7 @@ from trunkline.client.artifacts import ArtifactClient
 from trunkline.settings import Settings
 from trunkline.v1.push_notification_pb2 import TaskPushNotificationConfig
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
-from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
 
 KEY = "key-of-ann-which-is-secret"
 ANN = {"X-API-Key": KEY}
@@ -76,10 +75,10 @@ async def open_audited(folder: Path, *, reads: bool = False) -> AsyncIterator[Au
     (folder / "jwks.json").write_bytes(key_set(ISSUER))
     reader = ApiKey("reader", "acme", hash_key(READER), methods=("read",))
     save_keys(folder / "keys.toml", [ApiKey("ann", "acme", hash_key(KEY)), reader])
-    settings = BridgeSettings(
+    settings = Settings(
         default_agent="asker",
         api_keys_file=folder / "keys.toml",
-        tokens=token_settings(folder / "jwks.json", account_claim="org"),
+        **token_settings(folder / "jwks.json", account_claim="org"),
         allow_webhook=("127.0.0.1",),
     )
     audit_settings = Settings(data_dir=folder / "data", audit_reads=reads)
@@ -252,7 +251,7 @@ async def test_answers_to_approvals_are_recorded(tmp_path: Path, text: str) -> N
     settings = Settings(data_dir=tmp_path / "data")
     async with (
         open_audit_log(settings, process="test") as audit,
-        open_bridged_mesh(tmp_path, BridgeSettings(default_agent="apples"), audit=audit) as bridged,
+        open_bridged_mesh(tmp_path, Settings(default_agent="apples"), audit=audit) as bridged,
     ):
         await bridged.mesh.join(shop("apples", Orders()))
         task = await bridged.at("/").send("order 3 apples")

@@ -97,14 +97,19 @@ def text_of(holder: dict[str, Any]) -> str:
     return "".join(part["text"] for part in holder["parts"])
 
 
-@pytest.mark.parametrize(("question", "problem"), HOSTILE, ids=lambda text: text[:24])
-async def test_a_hostile_or_impossible_question_is_refused_with_the_reason(
-    mesh: MeshProcess, question: str, problem: str
+async def test_hostile_and_impossible_questions_are_refused_with_the_reason(
+    mesh: MeshProcess,
 ) -> None:
-    state, text = await say(mesh, question)
-    assert state in {"TASK_STATE_INPUT_REQUIRED", "TASK_STATE_FAILED"}
-    assert problem in text
-    assert "Traceback" not in text
+    # At the same time, because some of them wait for the tool server that never answers.
+    async with asyncio.TaskGroup() as group:
+        answers = {
+            question: group.create_task(say(mesh, question)) for question, _problem in HOSTILE
+        }
+    for question, problem in HOSTILE:
+        state, text = answers[question].result()
+        assert state in {"TASK_STATE_INPUT_REQUIRED", "TASK_STATE_FAILED"}, question
+        assert problem in text
+        assert "Traceback" not in text
     assert await say(mesh, "what is 1+2") == ("TASK_STATE_COMPLETED", "3")
 
 
@@ -114,42 +119,6 @@ async def test_python_never_reaches_the_math_engine(mesh: MeshProcess, question:
     assert state in {"TASK_STATE_INPUT_REQUIRED", "TASK_STATE_FAILED"}
     assert "uid=" not in text
     assert "<class" not in text
-
-
-@pytest.mark.parametrize(
-    ("body", "path", "code", "known_id"),
-    [
-        (b'{"jsonrpc":"2.0","id":7,"method":', "/", -32700, None),
-        (b'{"jsonrpc":"2.0","id":7,"method":"\xff"}', "/", -32700, None),
-        (b"[" * 100_000, "/", -32700, None),
-        (b"[]", "/", -32600, None),
-        (b'{"id":7,"method":"GetTask"}', "/", -32600, 7),
-        (b'{"jsonrpc":"2.0","id":7,"method":3}', "/", -32600, 7),
-        (b'{"jsonrpc":"2.0","id":7,"method":"Nope","params":{}}', "/", -32601, 7),
-        (b'{"jsonrpc":"2.0","id":"a","method":"GetTask","params":"x"}', "/", -32602, "a"),
-        (b'{"jsonrpc":"2.0","id":7,"method":"GetTask","params":{"id":"x"}}', "/", -32001, 7),
-        (b'{"jsonrpc":"2.0","id":7,"method":"GetTask","params":{"id":5}}', "/", -32602, 7),
-        (b'{"jsonrpc":"2.0","id":7,"method":"GetTask"}', "/agents/nobody", -32602, 7),
-        (
-            b'{"jsonrpc":"2.0","id":7,"method":"SendStreamingMessage","params":{"message":'
-            b'{"messageId":"m","role":"ROLE_USER","parts":[]}}}',
-            "/",
-            -32602,
-            7,
-        ),
-    ],
-)
-async def test_an_invalid_request_gets_its_error_with_its_id_if_readable(
-    mesh: MeshProcess, body: bytes, path: str, code: int, known_id: int | str | None
-) -> None:
-    answer = (await post(mesh, body, path=path)).json()
-    assert answer["error"]["code"] == code
-    assert answer["error"]["message"]
-    assert answer["id"] == known_id
-
-
-async def test_a_body_over_four_mebibytes_is_too_large(mesh: MeshProcess) -> None:
-    assert (await post(mesh, b" " * (4 * 1024 * 1024 + 1))).status_code == 413
 
 
 @pytest.mark.parametrize(
@@ -219,5 +188,5 @@ async def test_a_broken_mcp_file_is_one_clear_line(tmp_path: Path) -> None:
     code, out, err = await up(tmp_path, "--http", "127.0.0.1:0", "--mcp", "tools.json")
     assert code != 0
     assert not out
-    assert err.startswith("error: tools.json, line 2: not JSON: ")
+    assert err.startswith("error: tools.json, line 2: is not JSON: ")
     assert err.count("\n") == 1

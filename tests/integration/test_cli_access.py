@@ -20,7 +20,7 @@ from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.commands import identity as card
 from trunkline.cli.commands import identity as keys
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError, TaskNotFoundError
-from trunkline_bridge.edge.api_keys import ApiKeyFile
+from trunkline_bridge.callers.api_keys import ApiKeyFile
 
 SIGNER = SigningKey("mesh-2026")
 
@@ -252,17 +252,6 @@ async def test_a_card_is_not_verified_with_other_keys(
         await card.verify_card("http://127.0.0.1:1", jwks=key, json=False)
     # The URL serves JSON, but no signed card.
     assert await card.verify_card(f"{url}/.well-known/jwks.json", jwks=key, json=False) == 1
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_card_is_shown(guarded: Guarded, capsys: pytest.CaptureFixture[str]) -> None:
-    url = guarded.mesh.http_url
-    await card.show_card(f"{url}/agents/math", json=False)
-    output = capsys.readouterr().out
-    assert f"JSONRPC 1.0 {url}/agents/math" in output
-    assert "asks for   apiKey" in output
-    await card.show_card(url, json=True)
-    assert json.loads(capsys.readouterr().out)["name"] == "supervisor"
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -16,7 +16,7 @@ from trunkline.cli.attachments import save_files
 from trunkline.cli.commands.ask import ask
 from trunkline.cli.exits import ExitCode
 from trunkline.errors import InvalidArgumentError, TrunklineError
-from trunkline_bridge.settings import BridgeSettings
+from trunkline.settings import Settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
     folder = tmp_path_factory.mktemp("mesh")
-    settings = BridgeSettings(default_agent="files")
+    settings = Settings(default_agent="files")
     # The lease is long, so that a busy machine does not expire it.
     async with open_bridged_mesh(folder, settings, lease_s=30.0) as opened:
         await opened.mesh.join(files)

@@ -44,7 +44,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.json_values import update_struct
-from trunkline_bridge.settings import BridgeSettings
+from trunkline.settings import Settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -118,7 +118,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Publ
         stack.enter_context(spans_in(InMemorySpanExporter(), patch))
         http = await stack.enter_async_context(open_relay(itertools.repeat(UNCUT)))
         grpc = await stack.enter_async_context(open_relay(itertools.repeat(UNCUT)))
-        settings = BridgeSettings(default_agent="leaf", public_url=f"http://{http.address}")
+        settings = Settings(default_agent="leaf", public_url=f"http://{http.address}")
         folder = tmp_path_factory.mktemp("client")
         bridged = await stack.enter_async_context(open_bridged_mesh(folder, settings))
         edge = await stack.enter_async_context(open_bridge_grpc(bridged))

@@ -15,13 +15,13 @@ from harness.polling import wait_for
 from harness.remote.webhook_receiver import open_receiver
 from trunkline import TaskContext, agent
 from trunkline.cli.commands.storage import back_up_data
+from trunkline.database import open_read_only
 from trunkline.encryption import read_keyring, rewrap
 from trunkline.journal.sqlite.check import check_journal
-from trunkline.journal.sqlite.connection import open_read_only
 from trunkline.mesh.all_in_one import open_mesh
 from trunkline.settings import HostPort, Settings
 from trunkline.v1 import part_pb2
-from trunkline_agents.research.document_commands import add
+from trunkline_agents.research.commands import add_paths
 
 SECRET = "patient-4711"
 
@@ -125,7 +125,7 @@ def add_document(folder: Path, data: Path) -> None:
     document = folder / f"{SECRET}.md"
     document.write_text(f"# About {SECRET}\n\nThe record of {SECRET}.\n")
     with contextlib.redirect_stdout(io.StringIO()):
-        add([document], data, as_json=True)
+        add_paths([document], data, json=True)
 
 
 def key_in_use(path: Path) -> int:

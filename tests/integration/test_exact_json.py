@@ -31,11 +31,11 @@ from trunkline import Client, from_a2a
 from trunkline.a2a.v1 import a2a_pb2 as own_pb2
 from trunkline.a2a_client.remote_agent import connect_remote_agent
 from trunkline.a2a_client.settings import RemoteSettings
+from trunkline.settings import Settings
 from trunkline.v1 import message_pb2
-from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
-from trunkline_bridge.mcp_server.agent_sources import MeshAgents
-from trunkline_bridge.mcp_server.server import AgentServer
-from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.mcp.agent_clients import AgentClients, CallerCredentials
+from trunkline_bridge.mcp.agent_sources import MeshAgents
+from trunkline_bridge.mcp.server import AgentServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -78,7 +78,7 @@ def data_of(artifacts: list[dict[str, Any]]) -> Any:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
-    settings = BridgeSettings(default_agent="mirror", allow_webhook=("127.0.0.1",))
+    settings = Settings(default_agent="mirror", allow_webhook=("127.0.0.1",))
     async with open_grpc_mesh(tmp_path_factory.mktemp("mesh"), settings) as opened:
         await opened.bridged.mesh.join(mirror, teller, keeper())
         yield opened

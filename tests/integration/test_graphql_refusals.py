@@ -31,10 +31,9 @@ from harness.agents.teacher import teacher
 from harness.mesh.messaging import join_messages
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S
-from trunkline.settings import GraphQLSettings
-from trunkline_bridge.edge import api_keys
-from trunkline_bridge.graphql import sockets
-from trunkline_bridge.settings import BridgeSettings
+from trunkline.settings import GraphQLSettings, Settings
+from trunkline_bridge.api.graphql import sockets
+from trunkline_bridge.callers import api_keys
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -383,7 +382,7 @@ async def test_errors_are_in_the_span(
 
 
 async def test_a_query_has_a_time_limit_and_so_has_each_event(tmp_path: Path) -> None:
-    settings = BridgeSettings(
+    settings = Settings(
         default_agent="teacher", graphql=GraphQLSettings(enabled=True, timeout_s=2.0)
     )
     async with open_bridged_mesh(tmp_path, settings) as mesh:

@@ -41,8 +41,7 @@ from trunkline.errors import (
     QueueFullError,
 )
 from trunkline.settings import Settings
-from trunkline_bridge.edge import api_keys
-from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.callers import api_keys
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -160,7 +159,7 @@ async def outside(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Out
     folder = tmp_path_factory.mktemp("outside")
     keys = folder / "keys"
     write_keys(keys, KEYS)
-    settings = BridgeSettings(default_agent="teacher", api_keys_file=keys)
+    settings = Settings(default_agent="teacher", api_keys_file=keys)
     async with open_bridged_mesh(folder, settings) as mesh:
         await mesh.mesh.join(teacher)
         await join_messages(mesh.mesh, attempts=2)
@@ -328,7 +327,7 @@ async def test_rooms_have_members_and_a_history(outside: Outside) -> None:
 async def test_joins_and_leaves_are_audited_with_their_caller(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     write_keys(keys, {"ann": {}})
-    settings = BridgeSettings(default_agent="teacher", api_keys_file=keys)
+    settings = Settings(default_agent="teacher", api_keys_file=keys)
     audited = Settings(data_dir=tmp_path)
     async with (
         open_audit_log(audited, process="bridge") as audit,
@@ -554,7 +553,7 @@ async def test_the_client_sends_requests_and_listens(outside: Outside) -> None:
 
 
 async def test_the_client_tells_that_the_queue_is_full(tmp_path: Path) -> None:
-    async with open_bridged_mesh(tmp_path, BridgeSettings(default_agent="teacher")) as mesh:
+    async with open_bridged_mesh(tmp_path, Settings(default_agent="teacher")) as mesh:
         host = await mesh.mesh.join(teacher)
         await join_messages(mesh.mesh, queue_limit=1)
         host.withdraw_agents()

@@ -19,8 +19,7 @@ from trunkline.metrics.instruments import INSTRUMENTS
 from trunkline.settings import HostPort, MetricsSettings, Settings
 from trunkline.signal_exports import check_metrics_address, export_signals
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
-from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
 
 KEY, ECHO_KEY = "key-of-ann", "key-of-bob"
 
@@ -160,7 +159,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
         ApiKey("bob", "acme", hash_key(ECHO_KEY), agents=("echo",)),
     ]
     save_keys(tmp_path / "keys.toml", keys)
-    settings = BridgeSettings(default_agent="echo", api_keys_file=tmp_path / "keys.toml")
+    settings = Settings(default_agent="echo", api_keys_file=tmp_path / "keys.toml")
     async with open_bridged_mesh(tmp_path / "mesh", settings) as mesh:
         await mesh.mesh.join(echo)
         yield mesh
@@ -186,7 +185,8 @@ async def test_a_scraper_needs_a_credential_where_callers_do(guarded: BridgedMes
 
 async def test_public_metrics_need_no_credential(tmp_path: Path) -> None:
     keys = write_api_keys(tmp_path / "keys.toml", [("ann", "acme", KEY)])
-    settings = BridgeSettings(default_agent="echo", api_keys_file=keys, metrics_public=True)
+    metrics = MetricsSettings(public=True)
+    settings = Settings(default_agent="echo", api_keys_file=keys, metrics=metrics)
     async with open_bridged_mesh(tmp_path / "mesh", settings) as mesh:
         assert (await mesh.client.get(f"{mesh.url}/metrics")).status_code == 200
 

@@ -14,10 +14,10 @@ from trunkline.a2a_client.remote_agent import connect_remote_agent
 from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.client.artifacts import ArtifactClient, parse_reference
 from trunkline.json_values import read_member
+from trunkline.settings import Settings
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 VERSIONS = ("1.0", "0.3")
@@ -141,7 +141,7 @@ async def test_a_remote_end_keeps_its_state_and_its_reason(far: BridgedMesh) -> 
 async def test_a_message_too_large_for_the_peer_is_not_retried(
     tmp_path: Path, binding: str
 ) -> None:
-    narrow = BridgeSettings(default_agent="echo", body_limit_bytes=4000)
+    narrow = Settings(default_agent="echo", body_limit_bytes=4000)
     async with (
         asyncio.timeout(PATIENCE_S),
         open_bridged_mesh(tmp_path, narrow) as bridged,

@@ -18,8 +18,8 @@ from trunkline.a2a_client.agent_card import RemoteCard
 from trunkline.a2a_client.remote_agent import connect_remote_agent
 from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.client.breaker import BreakerSettings
+from trunkline.settings import Settings
 from trunkline.tasks.lifecycle import State
-from trunkline_bridge.settings import BridgeSettings
 
 SEEDS = range(6)
 
@@ -39,7 +39,7 @@ async def test_text_survives_cuts_unchanged(
     monkeypatch.setattr(RemoteCard, "supports_resume", property(lambda _: resumes))
     binding, version = spoken.split()
     async with asyncio.timeout(PATIENCE_S), open_relay(growing(7)) as relay:
-        settings = BridgeSettings(default_agent="leaf", public_url=f"http://{relay.address}")
+        settings = Settings(default_agent="leaf", public_url=f"http://{relay.address}")
         remote = RemoteSettings(
             url=f"http://{relay.address}",
             name="far",
@@ -66,7 +66,7 @@ async def test_text_survives_cuts_unchanged(
 
 async def test_over_grpc_the_stream_resumes_after_the_last_event(tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE_S), open_relay(itertools.repeat(1 << 20)) as relay:
-        settings = BridgeSettings(default_agent="leaf")
+        settings = Settings(default_agent="leaf")
         async with (
             open_bridged_mesh(tmp_path, settings) as bridged,
             open_bridge_grpc(bridged) as grpc,

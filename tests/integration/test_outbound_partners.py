@@ -11,7 +11,6 @@ from harness.a2a.sdk_processes import PYTHON_V0_3, make_environment
 from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.processes import read_line, running_process
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
-from trunkline import Client, StatusChange, TaskState, TextChunk
 from trunkline.a2a_client.remote_agent import connect_remote_agent
 from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.tasks.lifecycle import State
@@ -72,39 +71,8 @@ async def test_it_asks_for_credentials_and_continues(mesh: SmallMesh) -> None:
     assert texts(completed) == ["answer: done"], status_texts(completed)
 
 
-async def test_its_failure_fails_our_task(mesh: SmallMesh) -> None:
-    task = await mesh.ask("fail no crates", agent="far")
-    assert task.task.status.state == State.TASK_STATE_FAILED
-    assert status_texts(task) == "no crates"
-
-
 async def test_our_cancel_cancels_its_task(mesh: SmallMesh) -> None:
     task_id = await mesh.begin("wait", agent="far")
     await mesh.until(task_id, lambda task: status_texts(task) == "waiting")
     canceled = await mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
     assert canceled.task.status.state == State.TASK_STATE_CANCELED
-
-
-@pytest.mark.parametrize("binding", BINDINGS)
-async def test_a_client_asks_streams_continues_and_cancels(partner: str, binding: str) -> None:
-    expected = "".join(f"{number} " for number in range(1, 101))
-    async with Client(partner, bindings=[binding], hosts=["127.0.0.1"]) as client:
-        events = [event async for event in client.stream("count 100")]
-        chunks = [event for event in events if isinstance(event, TextChunk)]
-        assert "".join(chunk.text for chunk in chunks) == expected
-        assert len(chunks) > 1
-        waiting = await client.ask("ask which one?")
-        assert (waiting.state, waiting.text) == (TaskState.INPUT_REQUIRED, "which one?")
-        answer = await client.ask("this one", task_id=waiting.task_id)
-        assert (answer.state, answer.text) == (TaskState.COMPLETED, "answer: this one")
-        failed = await client.ask("fail no crates")
-        assert (failed.state, failed.outcome, failed.text) == (
-            TaskState.FAILED,
-            "failed",
-            "no crates",
-        )
-        stream = client.stream("wait")
-        async for event in stream:
-            if isinstance(event, StatusChange) and event.text == "waiting":
-                break
-        assert (await client.cancel(stream.task_id)).state is TaskState.CANCELED

@@ -17,11 +17,10 @@ from trunkline import telemetry
 from trunkline.errors import ConfigurationError
 from trunkline.journal.fold import Fold
 from trunkline.json_values import parse_dict
-from trunkline.settings import PageSettings
+from trunkline.settings import PageSettings, Settings
 from trunkline.traces.spans import read_records
 from trunkline.v1 import event_pb2, snapshot_pb2
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 PAUSED = "trunkline/paused"
 
@@ -157,7 +156,7 @@ async def test_without_credentials_everybody_is_an_operator_and_the_page_can_be_
         await mesh.mesh.join(echo)
         session = (await mesh.client.get(f"{mesh.url}/ui/api/session")).json()
         assert (session["isOperator"], session["account"]) == (True, "anonymous")
-    settings = BridgeSettings(default_agent="echo", page=PageSettings(enabled=False))
+    settings = Settings(default_agent="echo", page=PageSettings(enabled=False))
     async with open_bridged_mesh(tmp_path / "off", settings) as mesh:
         for path in ("/ui", "/ui/", "/ui/api/session", "/ui/api/sign-in"):
             assert (await mesh.client.get(mesh.url + path)).status_code == 404

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from harness.remote import scripted_agent as remote
 from harness.remote.scripted_agent import scripted_agent
 from trunkline.client.safe_fetch.address_guard import AddressGuard
-from trunkline_bridge.page.binding import PageEvent
-from trunkline_bridge.page.inspection import Inspection, InspectRequest, Report
+from trunkline_bridge.api.page.binding import PageEvent
+from trunkline_bridge.api.page.inspection import Inspection, InspectRequest, Report
 
 PUBLIC = "93.184.215.14"
 

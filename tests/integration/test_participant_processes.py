@@ -19,9 +19,9 @@ from websockets.asyncio.server import ServerConnection, serve
 from harness.mesh.processes import open_services
 from harness.remote.certificates import CertificateAuthority
 from trunkline import Client
-from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
-from trunkline_bridge.edge.http_server import serve_http
-from trunkline_bridge.edge.server_certificate import CertificateFiles, ServerCertificate
+from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
+from trunkline_bridge.http.server import serve_http
+from trunkline_bridge.http.server_certificate import CertificateFiles, ServerCertificate
 
 Json = dict[str, Any]
 WAIT_S = 120.0

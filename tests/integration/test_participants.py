@@ -27,8 +27,8 @@ from trunkline.mesh.participants import build_participants
 from trunkline.messaging.client import MessagingClient
 from trunkline.settings import ParticipantSettings, Settings
 from trunkline.v1 import envelope_pb2, messaging_service_pb2
-from trunkline_bridge.edge.http_server import serve_http
-from trunkline_bridge.participants.credentials import build_headers
+from trunkline_bridge.api.participants.credentials import build_headers
+from trunkline_bridge.http.server import serve_http
 
 Json = dict[str, Any]
 SECRET = "s3cret-of-the-participant"

@@ -98,11 +98,14 @@ async def test_its_task_is_listed_and_canceled(cli: StandardCli, partner: Partne
     assert "did not complete" in waited.err
 
 
-async def test_a_task_is_followed_again(cli: StandardCli, partner: Partner) -> None:
+async def test_a_task_is_followed_again(cli: StandardCli, partner: Partner, binding: str) -> None:
     started = await cli.run("send", "wait", "--async")
     task_id = started.field("Task")
     async with asyncio.TaskGroup() as group:
-        words = ("task", "subscribe", task_id, "--stream", "-o", "json")
+        words = ["task", "subscribe", task_id, "--stream", "-o", "json"]
+        if (partner.version, binding) == ("0.3", "HTTP+JSON"):
+            # The SDK breaks off the stream of an ended task, and our client tries it again.
+            words += ["--timeout", "1s"]
         following = group.create_task(cli.run(*words))
         # The cancel ends the stream, whether it is open by then or not.
         await cli.run("task", "cancel", task_id)
@@ -110,7 +113,7 @@ async def test_a_task_is_followed_again(cli: StandardCli, partner: Partner) -> N
     if followed.exit != 0:
         # The SDK of v0.3 has no stream of a task that ended before.
         assert partner.version == "0.3", followed
-        assert followed.error["code"] == "TaskNotFoundError"
+        assert followed.error["code"] in ("TaskNotFoundError", "A2ACLI_ERR_TIMEOUT")
         followed = await cli.run("task", "get", task_id, "-o", "json")
     assert "TASK_STATE_CANCELED" in followed.out
 

@@ -19,8 +19,8 @@ from trunkline import TaskContext, agent
 from trunkline.cli.commands.identity import verify_card
 from trunkline.cli.exits import ExitCode
 from trunkline.json_values import parse_dict
+from trunkline.settings import Settings
 from trunkline.v1 import agent_card_pb2
-from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -51,10 +51,10 @@ async def open_rich_mesh(folder: Path, *, strict_versions: bool) -> AsyncIterato
     (folder / "jwks.json").write_bytes(key_set(issuer))
     (folder / "card.pem").touch(mode=0o600)
     (folder / "card.pem").write_bytes(SigningKey("cards").pem())
-    settings = BridgeSettings(
+    settings = Settings(
         default_agent="rich",
         api_keys_file=write_api_keys(folder / "keys.toml", [("ann", "acme", "key-of-ann")]),
-        tokens=token_settings(folder / "jwks.json"),
+        **token_settings(folder / "jwks.json"),
         anonymous=True,
         card_key=folder / "card.pem",
         strict_versions=strict_versions,

@@ -30,14 +30,13 @@ from trunkline.tasks.context import TaskContext
 from trunkline.tools.config import McpConfig, ServerConfig
 from trunkline.v1 import snapshot_pb2, task_pb2
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.settings import BridgeSettings
 
 State = task_pb2.TaskState
 
 
 @pytest.fixture
 async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
-    settings = BridgeSettings(default_agent="supervisor")
+    settings = Settings(default_agent="supervisor")
     async with open_bridged_mesh(tmp_path, settings) as opened:
         yield opened
 

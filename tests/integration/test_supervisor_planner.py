@@ -28,7 +28,6 @@ from trunkline.supervisor import ModelPlanner
 from trunkline.tasks.context import TaskContext
 from trunkline.tools.config import McpConfig
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
-from trunkline_bridge.settings import BridgeSettings
 
 State = task_pb2.TaskState
 NAME = "openai:planner"
@@ -43,7 +42,7 @@ def provider() -> Iterator[ModelServer]:
 @pytest.fixture
 async def bridged(tmp_path: Path, provider: ModelServer) -> AsyncIterator[BridgedMesh]:
     """A supervisor with a model, over three agents that return their question."""
-    settings = BridgeSettings(default_agent="supervisor")
+    settings = Settings(default_agent="supervisor")
     options = ModelSettings(base_url=provider.openai_url)
     planner = ModelPlanner(open_model(ModelChoice(NAME, tables={NAME: options})))
     async with open_bridged_mesh(tmp_path, settings) as opened:

@@ -10,15 +10,15 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.mesh.bundled_cards import shipped_cards
 from harness.mesh.command_line import run_command
 from trunkline.agents import FunctionAgent, agent
+from trunkline.settings import Settings
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import agent_card_pb2
-from trunkline_bridge.settings import BridgeSettings
 
 
 @pytest.fixture
 async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
     """A supervisor over agents with the cards of the bundled ones; each answers with its name."""
-    settings = BridgeSettings(default_agent="supervisor")
+    settings = Settings(default_agent="supervisor")
     async with open_bridged_mesh(tmp_path, settings) as opened:
         await opened.mesh.join(*(_named(card) for card in shipped_cards()))
         await opened.mesh.supervise()

@@ -354,7 +354,7 @@ async def test_the_command_line_signs_in(issuer: OAuthServer, tmp_path: Path) ->
                 for words, code, problem in (
                     (("nothing",), 1, "has no tool server 'nothing'; `trunkline tools`"),
                     (("plain",), 1, "the entry of plain has no `trunkline.oauth`"),
-                    ((NAME, "--port", taken), 2, f"--port: {taken} can't be used"),
+                    ((NAME, "--port", taken), 2, f"--port: 127.0.0.1:{taken} can't be listened on"),
                 ):
                     failed = await run("login", *words, "--no-browser")
                     assert (failed.exit, failed.out) == (code, ""), failed.err

@@ -22,8 +22,7 @@ from harness.hostile.grpc_probe import GrpcProbe
 from harness.hostile.http2_frames import OPENING, call_headers, header, long_call, reset_calls
 from harness.hostile.http_probe import PATIENCE_S, HttpProbe, read_answer
 from harness.hostile.http_requests import Hostile
-from harness.hostile.valid_grpc_calls import V1
-from harness.hostile.valid_http_calls import Targets
+from harness.hostile.valid_calls import V1, Targets
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.polling import wait_for
 from harness.promise_scale import PromiseScale, percentiles

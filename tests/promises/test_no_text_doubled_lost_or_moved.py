@@ -16,8 +16,8 @@ from trunkline import TaskContext, agent, get_turn_runtime
 from trunkline.agents import FunctionAgent
 from trunkline.client import Directory
 from trunkline.journal.fold import fold_batches
+from trunkline.settings import Settings
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
-from trunkline_bridge.settings import BridgeSettings
 
 CHILDREN = 8
 TASKS_AT_ONCE = 8
@@ -97,7 +97,7 @@ async def test_no_text_doubled_lost_or_moved(
         bridged = await stack.enter_async_context(
             # Bridge, host and clients share this process, so a short lease would make the test
             # flaky.
-            open_bridged_mesh(tmp_path, BridgeSettings(default_agent="branch"), lease_s=30)
+            open_bridged_mesh(tmp_path, Settings(default_agent="branch"), lease_s=30)
         )
         leaf = await stack.enter_async_context(
             running_process(

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence, Set
 from typing import Any, TypeAlias
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,8 @@ from harness.journal.strategies import Entries, batches, fold, journals
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire import json_values
 from trunkline.a2a_wire.v0_1 import json_reader as v0_1_input
+from trunkline.a2a_wire.v0_1 import json_writer as v0_1_json
+from trunkline.a2a_wire.v0_1.json_writer import V01EventWriter
 from trunkline.a2a_wire.v0_3 import json_reader as v0_3_input
 from trunkline.a2a_wire.v0_3 import json_writer as v0_3_json
 from trunkline.a2a_wire.v0_3.json_writer import V03EventWriter
@@ -19,9 +20,8 @@ from trunkline.a2a_wire.wire_events import V0_1_TURN_END
 from trunkline.json_values import parse_dict, update_struct
 from trunkline.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
-from trunkline_bridge.bindings import request_parser as params
-from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
-from trunkline_bridge.projection import (
+from trunkline_bridge.a2a.operations import request_parser as params
+from trunkline_bridge.a2a.projection import (
     ArtifactView,
     FullEvent,
     TaskProjection,
@@ -29,10 +29,9 @@ from trunkline_bridge.projection import (
     WireEvent,
     project_task,
 )
-from trunkline_bridge.streams.event_renderer import EventRenderer, EventWriter
-from trunkline_bridge.streams.task_streams import WireEvents, until_turn_end
-from trunkline_bridge.versions.v0_1 import json_writer as v0_1_json
-from trunkline_bridge.versions.v0_1.json_writer import V01EventWriter
+from trunkline_bridge.a2a.streams.event_renderer import EventRenderer, EventWriter
+from trunkline_bridge.a2a.streams.task_streams import EndWatch, StreamEnd
+from trunkline_bridge.a2a.versions.jsonrpc_envelope import event_frame
 
 Json: TypeAlias = dict[str, Any]
 
@@ -59,22 +58,15 @@ def streams(events: Sequence[WireEvent], ends: Ends) -> list[list[WireEvent]]:
     return result
 
 
-async def source(events: Sequence[WireEvent]) -> WireEvents:
-    for begin in range(0, len(events), 7):
-        yield events[begin : begin + 7]
-
-
-async def collect(events: WireEvents) -> list[WireEvent]:
-    return [event async for ready in events for event in ready]
-
-
 def take_one_turn(events: Sequence[WireEvent], ends: Ends) -> list[WireEvent]:
-    """Read a stream to its end. It never waits, so it needs no event loop."""
-    collector = collect(until_turn_end(source(events), ends))
-    with pytest.raises(StopIteration) as caught:
-        collector.send(None)
-    result: list[WireEvent] = caught.value.value
-    return result
+    """Read events in small pieces until a stream of an older version ends."""
+    watch = EndWatch(StreamEnd(ends, repeats_status=True))
+    result: list[WireEvent] = []
+    for begin in range(0, len(events), 7):
+        result += watch.cut(events[begin : begin + 7])
+        if watch.is_over:
+            return result
+    return [*result, watch.final_status] if watch.final_status is not None else result
 
 
 def write_events(event_writer: EventWriter, events: Sequence[WireEvent]) -> list[Json]:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.journal.strategies import Entries, batches, fold, journals
-from trunkline_bridge.projection import View, WireEvent, open_projection, project_task
+from trunkline_bridge.a2a.projection import View, WireEvent, open_projection, project_task
 
 Wire = list[tuple[str, bytes]]
 

@@ -11,7 +11,7 @@ from trunkline.a2a_wire import json_values
 from trunkline.a2a_wire.v1_0 import json_writer as v1_json
 from trunkline.json_values import struct_json
 from trunkline.v1 import artifact_pb2, task_pb2
-from trunkline_bridge.projection import TaskProjection, WireEvent, project_task
+from trunkline_bridge.a2a.projection import TaskProjection, WireEvent, project_task
 
 many_examples = settings(max_examples=300)
 

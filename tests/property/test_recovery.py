@@ -15,6 +15,7 @@ from trunkline.journal.events import EventKind, build_draft, delta_event, parse_
 from trunkline.journal.journal import Journal
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
+from trunkline.tasks.resources import OtherHosts
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import PlanWriter
@@ -102,7 +103,7 @@ async def run_to_end(journal: Journal, agent: Any, task_id: str) -> snapshot_pb2
         return None
 
     async with (
-        TaskHost(journal, [agent], cancel_child=cancel_child) as host,
+        TaskHost(journal, [agent], others=OtherHosts(cancel_child)) as host,
         asyncio.timeout(30),
     ):
         if task_id:

@@ -11,8 +11,8 @@ from trunkline.agents import FunctionAgent
 from trunkline.journal.journal import Journal
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
+from trunkline.tasks.resources import CancelChild, OtherHosts
 from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.termination import CancelChild
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def open_host(journal_path: Path) -> AsyncIterator[OpenHost]:
                     journal,
                     agents,
                     settings=settings,
-                    cancel_child=cancel_child,
+                    others=OtherHosts(cancel_child),
                     budgets=budgets,
                 )
             )

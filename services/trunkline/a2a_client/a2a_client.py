@@ -29,7 +29,6 @@ from trunkline.a2a_client.http import MAX_EVENT_BYTES, HttpClient, WireObserver
 from trunkline.a2a_client.interfaces import Interface, InterfaceSelector, ProtocolBinding
 from trunkline.a2a_client.jsonrpc import JsonRpcTransport
 from trunkline.a2a_client.lenient_reader import LeftOutLog
-from trunkline.a2a_client.operations import RemoteOperation
 from trunkline.a2a_client.rest import RestTransport
 from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.a2a_client.tls import ChannelSecurity
@@ -43,6 +42,14 @@ from trunkline.a2a_client.transport import (
 )
 from trunkline.a2a_wire.errors import AGENT_NOT_FOUND, BRIDGE
 from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.operations import (
+    CANCEL_TASK,
+    GET_TASK,
+    SEND_MESSAGE,
+    SEND_STREAMING_MESSAGE,
+    SUBSCRIBE_TO_TASK,
+    Operation,
+)
 from trunkline.a2a_wire.protocol import V1_0, VERSION_HEADER
 from trunkline.client.breaker import EARLY_PROBE_S, Breaker
 from trunkline.errors import (
@@ -101,12 +108,14 @@ class A2AClient:
             settings: The agent's address, credentials and limits.
             interface: Call this interface without reading a card, and only in its version.
             ssl_context: Trusted certificates for HTTPS; the system's if None.
-            stream_idle_s: Time without a byte after which an HTTP stream is broken; None: no limit.
+            stream_idle_s: Seconds without a byte after which an HTTP stream counts as broken, or
+                None for no limit.
             max_event_bytes: Limit of one server-sent event.
             query: Parameters of every URL over HTTP; they hold credentials.
             channel_security: Trusted certificates for gRPC; the system's if None.
             observer: Receives what is sent and received, for diagnostics.
-            transport: Makes the connections over HTTP; None: by `ssl_context`.
+            transport: Makes the connections over HTTP. By default they are made with
+                `ssl_context`.
         """
         self.settings = settings
         self.name = f"remote agent {settings.name!r}" if settings.name else settings.url
@@ -132,7 +141,7 @@ class A2AClient:
             successes=settings.breaker.successes,
         )
         self.left_out = LeftOutLog(lambda: self.name)
-        """Logs what can't be used of the agent's answers."""
+        """Logs unusable parts of the agent's answers."""
         self._verifier = CardVerifier(settings, self._fetch_document, self.left_out)
         self._is_version_fixed = interface is not None
         self._card = None if interface is None else RemoteCard.for_interface(interface)
@@ -161,7 +170,7 @@ class A2AClient:
 
     @property
     def card(self) -> RemoteCard:
-        """The card that was read last. PeerProtocolError: none has been read."""
+        """The card that was read last. PeerProtocolError: no card has been read."""
         if self._card is None:
             raise PeerProtocolError(self.name, "its card has not been read yet")
         return self._card
@@ -196,7 +205,7 @@ class A2AClient:
         raise PeerProtocolError(self.name, problem)
 
     async def _fetch_document(self, url: str) -> bytes:
-        """Return a small document of the agent's own origin. PeerProtocolError: there is none."""
+        """Return a small document of the agent's own origin. PeerProtocolError: it is missing."""
         response = await self._http.request(
             "GET", url, headers={VERSION_HEADER: V1_0}, timeout_s=CALL_TIMEOUT_S
         )
@@ -234,7 +243,11 @@ class A2AClient:
             PeerTimeoutError: nothing came for `timeout_s`. The task continues.
         """
         with self._breaker.guard():
-            return await self._transport().send(request, options, timeout_s=timeout_s)
+            response = await self._transport().call(
+                SEND_MESSAGE, request, options, timeout_s=timeout_s
+            )
+            event: a2a_pb2.StreamResponse = response.read()
+            return event
 
     async def stream_turn(
         self, request: a2a_pb2.SendMessageRequest, options: CallOptions
@@ -266,7 +279,7 @@ class A2AClient:
             except (PeerUnavailableError, PeerTimeoutError) as broken:
                 error = broken
             except RpcError as refusal:
-                # The bridge has already waited for a peer of its own before it names that peer.
+                # A bridge that names a peer in its error has already waited for that peer.
                 unreachable = refusal.error.metadata.get("peer", BRIDGE)
                 if refusal.error.code != _SERVER_ERROR or unreachable != BRIDGE:
                     raise
@@ -286,43 +299,55 @@ class A2AClient:
 
         This and `get_task` call the agent even while the circuit breaker is open.
         """
-        stream = await _await_first_event(self._transport().subscribe(task_id, options))
+        request = a2a_pb2.SubscribeToTaskRequest(id=task_id)
+        stream = await _await_first_event(
+            self._transport().stream(SUBSCRIBE_TO_TASK, request, options)
+        )
         self._breaker.allow_probe()
         async with stream.stack, aclosing(stream.events()) as events:
             yield events
 
     async def get_task(self, task_id: str) -> task_pb2.Task:
         """Return a task."""
-        task = await self._transport().get(task_id)
+        task = await self._read_task(GET_TASK, a2a_pb2.GetTaskRequest(id=task_id))
         self._breaker.allow_probe()
         return task
 
     async def cancel_task(self, task_id: str) -> task_pb2.Task:
         """Cancel a task and return it."""
-        return await self._transport().cancel(task_id)
+        return await self._read_task(CANCEL_TASK, a2a_pb2.CancelTaskRequest(id=task_id))
 
     async def call(
         self,
-        operation: RemoteOperation,
+        operation: Operation,
         request: Message,
         options: CallOptions,
         *,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Json:
-        """Call an operation of v1.0 and return the JSON of its response.
+        """Call an operation and return the JSON of its response, as v1.0 defines it.
 
-        See `Transport.call`. The agent is called even while the circuit breaker is open.
+        A response of v1.0 over HTTP is returned as it came. The agent is called even while the
+        circuit breaker is open.
 
         Raises:
             PeerProtocolError: The response lacks what A2A requires, such as the id of a task.
         """
-        result = await self._transport().call(operation, request, options, timeout_s=timeout_s)
+        response = await self._transport().call(operation, request, options, timeout_s=timeout_s)
+        result = response.json()
         try:
             operation.check(result)
         except ValueError as error:
             problem = f"its answer to {operation.name} can't be used: {error}"
             raise PeerProtocolError(self.name, problem) from None
         return result
+
+    async def _read_task(self, operation: Operation, request: Message) -> task_pb2.Task:
+        response = await self._transport().call(
+            operation, request, CallOptions(), timeout_s=CALL_TIMEOUT_S
+        )
+        task: task_pb2.Task = response.read()
+        return task
 
     async def download(self, url: str, *, is_resumed: bool = False) -> AsyncGenerator[bytes]:
         """Yield the bytes of a file at the agent's own address, fetched with its credentials.
@@ -356,7 +381,7 @@ class A2AClient:
 
         def opening() -> _OpenStream:
             if self.card.supports_streaming:
-                return lambda transport: transport.stream(request, options)
+                return lambda transport: transport.stream(SEND_STREAMING_MESSAGE, request, options)
             return _send_without_stream(request, options, self.settings.idle_s)
 
         try:
@@ -503,8 +528,8 @@ def _send_without_stream(
 
     @asynccontextmanager
     async def send(transport: Transport) -> AsyncIterator[RemoteEvents]:
-        response = await transport.send(immediate, options, timeout_s=timeout_s)
-        yield _single_event(response)
+        response = await transport.call(SEND_MESSAGE, immediate, options, timeout_s=timeout_s)
+        yield _single_event(response.read())
 
     return send
 

@@ -78,10 +78,11 @@ def card_url_candidates(url: str) -> tuple[str, ...]:
 def parse_remote_card(
     body: bytes, selector: InterfaceSelector, left_out: LeftOutLog | None = None
 ) -> RemoteCard:
-    """Parse a card and select an interface. ValueError: no card, or no supported interface.
+    """Parse a card and select an interface. ValueError: not a card, or no supported interface.
 
     Skills, interfaces and media types that can't be read are left out, as are unreadable members of
-    a skill. They only offer something. Capabilities may require something, so they are not.
+    a skill. These members only offer something. Capabilities may require something, so unreadable
+    capabilities are an error.
     """
     try:
         value = json.loads(body)

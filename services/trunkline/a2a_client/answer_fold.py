@@ -1,4 +1,4 @@
-"""Folds the events of a remote task's turn into its answer, and into the events of a stream.
+"""Collects the events of a remote task's turn in its answer, and emits the events of a stream.
 
 It accepts what breaks A2A's rules as far as its meaning is clear: a person or a program reads the
 result, and nothing is stored.
@@ -79,18 +79,18 @@ class AnswerFold:
             before: The task that the turn continues, as it was before the turn's message.
             is_resumed: An earlier stream may have emitted the beginning of the turn.
         """
-        self.task_id = "" if before is None else before.id
+        self.task_id: str = "" if before is None else before.id
         """See `RemoteTaskView`."""
-        self.is_known = False
+        self.is_known: bool = False
         """See `RemoteTaskView`."""
-        self.is_over = False
+        self.is_over: bool = False
         """See `RemoteTaskView`."""
-        self.change_count = 0
+        self.change_count: int = 0
         """See `RemoteTaskView`."""
         self.trace_id = ""
         """The trace of the request; empty until known."""
-        self.is_resumed = is_resumed
-        """The beginning of the turn is not in this fold."""
+        self.is_resumed: bool = is_resumed
+        """The beginning of the turn is not among the collected events."""
         self._emit = emit
         self._peer = peer
         self._limits = TurnLimits(peer, content_bytes)
@@ -99,7 +99,7 @@ class AnswerFold:
         self._reply: message_pb2.Message | None = None
         self._artifacts: dict[str, _FoldedArtifact] = {}
         self._text = StreamedText(self._read_texts, is_resumed=is_resumed)
-        # What earlier turns left. It is in snapshots, but no part of this turn.
+        # Artifacts of earlier turns, which are in snapshots but do not belong to this turn.
         self._earlier: dict[str, artifact_pb2.Artifact] = {}
         self._earlier_messages: set[str] = set()
         if before is not None:
@@ -112,7 +112,10 @@ class AnswerFold:
         self._is_working = False
 
     def follow_task(self, task_id: str, artifacts: Iterable[artifact_pb2.Artifact] = ()) -> None:
-        """Follow a known task. `artifacts` may have begun before the events of this fold."""
+        """Follow a known task.
+
+        `artifacts` may have begun before the first event that is collected.
+        """
         self._task.id = self.task_id = task_id
         self.is_known = True
         self._headers = {each.artifact_id: _copy_header(each) for each in artifacts}
@@ -276,14 +279,14 @@ class AnswerFold:
         self._add_text(artifact_id, chunk or rest)
 
     def _start_artifact(self, artifact: artifact_pb2.Artifact) -> _FoldedArtifact:
-        """Return the folded artifact with the header of an event. It keeps its place and role."""
+        """Return the collected artifact with the header of an event. Its place and role stay."""
         earlier = self._earlier.pop(artifact.artifact_id, None)
         known = self._artifacts.get(artifact.artifact_id)
         before = known.header if known is not None else earlier
         before = before or self._headers.get(artifact.artifact_id) or artifact_pb2.Artifact()
         header = _copy_header(before)
         if artifact.extensions:
-            # Merging would add them to those that are known.
+            # Merging would add the event's parts to the known parts.
             del header.extensions[:]
         header.MergeFrom(_copy_header(artifact))
         role = artifact_role(header)

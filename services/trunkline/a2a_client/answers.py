@@ -31,7 +31,7 @@ class RequestedApproval:
     tool: str
     arguments: Mapping[str, Any]
     path: Sequence[str]
-    """The agents from the one that was asked to the one that makes the call."""
+    """The chain of agents from the asked agent to the agent that makes the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,12 @@ class ClientAnswer:
 
     @property
     def artifacts(self) -> Sequence[artifact_pb2.Artifact]:
-        """The artifacts of the turn, those with files and with progress included."""
+        """The artifacts of the turn, including artifacts with files and with progress."""
         return self.task.artifacts
 
     @property
     def parts(self) -> Sequence[part_pb2.Part]:
-        """The parts of the answer; without any, those of the status."""
+        """The parts of the answer. If the answer has no parts, the parts of the status."""
         parts = [part for artifact in self._answer() for part in artifact.parts]
         return parts or list(self.task.status.message.parts)
 
@@ -120,7 +120,8 @@ class TextChunk:
     """All text before this chunk is void. This is rare: the agent wrote something else after a
     restart, or its answer is not what it streamed."""
     cursor: str = ""
-    """Pass it to `Client.resume` to continue after this event. Empty: the one before is valid."""
+    """Pass it to `Client.resume` to continue after this event. If empty, use the previous event's
+    cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ def artifact_step(artifact: artifact_pb2.Artifact) -> int:
 
 
 def is_progress_role(role: str) -> bool:
-    """Return whether artifacts of a role are no part of any answer."""
+    """Return whether artifacts of a role never belong to an answer."""
     return role in _PROGRESS_ROLES
 
 
@@ -193,8 +194,8 @@ def answer_artifacts(
 ) -> Sequence[artifact_pb2.Artifact]:
     """Return the answer among the artifacts of a task.
 
-    It is the last one with the role of an answer: each turn has one. Of an agent without roles, it
-    is all artifacts but those that report progress.
+    It is the last artifact with the role of an answer, because each turn has one answer. If the
+    agent assigns no roles, the answer is all artifacts except artifacts that report progress.
     """
     roles = [(each, artifact_role(each)) for each in artifacts]
     declared = [each for each, role in roles if role == ArtifactRole.ANSWER]

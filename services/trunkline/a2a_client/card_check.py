@@ -1,4 +1,4 @@
-"""Checks the JSON of an agent card, and names each field that is wrong with what would be right."""
+"""Checks the JSON of an agent card, and names each wrong field with the right form."""
 
 import re
 from collections import Counter
@@ -45,7 +45,7 @@ _EXAMPLES: Final[Mapping[str, str]] = {
     "skills": "a list of skills, each with id, name, description and tags",
     "tags": '["search"]',
 }
-# Members whose form differs between v0.3 and v1.0: cards for both versions have either.
+# Members whose form differs between v0.3 and v1.0. A card for both versions may have either form.
 _SHARED_MEMBERS: Final = frozenset({"securitySchemes", "security"})
 
 

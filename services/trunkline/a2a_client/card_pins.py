@@ -35,7 +35,7 @@ class CardPin:
     skills: Mapping[str, str]
     """The digest of each skill, by its id."""
     signed_by: str = ""
-    """The id of the key that signed the card; empty: it has no signature that could be checked."""
+    """The id of the key that signed the card, or empty without a verifiable signature."""
     keys: Sequence[Json] = field(default=(), repr=False)
     """The public keys (JWK) of the agent's own key set that may sign later cards."""
 
@@ -96,7 +96,7 @@ class CardPinFile:
         self._url = url
 
     def read(self) -> CardPin | None:
-        """Return the pin; None: there is none yet.
+        """Return the pin, or None if there is none yet.
 
         Raises:
             ConfigurationError: the file is damaged, or others may change it.

@@ -30,10 +30,8 @@ from trunkline.a2a_client.client_stream import ClientStream
 from trunkline.a2a_client.client_turn import open_resumed_turn, open_turn
 from trunkline.a2a_client.errors import ConnectionLostError, NotProcessedError
 from trunkline.a2a_client.interfaces import ProtocolBinding
-from trunkline.a2a_client.json_reader import parse_stream_response, parse_task
 from trunkline.a2a_client.lenient_reader import LenientReader
 from trunkline.a2a_client.messages import MessageMethods
-from trunkline.a2a_client.operations import LIST_TASKS, find_task_problem
 from trunkline.a2a_client.refusals import CREDENTIALS_REFUSALS, mesh_errors
 from trunkline.a2a_client.settings import (
     MAX_STREAMED_BYTES,
@@ -45,7 +43,9 @@ from trunkline.a2a_client.settings import (
 from trunkline.a2a_client.tls import ClientTls
 from trunkline.a2a_client.transport import CallOptions
 from trunkline.a2a_wire.errors import INVALID_PARAMS
+from trunkline.a2a_wire.operations import LIST_TASKS, find_task_problem
 from trunkline.a2a_wire.protocol import V0_3, V1_0
+from trunkline.a2a_wire.response_reader import parse_stream_response, parse_task
 from trunkline.client import Backoff
 from trunkline.errors import (
     ConfigurationError,
@@ -64,7 +64,7 @@ ClientContent: TypeAlias = str | part_pb2.Part | Mapping[str, Any]
 
 AT_ONCE_S: Final = 10.0
 """The time for an answer without a stream. Unlike a stream, that has no sign of life."""
-# How often a read is tried when its connection breaks.
+# The number of attempts of a read when its connection breaks.
 _READ_ATTEMPTS: Final = 4
 _DATA_TYPE: Final = "application/json"
 _WHERE: Final = "Client"
@@ -114,19 +114,22 @@ class Client(MessageMethods):
         """Prepare a client; nothing is sent yet.
 
         Args:
-            url: The agent's URL, the URL of its card, or that of a Trunkline mesh.
-            agent: The name of an agent of the mesh; empty: the default one.
+            url: The URL of the agent, of its card, or of a Trunkline mesh.
+            agent: The name of an agent of the mesh. By default, the mesh's default agent is used.
             token: A bearer token.
             key: An API key, sent in `key_header`.
             key_header: The header of the API key.
             headers: More headers of each request.
-            authority: A file of root certificates in PEM; None: the system's.
+            authority: A file of root certificates in PEM. By default, the system's certificates
+                are used.
             certificate: A file with the client's certificate in PEM.
-            certificate_key: A file with its key in PEM; None: it is in the same file.
-            hosts: Addresses besides the card's own that it may name, each as HOST or HOST:PORT.
-                They get the credentials.
-            bindings: The only bindings to use: JSONRPC, HTTP+JSON, GRPC; empty: any.
-            versions: The only versions to use: 1.0, 0.3; empty: any.
+            certificate_key: A file with the certificate's key in PEM. By default, the key is in
+                the file of the certificate.
+            hosts: Further addresses that the card may name, each as HOST or HOST:PORT. They get
+                the credentials.
+            bindings: The only bindings to use: JSONRPC, HTTP+JSON, GRPC. By default, any binding
+                is used.
+            versions: The only versions to use: 1.0, 0.3. By default, any version is used.
             idle_s: Seconds without an event after which a turn is given up.
             patience_s: Seconds for which an agent that can't be reached is tried again.
             content_bytes: Limit of the content of one turn.
@@ -207,7 +210,8 @@ class Client(MessageMethods):
             content: Texts, parts and JSON objects.
             task_id: Answers a task that asked for input.
             context_id: Starts a new task in an earlier conversation.
-            message_id: The same id never starts two tasks of a Trunkline mesh; empty: a new id.
+            message_id: The same id never starts two tasks of a Trunkline mesh. By default, the
+                message gets a new id.
             metadata: The message's metadata, JSON values.
             timeout_s: Limit of the turn. A Trunkline mesh ends the task then.
 
@@ -246,7 +250,8 @@ class Client(MessageMethods):
     ) -> ClientStream:
         """Send a message and iterate over the events of its turn; the last is the answer.
 
-        Arguments and errors are those of `ask`. The message is sent when the iteration begins.
+        Arguments and errors are the same as for `ask`. The message is sent when the iteration
+        begins.
         """
         message = _build_message(content, task_id, context_id, message_id, metadata)
 
@@ -294,7 +299,7 @@ class Client(MessageMethods):
         Args:
             task_id: The task that asked: `answer.task_id`.
             approval_id: The approval, from `answer.approvals`.
-            arguments: The call is made with these instead of its own.
+            arguments: Replace the arguments of the call.
             timeout_s: As in `ask`.
 
         Raises:
@@ -401,9 +406,9 @@ class Client(MessageMethods):
             return await turn.run()
 
     async def _wait_at_once(self, message: message_pb2.Message) -> ClientAnswer | None:
-        """Return the answer to a message without a stream; None: send the message by a stream.
+        """Return the answer to a message without a stream, or None to send it by a stream.
 
-        Only an agent with the resume extension takes a message twice for one.
+        Only an agent with the resume extension recognises a repeated message.
         """
         if not self._peer.card.supports_resume:
             return None
@@ -436,7 +441,7 @@ class Client(MessageMethods):
                 self._has_card = True
 
     def _read_page(self, page: Mapping[str, Any]) -> Iterator[task_pb2.Task]:
-        """Yield the tasks of a page, without those that can't be read."""
+        """Yield the tasks of a page, except unreadable tasks."""
         log = self._peer.left_out
         reader = LenientReader(parse_stream_response, log)
         for index, entry in enumerate(page.get("tasks") or ()):
@@ -529,7 +534,7 @@ def _build_message(
 
 
 def _check_names(argument: str, names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise ConfigurationError for a name that is none of those that are known."""
+    """Raise ConfigurationError for an unknown name."""
     for name in names:
         if name not in known:
             problem = f"{argument} has {name!r}, which is none of {', '.join(known)}"
@@ -537,7 +542,7 @@ def _check_names(argument: str, names: Sequence[str], known: Sequence[str]) -> N
 
 
 def _build_url(url: str, agent: str) -> str:
-    """Return the URL of an agent. ConfigurationError: it is no HTTP URL."""
+    """Return the URL of an agent. ConfigurationError: it is not an HTTP URL."""
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

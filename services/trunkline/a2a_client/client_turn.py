@@ -22,7 +22,7 @@ _TIMEOUT_GRACE_S: Final = 5.0
 
 
 class ClientTurn(TurnFollower):
-    """Follows one turn and folds its events into the answer."""
+    """Follows one turn and collects its events in the answer."""
 
     def __init__(
         self,
@@ -39,8 +39,9 @@ class ClientTurn(TurnFollower):
             peer: The agent. Its card has been read.
             fold: Gets the events.
             message: The message to send. It is not sent if the fold follows a known task.
-            cursor: The event after which a known task is followed; empty: from a snapshot.
-            timeout_s: Limit of the turn; None: only a silent agent ends it.
+            cursor: The event after which a known task is followed. By default it is followed from
+                a snapshot.
+            timeout_s: Limit of the turn in seconds. With None, only a silent agent ends the turn.
         """
         super().__init__(peer, fold, message_id=message.message_id, may_have_arrived=False)
         self._event_id = cursor
@@ -62,7 +63,7 @@ class ClientTurn(TurnFollower):
             except TimeoutError:
                 problem = f"nothing came for {self._peer.settings.idle_s:g} s"
                 raise PeerTimeoutError(self._peer.name, problem + self._advice()) from None
-            # The fold has only what followed the cursor.
+            # The collected answer has only the events after the cursor.
             whole = await self._peer.get_task(self._fold.task_id) if self._fold.is_resumed else None
             return await self._fold.finish(whole)
 

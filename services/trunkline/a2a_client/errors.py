@@ -55,7 +55,7 @@ class ErrorObject:
 
     @classmethod
     def from_body(cls, body: bytes) -> "ErrorObject":
-        """Read the error object in a response body; an empty one if the body has none."""
+        """Read the error object in a response body, or return an empty object."""
         try:
             response = json.loads(body)
         except (ValueError, RecursionError):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 import grpc.aio
@@ -11,8 +11,6 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
 from trunkline import telemetry
-from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
-from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.errors import (
     ConnectionLostError,
@@ -22,21 +20,21 @@ from trunkline.a2a_client.errors import (
 )
 from trunkline.a2a_client.http import CONNECT_TIMEOUT_S, MAX_BODY_BYTES, WireObserver
 from trunkline.a2a_client.interfaces import Interface
-from trunkline.a2a_client.operations import RemoteOperation
-from trunkline.a2a_client.operations_v0_3 import find_v0_3
 from trunkline.a2a_client.tls import ChannelSecurity
 from trunkline.a2a_client.transport import (
-    CALL_TIMEOUT_S,
     CallOptions,
     RemoteEvent,
     RemoteEvents,
+    Response,
     call_span,
+    find_v0_3,
     parse_trace_id,
+    response_json,
     service_headers,
 )
-from trunkline.a2a_wire.json_values import Json, dumps
+from trunkline.a2a_wire.json_values import dumps
+from trunkline.a2a_wire.operations import SEND_MESSAGE, Operation
 from trunkline.a2a_wire.protocol import EVENT_ID_KEY, V0_3, V1_0
-from trunkline.a2a_wire.v0_3 import proto_reader
 from trunkline.errors import PeerProtocolError, PeerTimeoutError
 from trunkline.json_values import (
     find_exact_number,
@@ -46,7 +44,6 @@ from trunkline.json_values import (
     serialize_for_a2a,
 )
 from trunkline.network import is_this_machine
-from trunkline.v1 import task_pb2
 
 _STATUS_DETAILS_KEY = "grpc-status-details-bin"
 _REASONS: Final = {
@@ -63,80 +60,8 @@ _REASONS: Final = {
 _Parsed = TypeVar("_Parsed")
 
 
-class _ServiceCodec(NamedTuple):
-    """The service of one version: its path, and the builders and parsers of its messages."""
-
-    path: str
-    subscribe_method: str
-    build_send: Callable[[a2a_pb2.SendMessageRequest, str], Message]
-    """Takes the request and the tenant."""
-    build_task_request: Callable[[str, str, str], Message]
-    """Takes the method, the task id and the tenant."""
-    parse_send_response: Callable[[bytes], a2a_pb2.StreamResponse]
-    parse_event: Callable[[bytes], a2a_pb2.StreamResponse]
-    parse_task: Callable[[bytes], task_pb2.Task]
-
-
-def _v1_send(request: a2a_pb2.SendMessageRequest, tenant: str) -> Message:
-    message = a2a_pb2.SendMessageRequest()
-    message.CopyFrom(request)
-    message.tenant = tenant
-    return message
-
-
-def _v1_task_request(method: str, task_id: str, tenant: str) -> Message:
-    kinds: Mapping[str, Any] = {
-        "GetTask": a2a_pb2.GetTaskRequest,
-        "CancelTask": a2a_pb2.CancelTaskRequest,
-        "SubscribeToTask": a2a_pb2.SubscribeToTaskRequest,
-    }
-    message: Message = kinds[method](id=task_id, tenant=tenant)
-    return message
-
-
-def _v1_send_response(data: bytes) -> a2a_pb2.StreamResponse:
-    # SendMessageResponse has the same two members with the same field numbers.
-    return a2a_pb2.StreamResponse.FromString(data)
-
-
-def _v0_3_send(request: a2a_pb2.SendMessageRequest, _tenant: str) -> Message:
-    return proto_reader.to_v0_3_send(request)
-
-
-def _v0_3_task_request(method: str, task_id: str, _tenant: str) -> Message:
-    kinds: Mapping[str, Any] = {
-        "GetTask": v0_3_pb2.GetTaskRequest,
-        "CancelTask": v0_3_pb2.CancelTaskRequest,
-        "TaskSubscription": v0_3_pb2.TaskSubscriptionRequest,
-    }
-    message: Message = kinds[method](name=f"tasks/{task_id}")
-    return message
-
-
-_SERVICES: Final = {
-    V1_0: _ServiceCodec(
-        "/lf.a2a.v1.A2AService/",
-        "SubscribeToTask",
-        _v1_send,
-        _v1_task_request,
-        _v1_send_response,
-        a2a_pb2.StreamResponse.FromString,
-        task_pb2.Task.FromString,
-    ),
-    V0_3: _ServiceCodec(
-        "/a2a.v1.A2AService/",
-        "TaskSubscription",
-        _v0_3_send,
-        _v0_3_task_request,
-        lambda data: proto_reader.from_v0_3_send_response(
-            v0_3_pb2.SendMessageResponse.FromString(data)
-        ),
-        lambda data: proto_reader.from_v0_3_stream_response(
-            v0_3_pb2.StreamResponse.FromString(data)
-        ),
-        lambda data: proto_reader.from_v0_3_task(v0_3_task_pb2.Task.FromString(data)),
-    ),
-}
+_SERVICES: Final = {V1_0: "/lf.a2a.v1.A2AService/", V0_3: "/a2a.v1.A2AService/"}
+"""The path of the service of each version."""
 
 
 def open_channel(
@@ -175,112 +100,76 @@ class GrpcTransport:
         self._channel = channel
         self._interface = interface
         self._headers = {name.lower(): value for name, value in headers.items()}
-        self._service = _SERVICES[interface.version]
-
-    async def send(
-        self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
-    ) -> a2a_pb2.StreamResponse:
-        """See Transport."""
-        message = self._service.build_send(request, self._interface.tenant)
-        parse = self._service.parse_send_response
-        return await self._unary("SendMessage", message, parse, options, timeout_s)
-
-    @asynccontextmanager
-    async def stream(
-        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
-    ) -> AsyncIterator[RemoteEvents]:
-        """See Transport."""
-        message = self._service.build_send(request, self._interface.tenant)
-        async with self._stream("SendStreamingMessage", message, options) as events:
-            yield events
-
-    @asynccontextmanager
-    async def subscribe(self, task_id: str, options: CallOptions) -> AsyncIterator[RemoteEvents]:
-        """See Transport."""
-        method = self._service.subscribe_method
-        message = self._service.build_task_request(method, task_id, self._interface.tenant)
-        async with self._stream(method, message, options) as events:
-            yield events
-
-    async def get(self, task_id: str) -> task_pb2.Task:
-        """See Transport."""
-        return await self._task("GetTask", task_id)
-
-    async def cancel(self, task_id: str) -> task_pb2.Task:
-        """See Transport."""
-        return await self._task("CancelTask", task_id)
+        self._is_v0_3 = interface.version == V0_3
+        self._path = _SERVICES[interface.version]
 
     async def call(
-        self,
-        operation: RemoteOperation,
-        request: Message,
-        options: CallOptions,
-        *,
-        timeout_s: float,
-    ) -> Json:
+        self, operation: Operation, request: Message, options: CallOptions, *, timeout_s: float
+    ) -> Response:
         """See Transport."""
-        if self._interface.version == V0_3:
-            older = find_v0_3(operation)
-            built, read = older.build(request), older.response.FromString
-            answer = await self._unary(older.grpc_method, built, read, options, timeout_s)
-            return self._parse(older.read_response, answer)
-        message: Any = type(request)()
-        message.CopyFrom(request)
-        message.tenant = self._interface.tenant
-        parse = operation.parse
-        response = await self._unary(operation.name, message, parse, options, timeout_s)
-        return operation.write(response)
-
-    async def _task(self, method: str, task_id: str) -> task_pb2.Task:
-        message = self._service.build_task_request(method, task_id, self._interface.tenant)
-        parse = self._service.parse_task
-        return await self._unary(method, message, parse, CallOptions(), CALL_TIMEOUT_S)
-
-    async def _unary(
-        self,
-        method: str,
-        request: Message,
-        parse: Callable[[bytes], _Parsed],
-        options: CallOptions,
-        timeout_s: float,
-    ) -> _Parsed:
+        method, message = self._method(operation, request)
         with call_span(method, self._interface):
             await self._connect()
-            body = serialize_for_a2a(request)
-            stub: Any = self._channel.unary_unary(self._service.path + method)
+            body = serialize_for_a2a(message)
+            stub: Any = self._channel.unary_unary(self._path + method)
             metadata = self._metadata(options)
-            self._observe_request(method, request, metadata)
+            self._observe_request(method, message, metadata)
             try:
                 data = await stub(body, metadata=metadata, timeout=timeout_s)
             except grpc.aio.AioRpcError as error:
                 raise self._error(error) from None
-            response = self._parse(parse, data)
+            response = self._parse(self._reader(operation), data)
             self._observe_response(response)
-            return response
+        return Response(lambda: response, lambda: response_json(operation, response))
 
     @asynccontextmanager
-    async def _stream(
-        self, method: str, request: Message, options: CallOptions
+    async def stream(
+        self, operation: Operation, request: Message, options: CallOptions
     ) -> AsyncIterator[RemoteEvents]:
+        """See Transport."""
+        method, message = self._method(operation, request)
         with call_span(method, self._interface):
             await self._connect()
-            body = serialize_for_a2a(request)
-            stub: Any = self._channel.unary_stream(self._service.path + method)
+            body = serialize_for_a2a(message)
+            stub: Any = self._channel.unary_stream(self._path + method)
             metadata = self._metadata(options)
-            self._observe_request(method, request, metadata)
+            self._observe_request(method, message, metadata)
             call = stub(body, metadata=metadata)
             try:
-                yield self._events(call)
+                yield self._events(call, self._reader(operation))
             finally:
                 call.cancel()
 
-    async def _events(self, call: Any) -> AsyncIterator[RemoteEvent]:  # noqa: ANN401  a grpc call
+    def _method(self, operation: Operation, request: Message) -> tuple[str, Message]:
+        """Return the method of an operation, and the request in the version of the interface."""
+        if self._is_v0_3:
+            older = find_v0_3(operation)
+            return older.grpc, older.write_request(request)
+        message: Any = type(request)()
+        message.CopyFrom(request)
+        message.tenant = self._interface.tenant
+        return operation.name, message
+
+    def _reader(self, operation: Operation) -> Callable[[bytes], Any]:
+        """Return the function that reads a response or an event."""
+        if self._is_v0_3:
+            older = find_v0_3(operation)
+            return lambda data: older.read_response(older.response.FromString(data))
+        # SendMessageResponse has the first two members of an event, with the same field numbers.
+        kind = a2a_pb2.StreamResponse if operation is SEND_MESSAGE else operation.response
+        return kind.FromString
+
+    async def _events(
+        self,
+        call: Any,  # noqa: ANN401  a grpc call
+        read: Callable[[bytes], a2a_pb2.StreamResponse],
+    ) -> AsyncIterator[RemoteEvent]:
         trace_id: str | None = None
         try:
             async for data in call:
                 if trace_id is None:
                     trace_id = _find_trace_id(await call.initial_metadata())
-                response = self._parse(self._service.parse_event, data)
+                response = self._parse(read, data)
                 self._observe_response(response)
                 yield RemoteEvent(response, _take_event_id(response), trace_id)
         except grpc.aio.AioRpcError as error:
@@ -290,7 +179,7 @@ class GrpcTransport:
         self, method: str, request: Message, metadata: tuple[tuple[str, str], ...]
     ) -> None:
         if self._observer is not None:
-            target = f"gRPC {self._interface.url}{self._service.path}{method}"
+            target = f"gRPC {self._interface.url}{self._path}{method}"
             self._observer.request(target, dict(metadata), _as_json(request))
 
     def _observe_response(self, response: object) -> None:
@@ -310,7 +199,7 @@ class GrpcTransport:
             parsed = parse(data)
         except (DecodeError, ValueError) as error:
             raise PeerProtocolError(self._peer, "its answer can't be read") from error
-        # A field of ours, which A2A doesn't have. Nobody has checked that it is a number.
+        # `exact_number` is our field, which A2A doesn't have. Its value was not validated.
         if (
             isinstance(parsed, Message)
             and isinstance(data, bytes)
@@ -359,8 +248,8 @@ def _as_json(message: Message) -> bytes:
 def _parse_error(error: grpc.aio.AioRpcError) -> ErrorObject:
     """Read the details of an error; in v0.3 its reason is the name before a colon.
 
-    grpc_status can't parse this: it rejects details whose text differs from that of the status,
-    which many servers send.
+    grpc_status can't parse this: it rejects details whose text differs from the text of the
+    status, and many servers send such details.
     """
     text = error.details() or ""
     for name, value in error.trailing_metadata() or ():
@@ -375,7 +264,7 @@ def _parse_error(error: grpc.aio.AioRpcError) -> ErrorObject:
 
 
 def _parse_error_info(data: bytes) -> error_details_pb2.ErrorInfo:
-    """Return the ErrorInfo of a serialized status; an empty one if it has none."""
+    """Return the ErrorInfo of a serialized status, or an empty ErrorInfo."""
     info = error_details_pb2.ErrorInfo()
     with suppress(DecodeError):
         for detail in status_pb2.Status.FromString(data).details:

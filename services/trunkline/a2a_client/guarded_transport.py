@@ -26,7 +26,7 @@ _ERRORS: Final = (
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """Connects only to addresses that a guard accepts, without proxies.
 
-    Requests raise AddressRefusedError for the others.
+    Requests raise AddressRefusedError for all other addresses.
     """
 
     def __init__(self, guard: AddressGuard) -> None:

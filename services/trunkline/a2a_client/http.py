@@ -51,7 +51,7 @@ class HttpResponse(NamedTuple):
 
 
 class StreamItem(NamedTuple):
-    """A server-sent event, or the whole body of a response that is no event stream."""
+    """A server-sent event, or the whole body of a response that is not an event stream."""
 
     data: bytes
     id: str = ""
@@ -115,12 +115,14 @@ class HttpClient:
             url: An address of the peer; a loopback address is never called through a proxy.
             headers: Sent with every request; they hold credentials.
             ssl_context: Trusted certificates; the system's if None.
-            stream_idle_s: Time without a byte after which a stream is broken; None: no limit.
+            stream_idle_s: Seconds without a byte after which a stream counts as broken, or None
+                for no limit.
             max_event_bytes: Limit of one server-sent event.
             max_body_bytes: Limit of the body of a response.
             query: Parameters of every URL; they hold credentials.
             observer: Receives what is sent and received.
-            transport: Makes the connections, without a proxy; None: by `ssl_context`.
+            transport: Makes the connections, without a proxy. By default they are made with
+                `ssl_context`.
         """
         self.peer = peer
         self._observer = observer
@@ -129,7 +131,7 @@ class HttpClient:
         self._max_body_bytes = max_body_bytes
         is_local = is_this_machine(url)
         if ssl_context is None and is_local and url.startswith("https:"):
-            # httpx2 reads SSL_CERT_FILE together with the proxies, OpenSSL by itself.
+            # httpx2 reads SSL_CERT_FILE only together with the proxies. OpenSSL reads it always.
             ssl_context = ssl.create_default_context()
         self._client = httpx2.AsyncClient(
             # A compressed body can expand to a thousand times the bytes received.

@@ -57,7 +57,7 @@ class InterfaceSelector:
     def select(self, offered: Iterable[agent_card_pb2.AgentInterface]) -> Interface:
         """Return the first offered interface that is supported and on an allowed host.
 
-        ValueError: There is none; the text says why.
+        ValueError: There is no such interface. The text says why.
         ConfigurationError: There are, but the settings exclude them.
         """
         offered = list(offered)
@@ -138,7 +138,7 @@ def parse_version(text: str) -> ClientVersion | None:
 
 
 def parse_host(url: str) -> str:
-    """Return the host of a URL or of `host:port`, without IPv6 brackets; empty if there is none."""
+    """Return the host of a URL or of `host:port`, without IPv6 brackets, or an empty text."""
     parts = _split_address(url)
     return (parts.hostname or "").rstrip(".")
 
@@ -179,7 +179,7 @@ def _http_interface(
     parts = urlsplit(offered.url)
     if offered.url and not parts.scheme:
         parts = urlsplit(urljoin(card_url, offered.url))
-    _ = parts.port  # Raises ValueError if it is none.
+    _ = parts.port  # Raises ValueError for an invalid port.
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         return None
     url = parts.geturl().rstrip("/")

@@ -4,52 +4,31 @@ import itertools
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.errors import jsonrpc_refusal, status_failure
 from trunkline.a2a_client.http import HttpClient, HttpStream
 from trunkline.a2a_client.interfaces import Interface
-from trunkline.a2a_client.json_reader import parse_stream_response, parse_task
 from trunkline.a2a_client.lenient_reader import LeftOutLog, LenientReader
-from trunkline.a2a_client.operations import RemoteOperation
-from trunkline.a2a_client.operations_v0_3 import find_v0_3
 from trunkline.a2a_client.transport import (
-    CALL_TIMEOUT_S,
     CallOptions,
     RemoteEvent,
     RemoteEvents,
+    Response,
     call_span,
+    find_v0_3,
+    response_json,
     service_headers,
 )
 from trunkline.a2a_wire.json_values import Json, dumps
-from trunkline.a2a_wire.protocol import V0_3, V1_0
-from trunkline.a2a_wire.v0_3 import json_writer as v0_3_json
-from trunkline.a2a_wire.v1_0 import json_writer as v1_json
+from trunkline.a2a_wire.operations import Operation
+from trunkline.a2a_wire.protocol import V0_3
+from trunkline.a2a_wire.response_reader import parse_stream_response
 from trunkline.errors import PeerProtocolError
-from trunkline.v1 import task_pb2
 
 _Read = TypeVar("_Read")
-
-
-class _Methods(NamedTuple):
-    send: str
-    stream: str
-    get: str
-    cancel: str
-    subscribe: str
-
-
-_METHODS: Final = {
-    V1_0: _Methods(
-        "SendMessage", "SendStreamingMessage", "GetTask", "CancelTask", "SubscribeToTask"
-    ),
-    V0_3: _Methods(
-        "message/send", "message/stream", "tasks/get", "tasks/cancel", "tasks/resubscribe"
-    ),
-}
 
 
 class JsonRpcTransport:
@@ -58,86 +37,32 @@ class JsonRpcTransport:
     def __init__(self, http: HttpClient, interface: Interface) -> None:
         self._http = http
         self._interface = interface
-        self._methods = _METHODS[interface.version]
+        self._is_v0_3 = interface.version == V0_3
         self._ids = itertools.count(1)
         self._reader = LenientReader(parse_stream_response, LeftOutLog(lambda: http.peer))
 
-    async def send(
-        self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
-    ) -> a2a_pb2.StreamResponse:
+    async def call(
+        self, operation: Operation, request: Message, options: CallOptions, *, timeout_s: float
+    ) -> Response:
         """See Transport."""
-        params = self._send_params(request)
-        with call_span(self._methods.send, self._interface):
-            result = await self._call(self._methods.send, params, options, timeout_s=timeout_s)
-            return self._read(result)
+        method, params = self._method(operation, request)
+        with call_span(method, self._interface):
+            result = await self._call(method, params, options, timeout_s=timeout_s)
+
+        def read() -> Any:  # noqa: ANN401  any message
+            return self._parse(operation.read_json, result)
+
+        def json() -> Json:
+            return response_json(operation, read() if self._is_v0_3 else result)
+
+        return Response(read, json)
 
     @asynccontextmanager
     async def stream(
-        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
+        self, operation: Operation, request: Message, options: CallOptions
     ) -> AsyncIterator[RemoteEvents]:
         """See Transport."""
-        async with self._stream(
-            self._methods.stream, self._send_params(request), options
-        ) as events:
-            yield events
-
-    @asynccontextmanager
-    async def subscribe(self, task_id: str, options: CallOptions) -> AsyncIterator[RemoteEvents]:
-        """See Transport."""
-        params = {"id": task_id, **self._tenant()}
-        async with self._stream(self._methods.subscribe, params, options) as events:
-            yield events
-
-    async def get(self, task_id: str) -> task_pb2.Task:
-        """See Transport."""
-        return await self._task(self._methods.get, task_id)
-
-    async def cancel(self, task_id: str) -> task_pb2.Task:
-        """See Transport."""
-        return await self._task(self._methods.cancel, task_id)
-
-    async def call(
-        self,
-        operation: RemoteOperation,
-        request: Message,
-        options: CallOptions,
-        *,
-        timeout_s: float,
-    ) -> Json:
-        """See Transport."""
-        if self._interface.version == V0_3:
-            older = find_v0_3(operation)
-            method, params = older.jsonrpc_method, older.write_params(request)
-            with call_span(method, self._interface):
-                result = await self._call(method, params, options, timeout_s=timeout_s)
-                return self._parse(older.read_result, result)
-        params = {**operation.params(request), **self._tenant()}
-        with call_span(operation.name, self._interface):
-            result = await self._call(operation.name, params, options, timeout_s=timeout_s)
-            return result if isinstance(result, dict) else {}
-
-    async def _task(self, method: str, task_id: str) -> task_pb2.Task:
-        with call_span(method, self._interface):
-            params = {"id": task_id, **self._tenant()}
-            result = await self._call(method, params, CallOptions(), timeout_s=CALL_TIMEOUT_S)
-            return self._parse(parse_task, result)
-
-    async def _call(
-        self, method: str, params: Json, options: CallOptions, *, timeout_s: float
-    ) -> Any:  # noqa: ANN401  any JSON value
-        answer = await self._http.request(
-            "POST",
-            self._interface.url,
-            body=self._body(method, params),
-            headers=self._headers(options),
-            timeout_s=timeout_s,
-        )
-        return self._result(answer.body, answer.status)
-
-    @asynccontextmanager
-    async def _stream(
-        self, method: str, params: Json, options: CallOptions
-    ) -> AsyncIterator[RemoteEvents]:
+        method, params = self._method(operation, request)
         with call_span(method, self._interface):
             async with self._http.stream(
                 "POST",
@@ -152,13 +77,31 @@ class JsonRpcTransport:
                 async with aclosing(self._events(stream)) as events:
                     yield events
 
+    def _method(self, operation: Operation, request: Message) -> tuple[str, Json]:
+        """Return the method of an operation, and the parameters of a request."""
+        if self._is_v0_3:
+            older = find_v0_3(operation)
+            return older.jsonrpc, older.params_json(request)
+        tenant = {"tenant": self._interface.tenant} if self._interface.tenant else {}
+        return operation.name, {**operation.params_json(request), **tenant}
+
+    async def _call(
+        self, method: str, params: Json, options: CallOptions, *, timeout_s: float
+    ) -> Any:  # noqa: ANN401  any JSON value
+        answer = await self._http.request(
+            "POST",
+            self._interface.url,
+            body=self._body(method, params),
+            headers=self._headers(options),
+            timeout_s=timeout_s,
+        )
+        return self._result(answer.body, answer.status)
+
     async def _events(self, stream: HttpStream) -> AsyncGenerator[RemoteEvent]:
         async for item in stream.items:
             value = self._result(item.data, stream.status)
-            yield RemoteEvent(self._read(value), item.id, stream.trace_id, value)
-
-    def _read(self, result: object) -> a2a_pb2.StreamResponse:
-        return self._parse(parse_stream_response, result)
+            event = self._parse(parse_stream_response, value)
+            yield RemoteEvent(event, item.id, stream.trace_id, value)
 
     def _parse(self, read: Callable[[object], _Read], result: object) -> _Read:
         try:
@@ -174,8 +117,7 @@ class JsonRpcTransport:
             answer = None
         if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
             raise jsonrpc_refusal(self._http.peer, answer["error"], status)
-        is_v0_3 = self._interface.version == V0_3
-        if is_v0_3 and isinstance(answer, dict) and answer.keys() == {"jsonrpc", "id"}:
+        if self._is_v0_3 and isinstance(answer, dict) and answer.keys() == {"jsonrpc", "id"}:
             # The reference SDK of v0.3 leaves out a result that is null.
             return None
         if not isinstance(answer, dict) or "result" not in answer:
@@ -191,14 +133,6 @@ class JsonRpcTransport:
     def _headers(self, options: CallOptions) -> Mapping[str, str]:
         headers = service_headers(self._interface.version, options)
         return {"content-type": "application/json", **headers}
-
-    def _send_params(self, request: a2a_pb2.SendMessageRequest) -> Json:
-        if self._interface.version == V0_3:
-            return v0_3_json.send_params_json(request)
-        return {**v1_json.send_params_json(request), **self._tenant()}
-
-    def _tenant(self) -> Json:
-        return {"tenant": self._interface.tenant} if self._interface.tenant else {}
 
     def _protocol_error(self, problem: str) -> PeerProtocolError:
         return PeerProtocolError(self._http.peer, problem)

@@ -20,7 +20,7 @@ _NUMBER: Final = re.compile(r"\[\d+\]")
 
 
 class LeftOutLog:
-    """Logs what is left out of an agent's answers, each kind of member once."""
+    """Logs the members that are left out of an agent's answers, each kind of member once."""
 
     def __init__(self, peer: Callable[[], str]) -> None:
         """`peer` returns the agent's name."""

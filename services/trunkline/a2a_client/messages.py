@@ -87,9 +87,9 @@ class MessageStream:
 class MessageMethods:
     """Messages between agents, from outside a Trunkline mesh.
 
-    Methods raise what those of `Client` raise, and the errors of RequestError for a message that is
-    wrong. A message has its id before it is sent, so that a repeated call after a broken connection
-    sends it once.
+    Methods raise the errors of `Client`'s methods, and subclasses of RequestError for an invalid
+    message. A message has its id before it is sent, so that a repeated call after a broken
+    connection sends it once.
     """
 
     def __init__(
@@ -129,14 +129,14 @@ class MessageMethods:
         Args:
             recipient: An agent, `all`, `room:NAME`, or `user:NAME`.
             payload: An object of a declared type, a text, or the fields of the `type`.
-            type: The name of the type; by default that of the payload's model, for a text
-                `user_message`.
+            type: The name of the type; by default the type of the payload's model, or
+                `user_message` for a text.
             room: The room that the message belongs to.
             priority: `low`, `normal` or `high`.
             metadata: JSON values.
-            expires_in_s: Nothing is delivered after so many seconds.
-            id: The same id never sends two messages; empty: a new one.
-            correlation_id: Continues a conversation: that of an earlier message.
+            expires_in_s: The time in seconds after which the message is no longer delivered.
+            id: The same id never sends two messages. By default, the message gets a new id.
+            correlation_id: The correlation id of an earlier message, whose conversation continues.
 
         Raises:
             InvalidArgumentError: The payload does not fit its type.
@@ -185,9 +185,10 @@ class MessageMethods:
         """Send a message to an agent and return its first reply.
 
         Raises:
-            PeerTimeoutError: There is none in time. The message stays, and may be answered.
-            AgentCallError: Nobody will answer: it was handled without a reply, failed for good,
-                expired, or was canceled. A request to a room waits longer: users may answer it.
+            PeerTimeoutError: There is no reply in time. The message stays, and may be answered.
+            AgentCallError: There will be no reply. The message was handled without a reply, failed
+                for good, expired, or was canceled. A request to a room waits longer: users may
+                answer it.
             TrunklineError: As `send`.
         """
         envelope = build_envelope(
@@ -224,11 +225,12 @@ class MessageMethods:
 
         Args:
             room: Only messages of this room.
-            correlation_id: Only those of this conversation.
-            type: Only those of this type.
-            participant: Only those from or to this agent or user.
-            recipient: Only those to this recipient.
-            after: Begins after a position, `"0"` with the oldest; None: with the next message.
+            correlation_id: Only messages of this conversation.
+            type: Only messages of this type.
+            participant: Only messages from or to this agent or user.
+            recipient: Only messages to this recipient.
+            after: Begins after a position, `"0"` with the oldest message. By default, begins with
+                the next message.
 
         Raises:
             TrunklineError: See the class; PeerUnavailableError after `patience_s` of tries.
@@ -252,7 +254,7 @@ class MessageMethods:
         recipient: str = "",
         page_size: int = 100,
     ) -> AsyncGenerator[MeshMessage]:
-        """Yield stored messages, the newest first. Arguments are those of `messages`.
+        """Yield stored messages, the newest first. Arguments are the same as for `messages`.
 
         Raises:
             TrunklineError: See the class.
@@ -278,7 +280,7 @@ class MessageMethods:
         """Return a stored message.
 
         Raises:
-            EnvelopeNotFoundError: There is none with this id.
+            EnvelopeNotFoundError: There is no message with this id.
             TrunklineError: See the class.
         """
         response = await self._call_mesh("GET", f"/messages/{quote(message_id, safe='')}")
@@ -342,7 +344,7 @@ class MessageMethods:
             await asyncio.sleep(window.next_pause_s(problem))
 
     def _read_event(self, item: StreamItem) -> MeshMessage | None:
-        """Return the message in an event; None: it only has a position."""
+        """Return the message in an event, or None if the event only has a position."""
         value = self._json(HttpResponse(400 if item.is_error else 200, "", item.data))
         if not value:
             return None

@@ -26,7 +26,7 @@ _AGENT_REFUSALS: Final = frozenset({kinds.INVALID_PARAMS.reason, kinds.AGENT_NOT
 
 
 def to_mesh_error(error: TrunklineError, *, peer: str, task_id: str = "") -> TrunklineError:
-    """Return the mesh's own error for a refusal; `error` itself if there is none.
+    """Return the mesh's own error for a refusal; `error` itself if the mesh has no such error.
 
     `task_id` is the task that the refused request named.
     """
@@ -36,7 +36,7 @@ def to_mesh_error(error: TrunklineError, *, peer: str, task_id: str = "") -> Tru
             retry_after_s = metadata.get("retryAfterS", "a few")
             if limit := metadata.get("limit"):
                 if "retryAfterS" not in metadata:
-                    # Nobody knows when the deliveries that wait will be made.
+                    # The time of the waiting deliveries is unknown.
                     return QueueFullError(limit)
                 return LimitExceededError(limit, retry_after_s)
             return OverloadedError(agent=metadata.get("agent", peer), retry_after_s=retry_after_s)

@@ -24,7 +24,8 @@ from trunkline.errors import (
 )
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import RemoteAgentSettings, Settings, parse_remote
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import get_turn_runtime
 
 if TYPE_CHECKING:
     from trunkline.a2a_client.a2a_client import A2AClient
@@ -74,7 +75,7 @@ def from_a2a(  # noqa: PLR0913  options of a remote agent, each by name
 
 
 def build_remote_agents(settings: Settings) -> Sequence[FunctionAgent]:
-    """Make the local agents for the remote agents of the settings. It connects to none of them.
+    """Make the local agents for the remote agents of the settings, without a connection.
 
     Raises:
         ConfigurationError: a name is not an agent name.
@@ -214,7 +215,7 @@ class RemoteAgent:
 
 
 def build_settings(name: str, remote: RemoteAgentSettings, settings: Settings) -> "RemoteSettings":
-    """Return what the client needs, with credentials from the environment.
+    """Return the client's settings, with credentials from the environment.
 
     Raises:
         ConfigurationError: a variable that holds credentials isn't set.

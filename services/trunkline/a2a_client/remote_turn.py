@@ -116,8 +116,8 @@ class RemoteTurn(TurnFollower):
     def _tree(self) -> str:
         """Return the value of Trunkline-Tree.
 
-        It is empty for an agent that is not served by Trunkline, so that the names of our agents go
-        to nobody who has no use for them. The ids of our tasks stay here.
+        It is empty for an agent that is not served by Trunkline, so that the names of our agents
+        are not sent to agents that can't use them. The ids of our tasks stay here.
         """
         if not self._peer.card.supports_resume:
             return ""

@@ -1,16 +1,13 @@
 """The HTTP+JSON transport of A2A v1.0 and v0.3."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from google.protobuf.message import Message
 
-from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
-from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
-from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.errors import (
     ErrorObject,
     parse_reason,
@@ -19,26 +16,28 @@ from trunkline.a2a_client.errors import (
 )
 from trunkline.a2a_client.http import HttpClient, HttpResponse, HttpStream
 from trunkline.a2a_client.interfaces import Interface
-from trunkline.a2a_client.json_reader import parse_stream_response, parse_task
 from trunkline.a2a_client.lenient_reader import LeftOutLog, LenientReader
-from trunkline.a2a_client.operations import RemoteOperation
-from trunkline.a2a_client.operations_v0_3 import find_v0_3, without_timestamps
 from trunkline.a2a_client.transport import (
-    CALL_TIMEOUT_S,
     CallOptions,
     RemoteEvent,
     RemoteEvents,
+    Response,
     call_span,
+    find_v0_3,
+    response_json,
     service_headers,
 )
 from trunkline.a2a_wire.json_values import Json, dumps
+from trunkline.a2a_wire.operations import (
+    GET_EXTENDED_CARD,
+    SEND_STREAMING_MESSAGE,
+    SUBSCRIBE_TO_TASK,
+    Operation,
+)
 from trunkline.a2a_wire.protocol import V0_3
-from trunkline.a2a_wire.v0_3 import proto_reader
 from trunkline.a2a_wire.v0_3.proto_json import proto_message_json
-from trunkline.a2a_wire.v1_0 import json_writer as v1_json
 from trunkline.errors import PeerProtocolError, PeerRefusedError
 from trunkline.json_values import parse_dict
-from trunkline.v1 import task_pb2
 
 _Read = TypeVar("_Read")
 
@@ -64,101 +63,69 @@ class RestTransport:
         tenant = quote(interface.tenant, safe="")
         prefix = "/v1" if self._is_v0_3 else f"/{tenant}" if tenant else ""
         self._base = interface.url + prefix
-        # A2A's proto file and its text name different HTTP methods, and servers support either.
-        self._subscribe_method = "POST"
-        self._reader = LenientReader(self._read_response, LeftOutLog(lambda: http.peer))
-
-    async def send(
-        self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
-    ) -> a2a_pb2.StreamResponse:
-        """See Transport."""
-        with call_span("SendMessage", self._interface):
-            body = self._send_body(request)
-            answer = await self._http.request(
-                "POST",
-                f"{self._base}/message:send",
-                body=body,
-                headers=self._headers(options),
-                timeout_s=timeout_s,
-            )
-            return self._event(self._json(answer))
-
-    @asynccontextmanager
-    async def stream(
-        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
-    ) -> AsyncIterator[RemoteEvents]:
-        """See Transport."""
-        path, body = "/message:stream", self._send_body(request)
-        with call_span("SendStreamingMessage", self._interface):
-            async with self._stream("POST", path, body, options) as events:
-                yield events
-
-    @asynccontextmanager
-    async def subscribe(self, task_id: str, options: CallOptions) -> AsyncIterator[RemoteEvents]:
-        """See Transport."""
-        path = f"/tasks/{quote(task_id, safe='')}:subscribe"
-        with call_span("SubscribeToTask", self._interface):
-            if self._subscribe_method == "POST":
-                try:
-                    async with self._stream("POST", path, None, options) as events:
-                        yield events
-                        return
-                except _WrongHttpMethodError:
-                    self._subscribe_method = "GET"
-            async with self._stream("GET", path, None, options) as events:
-                yield events
-
-    async def get(self, task_id: str) -> task_pb2.Task:
-        """See Transport."""
-        return await self._task("GetTask", "GET", f"/tasks/{quote(task_id, safe='')}")
-
-    async def cancel(self, task_id: str) -> task_pb2.Task:
-        """See Transport."""
-        path = f"/tasks/{quote(task_id, safe='')}:cancel"
-        return await self._task("CancelTask", "POST", path, b"{}")
+        # The method of HTTP that the server accepts for SubscribeToTask.
+        self._subscribe_methods: Sequence[str] = SUBSCRIBE_TO_TASK.http_methods
+        self._read_event = self._response_reader(SEND_STREAMING_MESSAGE)
+        self._reader = LenientReader(self._read_event, LeftOutLog(lambda: http.peer))
 
     async def call(
-        self,
-        operation: RemoteOperation,
-        request: Message,
-        options: CallOptions,
-        *,
-        timeout_s: float,
-    ) -> Json:
+        self, operation: Operation, request: Message, options: CallOptions, *, timeout_s: float
+    ) -> Response:
         """See Transport."""
-        older = find_v0_3(operation) if self._is_v0_3 else None
-        path, content = operation.http_target(operation.params(request))
-        if older is not None:
-            path, content = older.path or path, older.rest_body(request)
-        is_post = operation.http_method == "POST"
+        path, body = self._target(operation, request)
         with call_span(operation.name, self._interface):
             answer = await self._http.request(
-                operation.http_method,
+                operation.http_methods[0],
                 self._base + path,
-                body=dumps(content).encode() if is_post else None,
+                body=body,
                 headers=self._headers(options),
                 timeout_s=timeout_s,
             )
             # Deleting answers without content.
-            if answer.status < 300 and not answer.body:
-                return {}
-            value = self._json(answer)
-            if older is not None:
-                return self._parse(older.read_rest, value)
-            return value if isinstance(value, dict) else {}
+            value = {} if answer.status < 300 and not answer.body else self._json(answer)
 
-    async def _task(
-        self, name: str, method: str, path: str, body: bytes | None = None
-    ) -> task_pb2.Task:
-        with call_span(name, self._interface):
-            answer = await self._http.request(
-                method,
-                self._base + path,
-                body=body,
-                headers=self._headers(CallOptions()),
-                timeout_s=CALL_TIMEOUT_S,
-            )
-            return self._parse(self._read_task, self._json(answer))
+        def read() -> Any:  # noqa: ANN401  any message
+            return self._parse(self._response_reader(operation), value)
+
+        def json() -> Json:
+            return response_json(operation, read() if self._is_v0_3 else value)
+
+        return Response(read, json)
+
+    @asynccontextmanager
+    async def stream(
+        self, operation: Operation, request: Message, options: CallOptions
+    ) -> AsyncIterator[RemoteEvents]:
+        """See Transport."""
+        with call_span(operation.name, self._interface):
+            if operation is SUBSCRIBE_TO_TASK:
+                path, _ = self._target(operation, request)
+                *first, last = self._subscribe_methods
+                for method in first:
+                    try:
+                        async with self._stream(method, path, None, options) as events:
+                            yield events
+                            return
+                    except _WrongHttpMethodError:
+                        self._subscribe_methods = (last,)
+                async with self._stream(last, path, None, options) as events:
+                    yield events
+            else:
+                path, body = self._target(operation, request)
+                async with self._stream("POST", path, body, options) as events:
+                    yield events
+
+    def _target(self, operation: Operation, request: Message) -> tuple[str, bytes | None]:
+        """Return the path with the query, and the body of a POST."""
+        path, content = operation.http_target(operation.params_json(request))
+        if self._is_v0_3:
+            older = find_v0_3(operation)
+            path = older.path or path
+            content = proto_message_json(older.write_request(request))
+            # The path has the resource name.
+            content.pop("name", None)
+        is_post = operation.http_methods[0] == "POST"
+        return path, dumps(content).encode() if is_post else None
 
     @asynccontextmanager
     async def _stream(
@@ -180,10 +147,8 @@ class RestTransport:
             value = self._json(HttpResponse(400 if item.is_error else 200, "", item.data))
             if isinstance(value, dict) and isinstance(value.get("error"), dict):
                 raise self._refusal(400, value)
-            yield RemoteEvent(self._event(value), item.id, stream.trace_id, value)
-
-    def _event(self, value: object) -> a2a_pb2.StreamResponse:
-        return self._parse(self._read_response, value)
+            event = self._parse(self._read_event, value)
+            yield RemoteEvent(event, item.id, stream.trace_id, value)
 
     def _parse(self, read: Callable[[object], _Read], value: object) -> _Read:
         try:
@@ -194,19 +159,19 @@ class RestTransport:
             )
             raise self._protocol_error(f"its answer can't be read: {problem}") from None
 
-    def _read_response(self, value: object) -> a2a_pb2.StreamResponse:
-        if not self._is_v0_3:
-            return parse_stream_response(value)
-        result = v0_3_pb2.StreamResponse()
-        parse_dict(without_timestamps(value), result, ignore_unknown_fields=True)
-        return proto_reader.from_v0_3_stream_response(result)
+    def _response_reader(self, operation: Operation) -> Callable[[object], Any]:
+        """Return the function that reads the JSON of a response or an event."""
+        # The extended card has the JSON of JSON-RPC, also in v0.3.
+        if not self._is_v0_3 or operation is GET_EXTENDED_CARD:
+            return operation.read_json
+        older = find_v0_3(operation)
 
-    def _read_task(self, value: object) -> task_pb2.Task:
-        if not self._is_v0_3:
-            return parse_task(value)
-        result = v0_3_task_pb2.Task()
-        parse_dict(without_timestamps(value), result, ignore_unknown_fields=True)
-        return proto_reader.from_v0_3_task(result)
+        def read(value: object) -> Any:  # noqa: ANN401  any message
+            response = older.response()
+            parse_dict(without_timestamps(value), response, ignore_unknown_fields=True)
+            return older.read_response(response)
+
+        return read
 
     def _json(self, answer: HttpResponse) -> Any:  # noqa: ANN401  any JSON value
         try:
@@ -243,17 +208,28 @@ class RestTransport:
             status=status,
         )
 
-    def _send_body(self, request: a2a_pb2.SendMessageRequest) -> bytes:
-        if self._is_v0_3:
-            return dumps(proto_message_json(proto_reader.to_v0_3_send(request))).encode()
-        return dumps(v1_json.send_params_json(request)).encode()
-
     def _headers(self, options: CallOptions) -> Mapping[str, str]:
         kind = "application/json" if self._is_v0_3 else "application/a2a+json"
         return {"content-type": kind, **service_headers(self._interface.version, options)}
 
     def _protocol_error(self, problem: str) -> PeerProtocolError:
         return PeerProtocolError(self._http.peer, problem)
+
+
+def without_timestamps(value: Any) -> Any:  # noqa: ANN401  any JSON value
+    """Return a response without the timestamps of statuses.
+
+    No client needs them, and several servers of v0.3 write invalid ones.
+    """
+    if not isinstance(value, dict):
+        return value
+    result = {**value}
+    for name in ("task", "statusUpdate"):
+        if name in result:
+            result[name] = without_timestamps(result[name])
+    if isinstance(result.get("status"), dict):
+        result["status"] = {k: v for k, v in result["status"].items() if k != "timestamp"}
+    return result
 
 
 class _WrongHttpMethodError(PeerRefusedError):

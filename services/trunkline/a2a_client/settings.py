@@ -33,7 +33,7 @@ class RemoteSettings(RemoteEndpointSettings):
     breaker: BreakerSettings = DEFAULT_SETTINGS
     """Settings of the circuit breaker for new messages."""
     data_dir: Path | None = None
-    """The folder of the card's pin; None: the card is not pinned."""
+    """The folder of the card's pin, or None if the card is not pinned."""
 
     @classmethod
     def from_settings(

@@ -8,7 +8,7 @@ from trunkline.a2a_client.answers import join_lines
 
 
 class ShownChunk(NamedTuple):
-    """Text to add to what was shown."""
+    """Text to add to the shown text."""
 
     text: str
     replaces: bool = False
@@ -21,7 +21,7 @@ class _ShownText:
 
     pieces: list[str] = field(default_factory=list)
     repeated: int | None = None
-    """Length of the artifact's text after it was cut back; None: all that was shown is its text."""
+    """Length of the artifact's text after a cut, or None if all shown text belongs to it."""
 
     def join(self) -> str:
         text = "".join(self.pieces)
@@ -33,7 +33,7 @@ class StreamedText:
     """Converts changes of artifacts to chunks.
 
     Text that an artifact repeats after it was cut back, as by an agent that runs again, is not
-    shown again. If it differs from what was shown, one chunk replaces everything. Artifacts of the
+    shown again. If it differs from the shown text, one chunk replaces everything. Artifacts of the
     steps of a plan, which are written at the same time, are shown in the order of the steps.
     """
 
@@ -49,9 +49,9 @@ class StreamedText:
         self._shown: dict[str, _ShownText] = {}
         self._pieces: list[str] = []
         self._last_id = ""
-        # The artifact that is the answer. Others were shown only until it came.
+        # The artifact that is the answer. Text of other artifacts was shown only until it came.
         self._answer_id = ""
-        # The artifact that must be complete before those that wait, with their steps, are shown.
+        # The artifact that must be complete before waiting artifacts, with their steps, are shown.
         self._open_id = ""
         self._waiting: dict[str, int] = {}
         self._complete: set[str] = set()
@@ -65,7 +65,7 @@ class StreamedText:
     def append(self, artifact_id: str, text: str, *, step: int | None = None) -> ShownChunk | None:
         """Return the chunk for text at the end of an artifact; None if it adds none.
 
-        An artifact with a step is shown after those of earlier steps are complete.
+        An artifact with a step is shown after the artifacts of earlier steps are complete.
         """
         if self._is_held(artifact_id, step):
             return None
@@ -98,7 +98,7 @@ class StreamedText:
         return self._start_over()
 
     def complete(self, artifact_id: str) -> ShownChunk | None:
-        """Note that an artifact is complete; return the chunk of those that waited for it."""
+        """Note that an artifact is complete; return the chunk of artifacts that waited for it."""
         self._complete.add(artifact_id)
         if artifact_id != self._open_id:
             return None
@@ -118,7 +118,7 @@ class StreamedText:
         return ShownChunk("".join(chunk.text for chunk in chunks)) if chunks else None
 
     def choose_answer(self, artifact_id: str) -> None:
-        """Take an artifact as the answer; it is expected to begin with what was shown."""
+        """Take an artifact as the answer. It is expected to begin with the shown text."""
         if not self._answer_id:
             self._answer_id = self._last_id = artifact_id
             self._shown = {artifact_id: _ShownText(["".join(self._pieces)], 0)}

@@ -260,13 +260,13 @@ class TaskMirror:
 
     async def _start_artifact(self, artifact: artifact_pb2.Artifact, *, last: bool) -> None:
         self._limits.count_artifact(artifact)
-        writer = self._task.artifact(
+        writer = self._task.artifact_of_kind(
+            artifact_kind(artifact),
             artifact.name,
             id=artifact.artifact_id,
             description=artifact.description,
             metadata=struct_json(artifact.metadata) if artifact.HasField("metadata") else None,
             extensions=artifact.extensions,
-            kind=artifact_kind(artifact),
         )
         mirrored = _MirroredArtifact(writer, ArtifactContent(), is_closed=False)
         self._artifacts[artifact.artifact_id] = mirrored

@@ -19,7 +19,7 @@ class ChannelSecurity(NamedTuple):
 
     credentials: "grpc.ChannelCredentials"
     server_name: str = ""
-    """Empty: the host of the address."""
+    """If empty, the host of the address is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +29,11 @@ class ClientTls:
     is_verified: bool = True
     """The server's certificate must be trusted. Otherwise anyone may read along."""
     authority: Path | None = None
-    """A file of root certificates in PEM; None: the system's."""
+    """A file of root certificates in PEM. With None, the system's certificates are used."""
     certificate: Path | None = None
     """The client's certificate in PEM, for mutual TLS."""
     key: Path | None = None
-    """The key of that certificate in PEM; None: it is in the certificate's file."""
+    """The key of the certificate in PEM. With None, it is in the certificate's file."""
 
     def ssl_context(self) -> ssl.SSLContext:
         """Return the context for HTTPS. ConfigurationError: a file can't be used."""
@@ -52,7 +52,7 @@ class ClientTls:
         """Return the credentials for gRPC at `host:port`. It blocks.
 
         gRPC always verifies certificates. Without verification, the certificate that the server
-        presents now is the one that is trusted.
+        presents now is trusted.
 
         Raises:
             ConfigurationError: a file can't be used.

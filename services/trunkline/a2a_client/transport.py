@@ -4,17 +4,18 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from google.protobuf.message import Message
 from opentelemetry.trace import SpanKind
 
 from trunkline import telemetry
+from trunkline.a2a.v0_3.agent_card_pb2 import AgentCard as AgentCardV03
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.interfaces import Interface, ProtocolBinding
-from trunkline.a2a_client.operations import RemoteOperation
 from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.operations import Operation
 from trunkline.a2a_wire.protocol import (
     EXTENSIONS_HEADER,
     LAST_EVENT_ID_HEADER,
@@ -25,8 +26,9 @@ from trunkline.a2a_wire.protocol import (
     V0_3,
     VERSION_HEADER,
 )
-from trunkline.errors import PeerError, PeerTimeoutError
-from trunkline.v1 import task_pb2
+from trunkline.a2a_wire.v0_3.methods import V03Method
+from trunkline.errors import PeerError, PeerTimeoutError, UnsupportedOperationError
+from trunkline.json_values import message_to_dict
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
@@ -53,7 +55,7 @@ class RemoteEvent(NamedTuple):
 
     response: a2a_pb2.StreamResponse
     id: str = ""
-    """The event id, to resume after this event; empty if the peer sent none."""
+    """The event id, to resume after this event, or empty if the peer sent no id."""
     trace_id: str = ""
     """The trace of the request, from the response header `traceresponse`; empty without it."""
     value: Json | None = None
@@ -111,13 +113,22 @@ class CallOptions(NamedTuple):
     resumes: bool = False
     """Activate the resume extension."""
     last_event_id: str = ""
-    """The event after which a stream is resumed; empty: not resumed."""
+    """The event after which a stream is resumed, or empty if it is not resumed."""
     timeout_s: float | None = None
     """Seconds until the task's deadline; only Trunkline's own bridge reads it."""
     tree: str = ""
-    """The value of Trunkline-Tree for a new task; empty: it is not sent."""
+    """The value of the header Trunkline-Tree for a new task. If empty, it is not sent."""
     headers: tuple[tuple[str, str], ...] = ()
     """More service parameters. They replace the client's own of the same name."""
+
+
+class Response(NamedTuple):
+    """The response of an operation. Both functions raise PeerProtocolError if it can't be read."""
+
+    read: Callable[[], Any]
+    """Returns the message of the core model; for SendMessage, an event."""
+    json: Callable[[], Json]
+    """Returns the JSON of v1.0. Only responses over gRPC or in v0.3 are converted."""
 
 
 class Transport(Protocol):
@@ -128,40 +139,35 @@ class Transport(Protocol):
     and PeerProtocolError for a response that breaks A2A's rules.
     """
 
-    async def send(
-        self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
-    ) -> a2a_pb2.StreamResponse:
-        """Send a message; return the task or the message that answers it."""
+    async def call(
+        self, operation: Operation, request: Message, options: CallOptions, *, timeout_s: float
+    ) -> Response:
+        """Call an operation with one response. Over v0.3 the older form of the operation is called.
+
+        Raises:
+            UnsupportedOperationError: v0.3 does not have the operation.
+        """
 
     def stream(
-        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
+        self, operation: Operation, request: Message, options: CallOptions
     ) -> AbstractAsyncContextManager[RemoteEvents]:
-        """Send a message and open the stream of events that answers it."""
+        """Call an operation with a stream, and open the stream."""
 
-    def subscribe(
-        self, task_id: str, options: CallOptions
-    ) -> AbstractAsyncContextManager[RemoteEvents]:
-        """Open the stream of a task's events."""
 
-    async def get(self, task_id: str) -> task_pb2.Task:
-        """Return a task with all of its history."""
+def find_v0_3(operation: Operation) -> V03Method:
+    """Return an operation in v0.3. UnsupportedOperationError: v0.3 does not have it."""
+    if operation.v0_3 is None:
+        raise UnsupportedOperationError(operation.name, "A2A 0.3 does not have it")
+    return operation.v0_3
 
-    async def cancel(self, task_id: str) -> task_pb2.Task:
-        """Cancel a task and return it."""
 
-    async def call(
-        self,
-        operation: RemoteOperation,
-        request: Message,
-        options: CallOptions,
-        *,
-        timeout_s: float,
-    ) -> Json:
-        """Call an operation of v1.0 and return the JSON of its response, unchanged.
-
-        Over v0.3 its counterpart is called, and the response converted to the JSON of v1.0.
-        UnsupportedOperationError: v0.3 has none.
-        """
+def response_json(operation: Operation, response: object) -> Json:
+    """Return the JSON of v1.0 of a response that is a message, or JSON that has no reader."""
+    if isinstance(response, AgentCardV03):
+        return message_to_dict(response)
+    if isinstance(response, Message):
+        return operation.response_json(response) or {}
+    return response if isinstance(response, dict) else {}
 
 
 def service_headers(version: str, options: CallOptions) -> Mapping[str, str]:

@@ -141,7 +141,7 @@ class TurnFollower(ABC):
                 await asyncio.sleep(max(_retry_after_s(error), backoff.next_s()))
 
     def _may_try_again(self, error: PeerUnavailableError) -> bool:
-        """Return whether a turn goes on after an error.
+        """Return whether a turn continues after an error.
 
         An open breaker refuses a new turn at once, while a turn that has begun waits for the next
         probe.
@@ -233,7 +233,7 @@ class TurnFollower(ABC):
         """End the turn of a task that has ended and has no events after the last one.
 
         The stream was empty. If the task has ended by now, the next stream is opened after its end,
-        so that events are missing from neither.
+        so that neither stream misses events.
         """
         ended, self._ended_task = self._ended_task, None
         if ended is not None:
@@ -317,7 +317,7 @@ class TurnFollower(ABC):
         return not (self._has_artifacts or self._peer.card.supports_resume)
 
     async def _verify_end(self, end: a2a_pb2.StreamResponse) -> None:
-        """Read the remote task to add what is missing; its end is the one that was reported."""
+        """Read the remote task to add missing content. The reported end of the task is kept."""
         reported = end.task if end.HasField("task") else end.status_update
         task_id = self._view.task_id or end.task.id or end.status_update.task_id
         try:

@@ -168,7 +168,7 @@ def parse_card(text: str | bytes) -> agent_card_pb2.AgentCard:
     """Parse the v1.0 fields of a card's JSON and ignore other fields.
 
     Raises:
-        ValueError: The text is no agent card.
+        ValueError: The text is not an agent card.
     """
     try:
         value = json.loads(text, object_pairs_hook=_build_object)

@@ -163,7 +163,10 @@ class CardSigner:
     """Signs cards with one key. An unchanged card is signed only once."""
 
     def __init__(self, path: Path, key_id: str = "") -> None:
-        """Load a private key in PEM. ConfigurationError: it is unusable, or others may read it."""
+        """Load a private key in PEM.
+
+        ConfigurationError: it is unusable, or other users may read it.
+        """
         try:
             key = load_pem_private_key(read_private_file(path), password=None)
         except OSError as error:
@@ -239,7 +242,7 @@ class TrustedKey:
     """A trusted public key."""
 
     key_id: str | None
-    """The key id; None: the key is tried for any id."""
+    """The key id. With None, the key is tried for any id."""
     jwk: dict[str, Any] | None
     public: Any = None
     """A public key of `cryptography`, if there is no JWK."""
@@ -273,8 +276,8 @@ def verify_card(text: bytes, keys: Sequence[TrustedKey]) -> VerifiedSignature:
     """Return the first valid signature of a card.
 
     Raises:
-        InvalidSignatureError: none is valid.
-        ValueError: the text is no card.
+        InvalidSignatureError: no signature is valid.
+        ValueError: the text is not a card.
     """
     card = parse_card(text)
     if not card.signatures:

@@ -12,11 +12,13 @@ _LIMIT_BYTES = 1024 * 1024
 
 
 async def fetch_document(source: str, *, headers: Mapping[str, str] | None = None) -> bytes:
-    """Return the content of a URL or a file that others can't change; `headers` are for the URL.
+    """Return the content of a URL or a file that other users can't change.
+
+    `headers` are sent to a URL.
 
     Raises:
-        PeerUnavailableError: it cannot be read, or others may change it; or a URL sends more than
-            1 MiB or needs more than 5 s.
+        PeerUnavailableError: it cannot be read, or other users may change it; or a URL sends more
+            than 1 MiB or needs more than 5 s.
     """
     if not source.startswith(("http://", "https://")):
         try:

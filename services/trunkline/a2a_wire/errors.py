@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 
 ERROR_DOMAIN = "a2a-protocol.org"
 BRIDGE: Final = "the bridge"
-"""The peer that errors of the bridge's own shutdown name; other errors name what it can't reach."""
+"""The peer that errors of the bridge's own shutdown name; other errors name the process that the
+bridge can't reach."""
 _TYPES = "type.googleapis.com/google.rpc."
 
 
@@ -147,7 +148,7 @@ class WireError(Exception):
     violations: tuple[tuple[str, str], ...] = ()
     """Invalid fields, each with its name and the problem."""
     retry_after_s: str = ""
-    """Seconds after which a retry may succeed, as in `Retry-After`; empty: unknown."""
+    """Seconds after which a retry may succeed, as in `Retry-After`, or empty if unknown."""
     challenge: str = ""
     """The `WWW-Authenticate` header of UNAUTHENTICATED and FORBIDDEN (RFC 9110, 11.6.1)."""
 
@@ -262,5 +263,5 @@ def redact_error(error: errors.TrunklineError) -> tuple[str, dict[str, str]]:
 
 
 def _add_advice(problem: str) -> str:
-    """Append advice to a problem that has none. Advice follows a semicolon."""
+    """Append advice to a problem without advice. Advice follows a semicolon."""
     return problem if ";" in problem else f"{problem}; try again in a few seconds"

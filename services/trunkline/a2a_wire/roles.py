@@ -19,7 +19,7 @@ class ArtifactRole(StrEnum):
     NOTICE = "notice"
     """News of a tool call, or that the answer is complete."""
     STREAM = "stream"
-    """Shown while the agent works. What belongs to the answer is in the answer as well."""
+    """Shown while the agent works. Text that belongs to the answer is in the answer as well."""
     ANSWER = "answer"
     """The answer of a turn. A turn has at most one."""
 
@@ -35,8 +35,8 @@ _ROLES: Final[Mapping[int, ArtifactRole]] = {
 class RoleAssigner:
     """Assigns roles to the artifacts of one task, in the order in which they began.
 
-    The first artifact of a turn that may be its answer is the answer. Which one that is depends
-    only on the artifacts before it, so streams and stored tasks agree.
+    The first artifact of a turn that may be its answer is the answer. The choice depends only on
+    earlier artifacts, so streams and stored tasks agree.
     """
 
     def __init__(self) -> None:

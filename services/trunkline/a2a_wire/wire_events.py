@@ -34,7 +34,7 @@ class EventId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Parse the text of an id; None if it is no id."""
+        """Parse the text of an id; None if it is not an id."""
         match = _ID.fullmatch(text)
         return None if match is None else cls(int(match[1]), int(match[2]), int(match[3] or 1))
 
@@ -70,7 +70,8 @@ class ArtifactView:
     ) -> a2a_pb2.StreamResponse:
         """Return an update of the artifact, with a text part if there is a text.
 
-        An update that replaces the content has the whole head; one that appends has id and name.
+        An update that replaces the content has the whole head. An update that appends has the id
+        and the name.
         """
         response = a2a_pb2.StreamResponse()
         update = response.artifact_update

@@ -16,10 +16,11 @@ from trunkline.agents.message_handlers import (
     write_replies,
 )
 from trunkline.agents.options import validate_options_type
+from trunkline.calls.turn_calls import MeshCallees, ResultModel
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.messaging.addresses import check_agent_name
 from trunkline.settings import Settings
-from trunkline.tasks.calls import Callees, ResultModel, TaskCalls
+from trunkline.tasks.calls import TaskCalls
 from trunkline.tasks.content import PIECE_TYPES, RESULT_TYPES, Content, Piece, invalid_content
 from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -66,7 +67,7 @@ class FunctionAgent:
     lifespan: Lifespan | None = None
     """Opened while the agent is served. It gets a function that reports a changed card; the agent
     joins the mesh at its first call."""
-    callees: Callees | None = None
+    callees: MeshCallees | None = None
     """The agents and tools that it may call, once its host has set them."""
     model: ResultModel | None = None
     """The model of `TaskContext.ask_model`; None: its host takes the model of the settings."""
@@ -123,45 +124,47 @@ class FunctionAgent:
 
     async def run(self, turn: TurnRuntime) -> None:
         """Call the function, and write what it returns or yields."""
+        turn.settings = self.settings
         if self.callees is None:
-            await self._run_function(turn, TaskContext(turn, self.settings))
+            await self._run_function(turn)
             return
         async with self.callees.open(turn) as calls:
-            await self._run_function(turn, TaskContext(turn, self.settings, calls))
+            with turn.use_calls(calls):
+                await self._run_function(turn)
 
     async def cancel_waiting(self, turn: TurnRuntime) -> None:
         """Cancel what calls of a waiting task left elsewhere, because the task is canceled."""
         if self.callees is not None:
             await self.callees.cancel_waiting(turn)
 
-    async def _run_function(self, turn: TurnRuntime, task: TaskContext[Any]) -> None:
-        if self.handlers and await self._run_handler(turn, task):
+    async def _run_function(self, turn: TurnRuntime) -> None:
+        if self.handlers and await self._run_handler(turn):
             return
-        result = self.function(task)
+        result = self.function(turn)
         if isinstance(result, AsyncIterator):
-            await _write_pieces(turn, result, get_task_calls(task))
+            await _write_pieces(turn, result, get_task_calls(turn))
         else:
             await _write_result(turn, await result)
 
-    async def _run_handler(self, turn: TurnRuntime, task: TaskContext[Any]) -> bool:
+    async def _run_handler(self, turn: TurnRuntime) -> bool:
         """Run the handler of the message that the turn delivers; return False for a request."""
         try:
             message = read_incoming(turn)
         except InvalidArgumentError as error:
-            await task.reject(str(error))
+            await turn.reject(str(error))
             return True
         if message is None:
             return False
         name = self.handlers.find(message)
         if name is None:
             types = ", ".join(self.handlers.types)
-            await task.reject(f"it has no handler of {message.type!r}; it takes: {types}")
+            await turn.reject(f"it has no handler of {message.type!r}; it takes: {types}")
             return True
-        task.incoming = message
+        turn.incoming = message
         try:
-            result = self.handlers.call(name, task, message)
+            result = self.handlers.call(name, turn, message)
         except InvalidArgumentError as error:
-            await task.reject(str(error))
+            await turn.reject(str(error))
             return True
         await write_replies(turn, result)
         return True
@@ -334,7 +337,7 @@ async def _write_result(turn: TurnRuntime, result: AgentResult) -> None:
         return
     if isinstance(result, message_pb2.Message):
         await turn.reply(result)
-    elif isinstance(result, str) and any(answer.has_text(result) for answer in turn.answers):
+    elif isinstance(result, str) and turn.is_answer(result):
         # The function streamed it as an artifact, and then returned the whole text.
         return
     elif isinstance(result, PIECE_TYPES):

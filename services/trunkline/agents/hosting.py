@@ -36,6 +36,7 @@ from trunkline.tasks.agent import Agent, MessageHandlingAgent, OutsideAgent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import RetryPolicy
+from trunkline.tasks.resources import OtherHosts
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.usage_store import UsageStore
 from trunkline.traces import MeshTarget, configure_tracing
@@ -143,10 +144,12 @@ async def open_host(
                 own.journal,
                 agents,
                 settings=task_settings(settings),
-                cancel_child=cancel_child,
+                others=OtherHosts(
+                    cancel_child,
+                    answer_parent,
+                    ContentResolver(directory, settings.allow_fetch).open,
+                ),
                 checkpoint_path=own.checkpoint_path,
-                answer_parent=answer_parent,
-                open_remote=ContentResolver(directory, settings.allow_fetch).open,
                 audit=audit,
                 budgets=budgets,
             ) as host,

@@ -153,7 +153,7 @@ async def _write_reply(turn: TurnRuntime, reply: object, number: int) -> None:
     envelope = build_reply(reply)
     artifact = turn.artifact(
         # A handler that asked a person runs again, in another turn.
-        id=f"reply-{turn.turn}-{number}",
+        id=f"reply-{turn.number}-{number}",
         metadata=struct_json(describe_reply(envelope)),
     )
     await artifact.append(build_part(envelope), last=True)

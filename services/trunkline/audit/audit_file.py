@@ -45,8 +45,8 @@ class ReadRecord:
 class AuditFile:
     """Appends lines to the log, and rotates it. Used by one thread at a time.
 
-    Each append holds a lock on the file, so that no line of another process comes between, and the
-    file is not rotated meanwhile. Lines are never changed.
+    Each append holds a lock on the file. Other processes can't write or rotate the file meanwhile.
+    Lines are never changed.
     """
 
     def __init__(self, path: Path, *, size_bytes: int, age_s: float, files: int) -> None:
@@ -157,9 +157,10 @@ def read_records_backwards(
 
 
 def follow_records(path: Path) -> Iterator[ReadRecord | None]:
-    """Yield the lines of all files, then new lines as they are written; None when there is none.
+    """Yield the lines of all files, then new lines as they are written.
 
-    A rotated file is read to its end before the next one.
+    None is yielded while there is no new line. A rotated file is read to its end before the next
+    one.
 
     Raises:
         OSError: a file can't be read.
@@ -194,7 +195,7 @@ def _is_same(opened: BinaryIO, path: Path) -> bool:
 
 
 def _files_after(path: Path, last: tuple[int, int] | None) -> list[Path]:
-    """Return the files after the one that was read last; all if it is gone."""
+    """Return the files after the file that was read last, or all files if it is gone."""
     files = _all_files(path)
     for index, file in enumerate(files):
         with suppress(FileNotFoundError):
@@ -219,8 +220,8 @@ def _read_lines(opened: BinaryIO) -> Iterator[ReadRecord]:
 
 def _read_lines_backwards(opened: BinaryIO, end: int) -> Iterator[tuple[bytes, int]]:
     """Yield the whole lines before the offset `end`, the last first, each with its offset."""
-    # The end of a line whose beginning is before `end`. None: no line end was found yet, because a
-    # process is writing the last line.
+    # The end of a line whose beginning is before `end`. It is None until a line end is found,
+    # because a process may be writing the last line.
     tail: bytes | None = None
     while end > 0:
         start = max(0, end - _BLOCK_BYTES)

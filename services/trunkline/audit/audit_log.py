@@ -35,7 +35,7 @@ FILE_NAME: Final = "audit.jsonl"
 
 _QUEUE_LIMIT: Final = 10_000
 _BATCH_LIMIT: Final = 500
-# Records wait this long for others to be written with them.
+# Records wait this long, so that several records are written together.
 _BATCH_S: Final = 0.2
 _RETRY_S: Final = 1.0
 # The longest wait for the disk when the process stops.
@@ -205,9 +205,9 @@ def recording(
     is_recorded: bool = True,
     **objects: str,
 ) -> Iterator[None]:
-    """Record the act of a block and its outcome; nothing without an audit log.
+    """Record the act of a block and its outcome, if there is an audit log.
 
-    With `is_recorded=False`, it is recorded only if it is refused.
+    With `is_recorded=False`, the act is recorded only if it is refused.
     """
     if audit is None:
         yield
@@ -233,7 +233,7 @@ async def open_audit_log(settings: Settings, *, process: str) -> AsyncIterator[A
 
     Raises:
         ConfigurationError: the file can't be used, or another user may replace the data directory
-            or what is in it.
+            or its content.
     """
     check_data_folder(settings.data_dir)
     if not settings.audit:

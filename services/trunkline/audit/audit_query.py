@@ -11,7 +11,8 @@ from typing import Any, Final
 from trunkline.audit.audit_file import RecordPosition, read_records_backwards
 from trunkline.errors import InvalidArgumentError
 
-# One page reads no more of the log: a filter that matches nothing would read all of it.
+# The part of the log that one page may read, because a filter without matches would read all of
+# it.
 _SCAN_BYTES: Final = 8 * 1024 * 1024
 # A watch that is further behind lists the records again.
 _NEW_BYTES: Final = 256 * 1024
@@ -53,7 +54,8 @@ class AuditPage:
     positions: Sequence[RecordPosition]
     """The position of each record, which no other record has."""
     next_page_token: str
-    """Empty: there are no more. A page may have fewer records than it may, and a token."""
+    """If empty, there are no more records. A page with a token may still have fewer records than
+    requested."""
 
 
 def read_audit_page(
@@ -62,7 +64,7 @@ def read_audit_page(
     """Return a page of the records that match. It reads files, so call it in a thread.
 
     Raises:
-        InvalidArgumentError: the token is none.
+        InvalidArgumentError: the token is invalid.
         OSError: a file can't be read.
     """
     before = None
@@ -90,7 +92,7 @@ def read_audit_page(
 
 
 def find_end(path: Path) -> RecordPosition | None:
-    """Return the position of the newest record; None: there is none. Call it in a thread.
+    """Return the position of the newest record, or None without records. Call it in a thread.
 
     Raises:
         OSError: a file can't be read.
@@ -101,9 +103,10 @@ def find_end(path: Path) -> RecordPosition | None:
 
 
 def read_newer_records(path: Path, after: RecordPosition | None) -> AuditPage | None:
-    """Return the records after a position; None: there are many, or its file is deleted.
+    """Return the records after a position, or None if there are too many.
 
-    It reads files, so call it in a thread.
+    None is also returned if the file of the position is deleted. This function reads files, so
+    call it in a thread.
 
     Raises:
         OSError: a file can't be read.
@@ -124,7 +127,7 @@ def read_newer_records(path: Path, after: RecordPosition | None) -> AuditPage | 
 
 
 def read_table(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a table in a record; an empty one if there is none."""
+    """Return a table in a record, or an empty table."""
     table = entry.get(name)
     return table if isinstance(table, dict) else {}
 

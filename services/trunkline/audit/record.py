@@ -31,7 +31,7 @@ class Action(StrEnum):
     """The kinds of acts that are recorded."""
 
     CALLER_AUTHENTICATE = "caller.authenticate"
-    """Credentials were refused. Accepted ones are in the record of what the caller did."""
+    """Credentials were refused. Accepted credentials are in the record of the caller's act."""
     CALLER_AUTHORIZE = "caller.authorize"
     """Credentials were not for a method or an agent. Allowed acts are records of their own."""
     MESSAGE_SEND = "message.send"
@@ -63,7 +63,7 @@ class Action(StrEnum):
     CARD_GET = "card.get"
     """The extended card. Public cards are not recorded."""
     TOOL_CALL = "tool.call"
-    """A call that a person approved, or one that was refused."""
+    """A call that a person approved, or a refused call."""
     TOOL_SIGN_IN = "tool.sign_in"
     """An operator signed in to a tool server from the page."""
     AGENT_REGISTER = "agent.register"
@@ -108,9 +108,9 @@ class ActorKind(StrEnum):
     JWT = "jwt"
     CERTIFICATE = "certificate"
     ANONYMOUS = "anonymous"
-    """The caller has no identity; `account` and `name` are those of anonymous callers."""
+    """The caller has no identity. `account` and `name` belong to anonymous callers."""
     PROCESS = "process"
-    """A process of the mesh, or a command. `account` is the one that it acted for."""
+    """A process of the mesh, or a command. `account` is the account that it acted for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class AuditRecord:
     def to_line(self, process: str) -> bytes:
         """Return the record as one line of JSON, as `process` writes it.
 
-        Control characters are escaped, so that a text of others can't begin a line.
+        Control characters are escaped, so that a text from outside can't begin a line.
         """
         actor = self.actor
         entry: dict[str, Any] = {
@@ -186,8 +186,8 @@ def outcome_of(reason: str) -> str:
 def process_actor(peer: str = "", *, account: str = "") -> Actor:
     """Return the actor of the call that is being answered: a process, and the user it acts for.
 
-    `peer` is gRPC's name of the caller's end. `account` is that of the request; the one that a
-    statement proves takes precedence.
+    `peer` is gRPC's name of the caller's end. `account` is the account of the request. An account
+    that a statement proves takes precedence.
     """
     user = current_user.get()
     return Actor(

@@ -122,9 +122,7 @@ class ArtifactForwarder:
         if files:
             # It has its own id, because a repeated turn numbers its artifacts anew.
             artifact = self._task.artifact(
-                self._agent,
-                id=f"reply-{self._child_id}",
-                kind=event_pb2.ARTIFACT_KIND_PROGRESS,
+                self._agent, id=f"reply-{self._child_id}", is_answer=False
             )
             for part in files:
                 await artifact.append(part, last=part is files[-1])
@@ -211,7 +209,7 @@ class ChildTask:
             return await self._read_from_start(message, idle)
         submission = self._task.child_submission("" if message.task_id else self.id)
         submission.approval_statements.extend(
-            self._task.pending_approvals.statements_for(self.id, turn=self._task.turn)
+            self._task.pending_approvals.statements_for(self.id, turn=self._task.number)
         )
         call = self._directory.submit(
             self._agent,
@@ -349,7 +347,7 @@ class ChildTask:
                 event.approval_requested.child_task_id = self.id
             elif not is_question and approval is not None and not approval.HasField("answered"):
                 # The answer went to the child directly.
-                event.approval_answered.turn = self._task.turn
+                event.approval_answered.turn = self._task.number
             else:
                 continue
             pending_approvals.apply(event)

@@ -93,9 +93,9 @@ class ToolQuestions:
         self.open = dict(asked)
         self._first = next(iter(asked), None)
         """The questions that wait for another turn."""
-        self._message = task.message
-        decided = task.pending_approvals.answers(since=task.turn)
-        self._is_for_approvals = any(answer.turn == task.turn for answer in decided)
+        self._message = task.opening_message
+        decided = task.pending_approvals.answers(since=task.number)
+        self._is_for_approvals = any(answer.turn == task.number for answer in decided)
         self._continuations: dict[str, tool_service_pb2.ToolContinuation] = {}
 
     def allow(self, key: str) -> bool:

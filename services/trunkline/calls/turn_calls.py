@@ -29,7 +29,7 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 from trunkline.calls.answer_reader import AnswerReader, Pieces
 from trunkline.calls.child import ChildLimits, ChildTask
@@ -57,7 +57,6 @@ from trunkline.task_states import TaskState
 from trunkline.tasks import approvals
 from trunkline.tasks.calls import (
     AgentAnswer,
-    ResultModel,
     ResultT,
     ToolResult,
     TurnInput,
@@ -80,6 +79,21 @@ from trunkline.v1 import envelope_pb2, event_pb2, message_pb2, snapshot_pb2
 _CONTINUATION_KEY: Final = "calls"
 
 
+class ResultModel(Protocol):
+    """The model of an agent, for objects of pydantic models."""
+
+    def ask(
+        self,
+        turn: TurnRuntime,
+        prompt: str,
+        result: type[ResultT],
+        *,
+        instructions: str,
+        purpose: str,
+    ) -> Coroutine[Any, Any, ResultT | None]:
+        """Ask the model; see `TaskContext.ask_model`."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeshCallees:
     """The agents, tools and models of a mesh, for the calls of one agent."""
@@ -92,7 +106,11 @@ class MeshCallees:
 
     @asynccontextmanager
     async def open(self, turn: TurnRuntime) -> AsyncIterator["TurnCalls"]:
-        """Open the calls of a turn; see `trunkline.tasks.calls.Callees`."""
+        """Open the calls of a turn.
+
+        If a call waits for an approval or for an answer to a tool, the block ends with the turn's
+        question, and the next turn continues there.
+        """
         calls = TurnCalls(turn, self)
         is_stopping = False
         try:
@@ -112,7 +130,7 @@ class MeshCallees:
             await calls.ask_caller()
 
     async def cancel_waiting(self, turn: TurnRuntime) -> None:
-        """Cancel the tasks of MCP servers that wait for an answer of this task's caller."""
+        """Cancel the tasks of MCP servers that wait for an answer of a task that is canceled."""
         await cancel_asking_tasks(
             turn, self.tools, _load_questions(turn.snapshot.continuation).values()
         )
@@ -361,7 +379,7 @@ class TurnCalls:
     @property
     def _is_repeated(self) -> bool:
         """True if the code may have made the same calls before."""
-        return self._turn.attempt > 1 or self.input.turn != self._turn.turn
+        return self._turn.attempt > 1 or self.input.turn != self._turn.number
 
     async def _wait_for_agent(self, agent: str) -> None:
         """Wait until a mesh that is starting has the agent."""
@@ -429,7 +447,7 @@ class TurnCalls:
             for approval in turn.pending_approvals.all
             if approval.requested.child_task_id == child_id
             and approval.HasField("answered")
-            and approval.answered.turn <= turn.turn
+            and approval.answered.turn <= turn.number
         ]
         if not answers:
             call.message.message_id = f"{child_id}-{call.step_id}"
@@ -446,7 +464,7 @@ class TurnCalls:
         """Return whether a child waits for approvals that this turn has no answer to."""
         return child.finished.state in INTERRUPTED and any(
             approval.requested.child_task_id == child.started.task_id
-            and not (approval.HasField("answered") and approval.answered.turn <= self._turn.turn)
+            and not (approval.HasField("answered") and approval.answered.turn <= self._turn.number)
             for approval in self._turn.pending_approvals.all
         )
 
@@ -497,12 +515,12 @@ def _load_questions(continuation: bytes) -> dict[str, PendingQuestion]:
 
 def _load_input(turn: TurnRuntime) -> TurnInput:
     """Return the input of a turn; that of an earlier turn if the code of that one continues."""
-    current = TurnInput(turn.turn, turn.message, turn.history)
+    current = TurnInput(turn.number, turn.opening_message, turn.snapshot.task.history)
     if not turn.snapshot.continuation:
         return current
     # Agents of frameworks have continuations of other forms.
     with suppress(ValueError, KeyError, TypeError):
         fields = json.loads(turn.snapshot.continuation)[_CONTINUATION_KEY]
-        earlier = turn.history[: fields["messages"]]
+        earlier = turn.snapshot.task.history[: fields["messages"]]
         return TurnInput(fields["turn"], earlier[-1], earlier, fields["artifact"])
     return current

@@ -1,11 +1,10 @@
 """Finds the pending approvals of a mesh, and answers them."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import MeshView, open_mesh_view, query_hosts
+from trunkline.cli.mesh_view import MeshView, list_host_tasks, open_mesh_view, query_hosts
 from trunkline.cli.terminal import print_json
 from trunkline.client import HostClient
 from trunkline.errors import ApprovalNotFoundError, PeerError, TaskNotFoundError
@@ -20,7 +19,6 @@ from trunkline.tasks.lifecycle import TERMINAL
 from trunkline.users import User, current_user
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, task_service_pb2
 
-_PAGE_SIZE: Final = 100
 _UNFINISHED_STATES: Final = (
     task_pb2.TASK_STATE_INPUT_REQUIRED,
     task_pb2.TASK_STATE_AUTH_REQUIRED,
@@ -88,28 +86,16 @@ def _note_approved(
 
 async def _list_on_host(host: HostClient, account: str) -> list[PendingApproval]:
     """Return the approvals that an account's root tasks on a host show as pending."""
-    return [
-        PendingApproval(approval.requested, task)
-        async for task in _list_open_root_tasks(host, account)
-        for approval in pending_approvals(task.approvals)
-    ]
-
-
-async def _list_open_root_tasks(
-    host: HostClient, account: str
-) -> AsyncIterator[snapshot_pb2.TaskSnapshot]:
+    found: list[PendingApproval] = []
     for state in _UNFINISHED_STATES:
-        request = task_service_pb2.ListTasksRequest(
-            account=account, state=state, page_size=_PAGE_SIZE
-        )
-        while True:
-            page = await host.list_tasks(request)
-            for row in page.tasks:
-                if not row.parent_task_id:
-                    yield await host.get_task(row.task_id, account=account)
-            if not page.next_page_token:
-                break
-            request.page_token = page.next_page_token
+        request = task_service_pb2.ListTasksRequest(account=account, state=state)
+        async for row in list_host_tasks(host, request):
+            if row.parent_task_id:
+                continue
+            task = await host.get_task(row.task_id, account=account)
+            pending = pending_approvals(task.approvals)
+            found += [PendingApproval(approval.requested, task) for approval in pending]
+    return found
 
 
 async def _is_still_waiting(view: MeshView, pending: PendingApproval, account: str) -> bool:

@@ -2,6 +2,8 @@
 
 import asyncio
 import shlex
+import sys
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -16,6 +18,8 @@ from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import build_agent_url
 from trunkline.cli.streamed_answer import StreamedAnswer
 from trunkline.cli.terminal import (
+    BOLD,
+    paint,
     print_json,
     print_stderr,
     state_name,
@@ -290,6 +294,27 @@ async def ask_agent(
     if code is ExitCode.INPUT_REQUIRED:
         print_stderr(_advise(mesh, answer, url, agent))
     return code
+
+
+async def ask_and_show(client: "AgentClient", question: str, *, as_json: bool) -> TurnReport:
+    """Ask a question; print it with the answer, and who gave that."""
+    # It loads protobuf, which the first question of `ask` does not wait for.
+    from trunkline.cli.times import render_percent
+
+    if as_json:
+        answer = StreamedAnswer(write=lambda text: None)
+    else:
+        print(paint(f"\n> {question}", BOLD, sys.stdout), flush=True)
+        answer = terminal_answer(continues=False)
+    started = time.monotonic()
+    await send_turn(client, answer, question)
+    took_ms = (time.monotonic() - started) * 1000
+    report = await build_report(client, answer, agent=None)
+    if not as_json:
+        show_end(answer)
+        confidence = render_percent(report.confidence or 0)
+        print(f"  [{report.agent}, confidence {confidence}, {took_ms:.0f} ms]")
+    return report
 
 
 @asynccontextmanager

@@ -55,7 +55,8 @@ async def start_ephemeral_mesh(workflow: str = "") -> AsyncGenerator[MeshAddress
             await runtime.load_in_thread(importlib.import_module, "trunkline.cli.agent_client")
             yield await _wait_until_ready(process)
         finally:
-            await _stop(process)
+            # Its folder is removed next.
+            await stop_process(process, timeout_s=_STOP_TIMEOUT_S)
 
 
 @asynccontextmanager
@@ -140,12 +141,15 @@ async def _wait_until_ready(process: Process) -> MeshAddresses:
     return MeshAddresses(http=ready["http"], mesh=ready["mesh"])
 
 
-async def _stop(process: Process) -> None:
-    """Stop the mesh. Its folder is removed next, so it must have ended, also after Ctrl-C."""
+async def stop_process(process: Process, *, timeout_s: float) -> None:
+    """Stop a process by SIGTERM, and kill it if it runs on for `timeout_s`. It has ended then.
+
+    That holds after Ctrl-C, too.
+    """
     if process.returncode is None:
         process.terminate()
     try:
-        async with asyncio.timeout(_STOP_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             await process.wait()
     except TimeoutError:
         pass

@@ -1,23 +1,18 @@
 """Agent cards and API keys as commands read and describe them."""
 
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from trunkline.a2a_wire.card_json import parse_card
 from trunkline.a2a_wire.protocol import CARD_PATH, V1_0, VERSION_HEADER
 from trunkline.cli.audit import USED_SETTINGS
 from trunkline.cli.options import load_command_settings
-from trunkline.cli.times import parse_duration
-from trunkline.errors import ConfigurationError, InvalidArgumentError, PeerProtocolError
+from trunkline.durations import parse_duration
+from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.settings import Settings
-from trunkline.v1 import agent_card_pb2
-from trunkline_bridge.edge.api_keys import (
-    ApiKey,
-    is_caller_name,
-)
-from trunkline_bridge.edge.permissions import parse_methods
+from trunkline_bridge.callers.api_keys import ApiKey, is_caller_name
+from trunkline_bridge.callers.permissions import parse_methods
 
 # Strict servers send the card of v0.3 to requests without a version. It has no signature.
 CARD_HEADERS = {VERSION_HEADER: V1_0}
@@ -34,39 +29,6 @@ def card_url(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         raise InvalidArgumentError("URL", f"{url!r} doesn't start with http:// or https://")
     return url if "/.well-known/" in url else url.rstrip("/") + CARD_PATH
-
-
-def read_card(url: str, content: bytes) -> agent_card_pb2.AgentCard:
-    """Parse the card that a URL has. PeerProtocolError: it is not a card."""
-    try:
-        return parse_card(content)
-    except ValueError as error:
-        raise PeerProtocolError(url, str(error)) from error
-
-
-def describe_card(card: agent_card_pb2.AgentCard) -> Iterator[str]:
-    """Yield the lines that describe a card."""
-    yield f"name       {card.name} {card.version}".rstrip()
-    yield f"says       {' '.join(card.description.split())}"
-    for interface in card.supported_interfaces:
-        tenant = f" as {interface.tenant}" if interface.tenant else ""
-        protocol = f"{interface.protocol_binding} {interface.protocol_version}"
-        yield f"answers    {protocol} {interface.url}{tenant}"
-    capabilities = [
-        name
-        for name, is_supported in (
-            ("streams", card.capabilities.streaming),
-            ("webhooks", card.capabilities.push_notifications),
-            ("extended card", card.capabilities.extended_agent_card),
-        )
-        if is_supported
-    ]
-    yield f"can        {', '.join(capabilities) or 'nothing more'}"
-    for requirement in card.security_requirements:
-        yield f"asks for   {' and '.join(sorted(requirement.schemes)) or 'nothing'}"
-    for skill in card.skills:
-        yield f"skill      {skill.name}: {' '.join(skill.description.split())}".rstrip(": ")
-    yield f"signed     {len(card.signatures)} times" if card.signatures else "signed     no"
 
 
 def unknown_key(name: str) -> InvalidArgumentError:
@@ -118,10 +80,9 @@ def check_methods(methods: tuple[str, ...]) -> tuple[str, ...]:
 def parse_expiry(option: str, text: str) -> datetime:
     """Return the time of an ISO 8601 date or time, or of a duration from now such as 90d or 12h."""
     now = datetime.now(UTC).replace(microsecond=0)
-    duration = parse_duration(text)
     try:
-        if duration is not None:
-            return now + duration
+        with suppress(ValueError):
+            return now + timedelta(seconds=parse_duration(text))
         time = datetime.fromisoformat(text)
     except (ValueError, OverflowError) as error:
         problem = f"{text!r} is no time; give a date, a time or a duration like 90d, 12h or 30m"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from trunkline.cli.times import parse_duration
+from trunkline.durations import parse_duration
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.identity import Identity, Role, identity_folder
 from trunkline.identity.folder import IdentityFolder
@@ -39,12 +39,14 @@ def choose_identity(mesh: str, agents: Sequence[str], role: str) -> Identity:
 
 def parse_lifetime(text: str) -> timedelta:
     """Return a duration such as `30m`, of 30 days at most. InvalidArgumentError: it is none."""
-    duration = parse_duration(text)
-    if duration is None:
-        raise InvalidArgumentError("TIME", f"{text!r} is no time like 30m, 12h or 7d")
-    if not timedelta() < duration <= _LONGEST:
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        problem = f"{text!r} is no time like 30m, 12h or 7d"
+        raise InvalidArgumentError("TIME", problem) from None
+    if not 0 < seconds <= _LONGEST.total_seconds():
         raise InvalidArgumentError("TIME", "must be 30 days at most")
-    return duration
+    return timedelta(seconds=seconds)
 
 
 def find_join_address(outside: str, served: str) -> tuple[str, int]:

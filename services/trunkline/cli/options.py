@@ -70,7 +70,7 @@ def _find_key_account(key: str) -> str | None:
         ConfigurationError: `api_keys_file` can't be read, or the key is not among its keys.
     """
     # Only a command with a key needs the bridge's file of keys.
-    from trunkline_bridge.edge.api_keys import hash_key, load_keys
+    from trunkline_bridge.callers.api_keys import hash_key, load_keys
 
     path = load_command_settings(uses={"api_keys_file"}).api_keys_file
     if path is None:

@@ -1,7 +1,7 @@
 """Adds the commands and agent names of installed packages to the command line.
 
-Such packages may import `exits`, `options`, `terminal` and `usage`. Entry points are looked up only
-when a command needs them, because that takes a tenth of a second.
+Such packages may import `declaration`, `exits`, `options`, `terminal` and `usage`. Entry points are
+looked up only when a command needs them, because that takes a tenth of a second.
 """
 
 import logging

@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
+from trunkline.cli.ephemeral_mesh import stop_process
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.terminal import print_stderr
 from trunkline.logs import render_event
@@ -67,7 +68,7 @@ async def up_reloading(flags: Mapping[str, object], words: Sequence[str]) -> int
         try:
             changed = await _wait_for_change(folders, files, versions, process, stop, report)
         finally:
-            await _stop(process)
+            await stop_process(process, timeout_s=_STOP_TIMEOUT_S)
         if changed:
             report("reload.changed", f"{changed} changed: starting again", file=changed)
     return ExitCode.OK
@@ -98,17 +99,6 @@ async def _wait_for_change(
         except TimeoutError:
             continue
     return ""
-
-
-async def _stop(process: Process) -> None:
-    if process.returncode is None:
-        process.terminate()
-    try:
-        async with asyncio.timeout(_STOP_TIMEOUT_S):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
 
 
 def find_folders(specs: Iterable[str]) -> Iterator[Path]:

@@ -15,6 +15,7 @@ from trunkline.artifacts.admin import (
 from trunkline.cli.audit import USED_SETTINGS
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json
+from trunkline.database import find_files, is_sound
 from trunkline.encryption import (
     KEY_SETTINGS,
     Keyring,
@@ -22,10 +23,7 @@ from trunkline.encryption import (
     keyring_path,
 )
 from trunkline.errors import ConfigurationError
-from trunkline.journal.sqlite.admin import (
-    find_sqlite_files,
-)
-from trunkline.journal.sqlite.check import CheckReport, check_journal, is_sound
+from trunkline.journal.sqlite.check import CheckReport, check_journal
 from trunkline.settings import Settings
 
 _JOURNAL_FOLDER = "journals"
@@ -56,7 +54,7 @@ def check_empty(folder: Path, advice: str) -> None:
 
 def list_databases(folder: Path) -> list[Path]:
     """Return the SQLite databases of a data directory."""
-    return [path for path in find_sqlite_files(folder) if not is_blob_file(path)]
+    return [path for path in find_files(folder) if not is_blob_file(path)]
 
 
 def copy_rest(folder: Path, target: Path) -> list[dict[str, Any]]:

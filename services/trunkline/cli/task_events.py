@@ -184,11 +184,11 @@ def print_json_events(batch: event_pb2.EventBatch, task_id: str = "") -> None:
 
 def _build_wire_printer(wire: str, task_id: str) -> Callable[[event_pb2.EventBatch], None]:
     """Return a function that prints the server-sent events of a batch, as a client gets them."""
+    from trunkline.a2a_wire.v0_1.json_writer import V01EventWriter
     from trunkline.a2a_wire.v0_3.json_writer import V03EventWriter
     from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
-    from trunkline_bridge.projection import TaskProjection
-    from trunkline_bridge.streams.event_renderer import EventFrame, EventRenderer, EventWriter
-    from trunkline_bridge.versions.v0_1.json_writer import V01EventWriter
+    from trunkline_bridge.a2a.projection import TaskProjection
+    from trunkline_bridge.a2a.streams.event_renderer import EventFrame, EventRenderer, EventWriter
 
     writers: Mapping[str, Callable[[], EventWriter]] = {
         "v1": V1EventWriter,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import MeshView, query_hosts
+from trunkline.cli.mesh_view import MeshView, list_host_tasks, query_hosts
 from trunkline.cli.terminal import paint_state, print_json, print_table
 from trunkline.cli.times import time_cell
 from trunkline.client import HostClient
@@ -16,7 +16,6 @@ from trunkline.errors import InvalidArgumentError
 from trunkline.task_states import TaskState, state_name
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 
-_PAGE_SIZE: Final = 100
 # The tasks whose latest status is remembered, so that none is printed twice.
 _MAX_SEEN: Final = 10_000
 # The page has the same words.
@@ -106,30 +105,13 @@ async def fetch_tasks(
     An error of a host is printed to stderr and sets the exit code.
     """
     request = query.build_request()
-    tasks, code = await query_hosts(
-        view, lambda host: _fetch_from_host(host, request, limit=query.limit)
-    )
+
+    async def read(host: HostClient) -> list[snapshot_pb2.TaskSummary]:
+        return [task async for task in list_host_tasks(host, request, limit=query.limit)]
+
+    tasks, code = await query_hosts(view, read)
     tasks.sort(key=_time_ns, reverse=True)
     return tasks[: query.limit], code
-
-
-async def _fetch_from_host(
-    host: HostClient,
-    query: task_service_pb2.ListTasksRequest,
-    *,
-    limit: int,
-) -> list[snapshot_pb2.TaskSummary]:
-    tasks: list[snapshot_pb2.TaskSummary] = []
-    request = task_service_pb2.ListTasksRequest()
-    request.CopyFrom(query)
-    while len(tasks) < limit:
-        request.page_size = min(_PAGE_SIZE, limit - len(tasks))
-        page = await host.list_tasks(request)
-        tasks += page.tasks
-        request.page_token = page.next_page_token
-        if not page.next_page_token:
-            break
-    return tasks
 
 
 def print_tasks(tasks: Sequence[snapshot_pb2.TaskSummary], *, empty: str, as_json: bool) -> None:

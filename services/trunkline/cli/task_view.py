@@ -1,15 +1,18 @@
-"""Describes a task: its question, state, route, calls and artifacts."""
+"""Describes a task: its question, state, route, calls of models and tools, and artifacts."""
 
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from trunkline import telemetry
 from trunkline.cli.mesh_view import MeshView
-from trunkline.cli.model_calls import ModelCalls, count_model_calls
 from trunkline.cli.terminal import paint_state, print_json, print_wrapped
 from trunkline.cli.times import describe_time, render_duration, render_percent, time_cell
+from trunkline.client.trace_tree import TraceTree
 from trunkline.errors import TraceNotFoundError, UnsupportedOperationError
-from trunkline.json_values import message_to_dict, value_json
+from trunkline.json_values import message_to_dict, read_number, read_text, value_json
 from trunkline.task_states import (
     INTERRUPTED,
     TERMINAL,
@@ -19,11 +22,45 @@ from trunkline.task_states import (
     state_name,
 )
 from trunkline.tasks.approvals import is_approval_answer, render_decision
-from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
+from trunkline.v1 import (
+    artifact_pb2,
+    event_pb2,
+    message_pb2,
+    part_pb2,
+    snapshot_pb2,
+    trace_service_pb2,
+)
 
 # The limit on the characters of a text that is part of a line.
 _EXCERPT_LENGTH = 160
 _LABEL_WIDTH = 10
+
+
+@dataclass(slots=True)
+class ModelCalls:
+    """The calls of one model for one purpose."""
+
+    purpose: str
+    """`answer`, `check`, `plan` or `merge`; "" in traces of earlier versions."""
+    model: str
+    calls: int = 0
+    failures: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        counts = "1 call" if self.calls == 1 else f"{self.calls} calls"
+        if self.failures:
+            counts += f", {self.failures} failed"
+        if self.input_tokens or self.output_tokens:
+            counts += f", {self.input_tokens} + {self.output_tokens} tokens"
+        purpose = self.purpose or "unknown"
+        return f"{purpose}: {counts}, {render_duration(self.seconds)} ({self.model})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as a JSON object."""
+        return asdict(self)
 
 
 def print_task(
@@ -201,3 +238,34 @@ def excerpt(text: str) -> str:
 def _trace_id(snapshot: snapshot_pb2.TaskSnapshot) -> str:
     """Return the id of the trace in which the task was created, or ""."""
     return "".join(snapshot.traceparent.split("-")[1:2])
+
+
+def count_model_calls(spans: Iterable[trace_service_pb2.Span], task_id: str) -> list[ModelCalls]:
+    """Return the calls of a task and of the tasks that it started, in order of the first call."""
+    calls: dict[tuple[str, str], ModelCalls] = {}
+    for span in _select_spans(spans, task_id):
+        attributes = span.attributes
+        if read_text(attributes, telemetry.GEN_AI_OPERATION_NAME) != telemetry.CHAT:
+            continue
+        purpose = read_text(attributes, telemetry.MODEL_PURPOSE)
+        model = read_text(attributes, telemetry.GEN_AI_REQUEST_MODEL)
+        entry = calls.setdefault((purpose, model), ModelCalls(purpose, model))
+        entry.calls += 1
+        entry.failures += span.is_error
+        entry.input_tokens += int(read_number(attributes, telemetry.GEN_AI_USAGE_INPUT_TOKENS))
+        entry.output_tokens += int(read_number(attributes, telemetry.GEN_AI_USAGE_OUTPUT_TOKENS))
+        if span.HasField("end_time"):
+            took_ns = span.end_time.ToNanoseconds() - span.start_time.ToNanoseconds()
+            entry.seconds += took_ns / 1e9
+    return list(calls.values())
+
+
+def _select_spans(
+    spans: Iterable[trace_service_pb2.Span], task_id: str
+) -> Iterable[trace_service_pb2.Span]:
+    """Yield the spans of the task's turns and all that are below them, by start time."""
+    selected: dict[str, trace_service_pb2.Span] = {}
+    for _, node in TraceTree.build(spans).walk():
+        if read_text(node.span.attributes, telemetry.TASK_ID) == task_id:
+            selected |= {inner.span.span_id: inner.span for _, inner in node.walk()}
+    return sorted(selected.values(), key=lambda span: span.start_time.ToNanoseconds())

@@ -1,17 +1,16 @@
 """Times as people read and write them: ages, durations, and the times that options take."""
 
-import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from google.protobuf import timestamp_pb2
 
+from trunkline.durations import parse_duration
 from trunkline.errors import InvalidArgumentError
 
-_AGE: Final = re.compile(r"([0-9]{1,9})([smhd])")
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # Seconds in a unit, and the unit, as `--since` takes it.
 _AGE_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 # An age below this is "now": it is old before it is read.
@@ -95,22 +94,15 @@ def describe_time(time: timestamp_pb2.Timestamp) -> str:
     return f"{time_cell(time)} ({seconds.ToJsonString()})"
 
 
-def parse_duration(text: str) -> timedelta | None:
-    """Return the duration of a text such as `90s`, `30m`, `12h` or `7d`; None: it is none."""
-    match = _AGE.fullmatch(text)
-    return timedelta(seconds=int(match[1]) * _UNITS[match[2]]) if match else None
-
-
 def parse_since(text: str) -> datetime:
     """Parse the value of `--since`: an age such as `30m`, or a time in ISO 8601, by default UTC.
 
     Raises:
         InvalidArgumentError: it is neither.
     """
-    age = parse_duration(text)
     try:
-        if age is not None:
-            return datetime.now(UTC) - age
+        with suppress(ValueError):
+            return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
         begin = datetime.fromisoformat(text)
         return begin.replace(tzinfo=UTC) if begin.tzinfo is None else begin.astimezone(UTC)
     except (ValueError, OverflowError):

@@ -10,15 +10,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
 
-from trunkline.errors import ConfigurationError
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from trunkline.embedded_http import serve_routes
+from trunkline.settings import HostPort
 
 _PATH: Final = "/callback"
 SIGN_IN_S: Final = 600.0
 """The time in which a person has to sign in."""
-_READ_S: Final = 10.0
-_LIMIT_BYTES: Final = 16 * 1024
 _DONE: Final = "Trunkline has the answer. Close this page, and see the terminal."
 
 
@@ -43,36 +45,18 @@ class _Redirect:
 
 @asynccontextmanager
 async def receive_redirect(port: int) -> AsyncIterator[tuple[str, _Redirect]]:
-    """Listen for the redirect. Yield its address, and what gets it."""
+    """Listen for the redirect. Yield its address, and the object that takes its parameters.
+
+    Raises:
+        ConfigurationError: the port can't be listened on.
+    """
     redirect = _Redirect(asyncio.get_running_loop().create_future())
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(_READ_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-            method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
-            parts = urlsplit(rest.rpartition(" ")[0])
-            is_redirect = (
-                method == "GET"
-                and parts.path == _PATH
-                and redirect.take(dict(parse_qsl(parts.query)))
-            )
-            status, text = ("200 OK", _DONE) if is_redirect else ("404 Not Found", "Not here.")
-            writer.write(
-                f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\n"
-                f"Referrer-Policy: no-referrer\r\nConnection: close\r\n\r\n{text}".encode()
-            )
-            await writer.drain()
-        except (TimeoutError, ValueError, OSError, EOFError, asyncio.LimitOverrunError):
-            # A port scanner or a browser's early connection.
-            return
-        finally:
-            writer.close()
+    async def respond(request: Request) -> Response:
+        is_redirect = request.method == "GET" and redirect.take(dict(request.query_params))
+        status, text = (200, _DONE) if is_redirect else (404, "Not here.")
+        return PlainTextResponse(text, status, {"referrer-policy": "no-referrer"})
 
-    try:
-        listener = await asyncio.start_server(serve, "127.0.0.1", port, limit=_LIMIT_BYTES)
-    except OSError as error:
-        raise ConfigurationError("--port", f"{port} can't be used: {error.strerror}") from error
-    async with listener:
-        own = listener.sockets[0].getsockname()[1]
+    routes, address = [Route(_PATH, respond)], HostPort("127.0.0.1", port)
+    async with serve_routes(routes, address, where="--port") as own:
         yield f"http://127.0.0.1:{own}{_PATH}", redirect

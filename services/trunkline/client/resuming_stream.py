@@ -130,7 +130,8 @@ class ResumingStream(TaskStream):
         except BaseException:
             await self._close()
             raise
-        self.snapshot, self.message = stream.take_snapshot(), stream.message
+        self.snapshot: snapshot_pb2.TaskSnapshot | None = stream.take_snapshot()
+        self.message: message_pb2.Message | None = stream.message
         return self
 
     async def __aexit__(self, *_error: object) -> None:

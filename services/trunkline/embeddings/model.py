@@ -84,7 +84,7 @@ class EmbeddingModel:
     name: str
     """`provider:name`."""
     base_url: str = ""
-    """The address of the provider's API. Empty: the provider's own address."""
+    """The address of the provider's API. If empty, the provider's own address is used."""
     api_key: str = field(default="", repr=False)
 
     @classmethod

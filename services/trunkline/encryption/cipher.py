@@ -23,7 +23,7 @@ _PREFIX: Final = struct.Struct(">BI")
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 OVERHEAD_BYTES: Final = _PREFIX.size + _NONCE_BYTES + _TAG_BYTES
-"""The size of encrypted content beyond that of the plain one."""
+"""The size of encrypted content beyond the size of the plain content."""
 _ALTERED: Final = "its content was altered, or moved from another place; restore a backup"
 
 
@@ -36,7 +36,7 @@ class DataKeys(Protocol):
         ...
 
     def derive(self, key_id: int, purpose: str) -> "AESGCM | None":
-        """Return the key for a purpose. None: no such key."""
+        """Return the key for a purpose, or None if there is no such key."""
         ...
 
 
@@ -75,7 +75,7 @@ class DerivedKey:
         return self.id
 
     def derive(self, key_id: int, purpose: str) -> "AESGCM | None":
-        """Return this key, which has one purpose. None: the content has another key."""
+        """Return this key, which has one purpose, or None if the content has another key."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         return AESGCM(self.secret) if key_id == self.id else None

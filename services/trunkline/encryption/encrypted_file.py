@@ -88,7 +88,7 @@ class EncryptedFile:
         self._file.close()
 
     def _read_chunk(self, number: int) -> bytes:
-        """Return the content of a chunk. Empty: the file ends before it.
+        """Return the content of a chunk, or nothing if the file ends before the chunk.
 
         Raises:
             JournalUnavailableError: the chunk was altered.

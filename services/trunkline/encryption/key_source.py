@@ -76,7 +76,7 @@ class KeySource:
         return bool(self.keys or self.file or self.command)
 
     def read_again(self) -> tuple[EncryptionKey, ...]:
-        """Return the keys of a file or a command, which may have changed. A variable has none.
+        """Return the keys of a file or a command, which may have changed, or () for a variable.
 
         Raises:
             ConfigurationError: the file or the command fails, or there is no valid key.

@@ -90,7 +90,7 @@ class Keyring:
 
     @classmethod
     def read(cls, data_dir: Path, source: KeySource) -> Self | None:
-        """Read the keyring of a data directory without changes. None: it has none.
+        """Read the keyring of a data directory without changes, or return None if it has none.
 
         Raises:
             ConfigurationError: the configured keys are missing or wrong, or the file can't be read.
@@ -207,8 +207,8 @@ class Keyring:
         """Read the file again if it has changed. Return whether it had.
 
         If it has keys that this process can't decrypt, the file or the command of the configured
-        keys is read again, too. While that is no help, the process continues with the keys that it
-        has.
+        keys is read again, too. If that does not help, the process continues with its present
+        keys.
         """
         if (stat := _stat(self.path)) == self._stat:
             return False
@@ -230,7 +230,7 @@ class Keyring:
             secret = data_key.unwrap(self._keys)
             if secret is not None:
                 self._secrets[data_key.id] = secret
-                # The last one that this process can use.
+                # The last keyring that this process can use.
                 self._current_id = data_key.id
         if content.data_keys and not self._secrets:
             raise ConfigurationError(str(self.path), "no key of this process decrypts it")
@@ -255,7 +255,7 @@ class _SharedKeys:
         """The id of the key for new content."""
 
     def derive(self, key_id: int, purpose: str) -> "AESGCM | None":
-        """Return a key for one purpose. None: it is not configured."""
+        """Return a key for one purpose, or None if it is not configured."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         secret = self._keys.get(key_id)
@@ -332,7 +332,7 @@ def rewrap(settings: Settings, *, with_new_data_key: bool) -> KeyringFile:
 
 
 def copy_keyring(data_dir: Path, target: Path) -> int:
-    """Copy the keyring for a backup, without secrets as plain text. Return the bytes; 0: none.
+    """Copy the keyring for a backup, without secrets as plain text. Return the bytes copied.
 
     Raises:
         ConfigurationError: it can't be read or written.

@@ -35,7 +35,7 @@ class DataKey:
         return f"data key {self.id:08x}"
 
     def unwrap(self, keys: Sequence[EncryptionKey]) -> bytes | None:
-        """Return the key. None: none of the configured keys decrypts it."""
+        """Return the key, or None if no configured key decrypts it."""
         return _unwrap(self.wrapped, keys, self.context)
 
 
@@ -63,11 +63,11 @@ class SigningKey:
         return hashlib.sha256(self.public).hexdigest()[:16]
 
     def private_bytes(self, keys: Sequence[EncryptionKey]) -> bytes | None:
-        """Return the private part. None: it is missing, or can't be decrypted."""
+        """Return the private part, or None if it is missing or can't be decrypted."""
         return self.plain or _unwrap(self.wrapped, keys, self.context)
 
     def load_private(self, keys: Sequence[EncryptionKey]) -> "Ed25519PrivateKey | None":
-        """Return the private key. None: it is missing, or can't be decrypted."""
+        """Return the private key, or None if it is missing or can't be decrypted."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         private = self.private_bytes(keys)

@@ -33,7 +33,9 @@ class CertificateAuthority:
     """The root of a mesh, with its key."""
 
     def __init__(self, certificate_pem: bytes, key_pem: bytes) -> None:
-        """Load the root that has the key; `certificate_pem` may hold others, which are trusted.
+        """Load the root that has the key.
+
+        `certificate_pem` may hold further roots, which are trusted.
 
         Raises:
             ValueError: the certificate or the key is malformed, or they don't belong together.
@@ -81,10 +83,10 @@ class CertificateAuthority:
         return _encode(builder.sign(self.key, hashes.SHA256()))
 
     def create_next_root(self) -> tuple[bytes, bytes, bytes]:
-        """Return the certificate and the key of a root that can replace this one, PEM.
+        """Return the certificate and the key of a root that can replace this root, in PEM.
 
-        The third part is a certificate of the same key that this root signed: by it, those who
-        trust this root can trust the next one.
+        The third part is a certificate of the new key that this root has signed. With it, a
+        process that trusts this root can trust the next root.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name_root()
@@ -179,7 +181,7 @@ def read_identity(certificate_pem: bytes) -> tuple[Identity, datetime]:
     """Return the identity in a certificate, and the time at which it ends.
 
     Raises:
-        ValueError: it is malformed, or is no identity of a mesh.
+        ValueError: it is malformed, or is not an identity of a mesh.
     """
     certificate = x509.load_pem_x509_certificate(certificate_pem)
     return Identity.parse(f"spiffe://{_read_mesh(certificate)}"), certificate.not_valid_after_utc

@@ -64,7 +64,7 @@ class MeshCredentials:
     ) -> None:
         """Read the files. Certificates that the mesh issues have a DNS name for each identity.
 
-        `roles` has the roles of SPIFFE ids that others chose, such as `agents/math`.
+        `roles` has the roles of SPIFFE ids that the mesh did not issue, such as `agents/math`.
 
         Raises:
             ConfigurationError: a file can't be read, or the certificate is not valid.
@@ -138,7 +138,7 @@ class MeshCredentials:
 
     def server_name(self, peer: str) -> str:
         """Return the DNS name to expect of a server; `peer` is its SPIFFE id, "" for a member."""
-        # Certificates of others have one name for all servers.
+        # Certificates that the mesh did not issue have one name for all servers.
         return Identity.parse(peer).server_name if peer and self._is_issued_by_mesh else MESH_NAME
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
@@ -171,7 +171,7 @@ class MeshCredentials:
             served = generation
             return self._server_configuration()
 
-        # The stub does not allow None, which means: no change.
+        # The stub does not allow None, which means that nothing has changed.
         fetcher = cast("Callable[[], grpc.ServerCertificateConfiguration]", fetch)
         return grpc.dynamic_ssl_server_credentials(
             self._server_configuration(), fetcher, require_client_authentication=requires_client

@@ -81,7 +81,7 @@ class IdentityFolder:
         """Create the folder for this user alone.
 
         Raises:
-            ConfigurationError: it can't be created, or others may enter it.
+            ConfigurationError: it can't be created, or other users may enter it.
         """
         try:
             create_private_folder(self.path)
@@ -94,7 +94,7 @@ class IdentityFolder:
         """Check that the folder belongs to this user alone.
 
         Raises:
-            ConfigurationError: it is a link, belongs to another user, or others may enter it.
+            ConfigurationError: it is a link, belongs to another user, or other users may enter it.
         """
         try:
             info = self.path.lstat()

@@ -1,4 +1,4 @@
-"""Issues certificates with a mesh's root, and reads those in a folder."""
+"""Issues certificates with a mesh's root, and reads certificates in a folder."""
 
 import logging
 from datetime import UTC, datetime, timedelta
@@ -65,7 +65,7 @@ def load_authority(folder: IdentityFolder) -> "CertificateAuthority":
 
 
 def try_open_folder(folder: IdentityFolder) -> MeshCredentials | None:
-    """Return the credentials in a folder; None if there are none, or they are not valid now."""
+    """Return the credentials in a folder, or None if they are missing or not valid now."""
     if not folder.certificate.exists():
         return None
     try:

@@ -83,7 +83,7 @@ def renew(folder: IdentityFolder, credentials: MeshCredentials, mesh: str) -> No
     with folder.lock():
         current_roots = folder.roots.read_bytes()
         try:
-            # A registry of an earlier version sends none.
+            # A registry of an earlier version sends no roots.
             roots = check_roots(response.roots.encode() or current_roots, current_pem=current_roots)
             check_renewed(
                 certificate,

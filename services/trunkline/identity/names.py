@@ -29,7 +29,7 @@ class Role(StrEnum):
     TOOLS = "tools"
     """It serves tools."""
     AGENTS = "agents"
-    """It serves the agents that its identity names, and calls others."""
+    """It serves the agents that its identity names, and calls other agents."""
 
 
 SIGNERS: Final = frozenset({Role.MEMBER, Role.BRIDGE})
@@ -57,7 +57,7 @@ class Identity:
         """Return the identity of a process that serves these agents.
 
         Raises:
-            ValueError: there are none, or a name can't stand in an identity.
+            ValueError: there are no agents, or a name can't stand in an identity.
         """
         names = frozenset(agents)
         if not names:
@@ -105,7 +105,7 @@ class Identity:
         return "/".join((self.role, *sorted(self.agents)))
 
     def covers(self, subject: str) -> bool:
-        """Return True if this identity is a subject, or has all of its agents and others."""
+        """Return True if this identity is a subject, or has at least all of its agents."""
         role, *agents = subject.split("/")
         return role == self.role and self.agents.issuperset(agents)
 

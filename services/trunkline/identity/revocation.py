@@ -1,4 +1,4 @@
-"""The processes that joined a mesh, and those of them that it no longer accepts."""
+"""The processes that joined a mesh, and the revoked processes among them."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ def list_joined(folder: IdentityFolder) -> list[JoinedProcess]:
 
 
 def revoke(folder: IdentityFolder, names: Sequence[str]) -> list[JoinedProcess]:
-    """Revoke processes by instance, or by role and agents; return those that were not yet.
+    """Revoke processes by instance, or by role and agents; return the newly revoked processes.
 
     Raises:
         ConfigurationError: the file can't be read or written.

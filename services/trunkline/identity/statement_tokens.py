@@ -19,7 +19,7 @@ from trunkline.identity.names import SIGNERS, Identity
 from trunkline.users import STATEMENT_CHARS, User
 
 LIFETIME_S: Final = 24 * 3600
-"""The lifetime of a statement: the longest turn of a task that calls others."""
+"""The lifetime of a statement: the longest turn of a task that calls other agents."""
 # Clocks of machines differ.
 _TOLERANCE_S: Final = 300
 _TYPE: Final = "trunkline-user+jwt"
@@ -134,7 +134,7 @@ def _build_user(claims: dict[str, Any], token: str) -> User:
         and all(isinstance(digest, str) for digest in approved)
     ):
         raise ValueError("a claim has another type")
-    # A limit that this version does not know must not become none.
+    # An unknown limit must not become unlimited use.
     if scope not in (None, _READ_ONLY):
         raise ValueError("it has an unknown scope")
     return User(account, name, scope == _READ_ONLY, frozenset(approved), token)

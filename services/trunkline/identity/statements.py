@@ -13,7 +13,8 @@ from trunkline.identity.names import SIGNERS, Role
 from trunkline.runtime import load_in_thread
 from trunkline.users import User
 
-# The bytes of a statement stay the same for this time, so that those who verified it know it.
+# The bytes of a statement stay the same for this time, so that a process that has verified it
+# finds it in its cache.
 _REUSE_S: Final = 300
 _MAX_USERS: Final = 10_000
 

@@ -121,7 +121,7 @@ def _decode(authority: CertificateAuthority, token: str) -> dict[str, Any]:
     """Return the claims of a token that a root of the mesh signed, the current or another one.
 
     Raises:
-        jwt.PyJWTError: none did, or the token has expired.
+        jwt.PyJWTError: no key has signed it, or the token has expired.
     """
     problem: jwt.PyJWTError = jwt.InvalidSignatureError()
     for root in authority.roots:

@@ -2,10 +2,8 @@
 
 import time
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+from trunkline.database.process import boot_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +65,6 @@ def since_boot_ns() -> int:
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     return time.monotonic_ns()
-
-
-@cache
-def boot_id() -> str:
-    """Return the id of this boot of the machine. Empty: the system has none."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 def _elapsed_since(stored: ClockReading) -> int:

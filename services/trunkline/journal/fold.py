@@ -21,9 +21,9 @@ class ArtifactFold:
 
     def __init__(self, artifact: artifact_pb2.Artifact, info: snapshot_pb2.ArtifactInfo) -> None:
         """Continue an artifact of a snapshot. Both messages are copied."""
-        self.info = snapshot_pb2.ArtifactInfo()
+        self.info: snapshot_pb2.ArtifactInfo = snapshot_pb2.ArtifactInfo()
         self.info.CopyFrom(info)
-        self.is_closed = info.closed
+        self.is_closed: bool = info.closed
         self._artifact = artifact_pb2.Artifact()
         self._artifact.CopyFrom(artifact)
         # The texts of the last part, if it has only text. None: the next text begins a part.

@@ -40,7 +40,7 @@ SUPERVISOR: Final = "supervisor"
 
 @asynccontextmanager
 async def serve_agents(settings: Settings, names: Sequence[str]) -> AsyncIterator[ServiceStatus]:
-    """Serve the named agents and those of the settings in this process, and nothing else.
+    """Serve only the named agents and the agents of the settings in this process.
 
     Raises:
         ConfigurationError: there is no such agent, or the address can't be listened on.
@@ -70,9 +70,9 @@ def build_agents(
     names: Sequence[str] | None = None,
     others: Sequence[Agent] = (),
 ) -> list[Agent]:
-    """Build the named agents, or all if `names` is None; then `others` and those of the settings.
+    """Build the named agents, or all if `names` is None; then `others` and configured agents.
 
-    Those of the settings may be named, too.
+    Agents of the settings may be named, too.
 
     Raises:
         ConfigurationError: an agent is unknown, two agents have the same name, there are no agents,
@@ -93,7 +93,7 @@ def build_agents(
             problem = f"no such agent; there are: {', '.join(builders)}; --agent loads others"
             raise ConfigurationError(f"agent {name!r}", problem)
     agents += given
-    # Agents of the mesh take the places of those that a workflow brings.
+    # Agents of the mesh replace agents of the same name that a workflow brings.
     taken = {agent.card.name for agent in agents} | set(settings.joining)
     agents += [agent for agent in brought if agent.card.name not in taken]
     all_names = [agent.card.name for agent in agents]
@@ -231,7 +231,7 @@ def _list_builders(
 
 
 def _find_instructions(settings: Settings, name: str, spec: ReasoningAgentSpec | AgentSpec) -> str:
-    """Return what the model of an agent is told: by its package, then by its table."""
+    """Return the instructions for the model of an agent: of its package, then of its table."""
     options = settings.agent_options.get(name, AgentSettings())
     return " ".join(filter(None, (spec.instructions, options.instructions)))
 

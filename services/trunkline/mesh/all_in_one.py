@@ -153,7 +153,7 @@ async def check_mesh(settings: Settings) -> None:
     check_addresses(settings)
     plugins = load_plugins()
     config = load_mcp_config(settings, plugins)
-    # It is never opened, so nothing listens at the socket.
+    # The server is never opened, so the socket has no listener.
     directory = Directory(ChannelPool(), "unix:none")
     agents = build_agents(settings, config, directory, plugins=plugins)
     check_default_agent(settings, [agent.card.name for agent in agents])

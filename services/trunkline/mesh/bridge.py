@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 from trunkline.audit import AuditLog, open_audit_log
 from trunkline.client import ChannelPool, Directory, run_in_background
@@ -13,15 +14,13 @@ from trunkline.metrics.prometheus import open_prometheus_metrics
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import HostPort, Settings, check_exposure
 from trunkline.signal_exports import export_signals
-from trunkline.span_content import ContentCapture
 from trunkline.traces import MeshTarget, configure_tracing
+from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
+from trunkline_bridge.api.workflows.catalog import WorkflowCatalog
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.bindings.grpc_server import serve_grpc
-from trunkline_bridge.edge.connection_limits import ConnectionLimits
-from trunkline_bridge.edge.http_server import raise_open_file_limit, serve_http
-from trunkline_bridge.edge.server_certificate import CertificateFiles, ServerCertificate
-from trunkline_bridge.settings import BridgeSettings, TokenSettings
-from trunkline_bridge.workflows.catalog import WorkflowCatalog
+from trunkline_bridge.http.connection_limits import ConnectionLimits
+from trunkline_bridge.http.server import raise_open_file_limit, serve_http
+from trunkline_bridge.http.server_certificate import CertificateFiles, ServerCertificate
 
 logger = logging.getLogger(__name__)
 
@@ -101,43 +100,11 @@ async def open_bridge(
     With TLS, the addresses start with https:// and grpcs://.
 
     Webhooks are delivered in the background. They are signed unless the secret is empty. Acts are
-    recorded unless there is no audit log.
+    recorded if there is an audit log.
     """
     bridge = Bridge(
         directory,
-        BridgeSettings(
-            default_agent=settings.default_agent,
-            public_url=settings.public_url,
-            allowed_hosts=settings.allowed_hosts,
-            allowed_origins=settings.allowed_origins,
-            streaming=settings.streaming,
-            push_notifications=settings.push_notifications,
-            strict_versions=settings.strict_versions,
-            view=settings.view,
-            content=ContentCapture.from_settings(settings),
-            agent_views={
-                name: agent.view for name, agent in settings.agent_options.items() if agent.view
-            },
-            body_limit_bytes=settings.body_limit_bytes,
-            request_timeout_s=settings.request_timeout_s,
-            heartbeat_s=settings.heartbeat_s,
-            patience_s=settings.patience_s,
-            auth_wait_s=settings.auth_wait_s,
-            lease_s=settings.lease_s,
-            allow_webhook=settings.allow_webhook,
-            webhook_secret=webhook_secret,
-            api_keys_file=settings.api_keys_file,
-            tokens=_build_token_settings(settings),
-            tls=settings.tls,
-            failed_credentials_per_minute=settings.failed_credentials_per_minute,
-            anonymous=settings.anonymous,
-            limits=settings.limits,
-            metrics_public=settings.metrics.public,
-            graphql=settings.graphql,
-            page=settings.page,
-            card_key=settings.card_key,
-            card_key_id=settings.card_key_id,
-        ),
+        replace(settings, webhook_secret=webhook_secret),
         audit=audit,
         catalog=_find_catalog(settings),
         metrics=open_prometheus_metrics(service),
@@ -193,18 +160,3 @@ def _grpc_addresses(settings: Settings) -> dict[str, HostPort]:
     """Return the addresses to serve A2A over gRPC at, by agent; the empty name is for all."""
     own = {name: agent.a2a_grpc for name, agent in settings.agent_options.items()}
     return {"": settings.a2a_grpc} | {name: address for name, address in own.items() if address}
-
-
-def _build_token_settings(settings: Settings) -> TokenSettings | None:
-    if not settings.jwt_keys:
-        return None
-    return TokenSettings(
-        keys=settings.jwt_keys,
-        issuer=settings.jwt_issuer,
-        audience=settings.jwt_audience,
-        algorithms=settings.jwt_algorithms,
-        account_claim=settings.jwt_account_claim,
-        account_prefix=settings.jwt_account_prefix,
-        leeway_s=settings.jwt_leeway_s,
-        scopes=settings.scopes,
-    )

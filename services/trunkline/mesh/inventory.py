@@ -1,4 +1,7 @@
-"""The inventory of a mesh: what it has loaded, and why. `trunkline up` prints it."""
+"""The inventory of a mesh: the loaded agents, servers and models, each with the reason.
+
+`trunkline up` prints it.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,7 +25,8 @@ def describe_inventory(
 ) -> dict[str, str]:
     """Return the agents, MCP servers, models and extras of a mesh, each with where it is from.
 
-    `workflows` are those among the agents, and `brought` has the workflows that brought others.
+    `workflows` names the agents that are workflows. `brought` maps other agents to the workflows
+    that brought them.
     """
     file = str(settings.mcp_file)
 
@@ -64,7 +68,7 @@ def describe_inventory(
 
 
 def _describe_models(settings: Settings) -> Iterator[str]:
-    """Yield the models of the mesh, then those of single agents."""
+    """Yield the models of the mesh, then the models of single agents."""
     yield _describe_chain(settings.model, settings.fallbacks, settings)
     for agent, options in settings.agent_options.items():
         if options.model or options.fallbacks:

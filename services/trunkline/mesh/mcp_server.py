@@ -10,10 +10,10 @@ from trunkline.identity import open_credentials
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import HostPort, Settings
 from trunkline.traces import MeshTarget, configure_tracing
-from trunkline_bridge.edge.http_server import serve_http
-from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
-from trunkline_bridge.mcp_server.agent_sources import MeshAgents, NamedAgents
-from trunkline_bridge.mcp_server.server import AgentServer
+from trunkline_bridge.http.server import serve_http
+from trunkline_bridge.mcp.agent_clients import AgentClients, CallerCredentials
+from trunkline_bridge.mcp.agent_sources import MeshAgents, NamedAgents
+from trunkline_bridge.mcp.server import AgentServer
 
 # The time for calls in flight when the server stops.
 _GRACE_S: Final = 2

@@ -10,13 +10,14 @@ from trunkline.agents.authoring import FunctionAgent, agent
 from trunkline.errors import PeerProtocolError, PeerRefusedError, PeerUnavailableError
 from trunkline.json_values import struct_json
 from trunkline.settings import ParticipantSettings, Settings
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.delivered_messages import find_delivered
 from trunkline.tasks.messages import Priority, Reply
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import envelope_pb2
 
 if TYPE_CHECKING:
-    from trunkline_bridge.participants.participant import Participant
+    from trunkline_bridge.api.participants.participant import Participant
 
 _ANY_TYPE = "*"
 _PRIORITIES: Mapping[int, Priority] = {
@@ -39,7 +40,7 @@ class ParticipantAgent(FunctionAgent):
 
 
 def build_participants(settings: Settings) -> Sequence[FunctionAgent]:
-    """Make the agents for the participants of the settings. It connects to none of them.
+    """Make the agents for the participants of the settings. It does not connect to the agents.
 
     Raises:
         ConfigurationError: a name is not an agent name.
@@ -108,7 +109,7 @@ class _ParticipantProxy:
     ) -> AsyncIterator[None]:
         # Imported here, so that a process without participants does not load an HTTP client.
         from trunkline.client.breaker import BreakerSettings
-        from trunkline_bridge.participants.participant import open_participant
+        from trunkline_bridge.api.participants.participant import open_participant
 
         breaker = BreakerSettings.from_settings(settings)
         name = self.agent.card.name

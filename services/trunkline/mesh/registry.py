@@ -71,7 +71,7 @@ async def add_registry(
     """Add the registry and the span store to a server, and keep them open.
 
     The spans of this process, whose service is `name`, are written to the store directly.
-    Registrations are recorded unless there is no audit log.
+    Registrations are recorded if there is an audit log.
 
     Raises:
         ConfigurationError: the data directory can't be used.

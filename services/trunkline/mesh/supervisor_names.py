@@ -9,7 +9,7 @@ from trunkline.settings import Settings
 
 
 def check_circles(settings: Settings) -> None:
-    """Check that no supervisor of the settings may ask itself, directly or through others.
+    """Check that no supervisor of the settings may ask itself, directly or indirectly.
 
     Raises:
         ConfigurationError: it names the supervisors of a circle.
@@ -18,7 +18,7 @@ def check_circles(settings: Settings) -> None:
     try:
         graphlib.TopologicalSorter(named).prepare()
     except graphlib.CycleError as error:
-        # The sorter lists them from the one that is asked to the one that asks.
+        # The sorter lists them from the asked supervisor to the asking supervisor.
         circle: list[str] = error.args[1][::-1]
         where = f"[supervisor.{circle[0]}] agents"
         # Its name, twice.

@@ -123,7 +123,7 @@ def add_tool_adapter(
     The adapter stores content that is too large for a tool's result on the host of the task, which
     it finds by the directory. MCP servers send their spans to `intake`, if there is one.
     They start in the folder of the operator's file or else in the data directory, because many
-    commands, such as npx, run what they find in the folder, and the current one may be foreign.
+    commands, such as npx, run programs of the folder, and the current folder may not be trusted.
     """
     file = settings.mcp_file
     adapter = ToolAdapter(

@@ -14,7 +14,7 @@ from trunkline.private_files import (
     write_private_file,
 )
 from trunkline.settings import Settings
-from trunkline_bridge.webhooks.signatures import generate_secret
+from trunkline_bridge.a2a.webhooks.signatures import generate_secret
 
 FILE_NAME: Final = "webhook.secret"
 
@@ -41,13 +41,13 @@ def load_or_create_secret(settings: Settings) -> str:
 
 
 def load_secret(settings: Settings) -> str:
-    """Return the secret in the data directory; empty: there is none.
+    """Return the secret in the data directory, or an empty text if there is none.
 
-    A plain one is encrypted if a key was set meanwhile.
+    A plain secret is encrypted if a key was set meanwhile.
 
     Raises:
-        ConfigurationError: it is unreadable, others may read or change it, or the encryption key
-            is missing or wrong.
+        ConfigurationError: it is unreadable, other users may read or change it, or the encryption
+            key is missing or wrong.
     """
     for path in _paths(settings):
         try:

@@ -9,14 +9,14 @@ from trunkline.workflows.definition import Workflow
 from trunkline.workflows.differences import compare_graphs, list_differences
 from trunkline.workflows.drawing import RunPath, draw_mermaid
 from trunkline.workflows.versions import WorkflowVersions
-from trunkline_bridge.workflows.catalog import PublishedWorkflow, VersionDifferences
+from trunkline_bridge.api.workflows.catalog import PublishedWorkflow, VersionDifferences
 
 
 class DataFolderCatalog:
     """The published workflows of a data directory: a WorkflowCatalog of the bridge.
 
-    Names and versions come from callers, so they are compared with those that exist before a path
-    is made of them.
+    Names and versions come from callers, so they are compared with existing names and versions
+    before a path is made of them.
     """
 
     def __init__(self, data_dir: Path) -> None:

@@ -1,21 +1,15 @@
-"""A SQLite connection in a separate thread: writes that wait together are one transaction."""
+"""Writes to a SQLite file in its own thread: writes that wait together are one transaction."""
 
 import asyncio
-import contextlib
-import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from trunkline.database import Database, savepoint
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.sqlite.connection import connect, translate_errors
-from trunkline.private_files import lock_file, open_private_append
 
 _WRITE_LIMIT: Final = 1_000
-_LOCK_TIMEOUT_S: Final = 10.0
 _T = TypeVar("_T")
 _Result: TypeAlias = tuple["asyncio.Future[Any]", object, BaseException | None]
 
@@ -47,48 +41,16 @@ class _Write(Generic[_T]):
 
 
 class GroupWriter:
-    """A connection, all of whose work is done in one thread."""
+    """The writes to a file, all of which its own thread does."""
 
-    def __init__(
-        self, path: Path, *, schema: str, synchronous: str, on_commit: Callable[[], None]
-    ) -> None:
-        """Open the file, or create it. `on_commit` is called in the loop after each transaction.
-
-        Raises:
-            JournalUnavailableError: the file can't be used, or another process has it open.
-        """
-        self._path = path
+    def __init__(self, database: Database, *, on_commit: Callable[[], None]) -> None:
+        """Use an open file. `on_commit` is called in the loop after each transaction."""
+        self._database = database
+        self._connection = database.connection
         self._on_commit = on_commit
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-messages")
         self._writes: list[_Write[Any]] = []
         self._is_writing = False
         self.counters = Counters()
-        self._lock_fd = _lock(path)
-        try:
-            with translate_errors(path):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-                self.connection: sqlite3.Connection = connect(path)
-                self.connection.execute("PRAGMA journal_mode = WAL")
-                self.connection.execute(f"PRAGMA synchronous = {synchronous.upper()}")
-                self.connection.executescript(schema)
-        except BaseException:
-            os.close(self._lock_fd)
-            raise
-
-    async def close(self) -> None:
-        """Finish what was begun, and close the file."""
-        await asyncio.to_thread(self._executor.shutdown)
-        self.connection.close()
-        os.close(self._lock_fd)
-
-    async def run(self, function: Callable[..., _T], *args: object) -> _T:
-        """Run a function that reads, in the thread of the connection."""
-
-        def read() -> _T:
-            with translate_errors(self._path):
-                return function(*args)
-
-        return await asyncio.get_running_loop().run_in_executor(self._executor, read)
 
     async def write(self, work: Callable[[], _T], on_done: Callable[[], None] | None = None) -> _T:
         """Run a function that writes, in the next transaction; return once that is committed.
@@ -101,7 +63,7 @@ class GroupWriter:
         self._writes.append(_Write(work, future, on_done))
         if not self._is_writing:
             self._is_writing = True
-            loop.run_in_executor(self._executor, self._commit_all, loop)
+            self._database.submit(self._commit_all, loop)
         return await future
 
     def _commit_all(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -119,20 +81,19 @@ class GroupWriter:
     def _stop_writing(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_writing = bool(self._writes)
         if self._writes:
-            loop.run_in_executor(self._executor, self._commit_all, loop)
+            self._database.submit(self._commit_all, loop)
 
     def _commit(self, writes: Sequence[_Write[Any]]) -> list[_Result]:
         """Run writes in one transaction. One that fails changes nothing, and fails no other."""
         before = replace(self.counters)
         try:
-            with translate_errors(self._path):
-                try:
-                    results = self._run_all(writes, self._run_plainly)
-                except (sqlite3.Error, JournalUnavailableError):
-                    raise
-                except Exception:  # noqa: BLE001  a write failed, which is rare
-                    self.counters.restore(before)
-                    results = self._run_all(writes, self._run_apart)
+            try:
+                results = self._run_all(writes, self._run_plainly)
+            except (sqlite3.Error, JournalUnavailableError):
+                raise
+            except Exception:  # noqa: BLE001  a write failed, which is rare
+                self.counters.restore(before)
+                results = self._run_all(writes, self._run_apart)
         except Exception as error:  # noqa: BLE001  all callers get it
             self.counters.restore(before)
             return [(write.future, None, error) for write in writes]
@@ -144,9 +105,9 @@ class GroupWriter:
     def _run_all(
         self, writes: Sequence[_Write[Any]], run: Callable[[_Write[Any]], _Result]
     ) -> list[_Result]:
-        with self._transaction("BEGIN IMMEDIATE"):
+        with self._database.write() as connection:
             results = [run(write) for write in writes]
-            self.connection.executemany(
+            connection.executemany(
                 "INSERT OR REPLACE INTO counters VALUES (?, ?)",
                 [("position", self.counters.position), ("change", self.counters.change)],
             )
@@ -159,27 +120,13 @@ class GroupWriter:
         """Run a write whose error undoes only what it did itself."""
         earlier = replace(self.counters)
         try:
-            with self._transaction("SAVEPOINT write"):
+            with savepoint(self._connection):
                 return write.future, write.work(), None
         except (sqlite3.Error, JournalUnavailableError):
             raise
         except Exception as error:  # noqa: BLE001  its caller gets it
             self.counters.restore(earlier)
             return write.future, None, error
-
-    @contextlib.contextmanager
-    def _transaction(self, begin: str) -> Iterator[None]:
-        is_savepoint = begin.startswith("SAVEPOINT")
-        self.connection.execute(begin)
-        try:
-            yield
-            self.connection.execute("RELEASE write" if is_savepoint else "COMMIT")
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):
-                self.connection.execute("ROLLBACK TO write" if is_savepoint else "ROLLBACK")
-                if is_savepoint:
-                    self.connection.execute("RELEASE write")
-            raise
 
     def _resolve(self, results: Sequence[_Result]) -> None:
         for future, result, error in results:
@@ -190,19 +137,3 @@ class GroupWriter:
             else:
                 future.set_exception(error)
         self._on_commit()
-
-
-def _lock(path: Path) -> int:
-    """Lock a store for this process; return the descriptor that holds the lock.
-
-    Raises:
-        JournalUnavailableError: another process has the store open.
-    """
-    fd = open_private_append(path.with_name(f"{path.name}.lock"))
-    try:
-        lock_file(fd, timeout_s=_LOCK_TIMEOUT_S)
-    except BlockingIOError:
-        os.close(fd)
-        problem = "another process has it open; stop it or use another data directory"
-        raise JournalUnavailableError(str(path), problem) from None
-    return fd

@@ -3,14 +3,13 @@
 They stay in their file until they are handled. Their replies, and everything new, go to Redis.
 """
 
-import contextlib
 import logging
-import sqlite3
 from collections.abc import AsyncIterator, Collection, Sequence, Set
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from trunkline.client.backoff import Backoff
+from trunkline.database import open_read_only
 from trunkline.encryption import Keyring
 from trunkline.errors import JournalUnavailableError, PeerUnavailableError, QueueFullError
 from trunkline.messaging.sqlite_store import SqliteMessageStore
@@ -93,10 +92,10 @@ def _count_waiting(path: Path) -> int:
     """Return the number of deliveries in a file that have not ended. 0: there is no file."""
     if not path.is_file():
         return 0
-    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
-        try:
+    try:
+        with open_read_only(path) as database:
             query = "SELECT count(*) FROM deliveries WHERE state IN (1, 2)"
             return int(database.execute(query).fetchone()[0])
-        except sqlite3.Error as error:
-            logger.warning("messages.local_not_read", extra={"problem": str(error)})
-            return 0
+    except JournalUnavailableError as error:
+        logger.warning("messages.local_not_read", extra={"problem": error.problem})
+        return 0

@@ -10,6 +10,7 @@ import time
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Callable,
     Collection,
     Iterator,
     Sequence,
@@ -19,8 +20,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, ParamSpec, Self, TypeVar
 
+from trunkline.database import Database
 from trunkline.encryption import Keyring
 from trunkline.errors import (
     EnvelopeNotFoundError,
@@ -28,8 +30,6 @@ from trunkline.errors import (
     InvalidArgumentError,
     QueueFullError,
 )
-from trunkline.journal.sqlite.connection import check_access
-from trunkline.journal.sqlite.connection import translate_errors as translate_sqlite_errors
 from trunkline.messaging.envelope_filter import is_repetition, matches
 from trunkline.messaging.group_writer import GroupWriter
 from trunkline.messaging.page_tokens import make_page_token, read_page_token
@@ -49,12 +49,16 @@ from trunkline.messaging.store import (
 from trunkline.private_files import create_private_folder
 from trunkline.v1 import envelope_pb2, messaging_service_pb2
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 _READ_LIMIT: Final = 500
 _WRITE_LIMIT: Final = 1_000
 _STORED_ATTEMPTS: Final = 20
 _AGENTS_LIMIT: Final = 10_000
 _DEDUPLICATION_NS: Final = 24 * 3600 * 10**9
 _NANO: Final = 10**9
+# The time that an earlier process has to close the file.
+_LOCK_WAIT_S: Final = 10.0
 _PENDING: Final = envelope_pb2.DELIVERY_STATE_PENDING
 _RUNNING: Final = envelope_pb2.DELIVERY_STATE_RUNNING
 _DEAD: Final = envelope_pb2.DELIVERY_STATE_DEAD
@@ -86,25 +90,22 @@ class SqliteMessageStore:
         Raises:
             JournalUnavailableError: the file can't be used, or another process has it open.
         """
-        self._path = path
         self._queue_limit = queue_limit
         self._cipher = keyring.cipher("messages", name=str(path)) if keyring is not None else None
         create_private_folder(path.parent)
-        check_access(path)
         self._changed = asyncio.Event()
-        self._writer = GroupWriter(
-            path, schema=SCHEMA, synchronous=synchronous, on_commit=self._notify
-        )
-        self._database = self._writer.connection
+        self._file = Database(path, SCHEMA, synchronous=synchronous, lock_wait_s=_LOCK_WAIT_S)
+        self._database = self._file.connection
+        self._writer = GroupWriter(self._file, on_commit=self._notify)
         self._counters = self._writer.counters
-        self._run, self._write = self._writer.run, self._writer.write
+        self._write = self._writer.write
         self._counters.position = self._count("SELECT value FROM counters WHERE name = 'position'")
         self._counters.change = self._count("SELECT value FROM counters WHERE name = 'change'")
         self._counters.open_count = self._count(
             "SELECT count(*) FROM deliveries WHERE state IN (1, 2)"
         )
         self._lanes = Lanes(self._database, self._build_delivery, prefetch=prefetch)
-        with translate_sqlite_errors(path):
+        with self._file.read():
             self._lanes.find()
 
     async def __aenter__(self) -> Self:
@@ -116,7 +117,16 @@ class SqliteMessageStore:
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> None:
-        await self._writer.close()
+        await asyncio.to_thread(self._file.close)
+
+    async def _run(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Call a function that reads, in the thread of the file."""
+
+        def read() -> _T:
+            with self._file.read():
+                return function(*args, **kwargs)
+
+        return await self._file.run(read)
 
     # Accepting messages.
 
@@ -631,7 +641,7 @@ class SqliteMessageStore:
         return content if self._cipher is None else self._cipher.decrypt(content, place)
 
     def _count(self, query: str) -> int:
-        with translate_sqlite_errors(self._path):
+        with self._file.read():
             row = self._database.execute(query).fetchone()
         return 0 if row is None else int(row[0])
 

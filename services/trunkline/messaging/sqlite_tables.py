@@ -3,9 +3,10 @@
 import time
 from typing import Final, NamedTuple
 
+from trunkline.database import Schema
 from trunkline.messaging.store import EnvelopeFilter
 
-SCHEMA: Final = """
+SCHEMA: Final = Schema("""
 -- content: the serialised envelope
 -- change: the number of the change that accepted it, or ended one of its deliveries
 CREATE TABLE IF NOT EXISTS messages (
@@ -48,7 +49,7 @@ CREATE TABLE IF NOT EXISTS members (
 CREATE TABLE IF NOT EXISTS agents (name TEXT PRIMARY KEY, seen_ns INTEGER NOT NULL) WITHOUT ROWID;
 -- The last position and change, which outlive deleted messages.
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-"""
+""")
 _HAS_DELIVERY: Final = "EXISTS (SELECT 1 FROM deliveries d WHERE d.position = messages.position"
 
 

@@ -1,9 +1,9 @@
 """The kinds of instruments. They cost little until a process exports its metrics.
 
-OpenTelemetry's SDK takes about 4 µs for a measurement. A counter counts by itself, and the SDK
-reads it at an export. A histogram passes each value to the SDK, which adds an exemplar: the trace
-that the value was measured in. A `HotHistogram` sorts values into its buckets by itself, without
-exemplars, where the SDK's time would show.
+OpenTelemetry's SDK takes 5 to 7 µs for a measurement (docs/decisions/0403). A counter counts by
+itself, and the SDK reads it at an export. A histogram passes each value to the SDK, which adds an
+exemplar: the trace that the value was measured in. A `HotHistogram` sorts values into its buckets
+by itself, without exemplars, where the SDK's time would show.
 
 The number of series is bounded. Of an attribute whose values come from outside, each instrument
 takes the first values, up to a limit; all further ones count as one value, "other".
@@ -257,7 +257,7 @@ class Distribution(NamedTuple):
 
 
 class HotHistogram(Instrument):
-    """The distribution of values on a hot path: without attributes and exemplars, 0.3 µs each.
+    """The distribution of values on a hot path: without attributes and exemplars, 0.15 µs each.
 
     Only the event loop records.
     """

@@ -134,7 +134,7 @@ class ReasoningAgent:
         await prewarm()
         from trunkline.reasoning.continuation import decode_continuation
 
-        continuation = decode_continuation(task)
+        continuation = decode_continuation(task.snapshot)
         if continuation is not None:
             await cancel_asking_tasks(task, self._tools, continuation.questions.values())
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.messages.tool import ToolCall
 
+from trunkline.calls.tool_call import Permission, ToolCalls
 from trunkline.calls.tool_questions import PendingQuestion
-from trunkline.json_values import struct_json
 from trunkline.reasoning.continuation import TurnContinuation, encode_continuation, find_open_calls
 from trunkline.reasoning.turn import ReasoningState, ReasoningTurn
 from trunkline.v1 import event_pb2, snapshot_pb2, tool_service_pb2
@@ -20,8 +20,8 @@ from trunkline.v1 import event_pb2, snapshot_pb2, tool_service_pb2
 class PendingCalls:
     """The tool calls of a reply that have no result yet, sorted by what they need."""
 
-    ready: list[tuple[ToolCall, str]] = field(default_factory=list)
-    """Calls to make now, with their final arguments. Each has the id of its approval, or ""."""
+    ready: list[tuple[ToolCall, Permission]] = field(default_factory=list)
+    """Calls to make now, with their final arguments."""
     results: list[BaseMessage] = field(default_factory=list)
     """Results for rejected calls. If a person edited calls, the edited reply comes first."""
     awaiting_approval: list[ToolCall] = field(default_factory=list)
@@ -30,25 +30,28 @@ class PendingCalls:
     """The ids of the requested approvals, keyed by call id."""
 
 
-def sort_pending_calls(turn: ReasoningTurn, state: ReasoningState) -> PendingCalls:
+def sort_pending_calls(
+    turn: ReasoningTurn, state: ReasoningState, calls: ToolCalls
+) -> PendingCalls:
     """Sort the open calls by the approval they need and the answers that people gave."""
     pending = PendingCalls(approvals=dict(state.get("approvals") or {}))
     edited: dict[str, ToolCall] = {}
     for call in find_open_calls(state["messages"]):
         tool = turn.tools.find(call["name"])
-        if tool is None or not tool.needs_approval:
-            pending.ready.append((call, ""))
+        if tool is None:
+            pending.ready.append((call, Permission(call["args"])))
             continue
-        approval = _find_approval(turn, pending, tool, call)
-        if approval is None or not approval.HasField("answered"):
+        approval = _find_approval(turn, pending, tool, call) if tool.needs_approval else None
+        permission = calls.decide(tool, call["args"], approval)
+        if permission is None:
             pending.awaiting_approval.append(call)
-        elif approval.answered.decision == event_pb2.APPROVAL_DECISION_REJECTED:
-            pending.results.append(_build_rejection_result(tool, call, approval.answered))
+        elif not isinstance(permission, Permission):
+            pending.results.append(_build_rejection_result(tool, call, permission))
         else:
-            if approval.answered.decision == event_pb2.APPROVAL_DECISION_EDITED:
-                call = {**call, "args": struct_json(approval.answered.arguments)}
+            if permission.arguments is not call["args"]:
+                call = {**call, "args": dict(permission.arguments)}
                 edited[call["id"] or ""] = call
-            pending.ready.append((call, approval.requested.approval_id))
+            pending.ready.append((call, permission))
     if edited:
         pending.results.insert(0, _build_edited_reply(state["messages"], edited))
     return pending

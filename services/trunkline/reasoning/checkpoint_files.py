@@ -6,17 +6,17 @@ a turn on it. Files of other hosts are opened read-only. Imports LangGraph, so l
 
 import asyncio
 import logging
-import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from trunkline.database import connect, connect_read_only, create_file
 from trunkline.encryption import Keyring
-from trunkline.private_files import find_database_problem
+from trunkline.errors import JournalUnavailableError
 from trunkline.reasoning.checkpoint_saver import CheckpointSaver
 from trunkline.tasks.turn_runtime import TurnRuntime
 
@@ -60,7 +60,7 @@ class CheckpointFile:
         for path in paths:
             try:
                 yield self._read_only(path)
-            except (OSError, sqlite3.Error) as error:
+            except (OSError, sqlite3.Error, JournalUnavailableError) as error:
                 extra = {"file": str(path), "problem": str(error)}
                 logger.warning("checkpoints.not_read", extra=extra)
 
@@ -72,10 +72,7 @@ class CheckpointFile:
             entry = None
         if entry is None:
             # Checkpoints are deserialized, so other users must not be able to write them.
-            if problem := find_database_problem(path):
-                raise sqlite3.DatabaseError(problem)
-            uri = f"{path.absolute().as_uri()}?mode=ro"
-            entry = (inode, sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S))
+            entry = (inode, connect_read_only(path, busy_s=_BUSY_TIMEOUT_S))
         self.connections[path] = entry
         return entry[1]
 
@@ -155,27 +152,23 @@ def _get_inode(path: Path) -> int:
 
 def _open(path: Path) -> CheckpointSaver:
     try:
-        return _connect(path)
-    except sqlite3.DatabaseError as error:
+        create_file(path)
+        return _prepare(path)
+    except (sqlite3.DatabaseError, JournalUnavailableError) as error:
         logger.warning("checkpoints.made_anew", extra={"file": str(path), "problem": str(error)})
         for ending in ("", "-wal", "-shm", "-journal"):
             Path(f"{path}{ending}").unlink(missing_ok=True)
     try:
-        return _connect(path)
-    except sqlite3.DatabaseError:
+        create_file(path)
+        return _prepare(path)
+    except (sqlite3.DatabaseError, JournalUnavailableError):
         # No file can be created there, so this turn keeps its checkpoints in memory.
-        return _connect(Path(_IN_MEMORY))
+        return _prepare(Path(_IN_MEMORY))
 
 
-def _connect(path: Path) -> CheckpointSaver:
-    if str(path) != _IN_MEMORY:
-        # The file holds conversations, so only its owner may read it. SQLite gives its -wal and
-        # -shm files the same mode, and reports the error if no file can be created.
-        with suppress(OSError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        if problem := find_database_problem(path):
-            raise sqlite3.DatabaseError(problem)
-    connection = sqlite3.connect(path, check_same_thread=False)
+def _prepare(path: Path) -> CheckpointSaver:
+    # LangGraph's saver commits the transactions that the sqlite3 module begins.
+    connection = connect(path, isolation_level="DEFERRED")
     try:
         connection.execute("PRAGMA synchronous=OFF")
         saver = CheckpointSaver(connection)

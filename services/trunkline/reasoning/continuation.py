@@ -21,7 +21,7 @@ from langchain_core.messages import (
 from langchain_core.messages.tool import ToolCall
 
 from trunkline.calls.tool_questions import PendingQuestion
-from trunkline.tasks.turn_runtime import TurnRuntime
+from trunkline.v1 import snapshot_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +57,12 @@ def encode_continuation(continuation: TurnContinuation) -> bytes:
     return data
 
 
-def decode_continuation(task: TurnRuntime) -> TurnContinuation | None:
-    """Return the question that a turn continues, or None if its message is a new question."""
-    data = task.snapshot.continuation
+def decode_continuation(snapshot: snapshot_pb2.TaskSnapshot) -> TurnContinuation | None:
+    """Return the question that a turn continues, or None if its message is a new question.
+
+    `snapshot` is the task at the start of the turn.
+    """
+    data = snapshot.continuation
     if not data:
         return None
     try:
@@ -70,7 +73,7 @@ def decode_continuation(task: TurnRuntime) -> TurnContinuation | None:
     except (zlib.error, ValueError, KeyError, TypeError) as error:
         # Written by another version: the model answers the question again and requests new
         # approvals.
-        extra = {"task_id": task.id, "problem": type(error).__name__}
+        extra = {"task_id": snapshot.task.id, "problem": type(error).__name__}
         logger.warning("waiting.not_read", extra=extra)
         return None
 

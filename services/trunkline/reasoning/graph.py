@@ -57,7 +57,7 @@ async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> T
     Raises:
         StepLimitError: the turn reached its message limit without an answer.
     """
-    continuation = decode_continuation(turn.task)
+    continuation = decode_continuation(turn.task.snapshot)
     question = continuation.messages if continuation else [HumanMessage(turn.task.text)]
     turn.earlier_count = continuation.earlier_count if continuation else len(turn.task.history) - 1
     conversation = (

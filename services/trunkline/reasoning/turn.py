@@ -151,7 +151,7 @@ class ReasoningTurn:
     def _open_artifact(self) -> ArtifactWriter:
         if self._answer is None:
             kind = event_pb2.ARTIFACT_KIND_ANSWER
-            self._answer = self.task.artifact(_ANSWER, kind=kind)
+            self._answer = self.task.artifact_of_kind(kind, _ANSWER)
         return self._answer
 
 

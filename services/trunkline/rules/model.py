@@ -1,9 +1,9 @@
 """The built-in chat model `rules`: deterministic, offline, driven by the tools' declarations.
 
 It has no knowledge of tools or agents, and reads no prose. A question that a tool's
-`trunkline/match` matches becomes a call of that tool, as does one that names a tool and gives its
-arguments by name. The tools' text is the answer. To anything else it says what it is, which
-questions it takes, and how the mesh gets a model.
+`trunkline/match` matches becomes a call of that tool. So does a question that names a tool and its
+arguments by name. The tools' text is the answer. It answers any other question with its name, the
+questions that it takes, and the setting for a model.
 """
 
 import asyncio
@@ -158,7 +158,7 @@ def _can_be_named(tool: ToolSpec) -> bool:
 
 
 def _match_name(question: str, tools: Sequence[ToolSpec]) -> ToolMatch | str | None:
-    """Return the call of the tool that a question begins with, or what the call lacks.
+    """Return the call of the tool that a question begins with, or the missing arguments.
 
     `TOOL name: value, name: value`; a tool with one open argument takes the rest as its value.
     """

@@ -36,7 +36,7 @@ _SEPARATOR: Final = re.compile(
 _MOST_EXAMPLES: Final = 8
 _EXAMPLE_CHARS: Final = 200
 ADVICE: Final = 'for requests in other words, set a model: `model = "provider:name"`'
-"""What to do about a request that the rules do not match."""
+"""The action for a request that the rules do not match."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class RulesPlanner:
         self._routers: WeakKeyDictionary[Roster, Router] = WeakKeyDictionary()
 
     async def load(self) -> None:
-        """Do nothing: there is nothing to load."""
+        """Return at once, because there is no model to load."""
 
     def predict(self, request: str, roster: Roster) -> Set[str]:
         """Return the agents of the plan."""
@@ -77,7 +77,7 @@ class RulesPlanner:
         earlier_messages: "Sequence[BaseMessage]" = (),
         meter: UsageMeter | None = None,
     ) -> PlanResult:
-        """Return the steps of a request, or a question that says what can be asked here."""
+        """Return the steps of a request, or a question that lists the possible requests."""
         steps = self._split(request, roster, await self._find_nearest(request, roster))
         if any(step.agent for step in steps):
             return PlanResult(steps)
@@ -96,7 +96,7 @@ class RulesPlanner:
         return ""
 
     async def _find_nearest(self, request: str, roster: Roster) -> event_pb2.RouteDecided | None:
-        """Return the route by meaning of a request that names no agent and that no tag fits."""
+        """Return the route by meaning of a request that matches neither a name nor a tag."""
         if self._examples is None or roster.find_address(request) is not None:
             return None
         route = self._find_router(roster).route(request)

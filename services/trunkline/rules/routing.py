@@ -1,7 +1,7 @@
 """Routes a request to an agent by the tags and examples of the agents' cards. Pure.
 
 A tag is a phrase of words, a mark such as + or € beside a digit, or words with # for a number. It
-matches as it stands: case does not count, and nothing else is read into it.
+matches literally, except that case does not count.
 """
 
 import re
@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _OPERATORS: Final = frozenset("+*^=<>\N{MULTIPLICATION SIGN}÷")
 # Prose joins words by these, so that they count only between two numbers.
 _JOINING_MARKS: Final = frozenset("-/")
-# Marks in dates and addresses are no operators.
+# Marks in dates and addresses are not operators.
 _NO_MARKS = re.compile(r"https?://\S{1,500}|\b\d{4}-\d\d?-\d\d?\b")
 _QUESTION = re.compile(
     r"\s*(?:who|whom|whose|what|when|where|why|which|how|is|are|was|were|do|does|did|can|could|may"
@@ -52,7 +52,7 @@ class _Request:
     numbered: str
     """The phrase, with # for each number."""
     marks: str
-    """The text without what has marks that are no operators."""
+    """The text without dates and addresses, whose marks are not operators."""
     first_word: str
 
     @classmethod
@@ -89,7 +89,7 @@ class _Tag:
 class _Skill:
     name: str
     phrases: tuple[str, ...]
-    """What the skill is called in a request."""
+    """The names of the skill in a request."""
     tags: tuple[_Tag, ...]
     is_command: bool
 
@@ -139,7 +139,7 @@ class Router:
         self._open_agent = open_agents[0] if len(open_agents) == 1 else ""
 
     def route(self, text: str) -> event_pb2.RouteDecided:
-        """Score every agent, and choose the one that is clearly ahead, if there is one."""
+        """Score every agent, and choose the clear winner, if there is any."""
         text = text[:SEARCHED_CHARS]
         request = _Request.from_text(text)
         scores, commanded = self._score(request)

@@ -4,7 +4,7 @@ A declaration is a list of rules: {"pattern", "require", "fallback", "arguments"
 first rule of a tool whose pattern occurs in the question is its match, unless a group lacks what
 `require` demands of it. Among tools the longest match wins, and a `fallback` only counts if nothing
 else matches. Arguments are built from the pattern's groups. Pure and deterministic. Patterns are
-RE2's, and all sizes are limited, since others declare them.
+RE2's, and all sizes are limited, since tool servers declare them.
 """
 
 import logging
@@ -20,7 +20,7 @@ from trunkline.patterns import PATTERN_LIMIT_CHARS, Pattern, PatternMatch, compi
 logger = logging.getLogger(__name__)
 
 QUESTION_LIMIT_CHARS: Final = 2000
-"""Longer questions match nothing. This bounds the cost of patterns, which others write."""
+"""Longer questions match nothing. This bounds the cost of patterns, which tool servers write."""
 _STEP_LIMIT: Final = 200_000_000
 """RE2's steps for all patterns and one question, of about 10 ns. More declarations are skipped."""
 _COMPILE_STEPS: Final = 1000
@@ -112,7 +112,7 @@ def fill_answer(template: str, structured: Mapping[str, Any]) -> str | None:
 
 
 class _Budget:
-    """Limits what the declarations cost for one question. Each tool has its share."""
+    """Limits the cost of the declarations for one question. Each tool has its share."""
 
     def __init__(self) -> None:
         self._steps = _STEP_LIMIT

@@ -1,4 +1,4 @@
-"""Addresses to listen on, and checks of who can reach them."""
+"""Addresses to listen on, and checks of their reachability."""
 
 import ipaddress
 import socket
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """An address to listen on. Port 0: a free port."""
+    """An address to listen on. Port 0 selects a free port."""
 
     host: str
     port: int
@@ -89,10 +89,11 @@ def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
 
 
 def advertised_address(listen: HostPort, configured: str, *, mesh: HostPort) -> HostPort:
-    """Return the address that others use for a listener. Port 0 stands for its bound port.
+    """Return the address by which other processes reach a listener.
 
-    `configured` is `HOST`, `HOST:PORT` or empty. If it is empty, the result is `listen`, or for a
-    wildcard address this machine's address on the route to `mesh`.
+    Port 0 stands for the bound port of the listener. `configured` is `HOST`, `HOST:PORT` or empty.
+    If it is empty, the result is `listen`, or for a wildcard address this machine's address on the
+    route to `mesh`.
 
     Raises:
         ConfigurationError: `configured` is malformed or a wildcard address, or it is empty and

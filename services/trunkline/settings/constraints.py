@@ -143,7 +143,7 @@ def check_optional_address(text: str) -> str:
     """Return `HOST:PORT`, or an empty string.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither of them.
     """
     if text:
         HostPort.parse(text)

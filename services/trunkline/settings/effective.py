@@ -25,7 +25,7 @@ class EffectiveSetting:
     """A setting with its value."""
 
     name: str
-    """Its key in the file; those in tables have dots."""
+    """The key of the setting in the file. Keys in tables have dots."""
     value: Any
     """A value of JSON. Secrets are `HIDDEN`."""
     source: str
@@ -40,7 +40,7 @@ def list_effective_settings(
 ) -> list[EffectiveSetting]:
     """Return all settings, and the keys that are set in tables by name, with their sources.
 
-    The sources are those of `load_settings`, and the file is taken as trusted.
+    The sources are the same as for `load_settings`, and the file is taken as trusted.
 
     Raises:
         ConfigurationError: the settings are invalid.
@@ -56,7 +56,7 @@ def list_effective_settings(
     return [
         EffectiveSetting(file_key(key), value, _find_source(values, key))
         for key, value in _walk((), settings, is_open=False)
-        # Of tables by name, only what is set.
+        # Tables by name show only their set keys.
         if len(key) <= 2 or _find_source(values, key) != DEFAULT
     ]
 
@@ -64,7 +64,7 @@ def list_effective_settings(
 def _walk(
     path: tuple[str, ...], value: object, *, is_open: bool
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the path and the value of each setting. `is_open`: others chose the keys."""
+    """Yield the path and the value of each setting. With `is_open`, users choose the keys."""
     if is_dataclass(value) and not isinstance(value, type | HostPort | PluginTable):
         for setting in fields(value):
             key = (*path, setting.name)

@@ -15,10 +15,11 @@ Amount: TypeAlias = Annotated[float, Between(0.000_001, 10**12)]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """Limits of use in a day and in a month of UTC. None: unlimited.
+    """Limits of use in a day and in a month of UTC.
 
-    Tokens are those that models read and write. Cost is their price in US dollars, by
-    `input_price` and `output_price` of the models.
+    A missing limit means unlimited use.
+    Tokens are the tokens that models read and write. Cost is the price of these tokens in US
+    dollars, by `input_price` and `output_price` of the models.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
@@ -50,26 +51,31 @@ class AccountLimits(Budget):
     rate: Annotated[float, Between(0.001, 1_000_000)] | None = None
     """The requests in a second, on average, at each bridge."""
     burst: Count | None = None
-    """The requests at once that `rate` allows after a pause. None: those of one second."""
+    """The requests at once that `rate` allows after a pause. The default is the number of one
+    second."""
     streams: Count | None = None
     """The open streams at each bridge."""
     tasks: Count | None = None
-    """The tasks at each host that run or wait to run, including those that its agents start."""
+    """The tasks at each host that run or wait to run, including tasks that the host's agents
+    start."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccountLimitSettings(AccountLimits):
-    """The table `[limits.account.NAME]`. What it does not set is as for every account."""
+    """The table `[limits.account.NAME]`.
+
+    Limits that it does not set are the limits of every account.
+    """
 
     defaults: bool = True
-    """Without them, what this table does not set is unlimited."""
+    """Apply the default limits. With false, use is unlimited where this table sets no limit."""
     key: Mapping[str, Budget] = field(default_factory=dict)
     """Budgets of callers in this account, by the name of an API key or the subject of a token."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LimitSettings(AccountLimits):
-    """The table `[limits]`. Its own limits are those of every account."""
+    """The table `[limits]`. Limits directly in this table hold for every account."""
 
     account: Mapping[str, AccountLimitSettings] = field(default_factory=dict)
     """Other limits of single accounts: `[limits.account.NAME]` tables."""
@@ -88,7 +94,7 @@ class LimitSettings(AccountLimits):
         return replace(own, **missing)
 
     def of_key(self, account: str, caller: str) -> Budget | None:
-        """Return the budget of a caller; None: unlimited."""
+        """Return the budget of a caller, or None if it is unlimited."""
         own = self.account.get(account)
         return own.key.get(caller) if own is not None else None
 

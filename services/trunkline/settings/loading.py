@@ -22,11 +22,11 @@ _VARIABLES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class IgnoredSettings:
-    """Settings of a file that do not apply, because the user does not trust its folder."""
+    """Settings that are ignored because the user has not trusted the folder of their file."""
 
     file: Path
     names: tuple[str, ...]
-    """Keys of the file. Those in a table have dots."""
+    """Keys of the file. Keys in a table have dots."""
     has_changed: bool
     """True if the user trusted the folder before the file changed."""
 
@@ -48,7 +48,7 @@ def load_settings(
     is ignored.
 
     With `report_ignored`, `trunkline.toml` has to be trusted: only its harmless settings apply if
-    the user has not trusted the folder, and the function gets the others. A file that
+    the user has not trusted the folder, and the function gets the ignored settings. A file that
     TRUNKLINE_CONFIG names is trusted.
 
     Raises:

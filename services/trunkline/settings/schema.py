@@ -21,7 +21,7 @@ class _Generator(GenerateJsonSchema):
     def function_plain_schema(
         self, schema: core_schema.PlainValidatorFunctionSchema
     ) -> dict[str, Any]:
-        """Return the schema of an address, the only type with a validator of its own."""
+        """Return the schema of an address, the only type with its own validator."""
         return {"type": "string"}
 
 

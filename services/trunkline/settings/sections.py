@@ -34,29 +34,33 @@ class AgentSettings:
     timeout_s: Annotated[float, Between(0.001, 365 * DAY_S)] | None = None
     """The agent's tasks fail after this time unless the caller's deadline is earlier."""
     model: str = ""
-    """The agent's model as `provider:name`. Empty: the mesh's model."""
+    """The agent's model as `provider:name`. By default the agent uses the mesh's model."""
     fallbacks: Texts = ()
-    """Models to try in order when that one fails. Empty: the mesh's fallbacks."""
+    """Models to try in order when the agent's model fails. By default the mesh's fallbacks are
+    tried."""
     check: bool | None = None
-    """Let a model judge answers before they are final. None: if the agent's model can."""
+    """Let a model judge answers before they are final. By default this is on if the agent's model
+    can judge."""
     allow_tools: Texts = ()
     """Patterns of the only tools that the agent may use: SERVER/TOOL or TOOL, `*` is a wildcard."""
     deny_tools: Texts = ()
     """Patterns of tools that the agent may not use. They take precedence over `allow_tools`."""
     a2a_grpc: HostPort | None = None
     """Another address of the bridge for A2A over gRPC, which serves this agent only. Clients of
-    v0.3 need it, because they can't name an agent. None: it is at the address of all agents."""
+    v0.3 need it, because they can't name an agent. By default the agent is only at the address of
+    all agents."""
     public_grpc: OptionalAddress = ""
-    """The gRPC address of this agent in agent cards, HOST:PORT. Empty: where it listens."""
+    """The gRPC address of this agent in agent cards, HOST:PORT. The default is the listening
+    address."""
     view: Literal["detailed", "plain"] | None = None
-    """The view of the agent's tasks for A2A clients. None: the mesh's."""
+    """The view of the agent's tasks for A2A clients. The default is the mesh's view."""
     options: Mapping[str, object] = field(default_factory=dict)
     """The agent's own settings, table `[agent.NAME.options]`. The agent's type validates them."""
     instructions: str = ""
-    """What the agent's model is told, beside what its package and its description say."""
+    """Instructions for the agent's model, added to the instructions of its package."""
     description: str = ""
-    """What the agent does. With this, the table defines an agent of its own: no package, MCP server
-    or other table may have one of the name."""
+    """A description of the agent's work. With a description, the table defines a new agent, so no
+    package, MCP server or other table may define an agent with the same name."""
     servers: Texts = ()
     """MCP servers whose tools an agent that the table defines may call."""
     tags: Texts = ()
@@ -66,7 +70,7 @@ class AgentSettings:
 
     @property
     def defines_agent(self) -> bool:
-        """True if the table defines an agent of its own."""
+        """True if the table defines a new agent."""
         return bool(self.description)
 
     def allows_tool(self, server: str, tool: str) -> bool:
@@ -90,26 +94,27 @@ class ModelSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
 
     base_url: OptionalUrl | None = None
-    """The address of the provider's API. None: the provider's own."""
+    """The address of the provider's API. The default is the provider's own address."""
     api_key_env: str | None = None
-    """The variable that holds the key. None: the provider's usual variable. Empty: no key."""
+    """The variable that holds the key. The default is the provider's usual variable. With an empty
+    text, no key is sent."""
     timeout_s: Seconds | None = None
-    """The time limit of one reply. None: five minutes."""
+    """The time limit of one reply. The default is five minutes."""
     first_token_s: Seconds | None = None
-    """The longest silence before or within a reply. None: one minute."""
+    """The longest silence before or within a reply. The default is one minute."""
     max_tokens: Annotated[int, Between(1, 10_000_000)] | None = None
-    """The longest reply. None: 4096."""
+    """The longest reply. The default is 4096."""
     turn_tokens: Annotated[int, Between(1, 1_000_000_000)] | None = None
-    """The tokens that one turn may read and write. None: 200 000."""
+    """The tokens that one turn may read and write. The default is 200 000."""
     temperature: Annotated[float, Between(0, 2)] | None = None
-    """The sampling temperature. None: the provider's default."""
+    """The sampling temperature. By default the provider chooses it."""
     input_price: Annotated[float, Between(0, 1_000_000)] | None = None
-    """The price of a million tokens that it reads, in US dollars. None: 0."""
+    """The price of a million tokens that the model reads, in US dollars. The default is 0."""
     output_price: Annotated[float, Between(0, 1_000_000)] | None = None
-    """The price of a million tokens that it writes, in US dollars. None: 0."""
+    """The price of a million tokens that the model writes, in US dollars. The default is 0."""
     traceparent: bool | None = None
-    """False: requests don't carry the trace's `traceparent` (W3C Trace Context). None: they do.
-    Google's client never sends it, and Anthropic's has a variable of its own."""
+    """Send the trace's `traceparent` (W3C Trace Context) with requests. By default it is sent.
+    Google's client never sends it. Anthropic's client has a separate variable for it."""
     extra: Mapping[str, object] = field(default_factory=dict)
     """Further arguments of the provider's LangChain class, passed on unchanged."""
 
@@ -128,9 +133,11 @@ class RemoteEndpointSettings:
     """Addresses, besides the card's own host and port, that the card may name: each as HOST, for
     any port, or HOST:PORT. They get messages and credentials."""
     bindings: Texts = ()
-    """The only bindings to use: JSONRPC, HTTP+JSON, GRPC. Empty: the card's first."""
+    """The only bindings to use: JSONRPC, HTTP+JSON, GRPC. By default the first usable binding of
+    the card is used."""
     versions: Texts = ()
-    """The only protocol versions to use: 1.0, 0.3. Empty: the card's first."""
+    """The only protocol versions to use: 1.0, 0.3. By default the first usable version of the card
+    is used."""
     idle_s: Seconds = 300.0
     """A task without events for this long is canceled at the remote agent and fails here."""
     patience_s: Seconds = 30.0
@@ -142,8 +149,8 @@ class RemoteEndpointSettings:
     authentication, keys or skills. `refuse` does not use such a card until the file of its pin is
     deleted."""
     card_keys: FilePath | None = None
-    """A file of public keys, JWKS or PEM. One of them must have signed the card. None: the card
-    may be unsigned, unless it was signed at first."""
+    """A file of public keys, JWKS or PEM. One of these keys must have signed the card. Without this
+    file the card may be unsigned, unless an earlier card of the agent was signed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,7 +169,7 @@ class RemoteAgentSettings(RemoteEndpointSettings):
 class ParticipantSettings:
     """The table `[participant.NAME]` of an agent behind HTTP or a WebSocket that is on the mesh.
 
-    It gets messages as JSON and needs no A2A.
+    The agent gets messages as JSON and needs no A2A.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
@@ -175,7 +182,7 @@ class ParticipantSettings:
     tags: Texts = ()
     """Words by which supervisors recognise its requests."""
     types: Texts = ()
-    """The types of messages that it takes. Empty: all."""
+    """The types of messages that the agent accepts. By default it accepts all types."""
     reply_type: str = "answer"
     """The type of a reply that is a JSON object without one."""
     token_env: str = ""
@@ -213,11 +220,13 @@ class ParticipantSettings:
     concurrency: Annotated[int, Between(1, 100_000)] = 16
     """The number of messages that it gets at once."""
     breaker_failures: Annotated[int, Between(1, 1000)] | None = None
-    """The number of consecutive failures that opens its circuit breaker. None: the mesh's."""
+    """The number of consecutive failures that opens its circuit breaker. The default is the mesh's
+    number."""
     breaker_open_s: Seconds | None = None
-    """The time for which an open breaker refuses calls. None: the mesh's."""
+    """The time for which an open breaker refuses calls. The default is the mesh's time."""
     breaker_successes: Annotated[int, Between(1, 1000)] | None = None
-    """The number of consecutive successes that closes it again. None: the mesh's."""
+    """The number of consecutive successes that closes an open breaker. The default is the mesh's
+    number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,19 +241,22 @@ class TreeSettings:
     depth: Annotated[int, Between(1, 64)] = 8
     """The number of tasks in a chain of calls, the first one included."""
     circles: Annotated[int, Between(0, 63)] = 1
-    """The number of times that an agent may be asked again by those that it asked, at any depth.
-    Supervisors of a mesh never do that. Agents with code of their own and remote agents may."""
+    """The number of times that an agent may be asked again by agents below it, at any depth.
+    Supervisors of a mesh never ask an agent above them. Agents with their own code and remote
+    agents may."""
     children: Annotated[int, Between(1, 100_000)] = 200
     """The number of tasks that one task may start, over all its turns."""
     tasks: Annotated[int, Between(1, 1_000_000)] = 2000
     """The number of tasks of a request, the first one included."""
     tokens: Annotated[int, Between(1, 1_000_000_000_000)] | None = None
-    """The number of tokens that the models of a request may read and write. None: no limit."""
+    """The number of tokens that the models of a request may read and write. By default there is no
+    limit."""
     cost: Annotated[float, Between(0.000001, 1_000_000)] | None = None
     """The price of those tokens in US dollars, by `input_price` and `output_price` of the models.
-    None: no limit."""
+    By default there is no limit."""
     timeout_s: Annotated[float, Between(0.001, 365 * DAY_S)] | None = None
-    """The time after which a request and all its tasks fail. None: that of its agent, if any."""
+    """The time after which a request and all its tasks fail. The default is the time limit of the
+    request's agent, if the agent has one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,7 +269,8 @@ class TlsSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
 
     certificate: FilePath | None = None
-    """The bridge's certificate and those between it and its root (PEM). None: no TLS."""
+    """The bridge's certificate and its intermediate certificates (PEM). Without this file, TLS is
+    off."""
     key: FilePath | None = None
     """The certificate's private key (PEM), which only its owner may read."""
     client_roots: FilePath | None = None
@@ -266,21 +279,21 @@ class TlsSettings:
     require_client_certificate: bool = False
     """Refuse connections without a certificate that `client_roots` verify."""
     account_prefix: str = "cert:"
-    """The text before the name in a certificate that makes its account. Empty: the account of an
-    API key with that name."""
+    """The prefix that is put before the name in a certificate to form the account. Without a
+    prefix, the certificate has the account of an API key with the same name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScopeSettings:
-    """The table `[scope.NAME]`: what a scope of tokens permits."""
+    """The table `[scope.NAME]`: the permissions of a scope of tokens."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
 
     agents: Texts = ()
-    """The agents, by name or pattern with `*`. Empty: all."""
+    """The agents, by name or pattern with `*`. By default all agents are allowed."""
     methods: Texts = ()
-    """The methods of A2A v1.0, GetArtifact for files, or `read` for all that change nothing. Empty:
-    all."""
+    """The methods of A2A v1.0, GetArtifact for files, or `read` for all read-only methods. By
+    default all methods are allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +317,8 @@ class SupervisorSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
 
     agents: Texts = ()
-    """Agents to choose from, other supervisors included. Empty: all agents with a description."""
+    """Agents to choose from, other supervisors included. By default these are all agents with a
+    description."""
     description: str = ""
     """The supervisor's purpose. Other supervisors ask it if this or `tags` is set."""
     tags: Texts = ()
@@ -312,24 +326,25 @@ class SupervisorSettings:
     examples: Texts = ()
     """Requests that it can answer."""
     default_agent: str = ""
-    """The agent for requests that match no agent clearly. Empty: the supervisor asks the user."""
+    """The agent for requests that match no agent clearly. By default the supervisor asks the
+    user."""
     model: str = ""
-    """The model that plans. Empty: the mesh's `planner_model`."""
+    """The model that plans. The default is the mesh's `planner_model`."""
     instructions: str = ""
-    """What the planning model is told beside its task: for example, whom to ask for what."""
+    """Further instructions for the planning model, for example which agent to ask for a subject."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccountPolicy:
-    """The table `[policy.accounts.NAME]` of one account; the name `*` is for all others."""
+    """The table `[policy.accounts.NAME]` of one account; the name `*` is for all other accounts."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
 
     agents: Texts | None = None
-    """The only agents that users of the account may ask. None: all agents."""
+    """The only agents that users of the account may ask. By default they may ask all agents."""
     methods: Texts | None = None
-    """The only methods of the mesh that may be called for the account, for example `GetTask`.
-    None: all methods."""
+    """The only methods of the mesh that may be called for the account, for example `GetTask`. By
+    default all methods may be called."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -360,8 +375,8 @@ class GraphQLSettings:
     depth: Annotated[int, Between(1, 30)] = 10
     """The number of fields inside each other."""
     cost: Annotated[int, Between(1, 10_000_000)] = 5000
-    """The cost of one operation: 1 for each field, 10 more for each one that calls the mesh, and
-    the fields of a page as often as its `first` says."""
+    """The cost of one operation: 1 for each field and 10 more for each field that calls the mesh.
+    The cost of a page's fields is multiplied by the page's `first`."""
     page_size: Annotated[int, Between(1, 1000)] = 100
     """The largest `first`."""
     timeout_s: Annotated[float, Between(0.1, 3600)] = 30.0
@@ -380,14 +395,14 @@ class PageSettings:
     """Serve it."""
     operators: Texts = ()
     """The accounts that see the whole mesh: hosts, edges, all traces, webhooks and the audit log.
-    Others see their own tasks, and the agents that they may call. If the bridge needs no
-    credentials, everybody is an operator."""
+    Other accounts see their own tasks and the agents that they may call. If the bridge needs no
+    credentials, all callers are operators."""
     inspect_allow: Texts = ()
     """Hosts that the inspector may call by http or at a private address, each as HOST or
-    HOST:PORT. It may call public hosts by https."""
+    HOST:PORT. The inspector may always call public hosts by https."""
     oidc_issuer: str = ""
-    """The issuer that people sign in at, by OpenID Connect: an URL. `jwt_issuer` accepts its
-    tokens. Empty: people sign in with an API key or a token."""
+    """The issuer that people sign in at, by OpenID Connect: an URL. `jwt_issuer` accepts the
+    issuer's tokens. Without an issuer, people sign in with an API key or a token."""
     oidc_client_id: str = ""
     """The id of the page at the issuer: a public client."""
 
@@ -396,16 +411,17 @@ class PageSettings:
 class MetricsSettings:
     """The table `[metrics]`: metrics for Prometheus.
 
-    The bridge serves them at `/metrics` of its own address.
+    The bridge serves metrics at `/metrics` of its address.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
 
     address: HostPort | None = None
-    """The address where this process serves its own `/metrics`. None: only the bridge does."""
+    """The address where this process serves its own `/metrics`. By default only the bridge serves
+    metrics."""
     public: bool = False
-    """Let everybody read them: at the bridge without credentials, and at `address` although it is
-    not loopback."""
+    """Make the metrics public. The bridge then serves them without credentials, and `address` may
+    be an address that other machines reach."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -424,11 +440,12 @@ class MessagingSettings:
     group: KeyName = "workers"
     """The consumer group."""
     lease_s: Annotated[float, Between(0.5, 300)] = 10.0
-    """In the distributed mode, another process continues the deliveries of one that has not
-    answered for this time."""
+    """In the distributed mode, a process that has not answered for this time is considered dead,
+    and another process continues its deliveries."""
     replicas: Annotated[int, Between(0, 16)] = 0
     """In the distributed mode, the replicas of the server that must have a message before it is
-    accepted, so that a failover to one of them does not lose it. 0: none."""
+    accepted, so that a failover to a replica does not lose the message. With 0, no replica is
+    waited for."""
     attempts: Annotated[int, Between(1, 1000)] = 5
     """The attempts to deliver a message, before it is a dead letter."""
     backoff_s: Annotated[float, Between(0.01, 3600)] = 1.0
@@ -436,7 +453,7 @@ class MessagingSettings:
     max_backoff_s: Annotated[float, Between(0.01, DAY_S)] = 30.0
     """The longest wait between two attempts."""
     concurrency: Annotated[int, Between(1, 100_000)] = 16
-    """The messages that one agent handles at once. Those that wait for a person don't count."""
+    """The messages that one agent handles at once. Messages that wait for a person don't count."""
     host_patience_s: Annotated[float, Between(1, DAY_S)] = 600.0
     """An attempt has failed if its host is gone for so long, and no other one has its journal."""
     queue_limit: Annotated[int, Between(1, 100_000_000)] = 100_000

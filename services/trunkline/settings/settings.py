@@ -44,7 +44,7 @@ AGENT_PLUGIN_GROUP: Final = "trunkline.agents"
 class Settings:
     """Settings of a mesh, by name in `trunkline.toml` and as TRUNKLINE_NAME in the environment.
 
-    Making one validates nothing and reads no environment: `load_settings` does.
+    The constructor neither validates values nor reads the environment. `load_settings` does both.
     """
 
     http: HostPort = HostPort("127.0.0.1", 8000)
@@ -55,31 +55,35 @@ class Settings:
     """The address where the mesh serves gRPC: registry, traces and OTLP; in one process also tasks
     and tools."""
     listen: HostPort = HostPort("127.0.0.1", 0)
-    """The address where a process of agents or tools serves gRPC. Port 0: a free port."""
+    """The address where a process of agents or tools serves gRPC. Port 0 selects a free port."""
     advertise: str = ""
-    """The address that others on the mesh use for this process: HOST or HOST:PORT. Empty: the
-    address it listens on. Required if that is a wildcard address."""
+    """The address by which other processes of the mesh reach this process: HOST or HOST:PORT. The
+    default is the address that the process listens on. The setting is required if the process
+    listens on a wildcard address."""
     data_dir: FilePath = Path(".trunkline")
     """The folder of journals and traces. Relative paths in the file start at the file's folder."""
     identity_folder: FilePath | None = None
-    """`folder` of the table `[identity]`, as all `identity_` settings: the folder of this process's
-    identity on the mesh. None: found by the mesh's address in the user's state folder."""
+    """The folder of this process's identity on the mesh. In the file, this setting is `folder` in
+    the table `[identity]`, where all `identity_` settings are. The default is a folder for the
+    mesh's address in the user's state folder."""
     join: HostPort | None = None
-    """The address where the mesh takes join tokens. None: a free port of the host of `mesh`."""
+    """The address where the mesh accepts join tokens. The default is a free port of the host of
+    `mesh`."""
     join_token: str = field(default="", repr=False)
-    """The token of `trunkline mesh token` by which this process joins a mesh that it is not on."""
+    """A token of `trunkline mesh token`, by which this process joins a mesh of another user or
+    machine."""
     identity_certificate: FilePath | None = None
-    """This process's certificate (PEM), made by SPIFFE or a certificate manager. It is read again
-    when it changes. None: the mesh issues it."""
+    """This process's certificate (PEM), made by SPIFFE or a certificate manager. The file is read
+    again when it changes. By default the mesh issues the certificate."""
     identity_key: FilePath | None = None
     """The key of `identity_certificate` (PEM)."""
     identity_roots: FilePath | None = None
     """The roots of the mesh (PEM) that go with `identity_certificate`."""
     identity_roles: Mapping[str, str] = field(default_factory=dict)
-    """The roles of SPIFFE ids that others chose: `member`, `bridge`, `tools` or
+    """The roles of SPIFFE ids that this mesh did not issue: `member`, `bridge`, `tools` or
     `agents/NAME/NAME`."""
     mcp_file: FilePath | None = None
-    """A file of MCP servers in the usual `mcpServers` form. None: the bundled servers."""
+    """A file of MCP servers in the usual `mcpServers` form. The default is the bundled servers."""
     agents: Texts = ()
     """Agents to run besides the bundled ones: MODULE:NAME; in a variable, comma-separated."""
     workflows: Texts = ()
@@ -93,10 +97,11 @@ class Settings:
     insecure: bool = False
     """Let the bridge listen on non-loopback addresses although callers are not authenticated."""
     public_url: OptionalUrl = ""
-    """The URL of the bridge in agent cards. Empty: taken from each request. Requests may have its
-    host as Host."""
+    """The URL of the bridge in agent cards. By default it is taken from each request. The host of
+    this URL is accepted in the `Host` header of requests."""
     public_grpc: OptionalAddress = ""
-    """The gRPC address of the bridge in agent cards, HOST:PORT. Empty: where it listens."""
+    """The gRPC address of the bridge in agent cards, HOST:PORT. The default is the listening
+    address."""
     allowed_hosts: HostNames = ()
     """Further names by which callers reach the bridge over HTTP: HOST, or HOST:PORT for one port.
     Requests with any other Host than these, the bridge's address and `public_url` get 421."""
@@ -107,10 +112,11 @@ class Settings:
     """A host or task without a renewal for this long counts as failed. Lower values detect failures
     sooner but misfire under load."""
     ping_s: Annotated[float, Between(0, 600)] = 0.0
-    """A peer that does not answer for this long counts as gone. 0: three quarters of the lease."""
+    """A process that does not answer for this long counts as gone. With 0, the time is three
+    quarters of the lease."""
     flush_interval_ms: Annotated[float, Between(0, 5)] = 4.0
-    """The shortest time between two batches of text of one task. 0: each piece is sent alone, which
-    is expensive."""
+    """The shortest time between two batches of text of one task. With 0, each piece is sent alone,
+    which is expensive."""
     view: Literal["detailed", "plain"] = "detailed"
     """The view of tasks for A2A clients. `plain`: statuses and one answer, without plans, calls
     and the texts of other agents."""
@@ -119,11 +125,11 @@ class Settings:
     refused."""
     push_notifications: bool = True
     """Serve A2A's webhooks. Without them, cards don't declare push notifications, their methods are
-    refused, and this bridge delivers none."""
+    refused, and this bridge delivers no notifications."""
     strict_versions: bool = False
     """Treat a request whose `A2A-Version` is missing or empty as v0.3, as A2A 1.0 says (section
     3.6): it gets the card of v0.3, and a method of another version is an error. Otherwise the
-    method, path or package decides: clients that forget the header work, and so do those of the
+    method, path or package decides: clients that forget the header work, and so do clients of the
     original wire."""
     body_limit_bytes: Annotated[int, Between(1024, 1 << 30)] = 4 * 1024 * 1024
     """The largest HTTP request body. Larger ones get 413."""
@@ -142,11 +148,13 @@ class Settings:
     task continues to wait. Streams of A2A versions before 1.0 have no such limit."""
     encryption_key: str = field(default="", repr=False)
     """The key that encrypts stored data: 32 bytes in base64. Several are separated by spaces, the
-    newest first. Set it in the environment rather than in the file. Empty: as the next two say."""
+    newest first. Set it in the environment rather than in the file. Without a key,
+    `encryption_key_file` and `encryption_key_command` apply."""
     encryption_key_file: FilePath | None = None
     """A file with that key, which only you may read. Several are on lines of their own."""
     encryption_key_command: str = ""
-    """A command that prints that key, for example of a secret manager. It runs without a shell."""
+    """A command that prints the key, for example of a secret manager. The command runs without a
+    shell."""
     synchronous: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` also a power failure, at a higher cost."""
     cancel_grace_s: NonNegativeSeconds = 2.0
@@ -161,10 +169,10 @@ class Settings:
     drain_grace_s: NonNegativeSeconds = 10.0
     """The time that work in progress has for finishing when the mesh stops."""
     model: str = "rules"
-    """The model of agents that set none: `provider:name`, or `rules`, which needs no key and no
-    network."""
+    """The model of agents without a `model` of their own: `provider:name`, or `rules`, which works
+    offline and without a key."""
     planner_model: str = ""
-    """The model that supervisors plan with. Empty: `model`."""
+    """The model that supervisors plan with. The default is `model`."""
     embeddings: str = ""
     """An embedding model, `provider:name`: documents, and the examples of agents on a mesh without
     a model, are then found by meaning, too. `local:minilm` needs no provider. Addresses and keys
@@ -231,19 +239,20 @@ class Settings:
     trace_age_s: Annotated[float, Between(1, 3650 * DAY_S)] = 7 * DAY_S
     """The time for which traces are retained."""
     capture_content: bool = False
-    """True: spans have the messages, answers, and arguments and results of tools, up to 8,192
-    characters each, without usual forms of secrets."""
+    """Record messages, answers, and arguments and results of tools in spans, up to 8,192 characters
+    each. Usual forms of secrets are removed."""
     capture_redact: Texts = ()
-    """Further patterns (RE2) of what must not be in the spans."""
+    """Further patterns (RE2) of text to remove from spans."""
     allow_webhook: Texts = ()
-    """Hosts, as HOST or HOST:PORT, that webhooks may reach although they are not public or do not
-    serve https."""
+    """Further hosts that webhooks may reach, as HOST or HOST:PORT. By default webhooks reach only
+    public hosts by https."""
     allow_fetch: Texts = ()
-    """Hosts, as HOST or HOST:PORT, that agents may fetch callers' files from although they are not
-    public or do not serve https."""
+    """Further hosts that agents may fetch callers' files from, as HOST or HOST:PORT. By default
+    files are fetched only from public hosts by https."""
     webhook_secret: str = field(default="", repr=False)
     """The secret that signs webhooks: `whsec_` and base64 (Standard Webhooks). Several are
-    separated by spaces, the newest first. Empty: one is generated and stored in `data_dir`."""
+    separated by spaces, the newest first. By default a secret is generated and stored in
+    `data_dir`."""
     api_keys_file: FilePath | None = None
     """The file of API keys (`trunkline keys`). With it or `jwt_keys`, each call must be
     authenticated, and each account sees only its own tasks."""
@@ -258,8 +267,9 @@ class Settings:
     jwt_account_claim: str = "sub"
     """The claim that names a token's account."""
     jwt_account_prefix: str = "jwt:"
-    """The text before that claim that makes the account, so that a token never gets the tasks of an
-    API key by its name alone. Empty: a token has the account of the API keys of that name."""
+    """The prefix that is put before the claim's value to form the account, so that a token never
+    gets the tasks of an API key by its name alone. Without a prefix, a token has the account of the
+    API keys with the same name."""
     jwt_leeway_s: NonNegativeSeconds = 30.0
     """The tolerated difference between the issuer's clock and ours."""
     scopes: Mapping[str, ScopeSettings] = field(default_factory=dict)
@@ -269,19 +279,21 @@ class Settings:
     """TLS of the bridge: the table `[tls]`, and variables such as TRUNKLINE_TLS_CERTIFICATE."""
     failed_credentials_per_minute: Annotated[int, Between(0, 1_000_000)] = 60
     """The number of wrong credentials that one address, or one expired key or token, may send in a
-    minute. Further ones get 429. 0: any number."""
+    minute. Further requests with wrong credentials get 429. With 0, there is no limit."""
     anonymous: bool = False
     """Also accept unauthenticated callers. They share one account."""
     card_key: FilePath | None = None
     """A private key (PEM) that signs agent cards."""
     card_key_id: str = ""
-    """The key's `kid`. Empty: its thumbprint (RFC 7638)."""
+    """The key's `kid`. The default is the key's thumbprint (RFC 7638)."""
     webhook_give_up_s: Annotated[float, Between(1, 365 * DAY_S)] = DAY_S
     """The time after which deliveries to a failing webhook stop. `trunkline webhooks` lists it."""
     audit: bool = True
-    """Record who did what to tasks, approvals, webhooks and agents (`trunkline audit`)."""
+    """Record all acts on tasks, approvals, webhooks and agents, with their actors (`trunkline
+    audit`)."""
     audit_file: FilePath | None = None
-    """The file of the audit log. None: `audit.jsonl` in the private folder of `data_dir`."""
+    """The file of the audit log. The default is `audit.jsonl` in the private folder of
+    `data_dir`."""
     audit_reads: bool = False
     """Also record acts that change nothing, such as reading a task."""
     audit_size_bytes: Annotated[int, Between(64 * 1024, 1 << 40)] = 16 * 1024 * 1024
@@ -311,6 +323,11 @@ class Settings:
         """Time limits in seconds of tasks, by agent. Agents without a limit are left out."""
         limits = ((name, agent.timeout_s) for name, agent in self.agent_options.items())
         return {name: limit for name, limit in limits if limit is not None}
+
+    def agent_view(self, agent: str) -> Literal["detailed", "plain"]:
+        """Return the view of an agent's tasks, from its table or else `view`."""
+        options = self.agent_options.get(agent)
+        return (options.view if options else None) or self.view
 
 
 TABLE_VARIABLES: Final = {

@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 from trunkline.errors import ConfigurationError
 from trunkline.settings.addresses import HostPort
 
-# These settings name no program, agent, model, file or machine, and have no text for models. They
-# neither decide who may call nor what is deleted. A new setting has to be added here before an
+# These settings are harmless: they name no program, agent, model, file or machine, contain no text
+# for models, grant no access and delete no data. A new setting has to be added here before an
 # untrusted file may set it.
 _HARMLESS: Final = frozenset(
     {
@@ -65,7 +65,7 @@ class SettingsFile:
         return self.path.parent
 
     def reduce_to_harmless(self) -> tuple["SettingsFile", tuple[str, ...]]:
-        """Return the file with its harmless settings, and the names of the others.
+        """Return the file with its harmless settings, and the names of the other settings.
 
         The name of a key in a table has dots.
         """
@@ -118,6 +118,6 @@ def _is_loopback(address: str) -> bool:
 def _is_inside(path: str, folder: Path) -> bool:
     try:
         return (folder / Path(path).expanduser()).resolve().is_relative_to(folder.resolve())
-    # There is no such user's home, or the links are circular.
+    # The user's home does not exist, or the links are circular.
     except (OSError, RuntimeError, ValueError):
         return False

@@ -57,7 +57,7 @@ _FLAGS: Final = {
 }
 # Lists to which a flag adds, while other flags replace the values of other sources.
 _ADDED: Final = frozenset({"agents", "allow_webhook", "workflows"})
-# The limit on the keys that an error lists beside one that is meant.
+# The number of keys that an error lists beside the key that was probably meant.
 _LISTED_KEYS: Final = 40
 _TYPES: Final[Mapping[str, Any]] = get_type_hints(Settings)
 _GROUP_KEYS: Final = frozenset(
@@ -99,7 +99,7 @@ class _Flags(InitSettingsSource):
             set_before = next((table[name] for table in tables if name in table), ())
             before = split_texts(set_before)
             added = split_texts(flags[name])
-            # Another type fails the validation of its own source.
+            # A value of another type fails the validation of its source.
             if isinstance(before, list | tuple) and isinstance(added, list | tuple):
                 values[name] = list(dict.fromkeys([*before, *added]))
         super().__init__(model, values)
@@ -109,7 +109,10 @@ class _Flags(InitSettingsSource):
 
 
 class _Environment(EnvSettingsSource):
-    """Variables TRUNKLINE_NAME. Clusters set others of this prefix: unknown names are ignored."""
+    """Variables TRUNKLINE_NAME.
+
+    Clusters set other variables with this prefix, so unknown names are ignored.
+    """
 
     def __init__(self, model: type[BaseSettings], environment: Mapping[str, str]) -> None:
         super().__init__(model, case_sensitive=False, env_prefix=ENV_PREFIX)
@@ -388,7 +391,7 @@ def matching_depth(values: object, path: Sequence[str]) -> int:
 def _parse_json(text: str) -> object:
     try:
         return json.loads(text)
-    # A text that is no JSON is no table either, which pydantic reports.
+    # If the text is not JSON, pydantic reports that it is not a table.
     except ValueError:
         return text
 

@@ -47,7 +47,10 @@ class TrustStore:
     """The folders that the user trusted, as one file for each in the folder of the user's state."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Use a folder, by default `trusted` in the user's state. It is made when needed."""
+        """Use a folder, by default `trusted` in the user's state folder.
+
+        The folder is made when needed.
+        """
         self._folder = folder or user_state_folder() / "trusted"
 
     def check(self, folder: Path, content: bytes) -> Trust:

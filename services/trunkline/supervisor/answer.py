@@ -180,11 +180,11 @@ async def deliver_answer(turn: SupervisorTurn, answer: CombinedAnswer) -> None:
     ]
     pieces += answer.files
     if pieces:
-        artifact = task.artifact(
+        artifact = task.artifact_of_kind(
+            event_pb2.ARTIFACT_KIND_SYNTHESIS,
             _NAME,
             id=f"answer-{task.turn}",
             metadata={AGENTS_KEY: list(answer.agents)},
-            kind=event_pb2.ARTIFACT_KIND_SYNTHESIS,
         )
         for number, piece in enumerate(pieces, start=1):
             await artifact.append(piece, last=number == len(pieces))
@@ -225,8 +225,8 @@ class _Draft:
 
     def __init__(self, task: TurnRuntime) -> None:
         self.text = ""
-        self._artifact = task.artifact(
-            _NAME, id=f"draft-{task.turn}", kind=event_pb2.ARTIFACT_KIND_DRAFT
+        self._artifact = task.artifact_of_kind(
+            event_pb2.ARTIFACT_KIND_DRAFT, _NAME, id=f"draft-{task.turn}"
         )
         self._has_text = False
 

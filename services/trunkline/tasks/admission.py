@@ -142,9 +142,9 @@ class Admission:
     __slots__ = ("account", "is_pending", "queue")
 
     def __init__(self, queue: AgentQueue, account: str) -> None:
-        self.queue = queue
-        self.account = account
-        self.is_pending = True
+        self.queue: AgentQueue = queue
+        self.account: str = account
+        self.is_pending: bool = True
 
     def enter(self, priority: int) -> AbstractAsyncContextManager[None]:
         """Run a block within the concurrency limit of the agent.

@@ -1,14 +1,18 @@
-"""Finds the place in an agent's code where something happened, without a path of the machine."""
+"""Finds places and describes exceptions in the code of agents, without a path of the machine."""
 
 import sys
 import sysconfig
+import traceback
 from collections.abc import Iterable, Set
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from trunkline.span_content import current_capture
+
 # Bundled agents, which are in a package of their own, are agents as any other.
 _OUR_PACKAGES: Final = frozenset({"trunkline", "trunkline_bridge"})
+_TEXT_CHARS: Final = 500
 _LIBRARIES: Final = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 
@@ -30,3 +34,28 @@ def find_agent_code(
             name = Path(frame.f_code.co_filename).stem if module in ("", "__main__") else module
             return f"{name}:{line}"
     return ""
+
+
+def describe_defect(error: BaseException) -> str:
+    """Return the type of an exception and its place in the agent's code, in one line.
+
+    The place is a module and a line, without a path of the machine. The text of the exception may
+    hold secrets: it is included if content is captured, without what the capture redacts. Else the
+    line says where the text is.
+    """
+    place = _find_place(error)
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+        # An exception that was never raised has no traceback.
+        place = _find_place(error) or place
+    capture = current_capture()
+    text = capture.clean(" ".join(str(error).split()), _TEXT_CHARS) if capture else ""
+    line = (
+        type(error).__name__ + (f": {text}" if text else "") + (f" (at {place})" if place else "")
+    )
+    return line if capture else f"{line}; its host's log has the text"
+
+
+def _find_place(error: BaseException) -> str:
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return find_agent_code(reversed(frames))

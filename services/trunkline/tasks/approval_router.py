@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import Final
 
 from trunkline import telemetry
 from trunkline.errors import (
@@ -14,8 +13,6 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.journal.journal import Journal
-from trunkline.tasks.agent import Agent
 from trunkline.tasks.approvals import (
     answers_since,
     approval_task_id,
@@ -23,20 +20,15 @@ from trunkline.tasks.approvals import (
     check_answer,
     check_same_decision,
 )
+from trunkline.tasks.execution import TaskExecution, TaskExecutions
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
-from trunkline.tasks.slots import TaskSlot, TaskSlots
-from trunkline.tasks.submission import get_account_row
-from trunkline.tasks.submit_handler import SubmitHandler
+from trunkline.tasks.submission import SubmitHandler
+from trunkline.tasks.task_rows import get_account_row
 from trunkline.tasks.turn_state import turn_traceparent
 from trunkline.users import continue_for, current_user
 from trunkline.v1 import event_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 
 logger = logging.getLogger(__name__)
-
-AnswerApproval: TypeAlias = Callable[
-    [task_service_pb2.AnswerApprovalRequest], Awaitable[snapshot_pb2.ApprovalInfo]
-]
-"""Answers an approval of a task on any host."""
 
 # The longest wait for a parent to forward the approval that its child has just requested.
 _FORWARD_TIMEOUT_S: Final = 2.0
@@ -61,21 +53,12 @@ class ApprovalRouter:
     journaled at once and the message follows when the turn has ended.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        agents: Mapping[str, Agent],
-        *,
-        slots: TaskSlots,
-        submit_handler: SubmitHandler,
-        answer_parent: AnswerApproval | None,
-    ) -> None:
-        """`answer_parent` answers an approval of a parent task, on this host or another."""
-        self._journal = journal
-        self._agents = agents
-        self._slots = slots
+    def __init__(self, executions: TaskExecutions, submit_handler: SubmitHandler) -> None:
+        self._journal = executions.resources.journal
+        self._agents = executions.resources.host.agents
+        self._answer_parent = executions.resources.host.others.answer_parent
+        self._executions = executions
         self._submit_handler = submit_handler
-        self._answer_parent = answer_parent
 
     async def answer(
         self, request: task_service_pb2.AnswerApprovalRequest
@@ -188,27 +171,27 @@ class ApprovalRouter:
         self, task: snapshot_pb2.TaskSnapshot, answer: event_pb2.ApprovalAnswered
     ) -> None:
         """Answer at the root task. Another answer may come first, so the caller checks again."""
-        slot = self._slots.find(task.task.id)
-        if slot is None:
+        execution = self._executions.find(task.task.id)
+        if execution is None:
             with suppress(UnsupportedOperationError):
                 await self._open_turn(task, [answer])
-        elif slot.runtime is None or slot.runtime.is_over:
-            await slot.released.wait()
+        elif execution.turn is None or execution.turn.is_over:
+            await execution.released.wait()
         else:
-            await self._answer_running_turn(slot, answer)
+            await self._answer_running_turn(execution, answer)
 
     async def _answer_running_turn(
-        self, slot: TaskSlot, answer: event_pb2.ApprovalAnswered
+        self, execution: TaskExecution, answer: event_pb2.ApprovalAnswered
     ) -> None:
-        runtime = slot.runtime
-        if runtime is None:
+        turn = execution.turn
+        if turn is None:
             return
-        current = runtime.pending_approvals.find(answer.approval_id)
+        current = turn.pending_approvals.find(answer.approval_id)
         if current is not None and not current.HasField("answered"):
-            await runtime.record_answer(answer)
+            await turn.record_answer(answer)
         else:
             # Another answer is being journaled.
-            await runtime.flush()
+            await turn.flush()
 
     async def _open_turn(
         self, task: snapshot_pb2.TaskSnapshot, answers: list[event_pb2.ApprovalAnswered]

@@ -1,7 +1,6 @@
 """The interface of calls to other agents and to tools, and the types of their answers."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -11,7 +10,6 @@ from trunkline.json_values import value_json
 from trunkline.task_states import TaskOutcome, TaskState
 from trunkline.tasks.content import Content
 from trunkline.tasks.messages import MeshMessage, OutgoingMessage
-from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
@@ -165,32 +163,3 @@ class TaskCalls(Protocol):
         Raises:
             PeerError: the messaging service is away.
         """
-
-
-class ResultModel(Protocol):
-    """The model of an agent, for objects of pydantic models."""
-
-    def ask(
-        self,
-        turn: TurnRuntime,
-        prompt: str,
-        result: type[ResultT],
-        *,
-        instructions: str,
-        purpose: str,
-    ) -> Coroutine[Any, Any, ResultT | None]:
-        """Ask the model; see `TaskContext.ask_model`."""
-
-
-class Callees(Protocol):
-    """The agents and tools that an agent may call."""
-
-    def open(self, turn: TurnRuntime) -> AbstractAsyncContextManager[TaskCalls]:
-        """Open the calls of a turn.
-
-        If a call waits for an approval or for an answer to a tool, the block ends with the turn's
-        question, and the next turn continues there.
-        """
-
-    async def cancel_waiting(self, turn: TurnRuntime) -> None:
-        """Cancel the tasks of MCP servers that wait for an answer of a task that is canceled."""

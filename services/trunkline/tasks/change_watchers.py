@@ -1,9 +1,11 @@
-"""Collects what changed for watchers, each of which wants the latest state of what changed."""
+"""Collects changes for watchers, each of which gets the latest row of each changed thing."""
 
 import asyncio
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
-from typing import Final, Generic, TypeVar
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from trunkline.journal.journal import TaskRow
 
 # A watcher that is further behind lists everything again.
 _MAX_PENDING: Final = 1000
@@ -70,3 +72,24 @@ class ChangeWatchers(Generic[_Key, _Row]):
             self._watchers[account].discard(watcher)
             if not self._watchers[account]:
                 del self._watchers[account]
+
+
+ChangedTasks: TypeAlias = PendingChanges[str, TaskRow]
+"""The changes that one watcher has not taken yet: the latest row of each changed task."""
+
+
+class TaskChanges:
+    """The watchers of the tasks of all journals of a host, by account."""
+
+    def __init__(self) -> None:
+        self._watchers = ChangeWatchers[str, TaskRow]()
+
+    def publish(self, rows: Iterable[TaskRow]) -> None:
+        """Pass changed rows on to the watchers of their accounts."""
+        if not self._watchers.is_empty:
+            for row in rows:
+                self._watchers.publish(row.account, row.task_id, row)
+
+    def watch(self, account: str) -> AbstractContextManager[ChangedTasks]:
+        """Collect the changes of an account's tasks while the block runs."""
+        return self._watchers.watch(account)

@@ -1,15 +1,16 @@
 """The `task` argument of an agent's function: the input of a turn, and methods to write output."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 from typing_extensions import TypeVar
 
-from trunkline.errors import UnsupportedOperationError
-from trunkline.task_states import PARTS_MISSING_KEY, TaskState
+from trunkline.errors import InvalidAgentResponseError, UnsupportedOperationError
+from trunkline.json_values import build_struct, has_member, update_struct
+from trunkline.task_states import OUTCOME_KEY, PARTS_MISSING_KEY, TaskOutcome, TaskState
 from trunkline.tasks.approvals import ApprovalAnswer
 from trunkline.tasks.calls import (
     AgentAnswer,
@@ -19,19 +20,41 @@ from trunkline.tasks.calls import (
     ToolResult,
     TurnInput,
 )
-from trunkline.tasks.content import Content, message_text
-from trunkline.tasks.files import READ_LIMIT_BYTES, FileSource
-from trunkline.tasks.lifecycle import State
+from trunkline.tasks.content import (
+    CONTENT_TYPES,
+    RESULT_TYPES,
+    Content,
+    build_agent_message,
+    invalid_content,
+    message_text,
+)
+from trunkline.tasks.emitter import Emitter
+from trunkline.tasks.files import READ_LIMIT_BYTES, FileSource, TaskFiles
+from trunkline.tasks.lifecycle import (
+    INTERRUPTED,
+    TERMINAL,
+    State,
+    build_status_event,
+    check_transition,
+    state_name,
+)
 from trunkline.tasks.messages import MeshMessage, OutgoingMessage, Payload, Priority
-from trunkline.tasks.turn_runtime import TurnRuntime
+from trunkline.tasks.rewind import Attempt, build_rewound, truncate_artifact
+from trunkline.tasks.task_tree import TaskTree
+from trunkline.tasks.turn_state import IdAllocator, OpenChildren, PendingApprovals, TurnPause
+from trunkline.tasks.usage_meter import UsageMeter
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
-from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
+from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2, tree_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from trunkline.tasks.resources import JournalResources
 
 SettingsT = TypeVar("SettingsT", default=None)
 """The type of an agent's settings; None: it has none."""
+
+# A constant, because the lookup of an enum value by name is slow for each event.
+_WORKING: Final = State.TASK_STATE_WORKING
+_NO_USAGE: Final = tree_pb2.TreeUsage()
 
 
 class TaskContext(Generic[SettingsT]):
@@ -42,30 +65,64 @@ class TaskContext(Generic[SettingsT]):
     After the turn has ended, every write raises InvalidAgentResponseError. When the task is
     canceled, the function gets `asyncio.CancelledError`.
 
-    A facade of `TurnRuntime` with the API for authors.
+    The host builds it as a `TurnRuntime`, which adds what authors may not do.
     """
-
-    __slots__ = ("_calls", "_input", "_turn", "incoming", "settings")
 
     def __init__(
         self,
-        turn: TurnRuntime,
-        settings: object = None,
-        calls: TaskCalls | None = None,
-        incoming: MeshMessage | None = None,
+        resources: "JournalResources",
+        snapshot: snapshot_pb2.TaskSnapshot,
+        message: message_pb2.Message,
+        *,
+        attempt: Attempt | None = None,
+        create: Callable[[], Awaitable[None] | None] | None = None,
+        may_reply: bool = False,
     ) -> None:
-        """`turn` is the host's object for the same turn; `calls` are None outside a mesh.
-
-        `incoming` is the message between agents that the turn handles.
-        """
-        self._turn = turn
-        self.incoming: MeshMessage | None = incoming
-        """The message between agents that the turn handles; None for a request."""
-        self._calls = calls
-        self._input = (
-            TurnInput(turn.turn, turn.message, turn.history) if calls is None else calls.input
+        """See `TurnRuntime`."""
+        self._resources = resources
+        self._snapshot = snapshot
+        self._message = message
+        self._input = TurnInput(snapshot.turn, message, snapshot.task.history)
+        self._reply_message: message_pb2.Message | None = None
+        self._attempt = attempt
+        self._create = create
+        self._exists = create is None
+        self._may_reply = may_reply
+        journal = resources.journal
+        self._emitter = Emitter(
+            journal,
+            self.id,
+            journal.epoch,
+            scheduler=resources.scheduler,
+            pending_limit_bytes=resources.host.settings.pending_limit_bytes,
         )
-        self.settings: SettingsT = cast("SettingsT", settings)
+        self._files = TaskFiles(resources.files, self.id, self.account)
+        self._calls: TaskCalls | None = None
+        self._tree: TaskTree | None = None
+        self._meter: UsageMeter | None = None
+        latest = self._latest
+        self._state = latest.task.status.state
+        self._is_partial = has_member(latest.task.metadata, PARTS_MISSING_KEY)
+        self._is_over = False
+        self._is_canceling = False
+        self._end_callbacks: list[Callable[[], Awaitable[None]]] = []
+        start = latest.sequence if attempt is None else attempt.turn_start
+        self._ids = IdAllocator(latest, start)
+        self._open_calls = {
+            call.started.call_id: ToolCall(call.started.call_id, call.started.tool)
+            for call in latest.tool_calls
+            if not call.HasField("finished")
+        }
+        self._children = OpenChildren(latest)
+        self._approvals = PendingApprovals(latest, path=(*snapshot.parent.path, snapshot.agent))
+        self._pause = TurnPause(latest, self._emitter)
+        # The artifacts of this attempt that belong to the answer.
+        self._answers: list[ArtifactWriter] = []
+        # The artifacts that earlier attempts at this turn wrote, and whether each is closed.
+        self._written_artifacts = {} if attempt is None else attempt.written_artifacts()
+        self.incoming: MeshMessage | None = None
+        """The message between agents that the turn handles; None for a request."""
+        self.settings: SettingsT = cast("SettingsT", None)
         """The agent's settings, of the type that `@agent(settings=…)` declares."""
 
     # The input of the turn.
@@ -73,27 +130,27 @@ class TaskContext(Generic[SettingsT]):
     @property
     def id(self) -> str:
         """The task's id."""
-        return self._turn.id
+        return self._snapshot.task.id
 
     @property
     def context_id(self) -> str:
         """The conversation's id: tasks of one conversation share it."""
-        return self._turn.context_id
+        return self._snapshot.task.context_id
 
     @property
     def agent(self) -> str:
         """The name of the agent that runs."""
-        return self._turn.agent
+        return self._snapshot.agent
 
     @property
     def account(self) -> str:
         """The account that the task belongs to; `anonymous` without authentication."""
-        return self._turn.account
+        return self._snapshot.account
 
     @property
     def caller(self) -> str:
         """The caller within the account; empty if it is unknown."""
-        return self._turn.caller
+        return self._snapshot.caller
 
     @property
     def turn(self) -> int:
@@ -103,7 +160,7 @@ class TaskContext(Generic[SettingsT]):
     @property
     def attempt(self) -> int:
         """The number of this run of the turn, from 1; higher after the host has died."""
-        return self._turn.attempt
+        return 1 if self._attempt is None else self._attempt.number
 
     @property
     def message(self) -> message_pb2.Message:
@@ -123,27 +180,29 @@ class TaskContext(Generic[SettingsT]):
     @property
     def deadline(self) -> datetime | None:
         """The time at which the task fails if it has not ended, in UTC; None: no limit."""
-        return self._turn.deadline
+        if not self._snapshot.HasField("deadline"):
+            return None
+        return self._snapshot.deadline.ToDatetime(tzinfo=UTC)
 
     @property
     def accepted_output_modes(self) -> Sequence[str]:
         """The media types that the caller accepts; empty: all."""
-        return self._turn.accepted_output_modes
+        return self._snapshot.accepted_output_modes
 
     @property
     def state(self) -> TaskState:
         """The state that the task is in now."""
-        return TaskState.from_proto(self._turn.state)
+        return TaskState.from_proto(self._state)
 
     @property
     def is_over(self) -> bool:
         """True if the turn has ended or is being canceled: nothing more can be written."""
-        return self._turn.is_over
+        return self._is_over or self._is_canceling
 
     @property
     def approvals(self) -> Sequence[snapshot_pb2.ApprovalInfo]:
         """The approvals that the task and its children requested, in order."""
-        return self._turn.pending_approvals.all
+        return self._approvals.all
 
     # Progress, and the end of the turn.
 
@@ -154,39 +213,43 @@ class TaskContext(Generic[SettingsT]):
         same without a text, so call this only to say something before slow work. For frequent
         reports within the work use `progress`, which does not wait.
         """
-        await self._turn.working(text)
+        await self._enter(_WORKING, text)
 
     async def progress(self, text: str) -> None:
         """Report progress as a status text, without waiting for the journal.
 
         The event is written together with the next ones. The task is `working` afterwards.
         """
-        await self._turn.progress(text)
+        if not isinstance(text, str):
+            raise invalid_content(self.agent, "it reported", text, (str,))
+        emitter = await self._begin_work()
+        emitter.put(self._build_status(_WORKING, text))
 
     async def mark_partial(self) -> None:
         """Say that a part of the answer is missing: if the task completes, it is `partial`."""
-        self._turn.is_partial = True
-        await self._turn.enter(State.TASK_STATE_WORKING, metadata={PARTS_MISSING_KEY: True})
+        self._is_partial = True
+        await self._enter(_WORKING, metadata={PARTS_MISSING_KEY: True})
 
     async def complete(self, message: Content | None = None) -> None:
         """End the task with success. Returning from the function does the same."""
-        await self._turn.complete(message)
+        metadata = {OUTCOME_KEY: TaskOutcome.PARTIAL.value} if self._is_partial else None
+        await self._enter(State.TASK_STATE_COMPLETED, message, metadata=metadata)
 
     async def fail(self, message: Content | None = None) -> None:
         """End the task with an error; the message says why. Raising does the same."""
-        await self._turn.fail(message)
+        await self._enter(State.TASK_STATE_FAILED, message)
 
     async def reject(self, message: Content | None = None) -> None:
         """End the task because the agent declines it; the message says why."""
-        await self._turn.reject(message)
+        await self._enter(State.TASK_STATE_REJECTED, message)
 
     async def require_input(self, message: Content | None = None) -> None:
         """End the turn with a question. The answer calls the function again, as the next turn."""
-        await self._turn.require_input(message)
+        await self._enter(State.TASK_STATE_INPUT_REQUIRED, message)
 
     async def require_auth(self, message: Content | None = None) -> None:
         """End the turn because credentials are missing; the message says which."""
-        await self._turn.require_auth(message)
+        await self._enter(State.TASK_STATE_AUTH_REQUIRED, message)
 
     async def reply(self, message: Content) -> None:
         """Answer with a message instead of a task.
@@ -195,7 +258,16 @@ class TaskContext(Generic[SettingsT]):
             InvalidAgentResponseError: something was written before, or the agent is not declared
                 with `direct_replies`.
         """
-        await self._turn.reply(message)
+        if self._create is None or not self._may_reply:
+            raise InvalidAgentResponseError(
+                self.agent, "a direct reply needs direct_replies and must precede all other output"
+            )
+        if not isinstance(message, CONTENT_TYPES):
+            raise invalid_content(self.agent, "it replied with", message, CONTENT_TYPES)
+        self._check_open()
+        self._reply_message = build_agent_message(message, task_id="", context_id=self.context_id)
+        self._is_over = True
+        self._create = None
 
     async def request_approval(
         self, tool: str, arguments: Mapping[str, Any] | None = None
@@ -206,8 +278,13 @@ class TaskContext(Generic[SettingsT]):
         it requested. The answer opens the next turn, where the same call of this method returns
         it. A task asks once for the same tool with the same arguments.
         """
-        answer = await self._turn.request_approval(tool, arguments)
-        return None if answer is None else ApprovalAnswer.from_proto(answer)
+        approval = self._approvals.find_call(tool, arguments)
+        if approval is None:
+            await self._record(self._approvals.request(tool, arguments))
+            return None
+        if not approval.HasField("answered"):
+            return None
+        return ApprovalAnswer.from_proto(approval.answered)
 
     # Artifacts, plans and tool calls.
 
@@ -227,36 +304,49 @@ class TaskContext(Generic[SettingsT]):
         again, the same calls return the same artifacts. With `is_answer=False` it is shown while
         the agent works, and is no part of its answer.
         """
-        return self._turn.artifact(
-            name,
-            id=id,
-            description=description,
-            metadata=metadata,
-            extensions=extensions,
-            kind=(
-                event_pb2.ARTIFACT_KIND_UNSPECIFIED
-                if is_answer
-                else event_pb2.ARTIFACT_KIND_PROGRESS
-            ),
+        data = None if metadata is None else build_struct(metadata)
+        kind = (
+            event_pb2.ARTIFACT_KIND_UNSPECIFIED if is_answer else event_pb2.ARTIFACT_KIND_PROGRESS
         )
+        start = event_pb2.ArtifactStart(
+            name=name, description=description, metadata=data, kind=kind, extensions=extensions
+        )
+        return self._open_artifact(id, start)
 
     def plan(self) -> PlanWriter:
         """Return a new plan to write to."""
-        return self._turn.plan()
+        plan_id, revision = self._ids.next_plan()
+        return PlanWriter(self._begin_work, self.agent, plan_id, revision=revision)
 
-    def tool(
+    @asynccontextmanager
+    async def tool(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
         id: str = "",  # noqa: A002  the name that authors expect
-    ) -> AbstractAsyncContextManager[ToolCall]:
+    ) -> AsyncIterator[ToolCall]:
         """Record the start of a tool call when a block begins, and its end when the block ends.
 
         Set `summary` and `is_error` of the call that the block yields; an exception makes it an
         error. An `id` must be unique in the task.
         """
-        return self._turn.tool(name, arguments, id=id)
+        call = ToolCall(id or self._ids.next_call_id(), name)
+        started = event_pb2.ToolStarted(
+            call_id=call.id, tool=name, arguments=build_struct(arguments or {})
+        )
+        (await self._begin_work()).put(event_pb2.Event(tool_started=started))
+        self._open_calls[call.id] = call
+        try:
+            yield call
+        except BaseException as error:
+            call.is_error = True
+            call.summary = call.summary or f"{name} did not finish ({type(error).__name__})"
+            raise
+        finally:
+            # If the task has ended within the block, its calls have ended, too.
+            if self._open_calls.pop(call.id, None) is not None:
+                self._emitter.put(call.finished_event())
 
     async def rewind(self, lengths: Mapping[str, int] | None = None) -> None:
         """Truncate the artifacts of an earlier attempt at this turn to where the agent continues.
@@ -265,7 +355,21 @@ class TaskContext(Generic[SettingsT]):
         artifact id, the number of characters of the joined text that remain; the default is 0.
         Without an earlier attempt this does nothing.
         """
-        await self._turn.rewind(lengths)
+        if self._attempt is None or self._attempt.is_rewound:
+            return
+        latest, lengths = self._attempt.latest, lengths or {}
+        emitter = await self._begin()
+        for artifact, info in zip(latest.task.artifacts, latest.artifacts, strict=True):
+            if info.artifact_id not in self._written_artifacts or info.HasField("origin"):
+                continue
+            length = lengths.get(info.artifact_id, 0)
+            remains = truncate_artifact(artifact, length)
+            if remains != artifact or (info.closed and not remains.parts):
+                emitter.put(event_pb2.Event(rewound=build_rewound(remains)), hold=True)
+                self._written_artifacts[info.artifact_id] = False
+            if not remains.parts:
+                del self._written_artifacts[info.artifact_id]
+        await emitter.commit()
 
     # Usage of models.
 
@@ -279,7 +383,7 @@ class TaskContext(Generic[SettingsT]):
         Raises:
             InvalidArgumentError: a number is negative, or not whole.
         """
-        self._turn.meter.report(model, input_tokens=input_tokens, output_tokens=output_tokens)
+        self._get_meter().report(model, input_tokens=input_tokens, output_tokens=output_tokens)
 
     # Calls to other agents and to tools.
 
@@ -447,12 +551,13 @@ class TaskContext(Generic[SettingsT]):
             problem = "the function is synchronous; make it `async def` and await the call"
             raise UnsupportedOperationError("a call", problem) from None
         if self._calls is None:
+            self._check_open()
             raise UnsupportedOperationError("a call", "this task does not run on a mesh")
         return self._calls
 
     # Files.
 
-    def open(self, part: part_pb2.Part) -> "AbstractAsyncContextManager[AsyncIterator[bytes]]":
+    def open(self, part: part_pb2.Part) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open the content of a part, of this turn's message for example, in pieces.
 
         The content may be in the part, stored by the mesh (`trunkline:` URLs), or behind an https
@@ -463,7 +568,7 @@ class TaskContext(Generic[SettingsT]):
             TaskNotFoundError, ArtifactNotFoundError: there is no such content for this account.
             PeerUnavailableError, PeerTimeoutError, PeerRefusedError: fetching it failed.
         """
-        return self._turn.open(part)
+        return self._files.open(part)
 
     async def read(self, part: part_pb2.Part, *, limit_bytes: int = READ_LIMIT_BYTES) -> bytes:
         """Return the content of a part; see `open`.
@@ -472,7 +577,7 @@ class TaskContext(Generic[SettingsT]):
             InvalidArgumentError: it is larger than `limit_bytes`.
             TrunklineError: as `open` raises.
         """
-        return await self._turn.read(part, limit_bytes=limit_bytes)
+        return await self._files.read(part, limit_bytes)
 
     async def store(
         self, source: FileSource, *, media_type: str = "", filename: str = "", key: str = ""
@@ -485,14 +590,157 @@ class TaskContext(Generic[SettingsT]):
         Raises:
             As `ArtifactWriter.attach`.
         """
-        return await self._turn.store(source, media_type=media_type, filename=filename, key=key)
+        return await self._files.attach(source, media_type=media_type, filename=filename, key=key)
 
+    # Internals, which `TurnRuntime` shares.
 
-def get_turn_runtime(task: TaskContext[Any]) -> TurnRuntime:
-    """Return the host's object for a turn, for adapters of frameworks and protocols."""
-    return task._turn  # noqa: SLF001  the facade hides it from authors
+    @property
+    def _latest(self) -> snapshot_pb2.TaskSnapshot:
+        """The task at the start of this attempt."""
+        return self._snapshot if self._attempt is None else self._attempt.latest
+
+    def _get_tree(self) -> TaskTree:
+        if self._tree is None:
+            limits = self._resources.host.settings.tree
+            self._tree = TaskTree(self._snapshot, self._latest, limits)
+        return self._tree
+
+    def _get_meter(self) -> UsageMeter:
+        if self._meter is None:
+            host = self._resources.host
+            self._meter = UsageMeter(
+                self._get_tree(), self.account, self.caller, host.budgets, host.settings.models
+            )
+        return self._meter
+
+    def _open_artifact(self, chosen_id: str, start: event_pb2.ArtifactStart) -> ArtifactWriter:
+        artifact_id = self._ids.next_artifact_id(chosen_id)
+        is_closed = self._written_artifacts.get(artifact_id)
+        if is_closed is None and chosen_id:
+            is_closed = self._ids.is_closed_before(chosen_id)
+        writer = ArtifactWriter(
+            self._begin_work, self._files, self.agent, artifact_id, start, is_closed=is_closed
+        )
+        if start.kind == event_pb2.ARTIFACT_KIND_UNSPECIFIED:
+            self._answers.append(writer)
+        return writer
+
+    def _build_status(self, state: task_pb2.TaskState.ValueType, text: str) -> event_pb2.Event:
+        event = build_status_event(state)
+        message = build_agent_message(text, task_id=self.id, context_id=self.context_id)
+        event.status.status.message.CopyFrom(message)
+        return event
+
+    async def _enter(
+        self,
+        state: task_pb2.TaskState.ValueType,
+        message: Content | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Enter a state, or report progress within it. `metadata` is merged into the task's.
+
+        Raises:
+            InvalidAgentResponseError: the message is neither a text nor a Part nor a Message, the
+                turn is over, or the transition is illegal.
+        """
+        if message is not None and not isinstance(message, CONTENT_TYPES):
+            action = f"it entered {state_name(state)} with"
+            raise invalid_content(self.agent, action, message, RESULT_TYPES)
+        emitter = await self._begin()
+        check_transition(self.agent, self._state, state)
+        event = build_status_event(state)
+        if message is not None:
+            built = build_agent_message(message, task_id=self.id, context_id=self.context_id)
+            event.status.status.message.CopyFrom(await self._files.store_message(built))
+        if state in INTERRUPTED:
+            self._add_approvals(event.status)
+        if metadata is not None:
+            update_struct(event.status.metadata, metadata)
+        if self._tree is not None and (state in TERMINAL or state in INTERRUPTED):
+            usage = self._tree.usage
+            if usage != _NO_USAGE:
+                event.status.usage.CopyFrom(usage)
+        if state in TERMINAL and self._open_calls:
+            self._finish_calls("the task ended")
+        self._state = state
+        self._is_over = state in TERMINAL or state in INTERRUPTED
+        if self._is_over:
+            self._answers.clear()  # They refer to this object: a cycle.
+        emitter.put(event)
+        await emitter.commit()
+        if state in TERMINAL:
+            await self._call_end_callbacks()
+
+    async def _call_end_callbacks(self) -> None:
+        while self._end_callbacks:
+            await self._end_callbacks.pop(0)()
+
+    async def _record(self, *events: event_pb2.Event, waits: bool = True) -> None:
+        """Write events, also while the turn is stopped; they are durable then if the call waits."""
+        is_stopped = self._is_canceling or self._pause.is_leaving
+        emitter = self._emitter if is_stopped else await self._begin_work()
+        for event in events:
+            self._children.apply(event)
+            self._approvals.apply(event)
+            if self._tree is not None:
+                self._tree.apply(event)
+        emitter.put(*events)
+        if waits:
+            await emitter.commit()
+
+    def _finish_calls(self, summary: str) -> None:
+        """End the open tool calls as errors."""
+        calls, self._open_calls = self._open_calls, {}
+        for call in calls.values():
+            call.is_error = True
+            call.summary = call.summary or summary
+            self._emitter.put(call.finished_event(), hold=True)
+
+    def _add_approvals(self, change: event_pb2.StatusChanged) -> None:
+        """Add the continuation and the question for pending approvals to a turn's last status."""
+        change.continuation = self._approvals.continuation
+        if self._approvals.is_open:
+            message = change.status.message
+            if not message.message_id:
+                completed = build_agent_message(
+                    message, task_id=self.id, context_id=self.context_id
+                )
+                message.CopyFrom(completed)
+            self._approvals.add_question(message, self.accepted_output_modes)
+
+    def _begin_creation(self) -> Awaitable[None] | None:
+        """Write the task unless that was begun; return what the first event has to wait for."""
+        create, self._create = self._create, None
+        self._exists |= create is not None
+        return None if create is None else create()
+
+    async def _begin(self) -> Emitter:
+        """Create the task unless it exists; return the emitter."""
+        self._check_open()
+        if (created := self._begin_creation()) is not None:
+            await created
+        return self._emitter
+
+    async def _begin_work(self) -> Emitter:
+        """Enter `working` before the first write of a turn; return the emitter."""
+        if self._state == _WORKING and self._create is None:
+            self._check_open()
+            return self._emitter
+        emitter = await self._begin()
+        if self._state != _WORKING:
+            check_transition(self.agent, self._state, _WORKING)
+            self._state = _WORKING
+            emitter.put(build_status_event(self._state), hold=True)
+        return emitter
+
+    def _check_open(self) -> None:
+        if self._is_over:
+            raise InvalidAgentResponseError(self.agent, "it wrote after the end of its turn")
+        if self._is_canceling or self._pause.is_leaving:
+            raise InvalidAgentResponseError(self.agent, "it wrote after it was canceled")
 
 
 def get_task_calls(task: TaskContext[Any]) -> TaskCalls | None:
     """Return the calls of a turn, for adapters of frameworks; None outside a mesh."""
-    return task._calls  # noqa: SLF001  the facade hides it from authors
+    return task._calls  # noqa: SLF001  authors call the methods of the task

@@ -22,7 +22,7 @@ from trunkline.errors import (
 )
 from trunkline.journal.journal import Journal
 from trunkline.json_values import value_json
-from trunkline.tasks.submission import find_row, get_account_row
+from trunkline.tasks.task_rows import find_row, get_account_row
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2
 
 logger = logging.getLogger(__name__)

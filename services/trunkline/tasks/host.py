@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -28,10 +28,9 @@ from trunkline.journal.listing import merge_pages, parse_page_size
 from trunkline.journal.measurements import begin_commit_counts
 from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent, PausableAgent
-from trunkline.tasks.approval_router import AnswerApproval
 from trunkline.tasks.approvals import render_decision
 from trunkline.tasks.budgets import Budgets
-from trunkline.tasks.changes import ChangedTasks, TaskChanges, read_first_text
+from trunkline.tasks.change_watchers import ChangedTasks, TaskChanges
 from trunkline.tasks.delivered_messages import (
     DeliveryResult,
     build_request,
@@ -39,17 +38,21 @@ from trunkline.tasks.delivered_messages import (
     read_result,
     without_payload,
 )
-from trunkline.tasks.files import OpenRemote
+from trunkline.tasks.execution import TaskExecution
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.journal_lease import journal_moved_error
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
 from trunkline.tasks.loop_watch import LoopWatch
 from trunkline.tasks.outbox import Outbox, PushConfigs
+from trunkline.tasks.resources import HostResources, OtherHosts
 from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.slots import TaskSlot
-from trunkline.tasks.submission import SubmitResult, check_alias, check_message, find_row
-from trunkline.tasks.submit_handler import build_creation_error
-from trunkline.tasks.termination import CancelChild
+from trunkline.tasks.submission import (
+    SubmitResult,
+    build_creation_error,
+    check_alias,
+    check_message,
+)
+from trunkline.tasks.task_rows import find_row, read_first_text
 from trunkline.tasks.watch import TaskWatch, check_cursor
 from trunkline.v1 import (
     envelope_pb2,
@@ -76,35 +79,36 @@ class TaskHost:
         agents: Sequence[Agent],
         *,
         settings: TaskSettings | None = None,
-        cancel_child: CancelChild | None = None,
+        others: OtherHosts | None = None,
         checkpoint_path: Path | None = None,
-        open_remote: OpenRemote | None = None,
-        answer_parent: AnswerApproval | None = None,
         audit: AuditLog | None = None,
         budgets: Budgets | None = None,
     ) -> None:
         """Prepare to serve the primary journal.
 
-        `cancel_child` cancels descendants on other hosts. `answer_parent` answers approvals of
-        parents on other hosts. `open_remote` opens content that is not stored in the journal's
-        folder.
-        `checkpoint_path` is the file for the agents' checkpoints, beside the primary journal.
+        `others` are the ways to tasks and files of other hosts.
+        `checkpoint_path` is the file for the checkpoints of agents, beside the primary journal.
         Messages that answer approvals are recorded in `audit`.
         With `budgets`, turns are refused and models are not called once a budget is used up.
         """
         self._audit = audit
-        self._agents = tuple(agents)
-        self._settings = settings or TaskSettings()
-        self._cancel_remote = cancel_child
-        self._open_remote = open_remote
-        self._answer_remote = answer_parent
-        self._budgets = budgets
-        self._admissions = AdmissionControl(agents, self._settings)
+        self._settings = settings = settings or TaskSettings()
+        self._others = others or OtherHosts()
+        self._admissions = AdmissionControl(agents, settings)
         begin_commit_counts(agent.card.name for agent in agents)
         self._changes = TaskChanges()
-        self.push_configs: PushConfigs = PushConfigs(Outbox(self._settings.webhook_retry))
+        self.push_configs: PushConfigs = PushConfigs(Outbox(settings.webhook_retry))
         """The webhooks of the tasks in all journals, and their outbox."""
         self._watch = LoopWatch()
+        self._resources = HostResources(
+            agents={agent.card.name: agent for agent in agents},
+            settings=settings,
+            admissions=self._admissions,
+            watch=self._watch,
+            push_configs=self.push_configs,
+            budgets=budgets,
+            others=OtherHosts(self._cancel_child, self._answer_parent, self._others.open_content),
+        )
         self._group = asyncio.TaskGroup()
         self._closing = asyncio.Event()
         self._is_draining = False
@@ -136,9 +140,9 @@ class TaskHost:
             self._watch.close()
 
     @property
-    def agents(self) -> dict[str, Agent]:
+    def agents(self) -> Mapping[str, Agent]:
         """The agents by name."""
-        return self.primary.agents
+        return self._resources.agents
 
     @property
     def journal(self) -> Journal:
@@ -286,21 +290,21 @@ class TaskHost:
         return future
 
     def _on_delivered(
-        self, host: JournalHost, slot: TaskSlot, future: asyncio.Future[DeliveryResult]
+        self, host: JournalHost, execution: TaskExecution, future: asyncio.Future[DeliveryResult]
     ) -> None:
         """Set the result of a delivery whose turn has ended."""
-        runtime = slot.runtime
-        row = find_row(host.journal, slot.task_id)
-        if runtime is not None and runtime.reply_message is not None:
-            replies = read_direct_reply(runtime.reply_message)
+        turn = execution.turn
+        row = find_row(host.journal, execution.task_id)
+        if turn is not None and turn.reply_message is not None:
+            replies = read_direct_reply(turn.reply_message)
             future.set_result(DeliveryResult(State.TASK_STATE_COMPLETED, "", replies))
         elif row is None or row.state not in TERMINAL | INTERRUPTED or self._closing.is_set():
-            future.set_exception(build_creation_error(slot))
-        elif row.state == State.TASK_STATE_COMPLETED and runtime and not runtime.has_artifacts:
+            future.set_exception(build_creation_error(execution))
+        elif row.state == State.TASK_STATE_COMPLETED and turn and not turn.has_artifacts:
             # The common case, which need not read the task.
             future.set_result(DeliveryResult(row.state))
         else:
-            self._group.create_task(self._read_result(slot.task_id, future))
+            self._group.create_task(self._read_result(execution.task_id, future))
 
     async def _read_result(self, task_id: str, future: asyncio.Future[DeliveryResult]) -> None:
         """Set the result of a delivery to what its task has, once its turn is over."""
@@ -504,18 +508,18 @@ class TaskHost:
         """
         host = self._get_host(task_id)
         row = host.get_account_row(task_id, account)
-        slot = host.slots.find(task_id)
-        if slot is None:
+        execution = host.executions.find(task_id)
+        if execution is None:
             if row.is_ended:
                 raise TaskNotCancelableError(task_id, state_name(row.state))
-            slot = host.slots.reserve(task_id)
+            execution = host.executions.reserve(task_id)
         grace_s = self._settings.cancel_grace_s
         state = State.TASK_STATE_CANCELED
-        termination = host.terminator.terminate(slot, state, reason, grace_s=grace_s)
+        termination = host.terminator.terminate(execution, state, reason, grace_s=grace_s)
         if termination is not None:
             await asyncio.wait([termination])
-        elif slot.runtime is not None:
-            await slot.runtime.flush()
+        elif execution.turn is not None:
+            await execution.turn.flush()
         state = host.get_account_row(task_id, account).state
         if state not in TERMINAL:
             raise PeerUnavailableError("this host", "it could not end the task; try again")
@@ -574,19 +578,7 @@ class TaskHost:
 
     def _build_host(self, journal: Journal, checkpoint_path: Path | None) -> JournalHost:
         journal.on_rows_changed = self._changes.publish
-        return JournalHost(
-            journal,
-            self._agents,
-            settings=self._settings,
-            cancel_child=self._cancel_child,
-            admissions=self._admissions,
-            watch=self._watch,
-            push_configs=self.push_configs,
-            checkpoint_path=checkpoint_path,
-            open_remote=self._open_remote,
-            answer_parent=self._answer_parent,
-            budgets=self._budgets,
-        )
+        return JournalHost(journal, self._resources, checkpoint_path=checkpoint_path)
 
     def _get_host(self, task_id: str) -> JournalHost:
         journal_id = parse_journal_id(task_id)
@@ -639,8 +631,8 @@ class TaskHost:
         """Cancel a descendant, directly if this process serves its journal."""
         if parse_journal_id(task_id) in self.journal_hosts:
             await self.cancel(task_id, account=account, reason="its parent was canceled")
-        elif self._cancel_remote is not None:
-            await self._cancel_remote(task_id, account)
+        elif self._others.cancel_child is not None:
+            await self._others.cancel_child(task_id, account)
 
     async def _answer_parent(
         self, request: task_service_pb2.AnswerApprovalRequest
@@ -648,9 +640,9 @@ class TaskHost:
         """Answer an approval of a parent, directly if this process serves its journal."""
         if parse_journal_id(request.task_id) in self.journal_hosts:
             return await self.answer_approval(request)
-        if self._answer_remote is None:
+        if self._others.answer_parent is None:
             raise PeerUnavailableError(request.task_id, "its host is not on the mesh")
-        return await self._answer_remote(request)
+        return await self._others.answer_parent(request)
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -15,31 +15,25 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.journal import Journal, TaskRow
-from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.approval_router import AnswerApproval, ApprovalRouter, agent_absent_error
-from trunkline.tasks.budgets import Budgets
+from trunkline.tasks.approval_router import ApprovalRouter, agent_absent_error
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
 from trunkline.tasks.emitter import FlushScheduler
-from trunkline.tasks.files import JournalFiles, OpenRemote, sweep
+from trunkline.tasks.execution import TaskExecution, TaskExecutions
+from trunkline.tasks.files import JournalFiles, sweep
 from trunkline.tasks.journal_lease import JournalLease
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
-from trunkline.tasks.loop_watch import LoopWatch
 from trunkline.tasks.orphaned_children import OrphanedChildren
-from trunkline.tasks.outbox import PushConfigs
 from trunkline.tasks.recovery import Recovery
-from trunkline.tasks.runner import TurnRunner
-from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.slots import TaskSlot, TaskSlots
-from trunkline.tasks.submission import find_row, get_account_row
-from trunkline.tasks.submit_handler import SubmitHandler
-from trunkline.tasks.termination import CancelChild, TaskTerminator, drain
-from trunkline.tasks.turn_factory import TurnFactory
+from trunkline.tasks.resources import HostResources, JournalResources
+from trunkline.tasks.submission import SubmitHandler
+from trunkline.tasks.task_rows import find_row, get_account_row
+from trunkline.tasks.termination import TaskTerminator
 
 logger = logging.getLogger(__name__)
 
-# A turn that begins has no runtime yet. Nothing reports when it gets one.
-_SLOT_CHECK_S: Final = 0.02
+# An execution that begins has no turn yet. Nothing reports when it gets one.
+_EXECUTION_CHECK_S: Final = 0.02
 
 
 class JournalHost:
@@ -50,85 +44,39 @@ class JournalHost:
     An async context manager.
     """
 
-    def __init__(  # noqa: PLR0913  one for each collaborator
-        self,
-        journal: Journal,
-        agents: Sequence[Agent],
-        *,
-        settings: TaskSettings,
-        admissions: AdmissionControl,
-        watch: LoopWatch,
-        push_configs: PushConfigs,
-        cancel_child: CancelChild,
-        answer_parent: AnswerApproval,
-        checkpoint_path: Path | None,
-        open_remote: OpenRemote | None,
-        budgets: Budgets | None,
+    def __init__(
+        self, journal: Journal, resources: HostResources, *, checkpoint_path: Path | None
     ) -> None:
-        """The arguments are those of `TaskHost`.
-
-        `admissions`, `watch` and `push_configs` are shared by all journals of the host.
-        """
+        """`resources` are shared by all journals of the host."""
         self.journal = journal
-        self.agents: dict[str, Agent] = {agent.card.name: agent for agent in agents}
-        self._settings = settings
-        self.lease: JournalLease = JournalLease(journal, self._settings.lease_s, on_lost=self._stop)
-        self._push_configs = push_configs
+        self.agents: Mapping[str, Agent] = resources.agents
+        settings = resources.settings
+        self.lease: JournalLease = JournalLease(journal, settings.lease_s, on_lost=self._stop)
+        self._push_configs = resources.push_configs
         self.is_draining: bool = False
         """True once new tasks are refused, except children of running tasks."""
         self._group = asyncio.TaskGroup()
-        self._admissions = admissions
         self.flush_scheduler: FlushScheduler = FlushScheduler(
-            self._settings.flush_interval_s,
+            settings.flush_interval_s,
             journal_id=journal.id,
             on_fenced=self.lease.mark_lost,
         )
         self.deadlines: DeadlineTimer = DeadlineTimer(self._expire)
         """The deadlines of the running tasks."""
-        runner = TurnRunner(journal, watch, settings.content)
-        self.slots: TaskSlots = TaskSlots(self._admissions, runner, on_release=self._on_release)
-        self.files: JournalFiles = JournalFiles(journal, open_remote)
-        self._turns = TurnFactory(
-            journal, self.flush_scheduler, self._settings, checkpoint_path, self.files, budgets
+        self.files: JournalFiles = JournalFiles(journal, resources.others.open_content)
+        self.executions: TaskExecutions = TaskExecutions(
+            JournalResources(resources, journal, self.flush_scheduler, self.files, checkpoint_path),
+            on_release=self._on_release,
         )
-        self.terminator: TaskTerminator = TaskTerminator(
-            self._group,
-            self.slots,
-            load=self._turns.load,
-            cancel_child=cancel_child,
-            agents=self.agents,
-        )
-        self._orphans = OrphanedChildren(journal, cancel_child)
-        self.submit_handler: SubmitHandler = SubmitHandler(
-            journal,
-            self._settings,
-            slots=self.slots,
-            turns=self._turns,
-            admissions=self._admissions,
-            deadlines=self.deadlines,
-            push_configs=self._push_configs,
-            files=self.files,
-            budgets=budgets,
-        )
-        self.approval_router: ApprovalRouter = ApprovalRouter(
-            journal,
-            self.agents,
-            slots=self.slots,
-            submit_handler=self.submit_handler,
-            answer_parent=answer_parent,
-        )
+        self.terminator: TaskTerminator = TaskTerminator(self._group, self.executions)
+        self._deadline_grace_s = settings.deadline_grace_s
+        self._orphans = OrphanedChildren(journal, resources.others.cancel_child)
+        self.submit_handler: SubmitHandler = SubmitHandler(self.executions, self.deadlines)
+        self.approval_router: ApprovalRouter = ApprovalRouter(self.executions, self.submit_handler)
         self._background_tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        recovery = Recovery(
-            self.journal,
-            self.agents,
-            self._settings,
-            slots=self.slots,
-            terminator=self.terminator,
-            deadlines=self.deadlines,
-            turns=self._turns,
-        )
+        recovery = Recovery(self.executions, self.terminator, self.deadlines)
         reserved = recovery.reserve()
         self._push_configs.outbox.open(self.journal)
         await self._group.__aenter__()
@@ -137,7 +85,7 @@ class JournalHost:
             self._group.create_task(recovery.recover(reserved)),
             self._group.create_task(self._resume_answered(reserved)),
             self._group.create_task(self._orphans.run()),
-            self._group.create_task(sweep(self.files, self.slots.has)),
+            self._group.create_task(sweep(self.files, self.executions.has)),
         ]
         return self
 
@@ -154,9 +102,9 @@ class JournalHost:
         self.flush_scheduler.close()
         for task in self._background_tasks:
             task.cancel()
-        for slot in self.slots.all():
-            if slot.termination is not None:
-                slot.termination.cancel()
+        for execution in self.executions.all():
+            if execution.termination is not None:
+                execution.termination.cancel()
         await self._group.__aexit__(exc_type, exc, traceback)
 
     @property
@@ -167,20 +115,13 @@ class JournalHost:
     async def drain(self, grace_s: float) -> None:
         """Refuse new tasks, wait `grace_s` for the running ones, then fail those that remain."""
         self.is_draining = True
-        await drain(
-            self.slots,
-            self.terminator,
-            self.agents,
-            grace_s=grace_s,
-            cancel_grace_s=self._settings.cancel_grace_s,
-            lost=self.lost,
-        )
+        await self.terminator.drain(grace_s, lost=self.lost)
 
     @property
     def needed_agents(self) -> frozenset[str]:
         """The agents of the unfinished tasks if no task runs, else an empty set."""
         rows = self.journal.list_unfinished()
-        if self.slots.all() or any(row.state not in INTERRUPTED for row in rows):
+        if self.executions.all() or any(row.state not in INTERRUPTED for row in rows):
             return frozenset()
         return frozenset(row.agent for row in rows)
 
@@ -201,43 +142,42 @@ class JournalHost:
 
     def _expire(self, task_id: str) -> None:
         """Fail a task whose deadline has passed."""
-        slot = self.slots.find(task_id)
-        if slot is None:
+        execution = self.executions.find(task_id)
+        if execution is None:
             row = find_row(self.journal, task_id)
             if row is None or row.is_ended:
                 return
-            slot = self.slots.reserve(task_id)
-        grace_s = self._settings.deadline_grace_s
+            execution = self.executions.reserve(task_id)
         self.terminator.terminate(
-            slot,
+            execution,
             State.TASK_STATE_FAILED,
             DEADLINE_PASSED,
-            grace_s=grace_s,
+            grace_s=self._deadline_grace_s,
             error_type=telemetry.TIMEOUT,
         )
 
-    def _on_release(self, slot: TaskSlot) -> None:
-        """Handle the release of a slot: its deadline, its open children, its late answers."""
-        runtime = slot.runtime
-        if runtime is None or runtime.state not in INTERRUPTED:
-            self.deadlines.discard(slot.task_id)
-        if runtime is not None and runtime.state in TERMINAL and runtime.children.all:
-            self._orphans.add(runtime)
-        if runtime is None or self.is_draining:
+    def _on_release(self, execution: TaskExecution) -> None:
+        """Handle the release of an execution: its deadline, its open children, its late answers."""
+        turn = execution.turn
+        if turn is None or turn.state_value not in INTERRUPTED:
+            self.deadlines.discard(execution.task_id)
+        if turn is not None and turn.state_value in TERMINAL and turn.children.all:
+            self._orphans.add(turn)
+        if turn is None or self.is_draining:
             return
-        if runtime.state in INTERRUPTED and runtime.pending_approvals.answers(
-            since=runtime.turn + 1
+        if turn.state_value in INTERRUPTED and turn.pending_approvals.answers(
+            since=turn.number + 1
         ):
-            self._group.create_task(self.approval_router.resume_answered(slot.task_id))
-        if runtime.snapshot.HasField("parent") and runtime.pending_approvals.answers(
-            since=runtime.turn
-        ):
-            self._group.create_task(self.approval_router.notify_parent(slot.task_id))
+            self._group.create_task(self.approval_router.resume_answered(execution.task_id))
+        if turn.snapshot.HasField("parent") and turn.pending_approvals.answers(since=turn.number):
+            self._group.create_task(self.approval_router.notify_parent(execution.task_id))
 
-    async def _resume_answered(self, reserved: Sequence[tuple[TaskRow, TaskSlot | None]]) -> None:
+    async def _resume_answered(
+        self, reserved: Sequence[tuple[TaskRow, TaskExecution | None]]
+    ) -> None:
         """Open the next turns of tasks with answers from before the last host stopped."""
-        for row, slot in reserved:
-            if slot is None:
+        for row, execution in reserved:
+            if execution is None:
                 await self.approval_router.resume_answered(row.task_id)
                 await asyncio.sleep(0)
 
@@ -246,8 +186,8 @@ class JournalHost:
         self.is_draining = True
         self._push_configs.outbox.close(self.journal)
         self.deadlines.close()
-        for slot in self.slots.all():
-            slot.stop()
+        for execution in self.executions.all():
+            execution.stop()
         self.flush_scheduler.close()
         self.close()
 
@@ -287,21 +227,21 @@ class JournalHost:
             TaskEndedError: it has ended.
             TaskNotFoundError, PeerUnavailableError: as `get_account_row`.
         """
-        while (slot := self.slots.find(task_id)) is not None:
-            runtime = slot.runtime
-            if runtime is not None and not runtime.is_over:
-                await runtime.pause.change(runtime.state, is_paused=is_paused)
+        while (execution := self.executions.find(task_id)) is not None:
+            turn = execution.turn
+            if turn is not None and not turn.is_over:
+                await turn.pause.change(turn.state_value, is_paused=is_paused)
                 return
             # The turn begins, or has ended.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SLOT_CHECK_S):
-                    await slot.released.wait()
+                async with asyncio.timeout(_EXECUTION_CHECK_S):
+                    await execution.released.wait()
         row = self.get_account_row(task_id, account)
         if row.is_ended:
             raise TaskEndedError(task_id, state_name(row.state))
-        slot = self.slots.reserve(task_id)
+        execution = self.executions.reserve(task_id)
         try:
-            runtime = await self._turns.load(task_id)
-            await runtime.pause.change(runtime.state, is_paused=is_paused)
+            turn = await self.executions.load_turn(task_id)
+            await turn.pause.change(turn.state_value, is_paused=is_paused)
         finally:
-            self.slots.release(slot)
+            self.executions.release(execution)

@@ -17,7 +17,7 @@ from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.users import continue_for
 
 if TYPE_CHECKING:
-    from trunkline.tasks.termination import CancelChild
+    from trunkline.tasks.resources import CancelChild
 
 logger = logging.getLogger(__name__)
 

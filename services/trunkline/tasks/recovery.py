@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,12 +16,10 @@ from trunkline.journal.journal import Journal, TaskRow
 from trunkline.json_values import has_member
 from trunkline.tasks.agent import Agent, may_have_started, may_run_again
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
+from trunkline.tasks.execution import ExecutionState, TaskExecution, TaskExecutions
 from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.tasks.rewind import ATTEMPT_KEY, PLANNED_STOP_KEY, Attempt, build_rewind_drafts
-from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.termination import READ_RETRY_S, TaskTerminator
-from trunkline.tasks.turn_factory import TurnFactory
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.turn_state import turn_traceparent
 from trunkline.v1 import event_pb2
@@ -78,47 +76,38 @@ class Recovery:
     A cancel that was not journaled has no effect. Its caller got no response and may repeat it.
     """
 
-    def __init__(  # noqa: PLR0913  one for each collaborator
-        self,
-        journal: Journal,
-        agents: Mapping[str, Agent],
-        settings: TaskSettings,
-        *,
-        slots: TaskSlots,
-        terminator: TaskTerminator,
-        deadlines: DeadlineTimer,
-        turns: TurnFactory,
+    def __init__(
+        self, executions: TaskExecutions, terminator: TaskTerminator, deadlines: DeadlineTimer
     ) -> None:
-        self._journal = journal
-        self._agents = agents
-        self._settings = settings
-        self._slots = slots
+        self._journal = executions.resources.journal
+        self._agents = executions.resources.host.agents
+        self._settings = executions.resources.host.settings
+        self._executions = executions
         self._terminator = terminator
         self._deadlines = deadlines
-        self._turns = turns
         self._read_limit = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 
-    def reserve(self) -> Sequence[tuple[TaskRow, TaskSlot | None]]:
-        """Return the unfinished tasks, and the slots of those that were running.
+    def reserve(self) -> Sequence[tuple[TaskRow, TaskExecution | None]]:
+        """Return the unfinished tasks, and the executions of those that were running.
 
-        Call it before any call can take their slots.
+        Call it before any call can take their executions.
         """
         return [
-            (row, None if row.state in INTERRUPTED else self._slots.reserve(row.task_id))
+            (row, None if row.state in INTERRUPTED else self._executions.reserve(row.task_id))
             for row in self._journal.list_unfinished()
         ]
 
-    async def recover(self, reserved: Sequence[tuple[TaskRow, TaskSlot | None]]) -> None:
+    async def recover(self, reserved: Sequence[tuple[TaskRow, TaskExecution | None]]) -> None:
         """Resume or fail the tasks that were running, and set the deadlines of the others."""
-        for row, slot in reserved:
-            if slot is None or slot.is_stopped:
+        for row, execution in reserved:
+            if execution is None or execution.state is not ExecutionState.RESERVED:
                 await self._schedule_deadline(row)
                 continue
             logger.warning("task.abandoned", extra={"task_id": row.task_id, "agent": row.agent})
             agent = self._agents.get(row.agent)
             if agent is not None:
-                self._slots.admit(slot, agent, row.account)
-            self._slots.start(agent, slot, partial(self._open, row, slot))
+                self._executions.admit(execution, agent, row.account)
+            self._executions.run(execution, partial(self._open, row, execution))
             await asyncio.sleep(0)
 
     async def _schedule_deadline(self, row: TaskRow) -> None:
@@ -130,13 +119,13 @@ class Recovery:
                 self._deadlines.add(row.task_id, created.deadline.ToDatetime(tzinfo=UTC))
         await asyncio.sleep(0)
 
-    async def _open(self, row: TaskRow, slot: TaskSlot) -> bool:
+    async def _open(self, row: TaskRow, execution: TaskExecution) -> bool:
         """Prepare a task for its agent; return False if the task has ended instead."""
         while True:
             try:
-                return await self._reopen(row, slot)
+                return await self._reopen(row, execution)
             except JournalUnavailableError as error:
-                if slot.runtime is not None and slot.runtime.is_lost:
+                if execution.turn is not None and execution.turn.is_lost:
                     return False
                 extra = {"task_id": row.task_id, "problem": error.problem}
                 logger.warning("task.not_read", extra=extra)
@@ -144,26 +133,26 @@ class Recovery:
             except FencedError:
                 return False
 
-    async def _reopen(self, row: TaskRow, slot: TaskSlot) -> bool:
+    async def _reopen(self, row: TaskRow, execution: TaskExecution) -> bool:
         agent = self._agents.get(row.agent)
         async with self._read_limit:
-            runtime, drafts, crashes = await self._read_task(row, agent)
-        slot.runtime = runtime
-        telemetry.continue_trace(turn_traceparent(runtime.snapshot))
-        runtime.continue_for_user()
-        reason = self._find_failure_reason(agent, runtime, crashes)
+            turn, drafts, crashes = await self._read_task(row, agent)
+        execution.turn = turn
+        telemetry.continue_trace(turn_traceparent(turn.snapshot))
+        turn.continue_for_user()
+        reason = self._find_failure_reason(agent, turn, crashes)
         if reason:
-            runtime.begin_cancel()
-            await self._cancel_children(runtime)
-            await runtime.end(State.TASK_STATE_FAILED, reason)
+            turn.begin_cancel()
+            await self._cancel_children(turn)
+            await turn.end(State.TASK_STATE_FAILED, reason)
             return False
-        if runtime.deadline is not None:
-            self._deadlines.add(runtime.id, runtime.deadline)
-        if may_have_started(agent, runtime.state):
+        if turn.deadline is not None:
+            self._deadlines.add(turn.id, turn.deadline)
+        if may_have_started(agent, turn.state_value):
             if _is_restarted_from_turn_start(agent):
-                followed = [child.task_id for child in runtime.children.all if child.step_id]
-                await self._cancel_children(runtime, followed)
-            await runtime.start_attempt(drafts)
+                followed = [child.task_id for child in turn.children.all if child.step_id]
+                await self._cancel_children(turn, followed)
+            await turn.start_attempt(drafts)
         return True
 
     async def _read_task(
@@ -172,45 +161,45 @@ class Recovery:
         """Return the turn, the events that rewind it first, and how many attempts crashed."""
         task_id = row.task_id
         latest = await self._journal.snapshot(task_id)
-        turn = await read_turn(self._journal, task_id)
+        record = await read_turn(self._journal, task_id)
         forwarded = await self._journal.forwarded_sequences(task_id)
         has_started = may_have_started(agent, latest.task.status.state)
         snapshot = latest
         drafts: list[Draft] = []
         if has_started:
             # A supervisor compares it with the latest one to find this turn's plan and children.
-            snapshot = await self._journal.snapshot(task_id, at=turn.start)
+            snapshot = await self._journal.snapshot(task_id, at=record.start)
             if _is_restarted_from_turn_start(agent):
                 drafts = build_rewind_drafts(latest, snapshot, forwarded)
         attempt = Attempt(
-            turn.attempts + 1 if has_started else 1,
-            turn.start,
+            record.attempts + 1 if has_started else 1,
+            record.start,
             latest,
             is_rewound=_is_restarted_from_turn_start(agent),
         )
         message = latest.task.history[-1]
-        runtime = self._turns.build(snapshot, message, forwarded=forwarded, attempt=attempt)
-        return runtime, drafts, runtime.attempt - 1 - turn.planned_stops
+        turn = TurnRuntime(
+            self._executions.resources, snapshot, message, forwarded=forwarded, attempt=attempt
+        )
+        return turn, drafts, turn.attempt - 1 - record.planned_stops
 
-    def _find_failure_reason(self, agent: Agent | None, runtime: TurnRuntime, crashes: int) -> str:
+    def _find_failure_reason(self, agent: Agent | None, turn: TurnRuntime, crashes: int) -> str:
         """Return the reason why a task can't run again, or an empty string if it can."""
-        if runtime.deadline is not None and runtime.deadline <= datetime.now(UTC):
+        if turn.deadline is not None and turn.deadline <= datetime.now(UTC):
             return DEADLINE_PASSED
         if agent is None:
             return _ABANDONED
-        if not may_run_again(agent, runtime.state):
+        if not may_run_again(agent, turn.state_value):
             return _ABANDONED
         if crashes >= self._settings.attempt_limit:
             problem = f"its host stopped {crashes} times while it worked on this"
             return f"{problem}; change the request"
         return ""
 
-    async def _cancel_children(self, runtime: TurnRuntime, followed: Collection[str] = ()) -> None:
+    async def _cancel_children(self, turn: TurnRuntime, followed: Collection[str] = ()) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.cancel_grace_s):
-                await self._terminator.cancel_children(
-                    runtime, set(followed), retry_unreachable=True
-                )
+                await self._terminator.cancel_children(turn, set(followed), retry_unreachable=True)
 
 
 def _is_restarted_from_turn_start(agent: Agent | None) -> bool:

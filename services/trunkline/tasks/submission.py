@@ -1,28 +1,46 @@
-"""Creates tasks: the checks of a submission, the idempotency key and the created event.
+"""Submissions of messages: their checks, the tasks that they create, and their results.
 
-Also finds the journal's rows of tasks.
+A submission goes forward: its message is checked, the turn is admitted, the created event is
+written to the journal, and the execution of the task runs the code; see
+`trunkline.tasks.execution`.
 """
 
 import asyncio
+import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from trunkline import telemetry
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import (
     ContentTypeNotSupportedError,
     InvalidArgumentError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TaskEndedError,
     TaskNotFoundError,
+    TrunklineError,
+    UnsupportedOperationError,
 )
 from trunkline.journal.events import new_context_id
-from trunkline.journal.fold import set_create_time
-from trunkline.journal.journal import CreateResult, Journal, TaskRow
+from trunkline.journal.fold import initial_snapshot, set_create_time
+from trunkline.journal.journal import CreateResult, TaskRow
 from trunkline.journal.store import WebhookRow
-from trunkline.tasks.approvals import is_approval_answer
+from trunkline.tasks.agent import Agent, TimedAgent
+from trunkline.tasks.approvals import answers_since, is_approval_answer
 from trunkline.tasks.content import is_tool_answer
+from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
+from trunkline.tasks.execution import ExecutionState, TaskExecution, TaskExecutions
+from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
+from trunkline.tasks.outbox.webhook import from_row, to_row
+from trunkline.tasks.task_rows import find_row, get_account_row
+from trunkline.tasks.task_tree import admit_task
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.users import current_actor, current_user, stored_statement
 from trunkline.v1 import (
     agent_card_pb2,
@@ -32,26 +50,6 @@ from trunkline.v1 import (
     message_service_pb2,
     snapshot_pb2,
 )
-
-
-def find_row(journal: Journal, task_id: str) -> TaskRow | None:
-    """Return the row of a task, or None if the journal does not have it."""
-    try:
-        return journal.row(task_id)
-    except TaskNotFoundError:
-        return None
-
-
-def get_account_row(journal: Journal, task_id: str, account: str) -> TaskRow:
-    """Return the row of a task of the account; tasks of other accounts are reported as missing.
-
-    Raises:
-        TaskNotFoundError: the account has no such task.
-    """
-    row = find_row(journal, task_id)
-    if row is None or row.account != (account or ANONYMOUS_ACCOUNT):
-        raise TaskNotFoundError(task_id)
-    return row
 
 
 def build_task_created(
@@ -181,75 +179,6 @@ class NewTask:
     """The webhook that is created in the same write."""
 
 
-class TaskCreation:
-    """The write of a task's created event, which any number of callers may wait for.
-
-    `on_created` runs in the loop iteration in which the write ends, so no coroutine runs between
-    them.
-    """
-
-    def __init__(
-        self,
-        journal: Journal,
-        new_task: NewTask,
-        on_created: Callable[[bool], None],
-        *,
-        gate: StartGate | None = None,
-    ) -> None:
-        """`on_created` is called once, with True if the write created a task.
-
-        `gate` delays the code that `on_created` starts.
-        """
-        self._journal = journal
-        self._new_task = new_task
-        self._on_created = on_created
-        self._gate = gate
-        self.future: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
-
-    def check_account(self, account: str) -> None:
-        """Raise TaskNotFoundError if the task is another account's."""
-        if self._new_task.created.account != account:
-            raise TaskNotFoundError(self._new_task.task_id)
-
-    def begin(self) -> None:
-        """Start the write. If a task with the same key exists, that task is the result."""
-        new_task = self._new_task
-        key, content_hash = new_task.key
-        write = self._journal.create(
-            new_task.task_id,
-            event_pb2.Event(created=new_task.created),
-            key=key,
-            content_hash=content_hash,
-            webhook=new_task.webhook,
-        )
-        write.add_done_callback(self._on_journaled)
-
-    async def wait(self) -> SubmitResult:
-        """Wait until the task exists; canceling one wait does not affect the others."""
-        return await asyncio.shield(self.future)
-
-    def _on_journaled(self, done: asyncio.Future[CreateResult]) -> None:
-        error = asyncio.CancelledError() if done.cancelled() else done.exception()
-        if error is not None:
-            self._on_created(False)
-            self.future.set_exception(error)
-            self.future.exception()  # Marks it as retrieved: the caller may be gone.
-            return
-        result = done.result()
-        self._on_created(result.is_new)
-        if not result.is_new:
-            head = self._journal.head(result.task_id)
-            self.future.set_result(SubmitResult(result.task_id, 1, head, is_new=False))
-            return
-        snapshot = self._new_task.snapshot
-        if not snapshot.create_time.seconds:
-            set_create_time(snapshot, result.time_ns)
-        # The created event has sequence 1.
-        self.future.set_result(
-            SubmitResult(result.task_id, 1, 1, is_new=True, snapshot=snapshot, gate=self._gate)
-        )
-
-
 _ALIAS_LIMIT_BYTES: Final = 1024
 
 
@@ -297,3 +226,423 @@ def _accepts(card: agent_card_pb2.AgentCard, media_type: str) -> bool:
     modes = {mode.lower() for mode in card.default_input_modes}
     bare_type = media_type.partition(";")[0].strip().lower()
     return not modes or bool({bare_type, bare_type.partition("/")[0] + "/*", "*/*"} & modes)
+
+
+# The turn of a delivery is in the journal after this time.
+_CREATE_AFTER_S: Final = 0.05
+
+
+class SubmitHandler:
+    """Handles the messages for the agents of a journal; see `TaskHost.submit` for the contract.
+
+    The work on a message runs in the execution of its task, never in the submitting call, which may
+    be canceled at any moment.
+    """
+
+    def __init__(self, executions: TaskExecutions, deadlines: DeadlineTimer) -> None:
+        resources = executions.resources
+        self._resources = resources
+        self._journal = resources.journal
+        self._settings = resources.host.settings
+        self._admissions = resources.host.admissions
+        self._push_configs = resources.host.push_configs
+        self._budgets = resources.host.budgets
+        self._files = resources.files
+        self._executions = executions
+        self._deadlines = deadlines
+
+    async def create_task(
+        self,
+        agent: Agent,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+    ) -> SubmitResult | message_pb2.Message:
+        """Create a task for the message and run it, or return the direct reply of the agent."""
+        admitted = await self._admit(agent, message, submission)
+        if isinstance(admitted, SubmitResult):
+            return admitted
+        execution, new_task = admitted
+        if new_task is None:
+            return await self._wait_for_outcome(execution)
+        if agent.direct_replies:
+            return await self._run_direct_replier(execution, new_task)
+        return await self._create_and_run(execution, new_task)
+
+    async def deliver(
+        self,
+        agent: Agent,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+        envelope: envelope_pb2.Envelope,
+    ) -> TaskExecution | SubmitResult:
+        """Run a turn that delivers a message between agents; return its execution.
+
+        The task is created by the first event of its turn, in the same commit, or once the turn
+        takes long. A delivery whose task exists is not run again: the result is the execution of
+        the turn that runs, or the task.
+        """
+        admitted = await self._admit(agent, message, submission, envelope)
+        if isinstance(admitted, SubmitResult):
+            return admitted
+        execution, new_task = admitted
+        if new_task is not None:
+            self._run_delivery(agent, execution, new_task)
+        return execution
+
+    async def continue_task(
+        self,
+        agent: Agent,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+    ) -> SubmitResult:
+        """Open the next turn of the task of the message, and run it."""
+        if self._budgets is not None:
+            account = submission.account or ANONYMOUS_ACCOUNT
+            await self._budgets.check(account, submission.caller)
+        row = await self._get_interrupted_row(agent, message, submission.account)
+        is_child = submission.HasField("parent")
+        self._admissions.check(agent.card.name, row.account, is_child=is_child)
+        # No await since the check, so that only one of two concurrent messages opens the turn.
+        execution = self._executions.reserve(row.task_id)
+        self._executions.admit(execution, agent, row.account)
+        opened: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
+        runner = self._executions.run(
+            execution, partial(self._open_turn, execution, row, message, submission, opened)
+        )
+        await _wait_for_first([opened, runner])
+        if not opened.done():
+            raise TaskEndedError(row.task_id, "being ended")
+        return opened.result()
+
+    async def _admit(
+        self,
+        agent: Agent,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+        envelope: envelope_pb2.Envelope | None = None,
+    ) -> SubmitResult | tuple[TaskExecution, NewTask | None]:
+        """Return an execution for a new task, and the task to create.
+
+        If an earlier call creates the task, the second value is None. A task that exists is the
+        result.
+        """
+        task_id = submission.task_id or self._journal.new_task_id()
+        if not task_id.startswith(f"{self._journal.id}-"):
+            raise InvalidArgumentError("submission.task_id", "is not of this host's journal")
+        account = submission.account or ANONYMOUS_ACCOUNT
+        is_new = self._find_own_row(task_id, account) is None
+        if self._budgets is not None and is_new:
+            await self._budgets.check(account, submission.caller)
+        # Comes first, because no await may separate the checks below from the reservation.
+        stored = await self._files.store_message(task_id, message)
+        if submission.task_id:
+            if (existing := self._find_own_row(task_id, account)) is not None:
+                return SubmitResult(task_id, 1, existing.head, is_new=False)
+            earlier = self._executions.find(task_id)
+            if earlier is not None and earlier.created is not None:
+                if earlier.turn is None or earlier.turn.account != account:
+                    raise TaskNotFoundError(task_id)
+                return earlier, None
+        name = agent.card.name
+        tree = admit_task(name, submission, self._settings.tree)
+        self._admissions.check(name, account, is_child=submission.HasField("parent"))
+        is_root = not submission.HasField("parent")
+        timeout_s = self._find_timeout_s(agent, stored, is_root=is_root)
+        created = build_task_created(
+            name, task_id, stored, submission, timeout_s=timeout_s, envelope=envelope
+        )
+        if tree is not None:
+            created.tree.CopyFrom(tree)
+        snapshot = initial_snapshot(task_id, created, epoch=self._journal.epoch)
+        key = idempotency_key(name, message, submission)
+        webhook = self._build_webhook(task_id, created, submission)
+        execution = self._executions.reserve(task_id)
+        self._executions.admit(execution, agent, account)
+        execution.created = asyncio.get_running_loop().create_future()
+        if created.HasField("deadline"):
+            self._deadlines.add(task_id, created.deadline.ToDatetime(tzinfo=UTC))
+        return execution, NewTask(task_id, created, snapshot, key, webhook)
+
+    def _create(
+        self,
+        execution: TaskExecution,
+        new_task: NewTask,
+        on_created: Callable[[bool], None] | None = None,
+        gate: StartGate | None = None,
+    ) -> None:
+        """Begin the write of a created event, whose result `execution.created` gets.
+
+        If a task with the same key exists, that task is the result. `on_created` is called with
+        True if the write created a task, in the loop iteration in which the write ends, so that no
+        coroutine runs between the write and the call. `gate` delays the code.
+        """
+        created = execution.created
+        assert created is not None  # noqa: S101  set at the admission of the task
+        key, content_hash = new_task.key
+        write = self._journal.create(
+            new_task.task_id,
+            event_pb2.Event(created=new_task.created),
+            key=key,
+            content_hash=content_hash,
+            webhook=new_task.webhook,
+        )
+        write.add_done_callback(partial(self._on_written, created, new_task, on_created, gate))
+
+    def _on_written(
+        self,
+        created: asyncio.Future[SubmitResult],
+        new_task: NewTask,
+        on_created: Callable[[bool], None] | None,
+        gate: StartGate | None,
+        write: asyncio.Future[CreateResult],
+    ) -> None:
+        error = asyncio.CancelledError() if write.cancelled() else write.exception()
+        is_new = error is None and write.result().is_new
+        if is_new and new_task.webhook is not None:
+            self._push_configs.outbox.activate(self._journal, from_row(new_task.webhook))
+        if on_created is not None:
+            on_created(is_new)
+        if error is not None:
+            created.set_exception(error)
+            created.exception()  # Marks it as retrieved: the caller may be gone.
+            return
+        result = write.result()
+        if not result.is_new:
+            head = self._journal.head(result.task_id)
+            created.set_result(SubmitResult(result.task_id, 1, head, is_new=False))
+            return
+        if not new_task.snapshot.create_time.seconds:
+            set_create_time(new_task.snapshot, result.time_ns)
+        # The created event has sequence 1.
+        created.set_result(
+            SubmitResult(result.task_id, 1, 1, is_new=True, snapshot=new_task.snapshot, gate=gate)
+        )
+
+    async def _create_and_run(self, execution: TaskExecution, new_task: NewTask) -> SubmitResult:
+        """Create a task, and run its agent once the caller has the response."""
+        gate = StartGate()
+
+        def on_created(is_new: bool) -> None:  # noqa: FBT001
+            if is_new and execution.state is ExecutionState.RESERVED:
+                self._executions.run(execution, gate.wait)
+            elif execution.termination is None:
+                self._executions.release(execution)
+
+        execution.turn = self._build_turn(new_task)
+        self._create(execution, new_task, on_created, gate)
+        try:
+            return await _get_created(execution)
+        except BaseException:
+            # No response is sent, so the code need not wait for it.
+            gate.open()
+            raise
+
+    async def _run_direct_replier(
+        self, execution: TaskExecution, new_task: NewTask
+    ) -> SubmitResult | message_pb2.Message:
+        """Run an agent that may reply directly; its first event creates the task."""
+
+        async def create() -> None:
+            self._create(execution, new_task)
+            with contextlib.suppress(TrunklineError):
+                if (await _get_created(execution)).is_new:
+                    return
+            # The write failed, or the task exists from an earlier submission. The turn is canceled
+            # while it waits here.
+            execution.stop()
+            await asyncio.Event().wait()
+
+        execution.turn = self._build_turn(new_task, create=create, may_reply=True)
+        self._executions.run(execution)
+        return await self._wait_for_outcome(execution)
+
+    def _run_delivery(self, agent: Agent, execution: TaskExecution, new_task: NewTask) -> None:
+        """Run the turn of a delivery; its first event creates the task, in the same commit."""
+
+        def on_created(is_new: bool) -> None:  # noqa: FBT001
+            if not is_new:
+                # The write failed, and no further one can succeed.
+                execution.stop()
+
+        set_create_time(new_task.snapshot, time.time_ns())
+        create = partial(self._create, execution, new_task, on_created)
+        turn = execution.turn = self._build_turn(
+            new_task, create=create, may_reply=agent.direct_replies
+        )
+        if not agent.direct_replies:
+            # From then on, the task can be listed and canceled.
+            timer = asyncio.get_running_loop().call_later(_CREATE_AFTER_S, turn.create)
+            execution.on_released.append(timer.cancel)
+            if not self._journal.has_tasks:
+                # A journal without tasks may be removed after the death of its host. Then a
+                # repeated delivery could not find out whether this task had begun.
+                turn.create()
+        self._executions.run(execution)
+
+    async def _wait_for_outcome(
+        self, execution: TaskExecution
+    ) -> SubmitResult | message_pb2.Message:
+        """Wait until the task exists, or the agent has replied without a task."""
+        futures: list[asyncio.Future[Any]] = []
+        if execution.created is not None:
+            futures.append(execution.created)
+        if execution.runner is not None:
+            futures.append(execution.runner)
+        await _wait_for_first(futures)
+        if execution.created is not None and execution.created.done():
+            return execution.created.result()
+        if execution.turn is not None and execution.turn.reply_message is not None:
+            return execution.turn.reply_message
+        raise build_creation_error(execution)
+
+    async def _open_turn(
+        self,
+        execution: TaskExecution,
+        row: TaskRow,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+        opened: asyncio.Future[SubmitResult],
+    ) -> bool:
+        """Journal the start of the next turn, and set the result of `opened`."""
+        try:
+            await self._register_webhook(row, submission)
+            waiting = execution.turn = await self._executions.load_turn(row.task_id)
+            await waiting.open_turn(await self._files.store_message(row.task_id, message))
+            turn = execution.turn = await self._executions.load_turn(row.task_id)
+        except TrunklineError as error:
+            opened.set_exception(error)
+            opened.exception()  # Marks it as retrieved: the caller may be gone.
+            return False
+        snapshot = turn.snapshot
+        answers = answers_since(snapshot.approvals, since=snapshot.turn)
+        opened.set_result(
+            SubmitResult(
+                row.task_id, snapshot.turn, snapshot.sequence, is_new=False, answers=answers
+            )
+        )
+        return True
+
+    def _build_turn(
+        self,
+        new_task: NewTask,
+        *,
+        create: Callable[[], Awaitable[None] | None] | None = None,
+        may_reply: bool = False,
+    ) -> TurnRuntime:
+        return TurnRuntime(
+            self._resources,
+            new_task.snapshot,
+            new_task.created.message,
+            create=create,
+            may_reply=may_reply,
+        )
+
+    def _find_own_row(self, task_id: str, account: str) -> TaskRow | None:
+        """Return the row of a task, or None if there is no such task.
+
+        Raises:
+            TaskNotFoundError: the task belongs to another account.
+        """
+        if find_row(self._journal, task_id) is None:
+            return None
+        return get_account_row(self._journal, task_id, account)
+
+    def _find_timeout_s(
+        self, agent: Agent, message: message_pb2.Message, *, is_root: bool
+    ) -> float | None:
+        """Return the longest lifetime of a new task; None: no limit."""
+        own_s = agent.timeout_s
+        if isinstance(agent, TimedAgent):
+            own_s = agent.find_time_limit_s(message)
+        own_s = self._settings.agent_timeouts.get(agent.card.name, own_s)
+        tree_s = self._settings.tree.timeout_s if is_root else None
+        return min((limit for limit in (own_s, tree_s) if limit is not None), default=None)
+
+    def _build_webhook(
+        self,
+        task_id: str,
+        created: event_pb2.TaskCreated,
+        submission: message_service_pb2.Submission,
+    ) -> WebhookRow | None:
+        """Return the webhook to create with a task, if the submission has one."""
+        if not submission.HasField("push_notification_config"):
+            return None
+        config, version = submission.push_notification_config, submission.push_notification_version
+        return to_row(self._push_configs.build_for_new_task(task_id, created, config, version))
+
+    async def _register_webhook(
+        self, row: TaskRow, submission: message_service_pb2.Submission
+    ) -> None:
+        """Register the webhook of a task's next message, if the submission has one."""
+        if submission.HasField("push_notification_config"):
+            config = submission.push_notification_config
+            await self._push_configs.put_of_message(
+                self._journal, row, config, submission.push_notification_version
+            )
+
+    async def _get_interrupted_row(
+        self, agent: Agent, message: message_pb2.Message, account: str
+    ) -> TaskRow:
+        """Return the row of the message's task.
+
+        Raises:
+            TaskNotFoundError: the account has no such task of the agent.
+            InvalidArgumentError: the context is not the task's.
+            TaskEndedError: the task has ended.
+            UnsupportedOperationError: the task does not wait for a message.
+        """
+        task_id = message.task_id
+        if get_account_row(self._journal, task_id, account).agent != agent.card.name:
+            raise TaskNotFoundError(task_id)
+        execution = self._executions.find(task_id)
+        if execution is not None and execution.turn is not None and execution.turn.is_over:
+            # The turn or the task is ending, which takes no longer than the grace period.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.cancel_grace_s):
+                    await execution.released.wait()
+        row = get_account_row(self._journal, task_id, account)
+        if message.context_id and message.context_id != row.context_id:
+            raise InvalidArgumentError("message.contextId", "does not match the task's context")
+        if row.state in TERMINAL:
+            raise TaskEndedError(task_id, state_name(row.state))
+        if row.state not in INTERRUPTED or self._executions.find(task_id) is not None:
+            raise UnsupportedOperationError(
+                "a message to a task that works", "wait until it asks, or start another task"
+            )
+        return row
+
+
+async def _get_created(execution: TaskExecution) -> SubmitResult:
+    """Wait until the task exists; canceling one wait does not affect the others."""
+    assert execution.created is not None  # noqa: S101  only for executions that create tasks
+    return await asyncio.shield(execution.created)
+
+
+def build_creation_error(execution: TaskExecution) -> TrunklineError:
+    """Return the error for a turn that ended without a task and without a direct reply."""
+    created, turn = execution.created, execution.turn
+    if created is not None and created.done():
+        error = created.exception()
+        if isinstance(error, TrunklineError):
+            return error
+    deadline = None if turn is None else turn.deadline
+    if deadline is not None and deadline <= datetime.now(UTC):
+        return PeerTimeoutError(f"agent of {execution.task_id!r}", DEADLINE_PASSED)
+    return PeerUnavailableError("this host", "the task could not be journaled; try again")
+
+
+async def _wait_for_first(futures: Sequence[asyncio.Future[Any]]) -> None:
+    """Wait until one of the futures is done, at a third of the cost of `asyncio.wait`."""
+    first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(_done: object) -> None:
+        if not first.done():
+            first.set_result(None)
+
+    for future in futures:
+        future.add_done_callback(wake)
+    try:
+        await first
+    finally:
+        for future in futures:
+            future.remove_done_callback(wake)

@@ -1,14 +1,17 @@
-"""State of a turn that begins with its task's: free ids, open children, approvals."""
+"""State of a turn that begins with its task: free ids, open children, approvals, the pause."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from trunkline.errors import PermissionDeniedError
-from trunkline.json_values import build_struct, has_same_json
+from trunkline.json_values import build_struct, has_same_json, update_struct
+from trunkline.task_states import PAUSED_KEY, is_paused
 from trunkline.tasks import approvals
-from trunkline.tasks.lifecycle import TERMINAL
+from trunkline.tasks.emitter import Emitter
+from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, build_status_event
 from trunkline.users import current_actor, current_statement, find_approving_user, requires_proof
-from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
+from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_pb2
 
 
 def turn_traceparent(snapshot: snapshot_pb2.TaskSnapshot) -> str:
@@ -248,3 +251,46 @@ class PendingApprovals:
             message.parts.extend(approvals.build_question_parts(self.all, accepted_modes))
         else:
             message.parts.add(text=_ALREADY_ANSWERED)
+
+
+class TurnPause:
+    """The pause of a turn, in which no further step begins, also over restarts of its host.
+
+    Also says whether the host leaves the turn to the next host.
+    """
+
+    def __init__(self, latest: snapshot_pb2.TaskSnapshot, emitter: Emitter) -> None:
+        """Start from the task's metadata."""
+        self.is_leaving: bool = False
+        """True once the host shuts down and leaves the turn to the next host."""
+        self._latest = latest
+        self._emitter = emitter
+        self._running = asyncio.Event()
+        if not is_paused(latest.task.metadata):
+            self._running.set()
+
+    @property
+    def is_paused(self) -> bool:
+        """True if no further step may begin."""
+        return not self._running.is_set()
+
+    async def wait(self) -> None:
+        """Wait until the task is not paused. Agents that can be paused do so before each step."""
+        await self._running.wait()
+
+    async def change(self, state: task_pb2.TaskState.ValueType, *, is_paused: bool) -> None:
+        """Pause or resume the task, which is in this state, and journal it. For the host only."""
+        if is_paused == self.is_paused:
+            return
+        event = build_status_event(state)
+        update_struct(event.status.metadata, {PAUSED_KEY: is_paused})
+        if state in INTERRUPTED:
+            # A status that waits is whole: it repeats the question.
+            event.status.status.message.CopyFrom(self._latest.task.status.message)
+            event.status.continuation = self._latest.continuation
+        if is_paused:
+            self._running.clear()
+        self._emitter.put(event)
+        await self._emitter.commit()
+        if not is_paused:
+            self._running.set()

@@ -3,23 +3,19 @@
 Processes with the same data directory share the file. Its methods block and are thread-safe.
 """
 
-import contextlib
-import os
-import threading
+import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from trunkline.errors import ConfigurationError
-from trunkline.journal.sqlite.connection import check_access, connect, open_read_only
-from trunkline.journal.sqlite.connection import translate_errors as translate_sqlite_errors
-from trunkline.private_files import PRIVATE_FOLDER, create_private_folder
+from trunkline.database import Database, Schema, open_read_only
+from trunkline.private_files import PRIVATE_FOLDER, create_private_data_folder
 
 # Older usage is deleted, since every caller of every day has a row.
 _DAY_RETENTION: Final = timedelta(days=62)
 _MONTH_RETENTION: Final = timedelta(days=400)
-_SCHEMA: Final = """
+_SCHEMA: Final = Schema("""
 -- period: a day as 2026-01-31, or a month as 2026-01
 -- account, caller, model: an empty caller stands for all callers of the account, an empty account
 -- for all accounts, an empty model for all models
@@ -29,7 +25,7 @@ CREATE TABLE IF NOT EXISTS usage (
     input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost INTEGER NOT NULL,
     PRIMARY KEY (period, account, caller, model)
 ) WITHOUT ROWID;
-"""
+""")
 _ADD: Final = """
 INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     input_tokens = input_tokens + excluded.input_tokens,
@@ -98,22 +94,8 @@ class UsageStore:
             JournalUnavailableError: the file can't be used.
         """
         path = usage_path(data_dir)
-        try:
-            create_private_folder(path.parent)
-        except OSError as error:
-            problem = f"can't be used: {error.strerror}; choose another with --data"
-            raise ConfigurationError(f"data directory {data_dir}", problem) from error
-        check_access(path)
-        self._path = path
-        self._lock = threading.Lock()
-        with translate_sqlite_errors(path):
-            # Names of accounts and keys are private, so only the owner may read the file.
-            with contextlib.suppress(OSError):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-            self._database = connect(path)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = NORMAL")
-            self._database.executescript(_SCHEMA)
+        create_private_data_folder(path.parent)
+        self._database = Database(path, _SCHEMA)
         # The day for which old usage was deleted last.
         self._pruned_day = ""
 
@@ -125,8 +107,7 @@ class UsageStore:
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
-            self._database.close()
+        self._database.close()
 
     def add(self, subjects: Sequence[Subject], usage: Usage, now: datetime) -> None:
         """Add usage to the day and the month of each subject.
@@ -135,17 +116,11 @@ class UsageStore:
             JournalUnavailableError: the file can't be written.
         """
         rows = [(period, *subject, *usage) for subject in subjects for period in periods(now)]
-        with self._lock, translate_sqlite_errors(self._path):
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                self._database.executemany(_ADD, rows)
-                self._prune(now)
-            except BaseException:
-                self._database.execute("ROLLBACK")
-                raise
-            self._database.execute("COMMIT")
+        with self._database.write() as connection:
+            connection.executemany(_ADD, rows)
+            self._prune(connection, now)
 
-    def _prune(self, now: datetime) -> None:
+    def _prune(self, connection: sqlite3.Connection, now: datetime) -> None:
         """Delete old usage, once a day."""
         day, month = periods(now)
         if day != self._pruned_day:
@@ -153,7 +128,7 @@ class UsageStore:
             oldest_day, _ = periods(now - _DAY_RETENTION)
             _, oldest_month = periods(now - _MONTH_RETENTION)
             oldest = ((len(day), oldest_day), (len(month), oldest_month))
-            self._database.executemany(_DELETE, oldest)
+            connection.executemany(_DELETE, oldest)
 
     def read(self, keys: Sequence[tuple[str, Subject]]) -> list[Usage]:
         """Return the usage in periods by subjects, in the order of the keys.
@@ -161,9 +136,9 @@ class UsageStore:
         Raises:
             JournalUnavailableError: the file can't be read.
         """
-        with self._lock, translate_sqlite_errors(self._path):
+        with self._database.read() as connection:
             rows = [
-                self._database.execute(_SELECT, (period, *subject)).fetchone()
+                connection.execute(_SELECT, (period, *subject)).fetchone()
                 for period, subject in keys
             ]
         return [Usage(*row) if row else Usage() for row in rows]

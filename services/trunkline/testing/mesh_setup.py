@@ -57,9 +57,10 @@ class BundledAgents:
 def build_settings(
     data_dir: Path, options: Mapping[str, Mapping[str, object]], overrides: Mapping[str, Any]
 ) -> Settings:
-    """Return the settings of a test's mesh; `options` are those of agents, by their names.
+    """Return the settings of a test's mesh.
 
-    `overrides` are checked and converted as the values of flags are: a path may be a text.
+    `options` has the options of agents by their names. `overrides` are checked and converted like
+    values of flags, so a path may be a text.
 
     Raises:
         ConfigurationError: an override is unknown or invalid.

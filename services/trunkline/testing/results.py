@@ -15,7 +15,7 @@ class Answer:
     """The state of a task, usually at the end of a turn, or a direct reply."""
 
     snapshot: snapshot_pb2.TaskSnapshot | None
-    """The complete state of the task in the journal; None: the agent replied directly."""
+    """The complete state of the task in the journal, or None if the agent replied directly."""
     reply: message_pb2.Message | None = None
     """The direct reply, if any."""
 
@@ -47,7 +47,10 @@ class Answer:
 
     @property
     def parts(self) -> Sequence[part_pb2.Part]:
-        """The parts of all artifacts; without any, those of the status or the direct reply."""
+        """The parts of all artifacts.
+
+        Without artifacts, the parts of the status or direct reply.
+        """
         parts = [part for artifact in self.artifacts for part in artifact.parts]
         return parts or list(self._message().parts)
 

@@ -83,7 +83,7 @@ def _check_argument(where: str, rule: object) -> None:
             _ArgumentRule.model_validate(rule)
         except ValidationError as error:
             place, problem = first_problem(error)
-            words = {"place": ".".join((where, *place)), "problem": problem}
+            words = {"place": ".".join(map(str, (where, *place))), "problem": problem}
             raise PydanticCustomError("argument", "{place}: {problem}", words) from error
 
 

@@ -1,8 +1,7 @@
 """Reads an `mcpServers` file, and describes its errors by file, line and reason."""
 
-import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Final, Self
 from pydantic import ValidationError
 
 from trunkline.errors import ConfigurationError
-from trunkline.tools.json_lines import find_duplicate, find_line
+from trunkline.source_documents import Keys, SourceDocument, parse_document
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +45,10 @@ _UNION_STEPS: Final = frozenset({"AgentOverlay", "literal[False]"})
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """An `mcpServers` file: its text, and its entries by name."""
+    """An `mcpServers` file, and its entries by name."""
 
     path: Path
-    text: str
+    _document: SourceDocument
     entries: Mapping[str, Any]
 
     @classmethod
@@ -63,32 +62,22 @@ class ConfigFile:
             content = path.read_bytes()
         except OSError as error:
             raise ConfigurationError(str(path), f"can't be read: {error.strerror}") from error
-        try:
-            text = content.decode("utf-8-sig")
-            document = json.loads(text)
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise ConfigurationError(f"{path}, line {line}", "not JSON in UTF-8") from error
-        except json.JSONDecodeError as error:
-            problem = f"not JSON: {error.msg} at column {error.colno}"
-            if not text.strip():
-                problem = f"the file is empty; {_FORM}"
-            raise ConfigurationError(f"{path}, line {error.lineno}", problem) from error
-        except RecursionError as error:
-            raise ConfigurationError(f"{path}, line 1", "not JSON: nested too deeply") from error
-        entries = document.get(_SERVERS) if isinstance(document, dict) else None
+        document = parse_document(content, str(path), is_json=True)
+        if not content.strip():
+            raise ConfigurationError(str(path), f"the file is empty; {_FORM}")
+        for fault in document.faults:
+            where = f": {fault.where}" if fault.where else ""
+            raise ConfigurationError(f"{path}, line {fault.line}{where}", fault.problem)
+        value = document.value
+        entries = value.get(_SERVERS) if isinstance(value, dict) else None
         if not isinstance(entries, dict):
-            keys = ", ".join(document) if isinstance(document, dict) else ""
-            line = find_line(text, (_SERVERS,))
-            problem = _FORM if not keys or _SERVERS in document else f"{_FORM}; it has: {keys}"
+            keys = ", ".join(value) if isinstance(value, dict) else ""
+            problem = _FORM if not keys or _SERVERS in value else f"{_FORM}; it has: {keys}"
+            line = document.locate((_SERVERS,)).line
             raise ConfigurationError(f"{path}, line {line}", problem)
-        file = cls(path, text, entries)
-        if duplicate := find_duplicate(text):
-            line, keys = duplicate[0], ".".join(duplicate[1])
-            raise ConfigurationError(f"{path}, line {line}: {keys}", "the key is there twice")
-        return file
+        return cls(path, document, entries)
 
-    def error(self, keys: Sequence[str], problem: str) -> ConfigurationError:
+    def error(self, keys: Keys, problem: str) -> ConfigurationError:
         """Return the error of a value of `mcpServers`, with its line."""
         return ConfigurationError(self._describe_place(keys), problem)
 
@@ -109,13 +98,14 @@ class ConfigFile:
             place = self._describe_place((name, key))
             logger.warning("mcp_file.key_ignored", extra={"key": place})
 
-    def _describe_place(self, keys: Sequence[str]) -> str:
+    def _describe_place(self, keys: Keys) -> str:
         path = (_SERVERS, *keys)
-        return f"{self.path}, line {find_line(self.text, path)}: {'.'.join(path)}"
+        line = self._document.locate(path).line
+        return f"{self.path}, line {line}: {'.'.join(map(str, path))}"
 
 
-def first_problem(error: ValidationError) -> tuple[list[str], str]:
+def first_problem(error: ValidationError) -> tuple[Keys, str]:
     """Return the location and the text of the first validation error."""
     first = error.errors(include_url=False, include_input=False)[0]
-    location = [str(step) for step in first["loc"] if step not in _UNION_STEPS]
+    location = tuple(step for step in first["loc"] if step not in _UNION_STEPS)
     return location, _WORDS.get(first["type"], first["msg"])

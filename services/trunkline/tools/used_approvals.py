@@ -3,23 +3,19 @@
 Tool adapters with the same data directory share the file.
 """
 
-import contextlib
-import os
-import sqlite3
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from trunkline.errors import ConfigurationError
-from trunkline.journal.sqlite.connection import check_access, connect, translate_errors
-from trunkline.private_files import PRIVATE_FOLDER, create_private_folder
+from trunkline.database import Database, Schema
+from trunkline.private_files import PRIVATE_FOLDER, create_private_data_folder
 
 RETENTION: Final = timedelta(hours=25)
 """The time for which a used approval is stored. The statement that proves it is valid for a day,
 and clocks of machines differ."""
 CONTINUATION_RETENTION: Final = timedelta(days=31)
 """The time for which a call that asked can be continued. Tasks are stored for thirty days."""
-_SCHEMA: Final = """
+_SCHEMA: Final = Schema("""
 -- digest: of the approved call, with the id of the approval; used_at: Unix time
 CREATE TABLE IF NOT EXISTS used_approvals (digest TEXT PRIMARY KEY, used_at REAL NOT NULL)
 WITHOUT ROWID;
@@ -27,7 +23,7 @@ CREATE INDEX IF NOT EXISTS used_approvals_by_time ON used_approvals (used_at);
 -- digest: of an approved call that asked, with the state of its question; asked_at: Unix time
 CREATE TABLE IF NOT EXISTS continuations (digest TEXT PRIMARY KEY, asked_at REAL NOT NULL)
 WITHOUT ROWID;
-"""
+""")
 
 
 class UsedApprovals:
@@ -51,9 +47,9 @@ class UsedApprovals:
             JournalUnavailableError: the file can't be read or written.
         """
         ended = (now - RETENTION).timestamp()
-        with translate_errors(self.path), contextlib.closing(self._open()) as database:
-            database.execute("DELETE FROM used_approvals WHERE used_at < ?", (ended,))
-            added = database.execute(
+        with self._open() as database, database.write() as connection:
+            connection.execute("DELETE FROM used_approvals WHERE used_at < ?", (ended,))
+            added = connection.execute(
                 "INSERT OR IGNORE INTO used_approvals VALUES (?, ?)", (digest, now.timestamp())
             )
             return added.rowcount == 1
@@ -65,9 +61,9 @@ class UsedApprovals:
             ConfigurationError, JournalUnavailableError: as `use`.
         """
         ended = (now - CONTINUATION_RETENTION).timestamp()
-        with translate_errors(self.path), contextlib.closing(self._open()) as database:
-            database.execute("DELETE FROM continuations WHERE asked_at < ?", (ended,))
-            database.execute(
+        with self._open() as database, database.write() as connection:
+            connection.execute("DELETE FROM continuations WHERE asked_at < ?", (ended,))
+            connection.execute(
                 "INSERT OR REPLACE INTO continuations VALUES (?, ?)", (digest, now.timestamp())
             )
 
@@ -77,26 +73,14 @@ class UsedApprovals:
         Raises:
             ConfigurationError, JournalUnavailableError: as `use`.
         """
-        with translate_errors(self.path), contextlib.closing(self._open()) as database:
-            removed = database.execute(
+        with self._open() as database, database.write() as connection:
+            removed = connection.execute(
                 "DELETE FROM continuations WHERE digest = ? AND asked_at >= ?",
                 (digest, (now - CONTINUATION_RETENTION).timestamp()),
             )
             return removed.rowcount == 1
 
-    def _open(self) -> sqlite3.Connection:
-        folder = self.path.parent
-        try:
-            create_private_folder(folder)
-        except OSError as error:
-            problem = f"can't be used: {error.strerror}; choose another with --data"
-            raise ConfigurationError(f"data directory {folder.parent}", problem) from error
-        check_access(self.path)
-        # Ids of tasks are private, so only the owner may read the file.
-        with contextlib.suppress(OSError):
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        database = connect(self.path)
+    def _open(self) -> Database:
+        create_private_data_folder(self.path.parent)
         # A commit survives a power failure.
-        database.execute("PRAGMA synchronous = EXTRA")
-        database.executescript(_SCHEMA)
-        return database
+        return Database(self.path, _SCHEMA, synchronous="full")

@@ -7,26 +7,20 @@ Its methods are thread-safe and block. Spans come from the SDK's export thread a
 other processes. On an event loop, call them through `run_in_thread`.
 """
 
-import asyncio
 import base64
-import os
-import sqlite3
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from trunkline import telemetry
+from trunkline.database import Database, Schema
 from trunkline.encryption import Keyring
-from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
-from trunkline.private_files import find_database_problem
+from trunkline.errors import InvalidArgumentError, TraceNotFoundError
 from trunkline.traces.edges import EdgeWindow
 from trunkline.traces.lost_spans import add_lost_spans
 from trunkline.traces.spans import (
@@ -46,32 +40,37 @@ _AT_WORK, _REFERRING = 2, 1
 _MAX_PRUNED_PER_BATCH = 200
 _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE = 50, 100
 
-_VERSION = 4
 # No identity has this byte.
 _END_OF_EXPORTER = b"\0"
-_DROP = "DROP TABLE IF EXISTS spans; DROP TABLE IF EXISTS traces; DROP TABLE IF EXISTS tasks;"
-_SCHEMA = """
+# Traces of earlier versions are dropped: they are not worth the code to read their format.
+_SCHEMA = Schema(
+    """
+DROP TABLE IF EXISTS spans;
+DROP TABLE IF EXISTS traces;
+DROP TABLE IF EXISTS tasks;
 -- spans: the spans of one trace from one batch, after the identity of the process that sent them,
 -- if it joined by a token; see trunkline.traces.spans
-CREATE TABLE IF NOT EXISTS spans (trace_id TEXT NOT NULL, spans BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS spans_by_trace ON spans (trace_id);
+CREATE TABLE spans (trace_id TEXT NOT NULL, spans BLOB NOT NULL);
+CREATE INDEX spans_by_trace ON spans (trace_id);
 -- root_*: of the root, else of the topmost span that was received; top_ns: 0 for a root, else the
 -- start of that span
-CREATE TABLE IF NOT EXISTS traces (
+CREATE TABLE traces (
     trace_id TEXT PRIMARY KEY, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
     span_count INTEGER NOT NULL, error_count INTEGER NOT NULL,
     root_name TEXT NOT NULL, root_service TEXT NOT NULL, root_agent TEXT NOT NULL,
     top_ns INTEGER NOT NULL, change INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS traces_by_start ON traces (start_ns, trace_id);
-CREATE INDEX IF NOT EXISTS traces_by_change ON traces (change);
+CREATE INDEX traces_by_start ON traces (start_ns, trace_id);
+CREATE INDEX traces_by_change ON traces (change);
 -- weight: 2 if a span worked on the task, 1 if it only referred to it
-CREATE TABLE IF NOT EXISTS tasks (
+CREATE TABLE tasks (
     task_id TEXT NOT NULL, trace_id TEXT NOT NULL, weight INTEGER NOT NULL,
     PRIMARY KEY (task_id, trace_id)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS tasks_by_trace ON tasks (trace_id);
-"""
+CREATE INDEX tasks_by_trace ON tasks (trace_id);
+""",
+    version=4,
+)
 _UPSERT_TRACE = """
 INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (trace_id) DO UPDATE SET
     start_ns = min(start_ns, excluded.start_ns), end_ns = max(end_ns, excluded.end_ns),
@@ -137,21 +136,14 @@ class SpanStore:
         self._age_ns = int(retention_s * 1e9)
         self._keyring = keyring
         self._cipher = keyring.cipher("traces", name=str(path)) if keyring is not None else None
-        self._lock = threading.Lock()
         self._edges = EdgeWindow()
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-traces")
         self._listeners: tuple[Callable[[], object], ...] = ()
-        if problem := find_database_problem(path):
-            raise JournalUnavailableError(str(path), problem)
-        with self._convert_errors():
-            # Names of tools and agents reveal what people work on, so only the owner may read it.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            try:
-                self._prepare()
-            except sqlite3.Error:
-                self._database.close()
-                raise
+        # Traces may be lost when the machine fails. Tasks may not; they are in the journal.
+        self._database = Database(path, _SCHEMA, synchronous="off")
+        self._connection = self._database.connection
+        with self._database.read():
+            self._change: int = self._query_number("SELECT coalesce(max(change), 0) FROM traces")
+            self._count: int = self._query_number("SELECT count(*) FROM traces")
 
     def __enter__(self) -> Self:
         return self
@@ -166,16 +158,13 @@ class SpanStore:
 
     def close(self) -> None:
         """Close the file. The store can't be used afterwards."""
-        self._executor.shutdown()
-        with self._lock:
-            self._database.close()
+        self._database.close()
 
     async def run_in_thread(
         self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
         """Call one of the store's methods from an event loop, in the store's own thread."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, partial(function, *args, **kwargs))
+        return await self._database.run(function, *args, **kwargs)
 
     @property
     def latest_change(self) -> int:
@@ -199,7 +188,7 @@ class SpanStore:
                     received[record.trace_id][record.span_id] = record
         if not received:
             return set()
-        with self._lock, self._convert_errors(), self._transaction():
+        with self._transaction():
             if self._keyring is not None:
                 self._keyring.refresh()
             self._change += 1
@@ -230,7 +219,7 @@ class SpanStore:
         """
         if not trace_id and not task_id:
             raise InvalidArgumentError("trace_id", "give the id of a trace or of a task")
-        with self._lock, self._convert_errors():
+        with self._database.read():
             lookup_ids = [trace_id.lower()] if trace_id else self._find_trace_ids(task_id)
             contents = [content for each in lookup_ids for content in self._contents(each)]
         if not contents:
@@ -255,7 +244,7 @@ class SpanStore:
             raise InvalidArgumentError("page_size", f"must be 1 to {_MAX_PAGE_SIZE}")
         size = page_size or _DEFAULT_PAGE_SIZE
         before = _read_token(page_token) if page_token else (2**62, "")
-        with self._lock, self._convert_errors():
+        with self._database.read():
             summaries = self._summaries(
                 "WHERE (start_ns, trace_id) < (?, ?) ORDER BY start_ns DESC, trace_id DESC LIMIT ?",
                 (*before, size + 1),
@@ -269,9 +258,9 @@ class SpanStore:
         self, change: int, *, limit: int = 100
     ) -> tuple[list[trace_service_pb2.TraceSummary], int]:
         """Return traces that changed after a cursor, with the cursor for the next call."""
-        with self._lock, self._convert_errors():
+        with self._database.read():
             # All traces that a batch changed have its number, so a page ends at a whole number.
-            rows = self._database.execute(
+            rows = self._connection.execute(
                 "SELECT change FROM traces WHERE change > ? ORDER BY change LIMIT ?",
                 (change, limit),
             ).fetchall()
@@ -283,7 +272,7 @@ class SpanStore:
 
     def list_edges(self) -> list[trace_service_pb2.Edge]:
         """Return who called whom in the last minute, by the spans that arrived in it."""
-        with self._lock:
+        with self._database.read():
             return self._edges.list_edges(now_s=time.monotonic())
 
     @contextmanager
@@ -295,21 +284,9 @@ class SpanStore:
         finally:
             self._listeners = tuple(other for other in self._listeners if other is not listener)
 
-    def _prepare(self) -> None:
-        self._database.execute("PRAGMA journal_mode = WAL")
-        # Traces may be lost when the machine fails. Tasks may not; they are in the journal.
-        self._database.execute("PRAGMA synchronous = OFF")
-        if self._query_number("PRAGMA user_version") != _VERSION:
-            # Old traces are not worth the code to read their format.
-            self._database.executescript(_DROP)
-            self._database.execute(f"PRAGMA user_version = {_VERSION}")
-        self._database.executescript(_SCHEMA)
-        self._change: int = self._query_number("SELECT coalesce(max(change), 0) FROM traces")
-        self._count: int = self._query_number("SELECT count(*) FROM traces")
-
     def _select_new(self, trace_id: str, spans: Mapping[str, SpanRecord]) -> _TraceUpdate:
         """Return the spans of a trace that change it, up to the limit of a trace."""
-        known = self._database.execute(
+        known = self._connection.execute(
             "SELECT span_count FROM traces WHERE trace_id = ?", (trace_id,)
         ).fetchone()
         free = telemetry.MAX_SPANS_PER_TRACE
@@ -346,13 +323,13 @@ class SpanStore:
             root = self._encrypt_root(trace_id, names)
             traces.append((trace_id, *times, *counts, *root, update.top_ns, self._change))
             tasks += [(task_id, trace_id, weight) for task_id, weight in update.tasks.items()]
-        self._database.executemany("INSERT INTO spans VALUES (?, ?)", contents)
-        self._database.executemany(_UPSERT_TRACE, traces)
-        self._database.executemany(_UPSERT_TASK, tasks)
+        self._connection.executemany("INSERT INTO spans VALUES (?, ?)", contents)
+        self._connection.executemany(_UPSERT_TRACE, traces)
+        self._connection.executemany(_UPSERT_TASK, tasks)
 
     def _contents(self, trace_id: str) -> Iterator[tuple[bytes, str]]:
         """Yield the spans of a trace, each batch with the identity that exported it."""
-        rows = self._database.execute("SELECT spans FROM spans WHERE trace_id = ?", (trace_id,))
+        rows = self._connection.execute("SELECT spans FROM spans WHERE trace_id = ?", (trace_id,))
         for (stored,) in rows:
             content: bytes = stored
             if self._cipher is not None:
@@ -375,23 +352,23 @@ class SpanStore:
     def _prune(self) -> set[str]:
         """Remove a bounded number of traces beyond the limit or the retention; return their ids."""
         too_many = min(max(0, self._count - self._limit), _MAX_PRUNED_PER_BATCH)
-        rows = self._database.execute(
+        rows = self._connection.execute(
             "SELECT trace_id FROM traces ORDER BY start_ns LIMIT ?", (too_many,)
         ).fetchall()
-        rows += self._database.execute(
+        rows += self._connection.execute(
             "SELECT trace_id FROM traces WHERE start_ns < ? ORDER BY start_ns LIMIT ?",
             (time.time_ns() - self._age_ns, _MAX_PRUNED_PER_BATCH),
         ).fetchall()
         pruned = {trace_id for (trace_id,) in rows}
         for trace_id in pruned:
             for table in ("spans", "tasks", "traces"):
-                self._database.execute(f"DELETE FROM {table} WHERE trace_id = ?", (trace_id,))  # noqa: S608
+                self._connection.execute(f"DELETE FROM {table} WHERE trace_id = ?", (trace_id,))  # noqa: S608
             self._count -= 1
         return pruned
 
     def _find_trace_ids(self, task_id: str) -> list[str]:
         """Return the traces that worked on a task; without any, the latest that refers to it."""
-        rows = self._database.execute(
+        rows = self._connection.execute(
             "SELECT trace_id, weight FROM tasks JOIN traces USING (trace_id) WHERE task_id = ? "
             "ORDER BY weight DESC, start_ns DESC LIMIT ?",
             (task_id, _MAX_TRACES_PER_TASK),
@@ -403,7 +380,7 @@ class SpanStore:
         self, where: str, values: Sequence[object]
     ) -> list[trace_service_pb2.TraceSummary]:
         # `where` is always one of our constants; input from outside is in `values`.
-        rows = self._database.execute(f"{_SELECT_TRACES} {where}", values).fetchall()
+        rows = self._connection.execute(f"{_SELECT_TRACES} {where}", values).fetchall()
         return [self._summary(row) for row in rows]
 
     def _summary(self, row: Sequence[Any]) -> trace_service_pb2.TraceSummary:
@@ -419,7 +396,7 @@ class SpanStore:
         )
         summary.start_time.FromNanoseconds(start_ns)
         summary.end_time.FromNanoseconds(end_ns)
-        tasks = self._database.execute(
+        tasks = self._connection.execute(
             "SELECT task_id FROM tasks WHERE trace_id = ? LIMIT ?",
             (trace_id, _MAX_TASKS_PER_SUMMARY),
         )
@@ -427,28 +404,18 @@ class SpanStore:
         return summary
 
     def _query_number(self, query: str, *values: object) -> int:
-        return int(self._database.execute(query, values).fetchone()[0])
+        return int(self._connection.execute(query, values).fetchone()[0])
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Commit everything or nothing. On failure the counters are restored too."""
-        before = self._change, self._count
-        try:
-            with self._database:
-                self._database.execute("BEGIN")
+        with self._database.write():
+            before = self._change, self._count
+            try:
                 yield
-        except BaseException:
-            self._change, self._count = before
-            raise
-
-    @contextmanager
-    def _convert_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            cause = error.strerror if isinstance(error, OSError) else error
-            problem = f"{cause}; move it away, or use another data directory"
-            raise JournalUnavailableError(str(self._path), problem) from error
+            except BaseException:
+                self._change, self._count = before
+                raise
 
 
 def _summarise(

@@ -32,7 +32,7 @@ class StatementNumbers:
         elif len(self._numbers) < STATEMENT_LIMIT:
             number = len(self._numbers) + 1
         else:
-            # The one that was not used for the longest time gives its number away.
+            # The least recently used statement gives its number away.
             _, number = self._numbers.popitem(last=False)
         self._numbers[statement] = call.user_statement_number = number
 
@@ -44,9 +44,9 @@ class NumberedStatements:
         self._statements: dict[int, str] = {}
 
     def fill_in(self, call: trunk_service_pb2.TrunkCall) -> None:
-        """Fill in the statement of a call with only its number; note that of a call with both.
+        """Fill in the statement of a call that has only its number; remember a new statement.
 
-        The calls must come as they were sent.
+        The calls must come in the order in which they were sent.
         """
         number = call.user_statement_number
         if not 0 < number <= STATEMENT_LIMIT:

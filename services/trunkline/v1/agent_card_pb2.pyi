@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class AgentInterface(_message.Message):
-    """One address at which an agent answers. Field numbers are those of A2A v1.0."""
+    """One address at which an agent answers. It has the field numbers of A2A v1.0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -165,7 +165,7 @@ Global___AgentCapabilities: _TypeAlias = AgentCapabilities  # noqa: Y015
 
 @_typing.final
 class AgentSkill(_message.Message):
-    """One thing an agent is good at; what the router scores."""
+    """An ability of an agent, which the router scores."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -257,8 +257,8 @@ Global___AgentCardSignature: _TypeAlias = AgentCardSignature  # noqa: Y015
 
 @_typing.final
 class AgentCard(_message.Message):
-    """What an agent says about itself. Field numbers are those of A2A v1.0. Interfaces and
-    capabilities are empty inside the mesh; the bridge fills them in.
+    """The description that an agent gives of itself. It has the field numbers of A2A v1.0. Interfaces
+    and capabilities are empty inside the mesh; the bridge fills them in.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

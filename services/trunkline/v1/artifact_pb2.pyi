@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Artifact(_message.Message):
-    """A result of a task. Field numbers are those of A2A v1.0."""
+    """A result of a task. It has the field numbers of A2A v1.0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -42,7 +42,7 @@ class DownloadArtifactRequest(_message.Message):
     offset: _builtins.int
     """The offset of the first byte to read."""
     length: _builtins.int
-    """The number of bytes to read; 0: to the end."""
+    """The number of bytes to read. 0 reads to the end."""
     def __init__(
         self,
         *,
@@ -200,7 +200,7 @@ class ListArtifactsRequest(_message.Message):
     account: _builtins.str
     """The account that the task must belong to."""
     page_size: _builtins.int
-    """At most 100; 0: 50."""
+    """At most 100. 0 stands for 50."""
     page_token: _builtins.str
     """The token from the previous page."""
     def __init__(

@@ -129,11 +129,11 @@ class Envelope(_message.Message):
     `sender`, who reads the message later.
     """
     room: _builtins.str
-    """The room that the message belongs to. Empty: none."""
+    """The room that the message belongs to, or empty without a room."""
     type: _builtins.str
     """The type of the payload, for example `proposal`."""
     type_version: _builtins.int
-    """The version of the type. 0: the newest that the receiver knows."""
+    """The version of the type. 0 stands for the newest version that the receiver knows."""
     text: _builtins.str
     """Plain text."""
     priority: Global___EnvelopePriority.ValueType
@@ -162,7 +162,7 @@ class Envelope(_message.Message):
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """Nothing is delivered after this time. Unset: the retention of the service."""
+        """The message is not delivered after this time. If unset, the retention of the service applies."""
 
     def __init__(
         self,
@@ -209,14 +209,14 @@ class DeliveryAttempt(_message.Message):
     task_id: _builtins.str
     """The recipient's task."""
     problem: _builtins.str
-    """Why it failed. Empty: it did not."""
+    """The reason of the failure, or empty without a failure."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When it began."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When it ended. Unset: it runs."""
+        """The time of the end. It is unset while the delivery runs."""
 
     def __init__(
         self,

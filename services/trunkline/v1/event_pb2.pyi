@@ -99,7 +99,7 @@ Global___ApprovalDecision: _TypeAlias = ApprovalDecision  # noqa: Y015
 class EventBatch(_message.Message):
     """Consecutive events of one task: the unit of the journal and of the wire. It is serialised once
     and these bytes are stored, sent and forwarded. The header comes first, so that a forwarder can
-    put another one before the same events without parsing them.
+    put another header before the same events without parsing them.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -400,16 +400,20 @@ class TaskCreated(_message.Message):
     traceparent: _builtins.str
     """W3C trace context of the submission, for links from later work."""
     user_statement: _builtins.str
-    """Signed statement of the user that the submission was for; work that goes on later passes it on."""
+    """Signed statement of the user that the submission was for; work that continues later passes it
+    on.
+    """
     actor: _builtins.str
-    """SPIFFE id of the process that submitted it, by its certificate. It allows nothing."""
+    """SPIFFE id of the process that submitted it, by its certificate. It is for information and
+    grants no permission.
+    """
     @_builtins.property
     def message(self) -> _message_pb2.Message:
         """The first turn's message, with its ids filled in."""
 
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
-        """When the task ends at the latest; unset: never."""
+        """The latest time of the task's end. If unset, there is no deadline."""
 
     @_builtins.property
     def parent(self) -> Global___ParentTask:
@@ -421,11 +425,11 @@ class TaskCreated(_message.Message):
 
     @_builtins.property
     def accepted_output_modes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Media types the caller can take; empty: any."""
+        """Media types that the caller accepts. If empty, the caller accepts any."""
 
     @_builtins.property
     def tree(self) -> _tree_pb2.TreePosition:
-        """Its place in its tree of calls; unset: it is a root."""
+        """The task's place in its tree of calls. It is unset for a root."""
 
     @_builtins.property
     def envelope(self) -> _envelope_pb2.Envelope:
@@ -469,7 +473,9 @@ class StatusChanged(_message.Message):
     CONTINUATION_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     continuation: _builtins.bytes
-    """With a state that waits: what the agent goes on from in the next turn. Nobody else reads it."""
+    """With a waiting state: the data from which the agent continues in the next turn. Nobody else
+    reads it.
+    """
     @_builtins.property
     def status(self) -> _task_pb2.TaskStatus:
         """The new status."""
@@ -480,7 +486,9 @@ class StatusChanged(_message.Message):
 
     @_builtins.property
     def usage(self) -> _tree_pb2.TreeUsage:
-        """At the end of a turn: all that the task and those below it have used. Unset: nothing new."""
+        """The total use of the task and the tasks below it, at the end of a turn. It is unset if the use
+        has not changed.
+        """
 
     def __init__(
         self,
@@ -542,7 +550,7 @@ Global___ArtifactStart: _TypeAlias = ArtifactStart  # noqa: Y015
 
 @_typing.final
 class ArtifactDelta(_message.Message):
-    """Content added to an artifact: a run of texts, or one part, or nothing but its end."""
+    """Content added to an artifact: a run of texts, one part, or only its end."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -586,7 +594,7 @@ Global___ArtifactDelta: _TypeAlias = ArtifactDelta  # noqa: Y015
 
 @_typing.final
 class ArtifactRewound(_message.Message):
-    """An artifact was cut back to what it held at a checkpoint."""
+    """An artifact was cut back to its content at a checkpoint."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -688,7 +696,9 @@ Global___PlanChanged: _TypeAlias = PlanChanged  # noqa: Y015
 
 @_typing.final
 class StepStarted(_message.Message):
-    """A step of a plan began: a node of a workflow. It may do so more than once, also after a takeover."""
+    """A step of a plan began: a node of a workflow. A step may begin more than once, also after a
+    takeover.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -859,16 +869,20 @@ class ApprovalRequested(_message.Message):
     tool: _builtins.str
     """Name of the tool."""
     child_task_id: _builtins.str
-    """In the journal of an ancestor: the child that it came from. Empty: the task itself asks."""
+    """In the journal of an ancestor, the child that the approval came from. If empty, the task
+    itself asks.
+    """
     step_id: _builtins.str
-    """The call that needs it, as the agent's code numbers its calls. Empty: the code asked for it."""
+    """The call that needs the approval, as the agent's code numbers its calls. If empty, the code
+    itself asked for the approval.
+    """
     @_builtins.property
     def arguments(self) -> _json_pb2.Struct:
         """What it would be called with."""
 
     @_builtins.property
     def path(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Agents from the root down to the one that asks."""
+        """Agents from the root down to the asking agent."""
 
     def __init__(
         self,
@@ -910,7 +924,7 @@ class ApprovalAnswered(_message.Message):
     reason: _builtins.str
     """Why."""
     turn: _builtins.int
-    """The turn that acts on it. One that is given while a turn runs is for the next one."""
+    """The turn that acts on the decision. A decision during a turn is for the next turn."""
     user_statement: _builtins.str
     """Signed statement of the user that answered. It names the digests of the calls that the user
     approved, so that the tool adapter can check them.
@@ -1081,7 +1095,7 @@ class RouteDecided(_message.Message):
     text: _builtins.str
     """The piece, as it was routed."""
     agent: _builtins.str
-    """Who got it; empty: nobody fits."""
+    """The agent that got the request. If empty, no agent fits."""
     confidence: _builtins.float
     """0..1."""
     step_id: _builtins.str

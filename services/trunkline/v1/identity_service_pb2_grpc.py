@@ -53,8 +53,8 @@ class IdentityServiceServicer:
 
     def Join(self, request, context):
         """Issues the first certificate of a process that has a join token. Served without a client
-        certificate, at an address of its own.
-        UNAUTHENTICATED (UNAUTHENTICATED) if the token is not valid, has expired or is used up.
+        certificate, at a separate address. UNAUTHENTICATED (UNAUTHENTICATED) if the token is not
+        valid, has expired or is used up.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,8 +35,8 @@ class IdentityServiceStub:
     def __new__(cls, channel: _aio.Channel) -> IdentityServiceAsyncStub: ...
     Join: _grpc.UnaryUnaryMultiCallable[_identity_service_pb2.JoinRequest, _identity_service_pb2.JoinResponse]
     """Issues the first certificate of a process that has a join token. Served without a client
-    certificate, at an address of its own.
-    UNAUTHENTICATED (UNAUTHENTICATED) if the token is not valid, has expired or is used up.
+    certificate, at a separate address. UNAUTHENTICATED (UNAUTHENTICATED) if the token is not
+    valid, has expired or is used up.
     """
     Renew: _grpc.UnaryUnaryMultiCallable[_identity_service_pb2.RenewRequest, _identity_service_pb2.RenewResponse]
     """Issues a new certificate for the identity of the caller's current one."""
@@ -48,8 +48,8 @@ class IdentityServiceAsyncStub(IdentityServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Join: _aio.UnaryUnaryMultiCallable[_identity_service_pb2.JoinRequest, _identity_service_pb2.JoinResponse]  # type: ignore[assignment]
     """Issues the first certificate of a process that has a join token. Served without a client
-    certificate, at an address of its own.
-    UNAUTHENTICATED (UNAUTHENTICATED) if the token is not valid, has expired or is used up.
+    certificate, at a separate address. UNAUTHENTICATED (UNAUTHENTICATED) if the token is not
+    valid, has expired or is used up.
     """
     Renew: _aio.UnaryUnaryMultiCallable[_identity_service_pb2.RenewRequest, _identity_service_pb2.RenewResponse]  # type: ignore[assignment]
     """Issues a new certificate for the identity of the caller's current one."""
@@ -64,8 +64,8 @@ class IdentityServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_identity_service_pb2.JoinResponse, _abc.Awaitable[_identity_service_pb2.JoinResponse]]:
         """Issues the first certificate of a process that has a join token. Served without a client
-        certificate, at an address of its own.
-        UNAUTHENTICATED (UNAUTHENTICATED) if the token is not valid, has expired or is used up.
+        certificate, at a separate address. UNAUTHENTICATED (UNAUTHENTICATED) if the token is not
+        valid, has expired or is used up.
         """
 
     @_abc_1.abstractmethod

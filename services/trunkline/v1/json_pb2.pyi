@@ -37,8 +37,9 @@ Global___NullValue: _TypeAlias = NullValue  # noqa: Y015
 
 @_typing.final
 class Struct(_message.Message):
-    """A JSON object. Its bytes are those of google.protobuf's type of the same name, whose map is a list
-    of entries on the wire, but its members keep their order. If a key repeats, its last member counts.
+    """A JSON object. It has the wire format of google.protobuf's type of the same name, whose map is a
+    list of entries on the wire. Unlike there, members keep their order. If a key repeats, its last
+    member counts.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -91,8 +92,9 @@ Global___Member: _TypeAlias = Member  # noqa: Y015
 
 @_typing.final
 class Value(_message.Message):
-    """A JSON value. Fields 1 to 6 are those of google.protobuf's type of the same name, so that each reads
-    the bytes of the other. Fields from 16 on are ours; readers of google.protobuf ignore them.
+    """A JSON value. Fields 1 to 6 have the numbers and types of google.protobuf's type of the same
+    name, so that each type reads the bytes of the other. Fields from 16 on are ours, and readers of
+    google.protobuf ignore them.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -116,7 +118,9 @@ class Value(_message.Message):
     exact_number: _builtins.str
     """An integer that is above 2^63 or no double, as decimal digits, in the range of a double."""
     is_float: _builtins.bool
-    """A whole `number_value` that was written with a fraction or an exponent: 5.0, which is no integer."""
+    """A whole `number_value` that was written with a fraction or an exponent: 5.0, which is not an
+    integer.
+    """
     @_builtins.property
     def struct_value(self) -> Global___Struct:
         """An object."""

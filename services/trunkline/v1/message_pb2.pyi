@@ -47,7 +47,7 @@ Global___Role: _TypeAlias = Role  # noqa: Y015
 
 @_typing.final
 class Message(_message.Message):
-    """One message of a conversation. Field numbers are those of A2A v1.0."""
+    """One message of a conversation. It has the field numbers of A2A v1.0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -104,7 +104,7 @@ class Submission(_message.Message):
 
     @_builtins.property
     def accepted_output_modes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Media types the caller can take; empty: any."""
+        """Media types that the caller accepts. If empty, the caller accepts any."""
 
     @_builtins.property
     def push_notification_config(self) -> _push_notification_pb2.TaskPushNotificationConfig:
@@ -309,7 +309,7 @@ class DeliverMessagesRequest(_message.Message):
     """The user for whom they were sent."""
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessageDelivery]:
-        """The deliveries. Those of one conversation come one after another, in calls of their own."""
+        """The deliveries. Deliveries of one conversation come one after another, in separate calls."""
 
     def __init__(
         self,

@@ -76,11 +76,11 @@ class MessageServiceServicer:
 
     def DeliverMessages(self, request, context):
         """Delivers messages between agents, each as a task of its recipient, and answers with the outcome
-        of each delivery as soon as its turn is over. The task of a handler that ends at once is written
-        to the journal as a whole; that of any other one as soon as it writes something, calls another
-        agent, or takes long. The end of the call does not end the tasks, and repeating a delivery
-        attaches to its task. Only processes of the mesh's owner may call it: a handler trusts the
-        sender of a message.
+        of each delivery as soon as its turn is over. The task of a handler that ends at once is
+        written to the journal as a whole. The task of any other handler is written as soon as the
+        handler writes something, calls another agent, or takes long. The end of the call does not end
+        the tasks, and repeating a delivery attaches to its task. Only processes of the mesh's owner
+        may call it: a handler trusts the sender of a message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,11 +45,11 @@ class MessageServiceStub:
     """
     DeliverMessages: _grpc.UnaryStreamMultiCallable[_message_service_pb2.DeliverMessagesRequest, _message_service_pb2.DeliverMessagesResponse]
     """Delivers messages between agents, each as a task of its recipient, and answers with the outcome
-    of each delivery as soon as its turn is over. The task of a handler that ends at once is written
-    to the journal as a whole; that of any other one as soon as it writes something, calls another
-    agent, or takes long. The end of the call does not end the tasks, and repeating a delivery
-    attaches to its task. Only processes of the mesh's owner may call it: a handler trusts the
-    sender of a message.
+    of each delivery as soon as its turn is over. The task of a handler that ends at once is
+    written to the journal as a whole. The task of any other handler is written as soon as the
+    handler writes something, calls another agent, or takes long. The end of the call does not end
+    the tasks, and repeating a delivery attaches to its task. Only processes of the mesh's owner
+    may call it: a handler trusts the sender of a message.
     """
 
 @_typing.type_check_only
@@ -69,11 +69,11 @@ class MessageServiceAsyncStub(MessageServiceStub):
     """
     DeliverMessages: _aio.UnaryStreamMultiCallable[_message_service_pb2.DeliverMessagesRequest, _message_service_pb2.DeliverMessagesResponse]  # type: ignore[assignment]
     """Delivers messages between agents, each as a task of its recipient, and answers with the outcome
-    of each delivery as soon as its turn is over. The task of a handler that ends at once is written
-    to the journal as a whole; that of any other one as soon as it writes something, calls another
-    agent, or takes long. The end of the call does not end the tasks, and repeating a delivery
-    attaches to its task. Only processes of the mesh's owner may call it: a handler trusts the
-    sender of a message.
+    of each delivery as soon as its turn is over. The task of a handler that ends at once is
+    written to the journal as a whole. The task of any other handler is written as soon as the
+    handler writes something, calls another agent, or takes long. The end of the call does not end
+    the tasks, and repeating a delivery attaches to its task. Only processes of the mesh's owner
+    may call it: a handler trusts the sender of a message.
     """
 
 class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -108,11 +108,11 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_message_service_pb2.DeliverMessagesResponse], _abc.AsyncIterator[_message_service_pb2.DeliverMessagesResponse]]:
         """Delivers messages between agents, each as a task of its recipient, and answers with the outcome
-        of each delivery as soon as its turn is over. The task of a handler that ends at once is written
-        to the journal as a whole; that of any other one as soon as it writes something, calls another
-        agent, or takes long. The end of the call does not end the tasks, and repeating a delivery
-        attaches to its task. Only processes of the mesh's owner may call it: a handler trusts the
-        sender of a message.
+        of each delivery as soon as its turn is over. The task of a handler that ends at once is
+        written to the journal as a whole. The task of any other handler is written as soon as the
+        handler writes something, calls another agent, or takes long. The end of the call does not end
+        the tasks, and repeating a delivery attaches to its task. Only processes of the mesh's owner
+        may call it: a handler trusts the sender of a message.
         """
 
 def add_MessageServiceServicer_to_server(servicer: MessageServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -36,10 +36,12 @@ class SendEnvelopesRequest(_message.Message):
     caller: _builtins.str
     """The user within the account, if a user sends."""
     agent: _builtins.str
-    """The agent that sends, while it works on `parent_task_id`. Empty: the user sends."""
+    """The agent that sends, while it works on `parent_task_id`. If empty, the user sends."""
     @_builtins.property
     def cause(self) -> _envelope_pb2.Envelope:
-        """The message that the agent handles now: those that it sends follow it. Unset: none."""
+        """The message that the agent handles now, and that the sent messages follow. It is unset outside
+        a handler.
+        """
 
     @_builtins.property
     def envelopes(self) -> _containers.RepeatedCompositeFieldContainer[_envelope_pb2.Envelope]:
@@ -213,7 +215,7 @@ class ListEnvelopesRequest(_message.Message):
     account: _builtins.str
     """The account of the caller."""
     page_size: _builtins.int
-    """At most so many, up to 1,000. 0: 100."""
+    """The limit on messages, up to 1,000. 0 stands for 100."""
     page_token: _builtins.str
     """`next_page_token` of the page before."""
     @_builtins.property
@@ -277,7 +279,7 @@ class WatchEnvelopesRequest(_message.Message):
     account: _builtins.str
     """The account of the caller."""
     after_position: _builtins.int
-    """Begin after this position. Unset: with the next one that is accepted."""
+    """Begin after this position. If unset, begin with the next accepted message."""
     with_deliveries: _builtins.bool
     """Also yield a message again when one of its deliveries ends."""
     @_builtins.property

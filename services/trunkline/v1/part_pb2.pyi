@@ -19,7 +19,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Part(_message.Message):
-    """One piece of content. Field numbers are those of A2A v1.0."""
+    """One piece of content. It has the field numbers of A2A v1.0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

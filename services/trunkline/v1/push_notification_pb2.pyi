@@ -18,7 +18,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class AuthenticationInfo(_message.Message):
-    """How to authenticate to a webhook. Field numbers are those of A2A v1.0."""
+    """How to authenticate to a webhook. It has the field numbers of A2A v1.0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -27,7 +27,7 @@ class AuthenticationInfo(_message.Message):
     scheme: _builtins.str
     """HTTP authentication scheme, compared without case."""
     credentials: _builtins.str
-    """A secret: never logged, never returned."""
+    """A secret, which is neither logged nor returned."""
     def __init__(
         self,
         *,
@@ -44,7 +44,7 @@ Global___AuthenticationInfo: _TypeAlias = AuthenticationInfo  # noqa: Y015
 
 @_typing.final
 class TaskPushNotificationConfig(_message.Message):
-    """A webhook for one task. Field numbers are those of A2A v1.0."""
+    """A webhook for one task. It has the field numbers of A2A v1.0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

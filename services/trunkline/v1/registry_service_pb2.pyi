@@ -42,11 +42,13 @@ class AgentRegistration(_message.Message):
     card_pending: _builtins.bool
     """Its card is about to change: the tools that its skills are made of are not known yet."""
     breaker: _builtins.str
-    """State of the circuit breaker of an agent outside the mesh: `closed`, `open` or `half-open`. Empty:
-    it has none.
+    """State of the circuit breaker of an agent outside the mesh: `closed`, `open` or `half-open`. It
+    is empty for other agents.
     """
     kind: _builtins.str
-    """What it is: `supervisor`, `workflow`, `remote` or `participant`. Empty: an agent of another kind."""
+    """The kind of the agent: `supervisor`, `workflow`, `remote` or `participant`. It is empty for
+    other kinds.
+    """
     @_builtins.property
     def card(self) -> _agent_card_pb2.AgentCard:
         """Its card, without interfaces and capabilities."""
@@ -57,8 +59,8 @@ class AgentRegistration(_message.Message):
 
     @_builtins.property
     def message_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The types of messages that it handles, each `TYPE` or `TYPE@VERSION`. Empty: it has no handlers,
-        and gets messages as requests.
+        """The types of messages that it handles, each `TYPE` or `TYPE@VERSION`. If empty, the agent has
+        no handlers and gets messages as requests.
         """
 
     def __init__(
@@ -103,7 +105,9 @@ class Host(_message.Message):
     identity: _builtins.str
     """The SPIFFE id of the process that registered it. The registry sets it."""
     messaging_mode: _builtins.str
-    """Where its messaging service stores messages: `local` or `distributed`. Empty: it has none."""
+    """The mode in which its messaging service stores messages: `local` or `distributed`. It is empty
+    without a messaging service.
+    """
     @_builtins.property
     def journal_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Journals it serves; ids of their tasks begin with these."""
@@ -403,7 +407,7 @@ class WatchAgentsResponse(_message.Message):
     """
     has_missing_journals: _builtins.bool
     """The registry was started less than a lease ago, and a journal that it recorded before has no
-    host yet: an agent or a task that no host has may exist.
+    host yet: an agent or a task may exist although no host has it.
     """
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Host]:

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RegistryServiceStub:
-    """Knows who is on the mesh, where, with what card, alive until when.
+    """The registered hosts of the mesh, with addresses, cards and leases.
     """
 
     def __init__(self, channel):
@@ -73,13 +73,13 @@ class RegistryServiceStub:
 
 
 class RegistryServiceServicer:
-    """Knows who is on the mesh, where, with what card, alive until when.
+    """The registered hosts of the mesh, with addresses, cards and leases.
     """
 
     def Register(self, request, context):
-        """Puts a host on the mesh, or replaces what it said before, under a lease.
-        FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents.
-        Who registers last has the id, the address and the journals: whoever had them before is gone.
+        """Registers a host on the mesh under a lease, or replaces its earlier registration.
+        FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents. The
+        last registration owns the id, the address and the journals: an earlier owner counts as gone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -123,8 +123,8 @@ class RegistryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseJournals(self, request, context):
-        """Frees journals whose owner is gone: whoever registers one next owns it. Only processes of the
-        mesh's owner may call it.
+        """Frees journals whose owner is gone. The next host that registers a journal owns it. Only
+        processes of the mesh's owner may call it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -177,7 +177,7 @@ def add_RegistryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RegistryService:
-    """Knows who is on the mesh, where, with what card, alive until when.
+    """The registered hosts of the mesh, with addresses, cards and leases.
     """
 
     @staticmethod

@@ -27,16 +27,16 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RegistryServiceStub:
-    """Knows who is on the mesh, where, with what card, alive until when."""
+    """The registered hosts of the mesh, with addresses, cards and leases."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RegistryServiceAsyncStub: ...
     Register: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.RegisterRequest, _registry_service_pb2.RegisterResponse]
-    """Puts a host on the mesh, or replaces what it said before, under a lease.
-    FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents.
-    Who registers last has the id, the address and the journals: whoever had them before is gone.
+    """Registers a host on the mesh under a lease, or replaces its earlier registration.
+    FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents. The
+    last registration owns the id, the address and the journals: an earlier owner counts as gone.
     """
     KeepAlive: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.KeepAliveRequest, _registry_service_pb2.KeepAliveResponse]
     """Renews a lease. NOT_FOUND (HOST_NOT_FOUND) when it has run out: register again."""
@@ -52,19 +52,19 @@ class RegistryServiceStub:
     WatchAgents: _grpc.UnaryStreamMultiCallable[_registry_service_pb2.WatchAgentsRequest, _registry_service_pb2.WatchAgentsResponse]
     """Yields the living hosts now and whenever they change."""
     ReleaseJournals: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.ReleaseJournalsRequest, _registry_service_pb2.ReleaseJournalsResponse]
-    """Frees journals whose owner is gone: whoever registers one next owns it. Only processes of the
-    mesh's owner may call it.
+    """Frees journals whose owner is gone. The next host that registers a journal owns it. Only
+    processes of the mesh's owner may call it.
     """
 
 @_typing.type_check_only
 class RegistryServiceAsyncStub(RegistryServiceStub):
-    """Knows who is on the mesh, where, with what card, alive until when."""
+    """The registered hosts of the mesh, with addresses, cards and leases."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.RegisterRequest, _registry_service_pb2.RegisterResponse]  # type: ignore[assignment]
-    """Puts a host on the mesh, or replaces what it said before, under a lease.
-    FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents.
-    Who registers last has the id, the address and the journals: whoever had them before is gone.
+    """Registers a host on the mesh under a lease, or replaces its earlier registration.
+    FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents. The
+    last registration owns the id, the address and the journals: an earlier owner counts as gone.
     """
     KeepAlive: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.KeepAliveRequest, _registry_service_pb2.KeepAliveResponse]  # type: ignore[assignment]
     """Renews a lease. NOT_FOUND (HOST_NOT_FOUND) when it has run out: register again."""
@@ -80,12 +80,12 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     WatchAgents: _aio.UnaryStreamMultiCallable[_registry_service_pb2.WatchAgentsRequest, _registry_service_pb2.WatchAgentsResponse]  # type: ignore[assignment]
     """Yields the living hosts now and whenever they change."""
     ReleaseJournals: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.ReleaseJournalsRequest, _registry_service_pb2.ReleaseJournalsResponse]  # type: ignore[assignment]
-    """Frees journals whose owner is gone: whoever registers one next owns it. Only processes of the
-    mesh's owner may call it.
+    """Frees journals whose owner is gone. The next host that registers a journal owns it. Only
+    processes of the mesh's owner may call it.
     """
 
 class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Knows who is on the mesh, where, with what card, alive until when."""
+    """The registered hosts of the mesh, with addresses, cards and leases."""
 
     @_abc_1.abstractmethod
     def Register(
@@ -93,9 +93,9 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_service_pb2.RegisterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_service_pb2.RegisterResponse, _abc.Awaitable[_registry_service_pb2.RegisterResponse]]:
-        """Puts a host on the mesh, or replaces what it said before, under a lease.
-        FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents.
-        Who registers last has the id, the address and the journals: whoever had them before is gone.
+        """Registers a host on the mesh under a lease, or replaces its earlier registration.
+        FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents. The
+        last registration owns the id, the address and the journals: an earlier owner counts as gone.
         """
 
     @_abc_1.abstractmethod
@@ -147,8 +147,8 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_service_pb2.ReleaseJournalsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_service_pb2.ReleaseJournalsResponse, _abc.Awaitable[_registry_service_pb2.ReleaseJournalsResponse]]:
-        """Frees journals whose owner is gone: whoever registers one next owns it. Only processes of the
-        mesh's owner may call it.
+        """Frees journals whose owner is gone. The next host that registers a journal owns it. Only
+        processes of the mesh's owner may call it.
         """
 
 def add_RegistryServiceServicer_to_server(servicer: RegistryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

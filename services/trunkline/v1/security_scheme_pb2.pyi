@@ -25,7 +25,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class StringList(_message.Message):
-    """A list of scopes. Field numbers are those of A2A v1.0."""
+    """A list of scopes. It has the field numbers of A2A v1.0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -49,7 +49,7 @@ Global___StringList: _TypeAlias = StringList  # noqa: Y015
 
 @_typing.final
 class SecurityRequirement(_message.Message):
-    """Schemes that must all hold. Field numbers are those of A2A v1.0."""
+    """Schemes that must all hold. It has the field numbers of A2A v1.0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -94,7 +94,7 @@ Global___SecurityRequirement: _TypeAlias = SecurityRequirement  # noqa: Y015
 
 @_typing.final
 class SecurityScheme(_message.Message):
-    """One way to authenticate. Field numbers are those of A2A v1.0."""
+    """One way to authenticate. It has the field numbers of A2A v1.0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -31,7 +31,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class TaskSnapshot(_message.Message):
-    """The fold of a task's events up to a sequence: all that a reader needs to go on from there."""
+    """The state of a task, computed from its events up to a sequence. A reader needs no earlier events
+    to continue from there.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -63,7 +65,7 @@ class TaskSnapshot(_message.Message):
     USER_STATEMENT_FIELD_NUMBER: _builtins.int
     ENVELOPE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """The last sequence that is folded in."""
+    """The sequence of the last event that the state includes."""
     epoch: _builtins.int
     """Epoch of the journal."""
     agent: _builtins.str
@@ -81,7 +83,7 @@ class TaskSnapshot(_message.Message):
     turn_traceparent: _builtins.str
     """W3C trace context of the submission of the current turn; empty in the first one."""
     continuation: _builtins.bytes
-    """What the agent goes on from, if its last turn asked for something."""
+    """The data from which the agent continues, if its last turn asked for something."""
     @_builtins.property
     @_deprecated("""This field has been marked as deprecated using proto field options.""")
     def generation(self) -> _builtins.int:
@@ -100,7 +102,7 @@ class TaskSnapshot(_message.Message):
 
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
-        """When the task ends at the latest; unset: never."""
+        """The latest time of the task's end. If unset, there is no deadline."""
 
     @_builtins.property
     def parent(self) -> _event_pb2.ParentTask:
@@ -132,7 +134,7 @@ class TaskSnapshot(_message.Message):
 
     @_builtins.property
     def accepted_output_modes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Media types the caller can take; empty: any."""
+        """Media types that the caller accepts. If empty, the caller accepts any."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -145,7 +147,7 @@ class TaskSnapshot(_message.Message):
 
     @_builtins.property
     def tree(self) -> _tree_pb2.TreePosition:
-        """Its place in its tree of calls; unset: it is a root."""
+        """The task's place in its tree of calls. It is unset for a root."""
 
     @_builtins.property
     def usage(self) -> _tree_pb2.TreeUsage:
@@ -281,7 +283,7 @@ class ArtifactInfo(_message.Message):
         """Unused: it served a draft of A2A 1.1."""
 
     turn: _builtins.int
-    """The turn that began it; 0: an older host wrote it."""
+    """The turn that began it. It is 0 if an older host wrote it."""
     @_builtins.property
     def origin(self) -> _event_pb2.Origin:
         """Unset for the task's own."""
@@ -409,7 +411,7 @@ class ToolCallInfo(_message.Message):
         """Unused: it served a draft of A2A 1.1."""
 
     task_handle: _builtins.str
-    """The long-running task of the MCP server that it became; empty: none."""
+    """The long-running task of the MCP server that the call became, or empty without one."""
     @_builtins.property
     def started(self) -> _event_pb2.ToolStarted:
         """How it began."""
@@ -519,8 +521,9 @@ class TaskSummary(_message.Message):
     parent_task_id: _builtins.str
     """The task that called it; empty for roots."""
     text: _builtins.str
-    """The begin of the text of its first message, if the request asks for it; without text, of its
-    data as JSON. Empty: it has neither, or its events are past retention.
+    """The begin of the text of its first message, if the request asks for it. Without text, it is
+    the begin of its data as JSON. It is empty if the message has neither, or its events are past
+    retention.
     """
     @_builtins.property
     def status(self) -> _task_pb2.TaskStatus:

@@ -49,7 +49,7 @@ class _TaskStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskState.V
     """Waits for credentials."""
 
 class TaskState(_TaskState, metaclass=_TaskStateEnumTypeWrapper):
-    """The states of a task. Numbers are those of A2A v1.0; the transitions are one table in
+    """The states of a task. Numbers are A2A v1.0's numbers. The transitions are one table in
     trunkline.tasks.lifecycle.
     """
 
@@ -75,7 +75,7 @@ Global___TaskState: _TypeAlias = TaskState  # noqa: Y015
 
 @_typing.final
 class TaskStatus(_message.Message):
-    """Where a task stands. Field numbers are those of A2A v1.0."""
+    """The status of a task. It has the field numbers of A2A v1.0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -109,7 +109,7 @@ Global___TaskStatus: _TypeAlias = TaskStatus  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
-    """One unit of work of one agent. Field numbers are those of A2A v1.0."""
+    """One unit of work of one agent. It has the field numbers of A2A v1.0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -76,7 +76,7 @@ class GetTaskResponse(_message.Message):
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> _snapshot_pb2.TaskSnapshot:
-        """Its fold."""
+        """The snapshot of the task."""
 
     def __init__(
         self,
@@ -108,13 +108,13 @@ class ListTasksRequest(_message.Message):
     account: _builtins.str
     """Only of this account."""
     agent: _builtins.str
-    """Only of this agent; empty: of all."""
+    """Only tasks of this agent. If empty, of all agents."""
     context_id: _builtins.str
-    """Only of this context; empty: of all."""
+    """Only tasks of this context. If empty, of all contexts."""
     state: _task_pb2.TaskState.ValueType
     """Only in this state; unspecified: in all."""
     page_size: _builtins.int
-    """1..100; 0: 50."""
+    """1 to 100. 0 stands for 50."""
     page_token: _builtins.str
     """From the page before."""
     with_text: _builtins.bool
@@ -226,7 +226,7 @@ class CancelTaskResponse(_message.Message):
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> _snapshot_pb2.TaskSnapshot:
-        """Its fold."""
+        """The snapshot of the task."""
 
     def __init__(
         self,
@@ -276,7 +276,7 @@ class PauseTaskResponse(_message.Message):
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> _snapshot_pb2.TaskSnapshot:
-        """Its fold."""
+        """The snapshot of the task."""
 
     def __init__(
         self,
@@ -319,14 +319,14 @@ Global___ResumeTaskRequest: _TypeAlias = ResumeTaskRequest  # noqa: Y015
 
 @_typing.final
 class ResumeTaskResponse(_message.Message):
-    """The task goes on."""
+    """The task continues."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> _snapshot_pb2.TaskSnapshot:
-        """Its fold."""
+        """The snapshot of the task."""
 
     def __init__(
         self,
@@ -360,13 +360,13 @@ class WatchTaskRequest(_message.Message):
     account: _builtins.str
     """Only if it belongs to this account."""
     after_sequence: _builtins.int
-    """The cursor: events behind this sequence. Unset: from the head on."""
+    """The cursor: send events after this sequence. If unset, send events after the head."""
     with_snapshot: _builtins.bool
-    """Send the fold at the cursor first."""
+    """Send the snapshot at the cursor first."""
     until_head: _builtins.bool
     """End at the head instead of waiting for more."""
     epoch: _builtins.int
-    """The epoch the cursor was read in; 0: unknown."""
+    """The epoch in which the cursor was read, or 0 if unknown."""
     until_turn_ends: _builtins.bool
     """End also where the task asks for input."""
     @_builtins.property
@@ -411,7 +411,7 @@ class WatchTaskResponse(_message.Message):
     BATCHES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> _snapshot_pb2.TaskSnapshot:
-        """Only in the first response: the fold at the cursor."""
+        """Only in the first response: the snapshot at the cursor."""
 
     @_builtins.property
     def batches(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.EventBatch]:
@@ -566,7 +566,7 @@ class SetPushNotificationConfigRequest(_message.Message):
     account: _builtins.str
     """Only if the task belongs to this account."""
     version: _builtins.str
-    """The version of A2A that it is registered in, such as 1.0: its posts are of that version."""
+    """The version of A2A that it is registered in, such as 1.0. Notifications have that version."""
     request_id: _builtins.str
     """Chosen by the caller, unique. A webhook without an id is registered once per request id."""
     @_builtins.property
@@ -629,7 +629,7 @@ class GetPushNotificationConfigRequest(_message.Message):
     task_id: _builtins.str
     """The task."""
     config_id: _builtins.str
-    """The webhook; empty: the one that was set first."""
+    """The webhook's id. If empty, the webhook that was set first."""
     def __init__(
         self,
         *,
@@ -684,7 +684,7 @@ class ListPushNotificationConfigsRequest(_message.Message):
     task_id: _builtins.str
     """The task."""
     page_size: _builtins.int
-    """0: all."""
+    """0 stands for all."""
     page_token: _builtins.str
     """From the page before."""
     def __init__(
@@ -795,7 +795,7 @@ class SetTaskAliasRequest(_message.Message):
     task_id: _builtins.str
     """The task."""
     replaces: _builtins.str
-    """Bind it anew if it is bound to this task; empty: only if it is bound to none."""
+    """Bind the alias anew if it is bound to this task. If empty, bind it only if it is not bound."""
     def __init__(
         self,
         *,
@@ -868,8 +868,8 @@ class ResolveTaskAliasResponse(_message.Message):
 
     TASK_ID_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
-    """The task, which may not exist yet. Empty: the alias is bound to none. Earlier hosts answer NOT_FOUND
-    (TASK_NOT_FOUND).
+    """The task, which may not exist yet. It is empty if the alias is not bound. Earlier hosts answer
+    NOT_FOUND (TASK_NOT_FOUND).
     """
     def __init__(
         self,

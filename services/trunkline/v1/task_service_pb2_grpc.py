@@ -112,7 +112,7 @@ class TaskServiceServicer:
     """
 
     def GetTask(self, request, context):
-        """Returns the fold of a task. NOT_FOUND (TASK_NOT_FOUND).
+        """Returns the state of a task. NOT_FOUND (TASK_NOT_FOUND).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,9 +134,10 @@ class TaskServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PauseTask(self, request, context):
-        """Pauses a task of an agent that works in steps, such as a workflow: what runs or waits goes on, and
-        no further step begins until the task is resumed. It stays paused over restarts. Repeating it is
-        harmless. FAILED_PRECONDITION (TASK_ENDED), UNIMPLEMENTED (UNSUPPORTED_OPERATION) for other agents.
+        """Pauses a task of an agent that works in steps, such as a workflow: running and waiting steps
+        continue, and further steps begin only after the task is resumed. It stays paused over
+        restarts. Repeating it is harmless. FAILED_PRECONDITION (TASK_ENDED), UNIMPLEMENTED
+        (UNSUPPORTED_OPERATION) for other agents.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -159,16 +160,16 @@ class TaskServiceServicer:
 
     def WatchTasks(self, request, context):
         """Yields the tasks of an account that are created or whose state changes, each as it is then. The
-        first response is empty and says that the watch has begun: what a list says from then on is
-        outdated only by what the watch yields.
+        first response is empty and says that the watch has begun: changes after a list that is read
+        from then on come by the watch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AnswerApproval(self, request, context):
-        """Answers an approval, once: the same answer again is harmless. The root of the tasks that wait for
-        it goes on, or does so as soon as its turn is over. NOT_FOUND (TASK_NOT_FOUND,
+        """Answers an approval, once: the same answer again is harmless. The root of the waiting tasks
+        continues at once, or as soon as its turn is over. NOT_FOUND (TASK_NOT_FOUND,
         APPROVAL_NOT_FOUND), FAILED_PRECONDITION (APPROVAL_ANSWERED) when it was answered otherwise
         before, FAILED_PRECONDITION (TASK_ENDED) when nothing waits for it any more.
         """
@@ -177,9 +178,9 @@ class TaskServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetPushNotificationConfig(self, request, context):
-        """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
-        task that has ended may still get one: what there is of it is sent, once. Repeating a request is
-        harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
+        """Sets a webhook of a task, in place of a webhook with the same id. An equal webhook continues.
+        A task that has ended may still get a webhook: its existing events are sent once. Repeating a
+        request is harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -215,8 +216,8 @@ class TaskServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResolveTaskAlias(self, request, context):
-        """Resolves an id that a client chose. An unbound id is no error, because each first request of a v0.1 client
-        has one: the task's id is empty.
+        """Resolves an id that a client chose. An unbound id is not an error, because each first request
+        of a v0.1 client has one: the task's id is empty.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,7 @@ class TaskServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TaskServiceAsyncStub: ...
     GetTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetTaskRequest, _task_service_pb2.GetTaskResponse]
-    """Returns the fold of a task. NOT_FOUND (TASK_NOT_FOUND)."""
+    """Returns the state of a task. NOT_FOUND (TASK_NOT_FOUND)."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ListTasksRequest, _task_service_pb2.ListTasksResponse]
     """Lists tasks by status time, newest first. INVALID_ARGUMENT for a bad page token."""
     CancelTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.CancelTaskRequest, _task_service_pb2.CancelTaskResponse]
@@ -42,9 +42,10 @@ class TaskServiceStub:
     (TASK_NOT_CANCELABLE) when it had ended before.
     """
     PauseTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.PauseTaskRequest, _task_service_pb2.PauseTaskResponse]
-    """Pauses a task of an agent that works in steps, such as a workflow: what runs or waits goes on, and
-    no further step begins until the task is resumed. It stays paused over restarts. Repeating it is
-    harmless. FAILED_PRECONDITION (TASK_ENDED), UNIMPLEMENTED (UNSUPPORTED_OPERATION) for other agents.
+    """Pauses a task of an agent that works in steps, such as a workflow: running and waiting steps
+    continue, and further steps begin only after the task is resumed. It stays paused over
+    restarts. Repeating it is harmless. FAILED_PRECONDITION (TASK_ENDED), UNIMPLEMENTED
+    (UNSUPPORTED_OPERATION) for other agents.
     """
     ResumeTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ResumeTaskRequest, _task_service_pb2.ResumeTaskResponse]
     """Resumes a paused task. Repeating it is harmless."""
@@ -54,19 +55,19 @@ class TaskServiceStub:
     """
     WatchTasks: _grpc.UnaryStreamMultiCallable[_task_service_pb2.WatchTasksRequest, _task_service_pb2.WatchTasksResponse]
     """Yields the tasks of an account that are created or whose state changes, each as it is then. The
-    first response is empty and says that the watch has begun: what a list says from then on is
-    outdated only by what the watch yields.
+    first response is empty and says that the watch has begun: changes after a list that is read
+    from then on come by the watch.
     """
     AnswerApproval: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.AnswerApprovalRequest, _task_service_pb2.AnswerApprovalResponse]
-    """Answers an approval, once: the same answer again is harmless. The root of the tasks that wait for
-    it goes on, or does so as soon as its turn is over. NOT_FOUND (TASK_NOT_FOUND,
+    """Answers an approval, once: the same answer again is harmless. The root of the waiting tasks
+    continues at once, or as soon as its turn is over. NOT_FOUND (TASK_NOT_FOUND,
     APPROVAL_NOT_FOUND), FAILED_PRECONDITION (APPROVAL_ANSWERED) when it was answered otherwise
     before, FAILED_PRECONDITION (TASK_ENDED) when nothing waits for it any more.
     """
     SetPushNotificationConfig: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SetPushNotificationConfigRequest, _task_service_pb2.SetPushNotificationConfigResponse]
-    """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
-    task that has ended may still get one: what there is of it is sent, once. Repeating a request is
-    harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
+    """Sets a webhook of a task, in place of a webhook with the same id. An equal webhook continues.
+    A task that has ended may still get a webhook: its existing events are sent once. Repeating a
+    request is harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
     """
     GetPushNotificationConfig: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetPushNotificationConfigRequest, _task_service_pb2.GetPushNotificationConfigResponse]
     """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND, WEBHOOK_NOT_FOUND)."""
@@ -79,8 +80,8 @@ class TaskServiceStub:
     what `replaces` says, it stays; the answer says to which task it is bound now.
     """
     ResolveTaskAlias: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ResolveTaskAliasRequest, _task_service_pb2.ResolveTaskAliasResponse]
-    """Resolves an id that a client chose. An unbound id is no error, because each first request of a v0.1 client
-    has one: the task's id is empty.
+    """Resolves an id that a client chose. An unbound id is not an error, because each first request
+    of a v0.1 client has one: the task's id is empty.
     """
 
 @_typing.type_check_only
@@ -89,7 +90,7 @@ class TaskServiceAsyncStub(TaskServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetTaskRequest, _task_service_pb2.GetTaskResponse]  # type: ignore[assignment]
-    """Returns the fold of a task. NOT_FOUND (TASK_NOT_FOUND)."""
+    """Returns the state of a task. NOT_FOUND (TASK_NOT_FOUND)."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ListTasksRequest, _task_service_pb2.ListTasksResponse]  # type: ignore[assignment]
     """Lists tasks by status time, newest first. INVALID_ARGUMENT for a bad page token."""
     CancelTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.CancelTaskRequest, _task_service_pb2.CancelTaskResponse]  # type: ignore[assignment]
@@ -97,9 +98,10 @@ class TaskServiceAsyncStub(TaskServiceStub):
     (TASK_NOT_CANCELABLE) when it had ended before.
     """
     PauseTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.PauseTaskRequest, _task_service_pb2.PauseTaskResponse]  # type: ignore[assignment]
-    """Pauses a task of an agent that works in steps, such as a workflow: what runs or waits goes on, and
-    no further step begins until the task is resumed. It stays paused over restarts. Repeating it is
-    harmless. FAILED_PRECONDITION (TASK_ENDED), UNIMPLEMENTED (UNSUPPORTED_OPERATION) for other agents.
+    """Pauses a task of an agent that works in steps, such as a workflow: running and waiting steps
+    continue, and further steps begin only after the task is resumed. It stays paused over
+    restarts. Repeating it is harmless. FAILED_PRECONDITION (TASK_ENDED), UNIMPLEMENTED
+    (UNSUPPORTED_OPERATION) for other agents.
     """
     ResumeTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ResumeTaskRequest, _task_service_pb2.ResumeTaskResponse]  # type: ignore[assignment]
     """Resumes a paused task. Repeating it is harmless."""
@@ -109,19 +111,19 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """
     WatchTasks: _aio.UnaryStreamMultiCallable[_task_service_pb2.WatchTasksRequest, _task_service_pb2.WatchTasksResponse]  # type: ignore[assignment]
     """Yields the tasks of an account that are created or whose state changes, each as it is then. The
-    first response is empty and says that the watch has begun: what a list says from then on is
-    outdated only by what the watch yields.
+    first response is empty and says that the watch has begun: changes after a list that is read
+    from then on come by the watch.
     """
     AnswerApproval: _aio.UnaryUnaryMultiCallable[_task_service_pb2.AnswerApprovalRequest, _task_service_pb2.AnswerApprovalResponse]  # type: ignore[assignment]
-    """Answers an approval, once: the same answer again is harmless. The root of the tasks that wait for
-    it goes on, or does so as soon as its turn is over. NOT_FOUND (TASK_NOT_FOUND,
+    """Answers an approval, once: the same answer again is harmless. The root of the waiting tasks
+    continues at once, or as soon as its turn is over. NOT_FOUND (TASK_NOT_FOUND,
     APPROVAL_NOT_FOUND), FAILED_PRECONDITION (APPROVAL_ANSWERED) when it was answered otherwise
     before, FAILED_PRECONDITION (TASK_ENDED) when nothing waits for it any more.
     """
     SetPushNotificationConfig: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SetPushNotificationConfigRequest, _task_service_pb2.SetPushNotificationConfigResponse]  # type: ignore[assignment]
-    """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
-    task that has ended may still get one: what there is of it is sent, once. Repeating a request is
-    harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
+    """Sets a webhook of a task, in place of a webhook with the same id. An equal webhook continues.
+    A task that has ended may still get a webhook: its existing events are sent once. Repeating a
+    request is harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
     """
     GetPushNotificationConfig: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetPushNotificationConfigRequest, _task_service_pb2.GetPushNotificationConfigResponse]  # type: ignore[assignment]
     """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND, WEBHOOK_NOT_FOUND)."""
@@ -134,8 +136,8 @@ class TaskServiceAsyncStub(TaskServiceStub):
     what `replaces` says, it stays; the answer says to which task it is bound now.
     """
     ResolveTaskAlias: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ResolveTaskAliasRequest, _task_service_pb2.ResolveTaskAliasResponse]  # type: ignore[assignment]
-    """Resolves an id that a client chose. An unbound id is no error, because each first request of a v0.1 client
-    has one: the task's id is empty.
+    """Resolves an id that a client chose. An unbound id is not an error, because each first request
+    of a v0.1 client has one: the task's id is empty.
     """
 
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -147,7 +149,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.GetTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.GetTaskResponse, _abc.Awaitable[_task_service_pb2.GetTaskResponse]]:
-        """Returns the fold of a task. NOT_FOUND (TASK_NOT_FOUND)."""
+        """Returns the state of a task. NOT_FOUND (TASK_NOT_FOUND)."""
 
     @_abc_1.abstractmethod
     def ListTasks(
@@ -173,9 +175,10 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.PauseTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.PauseTaskResponse, _abc.Awaitable[_task_service_pb2.PauseTaskResponse]]:
-        """Pauses a task of an agent that works in steps, such as a workflow: what runs or waits goes on, and
-        no further step begins until the task is resumed. It stays paused over restarts. Repeating it is
-        harmless. FAILED_PRECONDITION (TASK_ENDED), UNIMPLEMENTED (UNSUPPORTED_OPERATION) for other agents.
+        """Pauses a task of an agent that works in steps, such as a workflow: running and waiting steps
+        continue, and further steps begin only after the task is resumed. It stays paused over
+        restarts. Repeating it is harmless. FAILED_PRECONDITION (TASK_ENDED), UNIMPLEMENTED
+        (UNSUPPORTED_OPERATION) for other agents.
         """
 
     @_abc_1.abstractmethod
@@ -203,8 +206,8 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_task_service_pb2.WatchTasksResponse], _abc.AsyncIterator[_task_service_pb2.WatchTasksResponse]]:
         """Yields the tasks of an account that are created or whose state changes, each as it is then. The
-        first response is empty and says that the watch has begun: what a list says from then on is
-        outdated only by what the watch yields.
+        first response is empty and says that the watch has begun: changes after a list that is read
+        from then on come by the watch.
         """
 
     @_abc_1.abstractmethod
@@ -213,8 +216,8 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.AnswerApprovalRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.AnswerApprovalResponse, _abc.Awaitable[_task_service_pb2.AnswerApprovalResponse]]:
-        """Answers an approval, once: the same answer again is harmless. The root of the tasks that wait for
-        it goes on, or does so as soon as its turn is over. NOT_FOUND (TASK_NOT_FOUND,
+        """Answers an approval, once: the same answer again is harmless. The root of the waiting tasks
+        continues at once, or as soon as its turn is over. NOT_FOUND (TASK_NOT_FOUND,
         APPROVAL_NOT_FOUND), FAILED_PRECONDITION (APPROVAL_ANSWERED) when it was answered otherwise
         before, FAILED_PRECONDITION (TASK_ENDED) when nothing waits for it any more.
         """
@@ -225,9 +228,9 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.SetPushNotificationConfigRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.SetPushNotificationConfigResponse, _abc.Awaitable[_task_service_pb2.SetPushNotificationConfigResponse]]:
-        """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
-        task that has ended may still get one: what there is of it is sent, once. Repeating a request is
-        harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
+        """Sets a webhook of a task, in place of a webhook with the same id. An equal webhook continues.
+        A task that has ended may still get a webhook: its existing events are sent once. Repeating a
+        request is harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
         """
 
     @_abc_1.abstractmethod
@@ -270,8 +273,8 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.ResolveTaskAliasRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.ResolveTaskAliasResponse, _abc.Awaitable[_task_service_pb2.ResolveTaskAliasResponse]]:
-        """Resolves an id that a client chose. An unbound id is no error, because each first request of a v0.1 client
-        has one: the task's id is empty.
+        """Resolves an id that a client chose. An unbound id is not an error, because each first request
+        of a v0.1 client has one: the task's id is empty.
         """
 
 def add_TaskServiceServicer_to_server(servicer: TaskServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -185,7 +185,7 @@ class ListToolsRequest(_message.Message):
     SERVERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only those of these servers; empty: all."""
+        """Only tools of these servers. If empty, of all servers."""
 
     def __init__(
         self,
@@ -256,9 +256,9 @@ class CallToolRequest(_message.Message):
     agent: _builtins.str
     """The agent on whose behalf."""
     account: _builtins.str
-    """Whose task that is; what is too large for the result is kept with it."""
+    """The owner of that task. Content that is too large for the result is stored with the task."""
     approval_id: _builtins.str
-    """The approval that allows the call; empty: none."""
+    """The approval that allows the call, or empty without one."""
     approval_statement: _builtins.str
     """Signed statement of the user that approved it."""
     approval_digest: _builtins.str
@@ -352,7 +352,7 @@ class ToolTask(_message.Message):
 
     HANDLE_FIELD_NUMBER: _builtins.int
     handle: _builtins.str
-    """The server's id of the task, or the handle of the call. Whoever has it can read the result."""
+    """The server's id of the task, or the handle of the call. Its holder can read the result."""
     def __init__(
         self,
         *,
@@ -378,10 +378,10 @@ class ToolQuestion(_message.Message):
     requests: _builtins.str
     """MCP's `inputRequests` as JSON: requests by key."""
     request_state: _builtins.bytes
-    """MCP's `requestState`, opaque; goes back unchanged. Unset: there is none."""
+    """MCP's `requestState`, which is opaque and goes back unchanged. It is unset without a state."""
     task_handle: _builtins.str
-    """The task that asks, or the call that stays open for the answer ("open-call:" and an id); empty:
-    the call is made again with the answer.
+    """The task that asks, or the call that stays open for the answer ("open-call:" and an id). If
+    empty, the call is made again with the answer.
     """
     def __init__(
         self,
@@ -402,7 +402,7 @@ Global___ToolQuestion: _TypeAlias = ToolQuestion  # noqa: Y015
 
 @_typing.final
 class ToolContinuation(_message.Message):
-    """How an earlier call goes on."""
+    """The continuation of an earlier call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -410,7 +410,7 @@ class ToolContinuation(_message.Message):
     REQUEST_STATE_FIELD_NUMBER: _builtins.int
     TASK_HANDLE_FIELD_NUMBER: _builtins.int
     responses: _builtins.str
-    """MCP's `inputResponses` as JSON: responses by key. Empty: none."""
+    """MCP's `inputResponses` as JSON: responses by key. It is empty without responses."""
     request_state: _builtins.bytes
     """As the question had it."""
     task_handle: _builtins.str
@@ -608,7 +608,7 @@ class ToolProgress(_message.Message):
     progress: _builtins.float
     """Counts up."""
     total: _builtins.float
-    """0: unknown."""
+    """0 means unknown."""
     message: _builtins.str
     """For people."""
     def __init__(
@@ -681,7 +681,7 @@ class WatchToolsRequest(_message.Message):
     SERVERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only those of these servers; empty: all."""
+        """Only tools of these servers. If empty, of all servers."""
 
     def __init__(
         self,
@@ -698,7 +698,7 @@ Global___WatchToolsRequest: _TypeAlias = WatchToolsRequest  # noqa: Y015
 
 @_typing.final
 class WatchToolsResponse(_message.Message):
-    """The list as it is now."""
+    """The present list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -90,7 +90,7 @@ class ToolServiceServicer:
 
     def CancelToolTask(self, request, context):
         """Cancels a long-running task of an MCP server, or an open call of its tool. The end of a call does not, so that a caller
-        that restarts can follow the task again. A task that the server doesn't know is no error.
+        that restarts can follow the task again. A task that is unknown to the server is not an error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

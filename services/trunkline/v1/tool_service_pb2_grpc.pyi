@@ -44,7 +44,7 @@ class ToolServiceStub:
     """
     CancelToolTask: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.CancelToolTaskRequest, _tool_service_pb2.CancelToolTaskResponse]
     """Cancels a long-running task of an MCP server, or an open call of its tool. The end of a call does not, so that a caller
-    that restarts can follow the task again. A task that the server doesn't know is no error.
+    that restarts can follow the task again. A task that is unknown to the server is not an error.
     """
     WatchTools: _grpc.UnaryStreamMultiCallable[_tool_service_pb2.WatchToolsRequest, _tool_service_pb2.WatchToolsResponse]
     """Yields the list now and whenever it changes. It starts no server."""
@@ -71,7 +71,7 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """
     CancelToolTask: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.CancelToolTaskRequest, _tool_service_pb2.CancelToolTaskResponse]  # type: ignore[assignment]
     """Cancels a long-running task of an MCP server, or an open call of its tool. The end of a call does not, so that a caller
-    that restarts can follow the task again. A task that the server doesn't know is no error.
+    that restarts can follow the task again. A task that is unknown to the server is not an error.
     """
     WatchTools: _aio.UnaryStreamMultiCallable[_tool_service_pb2.WatchToolsRequest, _tool_service_pb2.WatchToolsResponse]  # type: ignore[assignment]
     """Yields the list now and whenever it changes. It starts no server."""
@@ -113,7 +113,7 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tool_service_pb2.CancelToolTaskResponse, _abc.Awaitable[_tool_service_pb2.CancelToolTaskResponse]]:
         """Cancels a long-running task of an MCP server, or an open call of its tool. The end of a call does not, so that a caller
-        that restarts can follow the task again. A task that the server doesn't know is no error.
+        that restarts can follow the task again. A task that is unknown to the server is not an error.
         """
 
     @_abc_1.abstractmethod

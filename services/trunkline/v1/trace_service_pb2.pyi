@@ -288,7 +288,7 @@ class ListTracesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """1..100; 0: 50."""
+    """1 to 100. 0 stands for 50."""
     page_token: _builtins.str
     """From the page before."""
     def __init__(
@@ -333,7 +333,7 @@ class TraceSummary(_message.Message):
     error_count: _builtins.int
     """How many of them failed."""
     root_agent: _builtins.str
-    """Agent of the span of `root_name`; empty: it has none."""
+    """Agent of the span of `root_name`, or empty if the span has none."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """Start."""

@@ -55,7 +55,7 @@ class TreeBudget(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     COST_MICROS_FIELD_NUMBER: _builtins.int
     levels: _builtins.int
-    """Levels of tasks, that of the task itself included."""
+    """Levels of tasks, including the level of the task itself."""
     tasks: _builtins.int
     """Tasks, the task itself included."""
     tokens: _builtins.int

@@ -57,7 +57,7 @@ Global___ConnectRequest: _TypeAlias = ConnectRequest  # noqa: Y015
 
 @_typing.final
 class TrunkCall(_message.Message):
-    """A call of a unary method, or of one that answers with a stream of events."""
+    """A call of a unary method, or of a method that answers with a stream of events."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -83,16 +83,16 @@ class TrunkCall(_message.Message):
     credit_bytes: _builtins.int
     """Of a stream: how much the caller can take to begin with, in bytes of batches."""
     user_statement: _builtins.str
-    """Signed statement of the user that the call is for, as `trunkline-user` is in the metadata of a
-    call of its own. Empty: none, or the one of `user_statement_number`.
+    """Signed statement of the user that the call is for, like `trunkline-user` in the metadata of a
+    call outside the trunk. If empty, there is no statement, or `user_statement_number` names it.
     """
     user_statement_number: _builtins.int
-    """From 1 to 256; unset: none. With `user_statement`, the number stands for that statement in later
+    """From 1 to 256, or unset. With `user_statement`, the number stands for that statement in later
     calls of the trunk. Without it, the call has the statement that the number stands for.
     """
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long the caller waits for the end of the call; unset: without limit."""
+        """The time that the caller waits for the end of the call. If unset, there is no limit."""
 
     def __init__(
         self,

@@ -80,11 +80,11 @@ class Webhook(_message.Message):
     account: _builtins.str
     """Whom the task belongs to."""
     version: _builtins.str
-    """The version of A2A under which it was registered: what is posted is of that version."""
+    """The version of A2A under which it was registered: its notifications have that version."""
     agent: _builtins.str
     """The agent of the task."""
     cursor: _builtins.str
-    """The last event that was sent, as an event id of the wire; empty: none."""
+    """The last event that was sent, as an event id of the wire, or empty without one."""
     state: Global___WebhookState.ValueType
     """What becomes of it."""
     attempts: _builtins.int
@@ -92,14 +92,14 @@ class Webhook(_message.Message):
     last_error: _builtins.str
     """Why the last attempt failed; without content and secrets."""
     traceparent: _builtins.str
-    """W3C trace context of the task's submission: whoever posts joins that trace."""
+    """W3C trace context of the task's submission: posts join that trace."""
     registration: _builtins.str
     """What registered it, if it came without an id: the id of a request, or `message` for a message.
     Another one without an id and with the same value takes its place.
     """
     @_builtins.property
     def config(self) -> _push_notification_pb2.TaskPushNotificationConfig:
-        """Where to post, and with what. Secrets only for those who claim it."""
+        """The URL and the credentials. Secrets are included only for claimants."""
 
     @_builtins.property
     def failing_since(self) -> _timestamp_pb2.Timestamp:
@@ -149,13 +149,13 @@ class ClaimWebhooksRequest(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
     claimant: _builtins.str
-    """Whoever delivers, unique in the mesh. What it has claimed it doesn't get again while it holds."""
+    """The claimant, unique in the mesh. It doesn't get a webhook again while its claim holds."""
     limit: _builtins.int
-    """At most so many, up to 1,000; 0: one."""
+    """The limit on webhooks, up to 1,000. 0 stands for 1."""
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
-        """How long the claims hold, from now and from each record of something sent: 1 s to 10 min;
-        0: 30 s.
+        """The time for which claims hold, from now and from each recorded delivery: 1 s to 10 min. 0
+        stands for 30 s.
         """
 
     @_builtins.property
@@ -245,10 +245,12 @@ class RecordDeliveryRequest(_message.Message):
     claim_id: _builtins.str
     """The claim."""
     sent: _builtins.str
-    """Sent up to this event id, and going on: the claim is renewed. Empty: only renewed."""
+    """Events were sent up to this event id, and the claim is renewed. If empty, it is only
+    renewed.
+    """
     finished: _builtins.str
-    """Sent up to this event id and nothing is left of what was there when it was claimed: the claim
-    ends. Empty: nothing was to be sent.
+    """All events at the time of the claim were sent, up to this event id, and the claim ends. If
+    empty, there were no events to send.
     """
     failed: _builtins.str
     """The attempt failed, for this reason: the claim ends, and the host says when to try again."""
@@ -307,11 +309,11 @@ class ListWebhooksRequest(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     ACCOUNT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
-    """Only of this task; empty: of all."""
+    """Only webhooks of this task. If empty, of all tasks."""
     state: Global___WebhookState.ValueType
     """Only in this state; unspecified: in all."""
     account: _builtins.str
-    """Only those of tasks of this account; empty: of all."""
+    """Only webhooks of tasks of this account. If empty, of all accounts."""
     def __init__(
         self,
         *,
@@ -359,7 +361,7 @@ class WatchWebhooksRequest(_message.Message):
 
     ACCOUNT_FIELD_NUMBER: _builtins.int
     account: _builtins.str
-    """Only those of tasks of this account; empty: of all."""
+    """Only webhooks of tasks of this account. If empty, of all accounts."""
     def __init__(
         self,
         *,
@@ -385,8 +387,8 @@ class WatchWebhooksResponse(_message.Message):
     """Changes are missing, because the reader is slower than the webhooks change: list them again."""
     @_builtins.property
     def webhooks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Webhook]:
-        """Without their secrets. One that changed several times is there once. One that was deleted has
-        no state, and of its configuration only the ids.
+        """Webhooks without their secrets. A webhook that changed several times is there once. A deleted
+        webhook has no state, and only the ids of its configuration.
         """
 
     def __init__(
@@ -415,9 +417,9 @@ class ReplayWebhookRequest(_message.Message):
     task_id: _builtins.str
     """The task."""
     config_id: _builtins.str
-    """The webhook; empty: all of the task."""
+    """The webhook's id. If empty, all webhooks of the task."""
     from_start: _builtins.bool
-    """Begin again with the first event instead of behind the last one that was sent."""
+    """Begin again with the first event instead of after the last sent event."""
     def __init__(
         self,
         *,

@@ -27,9 +27,9 @@ if _version_not_supported:
 
 class WebhookServiceStub:
     """The outbox of one host: which webhooks of its tasks have something to send, and how far each has
-    come. Whoever delivers (a bridge) claims a webhook, reads the task behind its cursor, posts, and
-    records what became of each post. One claimant at a time has a webhook, so that its events go out
-    in order; a claim that is not renewed ends, and what was under way is sent again.
+    come. A claimant (a bridge) claims a webhook, reads the task behind its cursor, posts, and
+    records the outcome of each post. One claimant at a time has a webhook, so that its events go
+    out in order. A claim that is not renewed ends, and unconfirmed posts are sent again.
     """
 
     def __init__(self, channel):
@@ -67,14 +67,14 @@ class WebhookServiceStub:
 
 class WebhookServiceServicer:
     """The outbox of one host: which webhooks of its tasks have something to send, and how far each has
-    come. Whoever delivers (a bridge) claims a webhook, reads the task behind its cursor, posts, and
-    records what became of each post. One claimant at a time has a webhook, so that its events go out
-    in order; a claim that is not renewed ends, and what was under way is sent again.
+    come. A claimant (a bridge) claims a webhook, reads the task behind its cursor, posts, and
+    records the outcome of each post. One claimant at a time has a webhook, so that its events go
+    out in order. A claim that is not renewed ends, and unconfirmed posts are sent again.
     """
 
     def ClaimWebhooks(self, request, context):
         """Claims webhooks that have something to send now. With none, waits for one, at most `wait`.
-        UNAVAILABLE when there is none and the host is going away.
+        UNAVAILABLE when there is no webhook and the host stops.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -97,8 +97,8 @@ class WebhookServiceServicer:
 
     def WatchWebhooks(self, request, context):
         """Yields the webhooks that change, each as it is then, for people: without secrets. The first
-        response is empty and says that the watch has begun: what a list says from then on is outdated
-        only by what the watch yields.
+        response is empty and says that the watch has begun: changes after a list that is read from
+        then on come by the watch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -149,9 +149,9 @@ def add_WebhookServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class WebhookService:
     """The outbox of one host: which webhooks of its tasks have something to send, and how far each has
-    come. Whoever delivers (a bridge) claims a webhook, reads the task behind its cursor, posts, and
-    records what became of each post. One claimant at a time has a webhook, so that its events go out
-    in order; a claim that is not renewed ends, and what was under way is sent again.
+    come. A claimant (a bridge) claims a webhook, reads the task behind its cursor, posts, and
+    records the outcome of each post. One claimant at a time has a webhook, so that its events go
+    out in order. A claim that is not renewed ends, and unconfirmed posts are sent again.
     """
 
     @staticmethod

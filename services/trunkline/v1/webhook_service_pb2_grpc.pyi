@@ -28,9 +28,9 @@ GRPC_VERSION: str
 
 class WebhookServiceStub:
     """The outbox of one host: which webhooks of its tasks have something to send, and how far each has
-    come. Whoever delivers (a bridge) claims a webhook, reads the task behind its cursor, posts, and
-    records what became of each post. One claimant at a time has a webhook, so that its events go out
-    in order; a claim that is not renewed ends, and what was under way is sent again.
+    come. A claimant (a bridge) claims a webhook, reads the task behind its cursor, posts, and
+    records the outcome of each post. One claimant at a time has a webhook, so that its events go
+    out in order. A claim that is not renewed ends, and unconfirmed posts are sent again.
     """
 
     @_typing.overload
@@ -39,7 +39,7 @@ class WebhookServiceStub:
     def __new__(cls, channel: _aio.Channel) -> WebhookServiceAsyncStub: ...
     ClaimWebhooks: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.ClaimWebhooksRequest, _webhook_service_pb2.ClaimWebhooksResponse]
     """Claims webhooks that have something to send now. With none, waits for one, at most `wait`.
-    UNAVAILABLE when there is none and the host is going away.
+    UNAVAILABLE when there is no webhook and the host stops.
     """
     RecordDelivery: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.RecordDeliveryRequest, _webhook_service_pb2.RecordDeliveryResponse]
     """Records what became of a post, or gives a claim back. ABORTED (FENCED) when the claim is over:
@@ -49,8 +49,8 @@ class WebhookServiceStub:
     """Lists webhooks, for people: without secrets, the last ones first."""
     WatchWebhooks: _grpc.UnaryStreamMultiCallable[_webhook_service_pb2.WatchWebhooksRequest, _webhook_service_pb2.WatchWebhooksResponse]
     """Yields the webhooks that change, each as it is then, for people: without secrets. The first
-    response is empty and says that the watch has begun: what a list says from then on is outdated
-    only by what the watch yields.
+    response is empty and says that the watch has begun: changes after a list that is read from
+    then on come by the watch.
     """
     ReplayWebhook: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.ReplayWebhookRequest, _webhook_service_pb2.ReplayWebhookResponse]
     """Sends again what a webhook was given up on, or everything. NOT_FOUND (TASK_NOT_FOUND)."""
@@ -58,15 +58,15 @@ class WebhookServiceStub:
 @_typing.type_check_only
 class WebhookServiceAsyncStub(WebhookServiceStub):
     """The outbox of one host: which webhooks of its tasks have something to send, and how far each has
-    come. Whoever delivers (a bridge) claims a webhook, reads the task behind its cursor, posts, and
-    records what became of each post. One claimant at a time has a webhook, so that its events go out
-    in order; a claim that is not renewed ends, and what was under way is sent again.
+    come. A claimant (a bridge) claims a webhook, reads the task behind its cursor, posts, and
+    records the outcome of each post. One claimant at a time has a webhook, so that its events go
+    out in order. A claim that is not renewed ends, and unconfirmed posts are sent again.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ClaimWebhooks: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.ClaimWebhooksRequest, _webhook_service_pb2.ClaimWebhooksResponse]  # type: ignore[assignment]
     """Claims webhooks that have something to send now. With none, waits for one, at most `wait`.
-    UNAVAILABLE when there is none and the host is going away.
+    UNAVAILABLE when there is no webhook and the host stops.
     """
     RecordDelivery: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.RecordDeliveryRequest, _webhook_service_pb2.RecordDeliveryResponse]  # type: ignore[assignment]
     """Records what became of a post, or gives a claim back. ABORTED (FENCED) when the claim is over:
@@ -76,17 +76,17 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
     """Lists webhooks, for people: without secrets, the last ones first."""
     WatchWebhooks: _aio.UnaryStreamMultiCallable[_webhook_service_pb2.WatchWebhooksRequest, _webhook_service_pb2.WatchWebhooksResponse]  # type: ignore[assignment]
     """Yields the webhooks that change, each as it is then, for people: without secrets. The first
-    response is empty and says that the watch has begun: what a list says from then on is outdated
-    only by what the watch yields.
+    response is empty and says that the watch has begun: changes after a list that is read from
+    then on come by the watch.
     """
     ReplayWebhook: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.ReplayWebhookRequest, _webhook_service_pb2.ReplayWebhookResponse]  # type: ignore[assignment]
     """Sends again what a webhook was given up on, or everything. NOT_FOUND (TASK_NOT_FOUND)."""
 
 class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
     """The outbox of one host: which webhooks of its tasks have something to send, and how far each has
-    come. Whoever delivers (a bridge) claims a webhook, reads the task behind its cursor, posts, and
-    records what became of each post. One claimant at a time has a webhook, so that its events go out
-    in order; a claim that is not renewed ends, and what was under way is sent again.
+    come. A claimant (a bridge) claims a webhook, reads the task behind its cursor, posts, and
+    records the outcome of each post. One claimant at a time has a webhook, so that its events go
+    out in order. A claim that is not renewed ends, and unconfirmed posts are sent again.
     """
 
     @_abc_1.abstractmethod
@@ -96,7 +96,7 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_service_pb2.ClaimWebhooksResponse, _abc.Awaitable[_webhook_service_pb2.ClaimWebhooksResponse]]:
         """Claims webhooks that have something to send now. With none, waits for one, at most `wait`.
-        UNAVAILABLE when there is none and the host is going away.
+        UNAVAILABLE when there is no webhook and the host stops.
         """
 
     @_abc_1.abstractmethod
@@ -124,8 +124,8 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_webhook_service_pb2.WatchWebhooksResponse], _abc.AsyncIterator[_webhook_service_pb2.WatchWebhooksResponse]]:
         """Yields the webhooks that change, each as it is then, for people: without secrets. The first
-        response is empty and says that the watch has begun: what a list says from then on is outdated
-        only by what the watch yields.
+        response is empty and says that the watch has begun: changes after a list that is read from
+        then on come by the watch.
         """
 
     @_abc_1.abstractmethod

@@ -9,25 +9,24 @@ from typing import Any, Final
 
 from trunkline import telemetry
 from trunkline.agents.authoring import FunctionAgent, agent
+from trunkline.durations import parse_duration
 from trunkline.errors import ConfigurationError, WorkflowFailedError
 from trunkline.json_values import read_member
 from trunkline.light_imports import light_imports
 from trunkline.runtime import load_in_thread
 from trunkline.settings import Settings
 from trunkline.task_states import WORKFLOW_VERSION_KEY
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.delivered_messages import find_delivered
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import event_pb2, message_pb2
 from trunkline.workflows.definition import (
     AgentNode,
-    ConditionNode,
     ToolNode,
     WaitNode,
     Workflow,
     WorkflowNode,
-    parse_duration,
 )
-from trunkline.workflows.expressions import Expression
 from trunkline.workflows.functions import load_functions
 from trunkline.workflows.nodes import WorkflowRun, describe_run, to_text
 from trunkline.workflows.routing import group_edges
@@ -216,7 +215,6 @@ def _build_graph_agent(workflow: Workflow) -> FunctionAgent:
         from trunkline.workflows.compiler import compile_workflow
 
     functions = load_functions(workflow)
-    conditions = _parse_conditions(workflow)
     plan_id = f"{workflow.name}@{workflow.version}"
     return from_langgraph(
         compile_workflow(workflow),
@@ -224,21 +222,11 @@ def _build_graph_agent(workflow: Workflow) -> FunctionAgent:
         description=workflow.description or workflow.name,
         input=partial(_begin, workflow, plan_id),
         output=partial(_end, workflow),
-        context=lambda task: WorkflowRun(task, plan_id, functions, conditions),
+        context=lambda task: WorkflowRun(task, plan_id, functions),
         stream=(),
         step_limit=workflow.limits.steps * _GRAPH_STEPS_PER_STEP + 10,
         memory=False,
     )
-
-
-def _parse_conditions(workflow: Workflow) -> Mapping[str, Expression]:
-    texts: set[str] = set()
-    for node in workflow.nodes:
-        if isinstance(node, ConditionNode):
-            texts.update(case.when for case in node.cases)
-        elif isinstance(node, WaitNode) and node.when:
-            texts.add(node.when)
-    return {text: Expression.parse(text) for text in texts}
 
 
 async def _begin(workflow: Workflow, plan_id: str, task: TaskContext[Any]) -> dict[str, Any]:

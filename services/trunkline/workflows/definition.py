@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from trunkline.attribute_docs import describe_properties
+from trunkline.durations import DURATION_PATTERN
 from trunkline.names import NAME_PATTERN
 
 DEFAULT_STEP_LIMIT: Final = 50
@@ -32,16 +33,8 @@ FunctionName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-
 """A Python function: `module:name`."""
 TemplateText: TypeAlias = str
 """A text with `${EXPRESSION}`."""
-Duration: TypeAlias = Annotated[str, Field(pattern=r"^\d+(\.\d+)?(ms|s|m|h|d)$")]
+Duration: TypeAlias = Annotated[str, Field(pattern=DURATION_PATTERN)]
 """A time such as `30s`, `10m` or `2h`."""
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def parse_duration(text: str) -> float:
-    """Return the seconds of a `Duration`."""
-    number = text.rstrip("msdh")
-    return float(number) * _UNITS[text[len(number) :]]
-
 
 BUILT_IN_ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {"broadcast": (), "send": ("recipient",)}
 """The handlers of actions that are no Python functions, with the `config` that they need."""

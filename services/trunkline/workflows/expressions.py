@@ -7,15 +7,15 @@ the library, which is an extra.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final, Self, TypeVar
 
 from trunkline.errors import ConfigurationError
 from trunkline.settings import describe_install
+from trunkline.source_documents import suggest, walk_texts
 from trunkline.workflows.values import extract_value
 
 VARIABLES: Final = frozenset({"input", "nodes", "last", "data", "steps", "message"})
@@ -67,11 +67,11 @@ _TAKEN: Final = {
 _OPENING: Final = "${"
 _PATH: Final = re.compile(r"(?:input|nodes|last|data|message)(?:\.[A-Za-z_]\w*)*|steps", re.ASCII)
 _PLAIN_TEXT: Final = re.compile(r"\"[^\"\\\n]*\"")
-# Words that the grammar of CEL keeps for itself.
-_RESERVED: Final = frozenset(
+RESERVED: Final = frozenset(
     {"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in"}
     | {"let", "loop", "namespace", "null", "package", "return", "true", "var", "void", "while"}
 )
+"""Words that the grammar of CEL keeps for itself."""
 VALUE: Final = "value"
 """The field of a result that is not stored, because it follows from the text."""
 _T = TypeVar("_T")
@@ -117,14 +117,14 @@ class Expression:
         unknown = sorted(set(program.variables()) - VARIABLES - loop_variables)
         if unknown:
             column = _find_word(code, unknown[0])
-            near = _suggest(unknown[0], VARIABLES)
+            near = suggest(unknown[0], sorted(VARIABLES))
             raise ExpressionError(f"column {column}: unknown variable {unknown[0]!r}; {near}")
         functions = {name for name in program.functions() if name.isidentifier()}
         unknown = sorted(functions - FUNCTIONS)
         if unknown:
-            column, known = _find_word(code, unknown[0]), {*FUNCTIONS, *LOOPS, "has"}
+            column, known = _find_word(code, unknown[0]), [*FUNCTIONS, *LOOPS, "has"]
             raise ExpressionError(
-                f"column {column}: unknown function {unknown[0]!r}; {_suggest(unknown[0], known)}"
+                f"column {column}: unknown function {unknown[0]!r}; {suggest(unknown[0], known)}"
             )
         variables = frozenset(program.variables()) & VARIABLES
         return cls(source, program, variables, _find_references(source), _limit_values(code))
@@ -187,7 +187,7 @@ def _is_plain(source: str) -> bool:
     """Return whether an expression only names a value, or is a text."""
     if _PLAIN_TEXT.fullmatch(source):
         return True
-    return bool(_PATH.fullmatch(source)) and not _RESERVED.intersection(source.split("."))
+    return bool(_PATH.fullmatch(source)) and not RESERVED.intersection(source.split("."))
 
 
 def _follow(path: Sequence[str], variables: Mapping[str, Any]) -> Any:  # noqa: ANN401  a JSON value
@@ -310,11 +310,6 @@ def show_path(path: Sequence[str]) -> str:
     return variable + "".join(shown)
 
 
-def _suggest(word: str, known: Iterable[str]) -> str:
-    near = get_close_matches(word, sorted(known), n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}"
-
-
 def _measure(value: Any, limit: int) -> tuple[int, int, bool]:  # noqa: ANN401  a JSON value
     """Return the number of values and of characters, and whether the library rounds an integer.
 
@@ -373,6 +368,12 @@ class Template:
 
 
 @lru_cache(maxsize=4096)
+def parse_expression(source: str) -> Expression:
+    """Return the parsed expression, from a cache. Raises as `Expression.parse`."""
+    return Expression.parse(source)
+
+
+@lru_cache(maxsize=4096)
 def parse_template(source: str) -> Template:
     """Return the parsed text, from a cache. Raises as `Template.parse`."""
     return Template.parse(source)
@@ -389,16 +390,9 @@ def render(value: Any, variables: Mapping[str, Any]) -> Any:  # noqa: ANN401  JS
     return value
 
 
-def iterate_texts(value: Any) -> Iterator[str]:  # noqa: ANN401  a JSON value
-    """Yield all texts in a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from iterate_texts(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from iterate_texts(item)
+def has_template(value: Any) -> bool:  # noqa: ANN401  a JSON value
+    """Return whether there is an expression in the texts of a JSON value."""
+    return any(_OPENING in text for _, text in walk_texts(value))
 
 
 def parse_each(source: str) -> list[Expression | ExpressionError]:

@@ -1,8 +1,9 @@
 """Checks the graph of a workflow: its nodes, edges, ways, labels, and branches."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
+from trunkline.source_documents import Keys, suggest
 from trunkline.workflows.definition import (
     ApprovalNode,
     ConditionNode,
@@ -13,8 +14,8 @@ from trunkline.workflows.definition import (
     StartNode,
     WaitNode,
 )
-from trunkline.workflows.documents import Keys
-from trunkline.workflows.reader import WorkflowSource, suggest
+from trunkline.workflows.expressions import RESERVED
+from trunkline.workflows.reader import WorkflowSource
 from trunkline.workflows.routing import (
     FAILED,
     OK,
@@ -26,13 +27,12 @@ from trunkline.workflows.routing import (
     find_joins,
 )
 
-# Words of CEL, in which most expressions read `nodes.ID`.
-_CEL_WORDS: Final = frozenset(
-    {"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in"}
-    | {"let", "loop", "namespace", "null", "package", "return", "true", "var", "void", "while"}
-)
 # Fields of a run's state.
 _STATE_WORDS: Final = frozenset({"data", "input", "last", "nodes", "output", "steps", "visited"})
+
+_ANYWHERE: Final = None
+"""The target of an edge with a wrong name. It may be any node, so that it hides no other fault."""
+_Ways: TypeAlias = dict[str | None, set[str | None]]
 
 
 class GraphChecks:
@@ -44,51 +44,43 @@ class GraphChecks:
         self.nodes: Mapping[str, Node | None] = {
             node_id: node for node_id, (_, node) in source.nodes.items()
         }
-        self.edges = [
-            (index, edge)
-            for index, edge in source.edges
-            if edge.source in self.nodes and edge.target in self.nodes
-        ]
+        self.edges: list[tuple[int, Edge]] = []
         self._outgoing: dict[str, list[tuple[int, Edge]]] = {node_id: [] for node_id in self.nodes}
-        self._targets: dict[str, set[str]] = {node_id: set() for node_id in self.nodes}
-        self._origins: dict[str, set[str]] = {node_id: set() for node_id in self.nodes}
-        self._broken: set[str] = set()
+        self._targets: _Ways = {_ANYWHERE: {*self.nodes}}
+        self._origins: _Ways = {_ANYWHERE: set()}
+        self._earlier: _Ways = {_ANYWHERE: set()}
+        for node_id in self.nodes:
+            self._targets[node_id] = set()
+            self._origins[node_id], self._earlier[node_id] = {_ANYWHERE}, {_ANYWHERE}
         for index, edge in source.edges:
             if edge.source in self.nodes:
-                self._outgoing[edge.source].append((index, edge))
-                if edge.target not in self.nodes:
-                    self._broken.add(edge.source)
-        self._earlier: dict[str, set[str]] = {node_id: set() for node_id in self.nodes}
-        for _, edge in self.edges:
-            self._targets[edge.source].add(edge.target)
-            self._origins[edge.target].add(edge.source)
-            # Those out of an end, which are faults, are never followed.
-            if not isinstance(self.nodes[edge.source], EndNode):
-                self._earlier[edge.target].add(edge.source)
+                self._add_edge(index, edge)
 
-    @property
-    def is_complete(self) -> bool:
-        """True if all edges lead to nodes. Else the ways through the graph are not known."""
-        return not self._broken
+    def _add_edge(self, index: int, edge: Edge) -> None:
+        self._outgoing[edge.source].append((index, edge))
+        target = edge.target if edge.target in self.nodes else _ANYWHERE
+        if target is not _ANYWHERE:
+            self.edges.append((index, edge))
+        self._targets[edge.source].add(target)
+        self._origins[target].add(edge.source)
+        # Edges out of an end, which are faults, are never followed.
+        if not isinstance(self.nodes[edge.source], EndNode):
+            self._earlier[target].add(edge.source)
 
     def keys_of(self, node_id: str) -> Keys:
         """Return the path of a node in its file."""
         return ("nodes", self._source.nodes[node_id][0])
 
     def find_earlier(self, node_id: str) -> set[str]:
-        """Return the nodes that may have run before a node; in a loop, also the node itself.
-
-        An edge with a wrong name may lead to any node, so what leads to it may have run.
-        """
-        return _follow([node_id, *self._broken], self._earlier) | self._broken
+        """Return the nodes that may have run before a node; in a loop, also the node itself."""
+        return {each for each in _follow([node_id], self._earlier) if each is not _ANYWHERE}
 
     def check(self) -> None:
         """Add all faults of the graph to the document."""
         self._check_names()
         starts = self._check_start()
         self._check_ends()
-        # An edge with a wrong name may lead to any node.
-        if starts and self.is_complete:
+        if starts:
             self._check_ways(starts)
         for node_id, node in self.nodes.items():
             if node is not None:
@@ -97,7 +89,7 @@ class GraphChecks:
 
     def _check_names(self) -> None:
         known = list(self.nodes)
-        reserved = _CEL_WORDS | _STATE_WORDS
+        reserved = RESERVED | _STATE_WORDS
         for parallel in find_joins(self.nodes.values()):
             branches = range(len(self._outgoing[parallel]))
             reserved |= {branch_join(parallel), *(branch_end(parallel, each) for each in branches)}
@@ -106,6 +98,8 @@ class GraphChecks:
                 problem = f"{node_id!r} is reserved; choose another id, such as {node_id}_node"
                 self._document.add((*self.keys_of(node_id), "id"), problem)
         for index, edge in self._source.edges:
+            if self._document.is_full:
+                return
             for key, node_id in (("from", edge.source), ("to", edge.target)):
                 if node_id not in self.nodes:
                     problem = f"there is no node {node_id!r}; {suggest(node_id, known)}"
@@ -131,9 +125,8 @@ class GraphChecks:
             if None not in self.nodes.values():
                 self._document.add(("nodes",), "there is no end; add a node of type end")
             return
-        # A node with faults may be an end, and an edge with faults may lead to one.
-        unknown = [node_id for node_id, node in self.nodes.items() if node is None]
-        goals = {*ends, *unknown, *self._broken}
+        # A node with faults may be an end.
+        goals = {*ends, *(node_id for node_id, node in self.nodes.items() if node is None)}
         arriving = _follow(goals, self._origins) | goals
         for node_id in self.nodes:
             if node_id not in arriving:
@@ -263,9 +256,9 @@ def _describe(scope: Scope) -> str:
     return f"in branch {number + 1} of {parallel!r}"
 
 
-def _follow(begin: Iterable[str], ways: Mapping[str, set[str]]) -> set[str]:
+def _follow(begin: Iterable[str | None], ways: _Ways) -> set[str | None]:
     """Return all nodes on the ways from some nodes; these only if a way leads back to them."""
-    reached: set[str] = set()
+    reached: set[str | None] = set()
     pending = list(begin)
     while pending:
         for node_id in ways[pending.pop()]:

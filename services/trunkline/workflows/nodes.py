@@ -9,13 +9,15 @@ from typing import Any, Final, NamedTuple
 
 from trunkline import json_values, telemetry
 from trunkline.client.backoff import Backoff
+from trunkline.durations import parse_duration
 from trunkline.errors import TrunklineError
 from trunkline.redaction import redact_addresses
 from trunkline.task_states import WORKFLOW_VERSION_KEY, TaskOutcome
 from trunkline.tasks.calls import AgentAnswer
 from trunkline.tasks.content import Content
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.messages import MeshMessage
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
 from trunkline.workflows.definition import (
     ActionNode,
@@ -30,9 +32,8 @@ from trunkline.workflows.definition import (
     ToolNode,
     WaitNode,
     WorkflowNode,
-    parse_duration,
 )
-from trunkline.workflows.expressions import VARIABLES, Expression, ExpressionError, render
+from trunkline.workflows.expressions import VARIABLES, ExpressionError, parse_expression, render
 from trunkline.workflows.functions import Function, FunctionFailedError, call_function
 from trunkline.workflows.routing import OK
 from trunkline.workflows.waiting import wait_for_message
@@ -82,8 +83,6 @@ class WorkflowRun:
     """The plan of the run, `NAME@VERSION`, whose steps are the nodes."""
     functions: Mapping[str, Function] = field(default_factory=dict)
     """The Python functions of the workflow, by `module:name`."""
-    conditions: Mapping[str, Expression] = field(default_factory=dict)
-    """The parsed expressions of the workflow, by their texts."""
 
     async def wait_while_paused(self) -> None:
         """Wait until the task is not paused."""
@@ -236,7 +235,7 @@ async def _choose(node: ConditionNode, variables: Mapping[str, Any], run: Workfl
         label = str(value).lower() if isinstance(value, bool) else str(value)
         return Result(last["text"], last["data"], label)
     for case in node.cases:
-        if run.conditions[case.when].evaluate(variables) is True:
+        if parse_expression(case.when).evaluate(variables) is True:
             return Result(last["text"], last["data"], case.label)
     return Result(last["text"], last["data"], node.otherwise)
 
@@ -312,7 +311,7 @@ async def _wait(node: WaitNode, variables: Mapping[str, Any], run: WorkflowRun) 
     if not node.message:
         await asyncio.sleep(remaining_s or 0.0)
         return Result(last["text"], last["data"])
-    condition = run.conditions.get(node.when)
+    condition = parse_expression(node.when) if node.when else None
 
     def fits(message: Mapping[str, Any]) -> bool:
         values = {**variables, "message": message}

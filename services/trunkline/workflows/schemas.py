@@ -7,10 +7,12 @@ the whole process otherwise. RE2 has no lookaround and no backreferences.
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from trunkline.light_imports import leave_out
 from trunkline.patterns import InvalidPatternError, Pattern, compile_pattern
+from trunkline.source_documents import Keys, walk_texts
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
 # jsonschema loads this parser of URIs if it is installed, which takes seconds. We check no formats.
 _SLOW_PARSER = "rfc3987_syntax"
 _MESSAGE_CHARS = 300
+_MAX_PROBLEMS = 5
 _PATTERN_KEYWORDS = frozenset({"pattern", "patternProperties", "additionalProperties"})
 
 
-def load_jsonschema() -> None:
+def _load_jsonschema() -> None:
     """Load jsonschema without a slow parser that is optional. Others may load the parser later.
 
     To be called before jsonschema is imported for the first time.
@@ -35,6 +38,54 @@ def load_jsonschema() -> None:
 def build_validator(schema: Mapping[str, Any]) -> "Validator":
     """Return a validator (JSON Schema 2020-12). It finds a fault where a pattern is not RE2's."""
     return _build_class()(dict(schema))
+
+
+class UncheckableSchemaError(ValueError):
+    """A reference in a schema leads nowhere, or back to itself. The text is the kind of error."""
+
+
+def find_schema_problems(schema: Mapping[str, Any]) -> Iterator[tuple[Keys, str]]:
+    """Yield the faults of a schema, each with its path in the schema."""
+    _load_jsonschema()
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    try:
+        Draft202012Validator.check_schema(dict(schema))
+    except SchemaError as error:
+        yield tuple(error.absolute_path), f"is no JSON Schema: {error.message}"
+    except RecursionError:
+        yield (), "is no JSON Schema that can be checked: it is nested too deeply"
+    for keys, text in walk_texts(schema):
+        match keys[-1]:
+            case "$ref" | "$dynamicRef" if not text.startswith("#"):
+                problem = f"{text!r} is outside this file; write the schema here, under $defs"
+                yield keys, problem
+            case "pattern" if problem := _find_pattern_problem(text):
+                yield keys, f"is no pattern in the syntax of RE2: {problem}"
+
+
+def find_problems(
+    schema: Mapping[str, Any],
+    value: Any,  # noqa: ANN401  a JSON value
+    *,
+    part: Mapping[str, Any] | None = None,
+) -> list[tuple[Keys, str]]:
+    """Return the first faults of a value, each with its path in the value.
+
+    With `part`, the value is checked against this part of the schema.
+
+    Raises:
+        UncheckableSchemaError: the schema can't be used.
+    """
+    validator = build_validator(schema)
+    if part is not None:
+        validator = validator.evolve(schema=part)
+    try:
+        errors = list(islice(validator.iter_errors(value), _MAX_PROBLEMS))
+    except Exception as error:
+        raise UncheckableSchemaError(type(error).__name__) from error
+    return [(tuple(error.absolute_path), error.message) for error in errors]
 
 
 def find_problem(schema: Mapping[str, Any], value: Any) -> str:  # noqa: ANN401  a JSON value
@@ -73,7 +124,7 @@ def _describe(errors: "Iterable[ValidationError]") -> str:
     return f"{path}: {message}" if path else message
 
 
-def find_pattern_problem(pattern: str) -> str:
+def _find_pattern_problem(pattern: str) -> str:
     """Return the reason why a pattern can't be used; "" if it can."""
     try:
         _compile(pattern)
@@ -93,7 +144,7 @@ def _has_match(pattern: str, text: str) -> bool:
 
 @cache
 def _build_class() -> "type[Validator]":
-    load_jsonschema()
+    _load_jsonschema()
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 

@@ -5,11 +5,14 @@ agents, tools and workflows are checked only against a mesh that is known.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from trunkline.durations import parse_duration
 from trunkline.errors import ConfigurationError
+from trunkline.source_documents import Fault, Keys, suggest, walk_texts
 from trunkline.workflows.definition import (
     BUILT_IN_ACTIONS,
     ActionNode,
@@ -22,25 +25,24 @@ from trunkline.workflows.definition import (
     WaitNode,
     Workflow,
     WorkflowNode,
-    parse_duration,
 )
-from trunkline.workflows.documents import Fault, Keys
 from trunkline.workflows.expression_types import ExpressionTypes, TypeFinding, describe, list_kinds
 from trunkline.workflows.expressions import (
     Expression,
     ExpressionError,
     Template,
+    has_template,
     parse_each,
     show_path,
 )
+from trunkline.workflows.functions import find_function_problem
 from trunkline.workflows.graph_checks import GraphChecks
-from trunkline.workflows.handlers import find_function_problem
-from trunkline.workflows.reader import WorkflowSource, convert_source, read_source, suggest
+from trunkline.workflows.reader import WorkflowSource, convert_source, read_source
 from trunkline.workflows.run_values import find_defaults
 from trunkline.workflows.schemas import (
-    build_validator,
-    find_pattern_problem,
-    load_jsonschema,
+    UncheckableSchemaError,
+    find_problems,
+    find_schema_problems,
 )
 
 _RESULT_FIELDS: Final = ("node", "text", "value", "data", "state", "label", "time")
@@ -172,7 +174,7 @@ class _Checks:
             self.types = ExpressionTypes(self.source.inputs, self._list_literals())
             self._check_outputs()
         for node in self.graph.nodes.values():
-            if node is not None:
+            if node is not None and not self.source.document.is_full:
                 self._check_node(self.graph.keys_of(node.id), node)
 
     def _check_node(self, keys: Keys, node: Node) -> None:
@@ -198,25 +200,26 @@ class _Checks:
             case _:
                 pass
 
+    def _is_on_mesh(self, keys: Keys, kind: str, name: str, known: Collection[str] | None) -> bool:
+        """Return whether a mesh is known and has this name. A name that it lacks is a fault."""
+        if known is None or name in known:
+            return known is not None
+        self._add(keys, f"the mesh has no {kind} {name!r}; {suggest(name, list(known))}")
+        return False
+
     def _check_agent(self, keys: Keys, node: AgentNode) -> None:
-        known = self.names.agents
         if not node.agent:
             self._add((*keys, "agent"), "is empty; name an agent")
-        elif known is not None and "${" not in node.agent and node.agent not in known:
-            problem = f"the mesh has no agent {node.agent!r}; {suggest(node.agent, list(known))}"
-            self._add((*keys, "agent"), problem)
+        elif "${" not in node.agent:
+            self._is_on_mesh((*keys, "agent"), "agent", node.agent, self.names.agents)
 
     def _check_tool(self, keys: Keys, node: ToolNode) -> None:
         server, _, tool = node.tool.partition("/")
+        known = self.names.tools
         if not server or not tool:
             self._add((*keys, "tool"), f"{node.tool!r} is no tool; write SERVER/TOOL")
-        elif self.names.tools is not None:
-            schema = self.names.tools.get(node.tool)
-            if schema is None:
-                near = suggest(node.tool, list(self.names.tools))
-                self._add((*keys, "tool"), f"the mesh has no tool {node.tool!r}; {near}")
-            else:
-                self._check_arguments((*keys, "arguments"), node.arguments, schema)
+        elif self._is_on_mesh((*keys, "tool"), "tool", node.tool, known) and known is not None:
+            self._check_fields((*keys, "arguments"), node.arguments, known[node.tool], "argument")
 
     def _check_condition(self, keys: Keys, node: ConditionNode) -> None:
         if bool(node.handler) == bool(node.cases):
@@ -263,15 +266,12 @@ class _Checks:
         own = self.source.document.value.get("name")
         if node.workflow == own:
             self._add((*keys, "workflow"), "is this workflow itself; use an edge back instead")
-        elif self.names.workflows is not None:
-            if node.workflow not in self.names.workflows:
-                near = suggest(node.workflow, list(self.names.workflows))
-                problem = f"the mesh has no workflow {node.workflow!r}; {near}"
-                self._add((*keys, "workflow"), problem)
-                return
-            schema = self.names.workflows[node.workflow]
+            return
+        place, known = (*keys, "workflow"), self.names.workflows
+        if self._is_on_mesh(place, "workflow", node.workflow, known) and known is not None:
+            schema = known[node.workflow]
             if schema is not None:
-                self._check_arguments((*keys, "inputs"), node.inputs, schema)
+                self._check_fields((*keys, "inputs"), node.inputs, schema, "argument")
 
     def _check_function(self, keys: Keys, name: str) -> None:
         problem = find_function_problem(name)
@@ -279,72 +279,27 @@ class _Checks:
             self._add(keys, problem)
 
     def _check_schema(self, keys: Keys, schema: Mapping[str, Any]) -> None:
-        # It takes a while to load, and few files have schemas.
-        load_jsonschema()
-        from jsonschema import Draft202012Validator
-        from jsonschema.exceptions import SchemaError
-
-        try:
-            Draft202012Validator.check_schema(dict(schema))
-        except SchemaError as error:
-            path = [key for key in error.absolute_path if isinstance(key, str | int)]
-            self._add((*keys, *path), f"is no JSON Schema: {error.message}")
-        except RecursionError:
-            self._add(keys, "is no JSON Schema that can be checked: it is nested too deeply")
-        for place, reference in _find_texts(schema, keys, ("$ref", "$dynamicRef")):
-            if not reference.startswith("#"):
-                problem = f"{reference!r} is outside this file; write the schema here, under $defs"
-                self._add(place, problem)
-        for place, pattern in _find_texts(schema, keys, ("pattern",)):
-            problem = find_pattern_problem(pattern)
-            if problem:
-                self._add(place, f"is no pattern in the syntax of RE2: {problem}")
+        for place, problem in find_schema_problems(schema):
+            self._add((*keys, *place), problem)
 
     def _check_defaults(self, schema: Mapping[str, Any]) -> None:
-        validator = build_validator(schema)
         for name, value in find_defaults(schema).items():
-            own = schema["properties"][name]
             keys: Keys = ("inputs", "properties", name)
             try:
-                errors = list(validator.evolve(schema=own).iter_errors(value))[:5]
-            except Exception as error:  # noqa: BLE001  a reference to nowhere, or to itself
-                self._add(keys, f"is no JSON Schema that can be checked: {type(error).__name__}")
+                problems = find_problems(schema, value, part=schema["properties"][name])
+            except UncheckableSchemaError as error:
+                self._add(keys, f"is no JSON Schema that can be checked: {error}")
                 continue
-            for each in errors:
-                self._add((*keys, "default"), each.message)
-
-    def _check_arguments(
-        self, keys: Keys, values: Mapping[str, Any], schema: Mapping[str, Any]
-    ) -> None:
-        """Check arguments against a schema, as far as they are known before a run."""
-        properties = schema.get("properties")
-        properties = properties if isinstance(properties, Mapping) else {}
-        for name in schema.get("required", ()):
-            if name not in values:
-                self._add(keys, f"{name!r} is missing, which is required")
-        for name, value in values.items():
-            if name not in properties:
-                if schema.get("additionalProperties") is False:
-                    near = suggest(name, list(properties))
-                    self._add((*keys, name), f"there is no argument {name!r}; {near}")
-            else:
-                self._check_value((*keys, name), value, properties[name], schema)
+            for _, problem in problems:
+                self._add((*keys, "default"), problem)
 
     def _check_templates(self, keys: Keys, value: Any, node_id: str) -> None:  # noqa: ANN401
-        if isinstance(value, str):
-            if "$" not in value:
-                return
-            for expression in parse_each(value):
+        for place, text in walk_texts(value, keys):
+            for expression in parse_each(text) if "$" in text else ():
                 if isinstance(expression, ExpressionError):
-                    self._add(keys, str(expression))
+                    self._add(place, str(expression))
                 else:
-                    self._check_names(keys, expression, node_id, has_message=False)
-        elif isinstance(value, Mapping):
-            for key, item in value.items():
-                self._check_templates((*keys, key), item, node_id)
-        elif isinstance(value, list | tuple):
-            for index, item in enumerate(value):
-                self._check_templates((*keys, index), item, node_id)
+                    self._check_names(place, expression, node_id, has_message=False)
 
     def _check_expression(
         self, keys: Keys, text: str, node_id: str, *, has_message: bool = False
@@ -394,7 +349,7 @@ class _Checks:
         sets = [node.set for node in self.graph.nodes.values() if isinstance(node, ActionNode)]
         for name in {name for each in sets for name in each}:
             found = [each[name] for each in sets if name in each]
-            if not any(map(_has_template, found)):
+            if not any(map(has_template, found)):
                 values[name] = found
         return values
 
@@ -410,7 +365,7 @@ class _Checks:
             kinds = list_kinds(self._find_values(node.output) or ())
             if kinds == ["string"]:
                 # A text is the answer's field `text`.
-                self._check_value(keys, {"text": node.output}, schema, schema, is_text=True)
+                self._check_value(keys, {"text": node.output}, schema, schema)
             elif kinds and not {"string", "null"} & {*kinds}:
                 self._check_value(keys, node.output, schema, schema)
 
@@ -420,24 +375,18 @@ class _Checks:
         value: Any,  # noqa: ANN401  a JSON value, with expressions
         schema: Any,  # noqa: ANN401  a JSON Schema
         root: Mapping[str, Any],
-        *,
-        is_text: bool = False,
     ) -> None:
-        """Check a value with expressions in it against a schema, as far as it is known.
+        """Check a value with expressions in it against a part of a schema, as far as it is known.
 
-        With `is_text`, it is an answer that is only a text.
+        `root` is the whole schema, to which the references in the part lead.
         """
         if not isinstance(schema, Mapping):
             return
-        if not _has_template(value):
-            validator = build_validator({**root, **_as_root(schema)})
-            try:
-                errors = list(validator.iter_errors(value))[:5]
-            except Exception:  # noqa: BLE001  a reference to nowhere; the run says it, too
-                return
-            for error in errors:
-                place = () if is_text else error.absolute_path
-                self._add((*keys, *place), error.message)
+        if not has_template(value):
+            # A reference to nowhere is a fault of the schema, which has its own place.
+            with suppress(UncheckableSchemaError):
+                for place, problem in find_problems(root, value, part=schema):
+                    self._add((*keys, *place), problem)
             return
         kind = schema.get("type")
         allowed = [kind] if isinstance(kind, str) else list(kind or ())
@@ -446,7 +395,7 @@ class _Checks:
             problem = f"is {describe(values)}, and has to be of type {' or '.join(allowed)}"
             self._add(keys, problem)
         elif isinstance(value, Mapping):
-            self._check_fields(keys, value, schema, root, is_text=is_text)
+            self._check_fields(keys, value, schema, "property", root)
         elif isinstance(value, list | tuple):
             for index, item in enumerate(value):
                 self._check_value((*keys, index), item, schema.get("items"), root)
@@ -454,25 +403,23 @@ class _Checks:
     def _check_fields(
         self,
         keys: Keys,
-        value: Mapping[str, Any],
+        values: Mapping[str, Any],
         schema: Mapping[str, Any],
-        root: Mapping[str, Any],
-        *,
-        is_text: bool,
+        noun: str,
+        root: Mapping[str, Any] | None = None,
     ) -> None:
+        """Check the members of an object, each of which `noun` names."""
         properties = schema.get("properties")
         properties = properties if isinstance(properties, Mapping) else {}
         for name in schema.get("required", ()):
-            if name not in value:
+            if name not in values:
                 self._add(keys, f"{name!r} is missing, which is required")
-        for name, item in value.items():
-            place = keys if is_text else (*keys, name)
+        for name, value in values.items():
             if name in properties:
-                self._check_value(place, item, properties[name], root)
+                self._check_value((*keys, name), value, properties[name], root or schema)
             elif schema.get("additionalProperties") is False and "patternProperties" not in schema:
-                self._add(
-                    place, f"there is no property {name!r}; {suggest(name, list(properties))}"
-                )
+                near = suggest(name, list(properties))
+                self._add((*keys, name), f"there is no {noun} {name!r}; {near}")
 
     def _find_values(self, value: Any) -> Sequence[Any] | None:  # noqa: ANN401  a JSON value
         """Return a value of each form that a text or a JSON value has; None: not known."""
@@ -530,42 +477,9 @@ class _Checks:
         self.source.document.add(keys, problem)
 
 
-def _find_texts(value: Any, keys: Keys, names: Collection[str]) -> list[tuple[Keys, str]]:  # noqa: ANN401
-    """Return the texts of these keywords in a schema, with their places."""
-    found: list[tuple[Keys, str]] = []
-    items: Any = ()
-    if isinstance(value, Mapping):
-        items = value.items()
-        found = [((*keys, key), value[key]) for key in names if isinstance(value.get(key), str)]
-    elif isinstance(value, list | tuple):
-        items = enumerate(value)
-    for key, item in items:
-        found += _find_texts(item, (*keys, key), names)
-    return found
-
-
 def _fits(value: Any, kinds: Collection[str]) -> bool:  # noqa: ANN401  a JSON value
     """Return whether a value is of one of the types of JSON Schema."""
     (kind,) = list_kinds([value])
     if kind == "number" and value.is_integer():
         kind = "integer"
     return kind in kinds or (kind == "integer" and "number" in kinds)
-
-
-def _has_template(value: Any) -> bool:  # noqa: ANN401  a JSON value
-    if isinstance(value, str):
-        return "${" in value
-    if isinstance(value, Mapping):
-        return any(map(_has_template, value.values()))
-    return isinstance(value, list | tuple) and any(map(_has_template, value))
-
-
-def _as_root(schema: Any) -> dict[str, Any]:  # noqa: ANN401  a JSON value
-    """Return the schema of a property in place of the one around it, whose `$defs` it may use."""
-    own = {"properties": {}, "required": [], "additionalProperties": True, "type": []}
-    if not isinstance(schema, Mapping):
-        return {"properties": {}, "required": []}
-    replaced = {**own, **schema}
-    if "type" not in schema:
-        replaced["type"] = ["object", "array", "string", "number", "boolean", "null"]
-    return replaced

@@ -1,6 +1,7 @@
 """Computes in one worker process: starts it when needed, and kills it when it takes too long."""
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -10,14 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trunkline.errors import InternalError, InvalidArgumentError, ToolServerUnavailableError
-from trunkline_agents.math.worker import (
-    LENGTH_BYTES,
-    BrokenFrameError,
-    Frame,
-    decode_body,
-    decode_length,
-    encode_frame,
-)
+from trunkline_agents.math.worker import REPLY_LIMIT_BYTES, Message
 from trunkline_agents.mcp_server import ToolAnswer
 
 logger = logging.getLogger(__name__)
@@ -28,8 +22,8 @@ _COMMAND = (sys.executable, "-P", "-m", "trunkline_agents.math.worker")
 # A worker gets only these variables, so our secrets stay here.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT", "LANG", "LC_ALL")
 
-# Raised by reads and writes when the worker has ended.
-_LOST = (OSError, EOFError, BrokenFrameError)
+# Raised by reads and writes when the worker has ended, or prints what is no reply.
+_LOST = (OSError, EOFError, ValueError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +93,7 @@ class MathEngine:
         except TimeoutError:
             raise ToolServerUnavailableError(_SERVER, "it is busy; try again soon") from None
 
-    async def _exchange(self, operation: str, arguments: dict[str, Any]) -> Frame:
+    async def _exchange(self, operation: str, arguments: dict[str, Any]) -> Message:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         try:
@@ -120,20 +114,21 @@ class MathEngine:
         """Send the question to the worker, start one if necessary, and wait for `started`."""
         try:
             async with asyncio.timeout(self._limits.start_s):
-                request = encode_frame({"operation": operation, "arguments": arguments})
+                question = {"operation": operation, "arguments": arguments}
+                request = json.dumps(question).encode() + b"\n"
                 try:
-                    frame = await _send(request, process := await self._worker())
+                    reply = await _send(request, process := await self._worker())
                 except _LOST:
                     # A worker that died while idle has not seen the question, so it is sent again.
                     self._kill()
-                    frame = await _send(request, process := await self._worker())
+                    reply = await _send(request, process := await self._worker())
         except TimeoutError:
             problem = f"its worker was not ready within {self._limits.start_s:g} s"
             raise ToolServerUnavailableError(_SERVER, problem) from None
         except _LOST as error:
             logger.warning("math.worker_not_started", extra={"cause": type(error).__name__})
             raise ToolServerUnavailableError(_SERVER, "its worker did not start") from error
-        if frame.get("kind") != "started":
+        if reply.get("kind") != "started":
             raise ToolServerUnavailableError(_SERVER, "its worker did not start")
         return process
 
@@ -143,15 +138,15 @@ class MathEngine:
         if self._process is None:
             environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
             self._process = await asyncio.create_subprocess_exec(
-                *_COMMAND, stdin=PIPE, stdout=PIPE, env=environment
+                *_COMMAND, stdin=PIPE, stdout=PIPE, env=environment, limit=REPLY_LIMIT_BYTES
             )
             self._is_killed = False
         return self._process
 
-    async def _reply(self, process: Process) -> Frame:
+    async def _reply(self, process: Process) -> Message:
         try:
             async with asyncio.timeout(self._limits.compute_s):
-                return await _read_frame(process)
+                return await _read_reply(process)
         except TimeoutError:
             logger.info("math.computation_stopped", extra={"limit_s": self._limits.compute_s})
             problem = (
@@ -178,21 +173,30 @@ class MathEngine:
             self._process = None
 
 
-async def _send(request: bytes, process: Process) -> Frame:
-    """Send a question and return the first frame of the reply."""
+async def _send(request: bytes, process: Process) -> Message:
+    """Send a question and return the first reply."""
     assert process.stdin is not None  # noqa: S101 - it was started with pipes
     process.stdin.write(request)
     await process.stdin.drain()
-    return await _read_frame(process)
+    return await _read_reply(process)
 
 
-async def _read_frame(process: Process) -> Frame:
+async def _read_reply(process: Process) -> Message:
+    """Read a reply.
+
+    Raises:
+        EOFError: the worker has ended.
+        ValueError: it printed what is no reply.
+    """
     assert process.stdout is not None  # noqa: S101 - it was started with pipes
-    head = await process.stdout.readexactly(LENGTH_BYTES)
-    return decode_body(await process.stdout.readexactly(decode_length(head)))
+    line = await process.stdout.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError
+    reply: Message = json.loads(line)
+    return reply
 
 
-def _parse_reply(reply: Frame) -> ToolAnswer:
+def _parse_reply(reply: Message) -> ToolAnswer:
     match reply:
         case {"kind": "answered", "text": str(text), "data": dict(data)}:
             return ToolAnswer(text, data)

@@ -1,9 +1,8 @@
 """The worker process of the math server: computes with SymPy, and can be killed at any time.
 
-`engine` starts it and talks to it in frames: a JSON object after its length in four bytes,
-big-endian. Requests arrive on stdin as `{"operation", "arguments"}`. Each gets two replies on
-stdout: `started` when SymPy is loaded and the time of the computation begins, then `answered`,
-`refused` or `failed`.
+`engine` starts it and talks to it in lines of JSON. Requests arrive on stdin as `{"operation",
+"arguments"}`. Each gets two replies on stdout: `started` when SymPy is loaded and the time of the
+computation begins, then `answered`, `refused` or `failed`.
 """
 
 import json
@@ -17,63 +16,10 @@ from trunkline.errors import InvalidArgumentError
 MEMORY_LIMIT_BYTES = 512 << 20
 # Only for a worker whose server died: a server that runs kills its worker much earlier.
 CPU_LIMIT_S = 30
-# Far above any answer, because the operations bound their answers.
-MAX_FRAME_BYTES = 1 << 20
-LENGTH_BYTES = 4
+REPLY_LIMIT_BYTES = 1 << 20
+"""Far above any reply, because the operations bound their answers."""
 
-Frame = dict[str, Any]
-
-
-class BrokenFrameError(Exception):
-    """The peer stopped in the middle of a frame, or sent data that is not a frame."""
-
-
-def encode_frame(frame: Frame) -> bytes:
-    """Return the bytes of a frame."""
-    body = json.dumps(frame, separators=(",", ":")).encode()
-    return len(body).to_bytes(LENGTH_BYTES, "big") + body
-
-
-def decode_length(head: bytes) -> int:
-    """Return the length of the body that follows.
-
-    Raises:
-        BrokenFrameError: it is over MAX_FRAME_BYTES.
-    """
-    length = int.from_bytes(head, "big")
-    if length > MAX_FRAME_BYTES:
-        raise BrokenFrameError(f"a frame of {length} bytes")
-    return length
-
-
-def decode_body(body: bytes) -> Frame:
-    """Return the frame of a body.
-
-    Raises:
-        BrokenFrameError: it is not a JSON object.
-    """
-    try:
-        frame = json.loads(body)
-    except ValueError as error:
-        raise BrokenFrameError("not JSON") from error
-    if not isinstance(frame, dict):
-        raise BrokenFrameError("not an object")
-    return frame
-
-
-def read_frame(stream: BinaryIO) -> Frame | None:
-    """Read one frame, blocking; None at the end of the stream.
-
-    Raises:
-        BrokenFrameError: the stream ended inside a frame, or holds data that is not a frame.
-    """
-    head = stream.read(LENGTH_BYTES)
-    if not head:
-        return None
-    body = stream.read(decode_length(head))
-    if len(head) < LENGTH_BYTES or len(body) < int.from_bytes(head, "big"):
-        raise BrokenFrameError("the stream ended inside a frame")
-    return decode_body(body)
+Message = dict[str, Any]
 
 
 def limit_memory(size_bytes: int) -> None:
@@ -103,7 +49,8 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
     from trunkline_agents.math.operations import WARM_UP_ARGUMENTS, run_operation
 
     warm: set[str] = set()
-    while (request := read_frame(requests)) is not None:
+    for line in requests:
+        request = json.loads(line)
         limit_cpu(CPU_LIMIT_S)
         operation = str(request["operation"])
         if operation not in warm:
@@ -116,7 +63,7 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
             return
 
 
-def _answer(request: Frame) -> Frame:
+def _answer(request: Message) -> Message:
     from trunkline_agents.math.operations import run_operation
 
     try:
@@ -135,17 +82,17 @@ def _answer(request: Frame) -> Frame:
     return {"kind": "answered", "text": answer.text, "data": answer.data}
 
 
-def _refusal(problem: str) -> Frame:
+def _refusal(problem: str) -> Message:
     return {"kind": "refused", "field": "expression", "problem": problem}
 
 
-def _send(replies: BinaryIO, frame: Frame) -> None:
-    replies.write(encode_frame(frame))
+def _send(replies: BinaryIO, reply: Message) -> None:
+    replies.write(json.dumps(reply).encode() + b"\n")
     replies.flush()
 
 
 def main() -> None:
-    """Serve stdin and stdout. Prints of SymPy go to stderr, so that they break no frame."""
+    """Serve stdin and stdout. Prints of SymPy go to stderr, so that they break no reply."""
     limit_memory(MEMORY_LIMIT_BYTES)
     with os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)

@@ -32,11 +32,10 @@ from harness.remote.token_issuer import SigningKey, key_set
 from harness.remote.web_server import serving
 from trunkline.a2a_wire.card_signatures import CardSigner
 from trunkline.json_values import message_to_dict, parse_dict
-from trunkline.settings import TlsSettings
+from trunkline.settings import Settings, TlsSettings
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.edge.server_certificate import CertificateFiles, ServerCertificate
-from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.http.server_certificate import CertificateFiles, ServerCertificate
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -147,6 +146,11 @@ async def test_a2acli_push_002(agent: StandardCli, system: System) -> None:
         # Agents of v0.3 post the task itself.
         older = {"kind": "task", "id": "t-0", "contextId": "c-0", "status": {"state": "working"}}
         headers = {"X-A2A-Notification-Token": "the-token"}
+        assert (await system.client.get(url, headers=headers)).status_code == 405
+        broken = await system.client.post(url, content="{", headers=headers)
+        assert broken.status_code == 400
+        large = await system.client.post(url, content=b"x" * (16 * 1024**2 + 1), headers=headers)
+        assert large.status_code == 413
         assert (await system.client.post(url, json=older, headers=headers)).status_code == 204
         started = (await agent.run("send", "tck-long-running", "--async")).field("Task")
         words = ("task", "push-config", "create", started, url, "--token", "the-token")
@@ -198,7 +202,7 @@ async def test_a2acli_auth_009(cli: StandardCli, tmp_path: Path) -> None:
     assert files is not None
     async with open_small_mesh(tmp_path / "data") as mesh:
         await mesh.join(ConformanceAgent().agent())
-        bridge = Bridge(mesh.directory, BridgeSettings(default_agent="conformance", tls=tls))
+        bridge = Bridge(mesh.directory, Settings(default_agent="conformance", tls=tls))
         async with serving_tls(bridge, ServerCertificate(files, ManualClock())):
             line = cli.at(bridge.addresses.http)
             identity = ("--client-cert", str(client[0]), "--client-key", str(client[1]))

@@ -375,7 +375,7 @@ sys.argv = ["trunkline", "a2a", "--help"]
 from trunkline.cli.app import run_command
 assert run_command() == 0
 servers = ("trunkline.mesh", "trunkline.agents", "trunkline.server", "trunkline_bridge.app",
-           "trunkline_bridge.edge", "trunkline_bridge.bindings", "uvicorn", "langgraph", "mcp")
+           "trunkline_bridge.http", "trunkline_bridge.a2a", "uvicorn", "langgraph", "mcp")
 print([name for name in servers if name in sys.modules], file=sys.stderr)
 """
     process = await asyncio.create_subprocess_exec(

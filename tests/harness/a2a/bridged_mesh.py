@@ -11,18 +11,19 @@ from typing import Any, Self, TypeAlias
 
 import httpx2
 
+from harness.a2a.server_sent_events import read_event
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline.audit import AuditLog
 from trunkline.client import run_in_background
 from trunkline.metrics.prometheus import open_prometheus_metrics
+from trunkline.settings import Settings
+from trunkline_bridge.a2a.streams.event_renderer import EventRenderer
+from trunkline_bridge.a2a.versions.jsonrpc_envelope import event_frame
+from trunkline_bridge.api.workflows.catalog import WorkflowCatalog
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
-from trunkline_bridge.edge.caller import Authenticator
-from trunkline_bridge.edge.http_server import serve_http
-from trunkline_bridge.settings import BridgeSettings
-from trunkline_bridge.streams.event_renderer import EventRenderer
-from trunkline_bridge.workflows.catalog import WorkflowCatalog
+from trunkline_bridge.callers.caller import Authenticator
+from trunkline_bridge.http.server import serve_http
 
 Json: TypeAlias = dict[str, Any]
 
@@ -71,15 +72,10 @@ class Stream:
         return self
 
     async def __anext__(self) -> Event:
-        fields: dict[str, str] = {}
-        async for line in self._lines:
-            if line and not line.startswith(":"):
-                name, _, value = line.partition(":")
-                fields[name] = value.removeprefix(" ")
-            elif not line and fields:
-                response = json.loads(fields["data"] or "null")
-                return Event(fields.get("id", ""), fields.get("event", ""), response)
-        raise StopAsyncIteration
+        event = await read_event(self._lines)
+        if event is None:
+            raise StopAsyncIteration
+        return Event(event.id, event.kind, json.loads(event.data or "null"))
 
     async def comment(self) -> str:
         """Read up to the next comment and return it; no event may come before it."""
@@ -181,7 +177,7 @@ class BridgedMesh:
 @asynccontextmanager
 async def open_bridged_mesh(
     folder: Path,
-    settings: BridgeSettings | None = None,
+    settings: Settings | None = None,
     *,
     lease_s: float = 10.0,
     access: Authenticator | None = None,
@@ -189,7 +185,7 @@ async def open_bridged_mesh(
     catalog: WorkflowCatalog | None = None,
 ) -> AsyncIterator[BridgedMesh]:
     """Open a mesh with a bridge and without agents; the default agent is `echo`."""
-    settings = settings or BridgeSettings(default_agent="echo")
+    settings = settings or Settings(default_agent="echo")
     async with open_small_mesh(folder, lease_s=lease_s, audit=audit) as mesh:
         bridge = Bridge(
             mesh.directory,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
+from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
 
 
 def write_keys(file: Path, callers: Mapping[str, Mapping[str, Any]]) -> None:

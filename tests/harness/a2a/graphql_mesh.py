@@ -15,10 +15,9 @@ from harness.mesh.messaging import join_messages
 from harness.workflows.building import agent_node, build
 from trunkline import TaskContext, agent, from_workflow
 from trunkline.mesh.workflow_catalog import DataFolderCatalog
-from trunkline.settings import GraphQLSettings, LimitSettings
+from trunkline.settings import GraphQLSettings, LimitSettings, Settings
 from trunkline.settings.limits import AccountLimitSettings
 from trunkline.workflows.definition import Workflow
-from trunkline_bridge.settings import BridgeSettings
 
 KEYS: dict[str, Json] = {
     "ann": {},
@@ -133,7 +132,7 @@ async def open_graphql_mesh(folder: Path) -> AsyncIterator[GraphQLMesh]:
         "slow": AccountLimitSettings(rate=0.001, burst=3),
         "single": AccountLimitSettings(streams=1),
     }
-    settings = BridgeSettings(
+    settings = Settings(
         default_agent="teacher",
         api_keys_file=keys,
         body_limit_bytes=100_000,

@@ -16,11 +16,11 @@ from google.rpc import error_details_pb2, status_pb2
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.mesh.small_mesh import PATIENCE_S
+from harness.polling import wait_for
 from trunkline.json_values import parse_dict
-from trunkline.settings import HostPort
-from trunkline_bridge.bindings.grpc import GrpcBinding
-from trunkline_bridge.bindings.grpc_server import serve_grpc
-from trunkline_bridge.settings import BridgeSettings
+from trunkline.settings import HostPort, Settings
+from trunkline_bridge.a2a.bindings.grpc import GrpcBinding
+from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
 
 ANY_PORT = HostPort("127.0.0.1", 0)
 
@@ -62,7 +62,7 @@ class GrpcMesh:
 @asynccontextmanager
 async def open_grpc_mesh(
     folder: Path,
-    settings: BridgeSettings | None = None,
+    settings: Settings | None = None,
     *,
     grace_s: float = 1.0,
     own: Sequence[str] = (),
@@ -111,13 +111,8 @@ def v0_3_send_request(text: str, *, blocking: bool = True, **fields: Any) -> Any
 
 
 async def wait_until_open(calls: GrpcBinding, count: int) -> None:
-    """Poll until `count` calls are open: the bridge has no event for a client that leaves."""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while len(calls) != count:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"{len(calls)} calls are under way, and not {count}") from None
+    """Wait until `count` calls are open: the bridge has no event for a client that leaves."""
+    await wait_for(lambda: len(calls) == count)
 
 
 async def collect(call: Any) -> list[Any]:

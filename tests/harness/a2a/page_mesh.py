@@ -21,7 +21,6 @@ from trunkline.server import MeshServer
 from trunkline.settings import PageSettings, Settings
 from trunkline.traces import SpanStore, TraceServicer
 from trunkline.v1 import registry_service_pb2, trace_service_pb2_grpc
-from trunkline_bridge.settings import BridgeSettings
 
 TRACE_SERVICE = "trunkline.v1.TraceService"
 KEYS: dict[str, Json] = {
@@ -77,7 +76,7 @@ async def open_page_mesh(
     write_keys(keys, KEYS)
     defaults: dict[str, Any] = {"default_agent": "teacher", "api_keys_file": keys}
     page_settings = PageSettings(**{"operators": ("ops",), **(page or {})})
-    settings = BridgeSettings(**{**defaults, **options}, page=page_settings)
+    settings = Settings(**{**defaults, **options}, page=page_settings)
     gate, orders = Gate(), Orders()
     gate_agent = agent(name="gate", description="Waits.")(gate.pass_through)
     catalog = DataFolderCatalog(folder)

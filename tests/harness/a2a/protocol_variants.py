@@ -1,7 +1,7 @@
 """One client interface to every version and binding of A2A, so that one test covers them all.
 
 Requests are JSON, over gRPC protobuf built from it. They are written out here for each version and
-not built by the bridge's codecs, so a mistake in these shows. Answers are read as `SeenTask`.
+not built by the bridge's codecs, so a mistake in these shows. Answers are read as `TaskView`.
 """
 
 import asyncio
@@ -13,20 +13,23 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import quote
 
 import grpc
 import httpx2
 from a2a.compat.v0_3 import a2a_v0_3_pb2
 from a2a.types import a2a_pb2
+from google.protobuf.message import Message
 
 from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, refusal_of
+from harness.a2a.server_sent_events import read_events
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import write_api_keys
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.json_values import message_to_dict, parse_dict
+from trunkline.settings import Settings
 from trunkline.tasks.agent import Agent
-from trunkline_bridge.settings import BridgeSettings
 
 Json: TypeAlias = dict[str, Any]
 Headers: TypeAlias = Mapping[str, str]
@@ -56,7 +59,6 @@ class TaskView:
     """None if the version has no such field."""
     id: str = ""
     """The id of the event."""
-    """0 in versions before A2A 1.1."""
 
 
 class RefusedError(Exception):
@@ -125,6 +127,29 @@ class ProtocolVariant(ABC):
         """Cancel a task."""
         return parse_task(await self.ask("cancel", task=task))
 
+    async def attempt(
+        self, operation: str, headers: Headers | None = None, **fields: Any
+    ) -> RefusedError | None:
+        """Call an operation and read its whole answer; return its error, if it fails."""
+        try:
+            if operation in STREAMS:
+                async with aclosing(self.watch(operation, headers, **fields)) as events:
+                    async for _ in events:
+                        pass
+            else:
+                await self.ask(operation, headers, **fields)
+        except RefusedError as error:
+            return error
+        return None
+
+    async def refusal(
+        self, operation: str, headers: Headers | None = None, **fields: Any
+    ) -> RefusedError:
+        """Return the error of an operation that must fail."""
+        error = await self.attempt(operation, headers, **fields)
+        assert error is not None, f"{operation} succeeds"
+        return error
+
     @abstractmethod
     async def ask(self, operation: str, headers: Headers | None = None, **fields: Any) -> Any:
         """Return the JSON of an answer. Raises RefusedError."""
@@ -161,7 +186,7 @@ class JsonRpcVariant(ProtocolVariant):
         return self.mesh.bridged.client
 
     def _post(self, operation: str, headers: Headers | None, fields: Json) -> Json:
-        call = _JSON_RPC[self.version](operation, fields)
+        call = json_rpc_request(self.version, operation, fields)
         body = {"jsonrpc": "2.0", "id": next(_ids), "method": call.name, "params": call.params}
         version = {"A2A-Version": self.version}
         return {"json": body, "headers": {**version, **self._headers, **(headers or {})}}
@@ -189,18 +214,11 @@ class RestVariant(ProtocolVariant):
                 yield parse_task(_rest_result(200, data), event_id)
 
     def _request(self, operation: str, headers: Headers | None, fields: Json) -> Json:
-        is_old = self.version == "0.3"
-        call = (_v0_3_proto if is_old else _v1)(operation, fields)
-        verb, path = _PATHS[operation]
-        path = path.format(task=fields.get("task"), config=fields.get("config"))
-        if is_old and operation == "extended_card":
-            path = "/card"
-        in_path = _IN_PATH if operation == "set_push" else (*_IN_PATH, "id")
-        params = {name: value for name, value in call.params.items() if name not in in_path}
+        verb, path, params = rest_request(self.version, operation, fields)
         request: Json = {"params": params} if verb in ("GET", "DELETE") else {"json": params}
         return {
             "method": verb,
-            "url": f"{self.mesh.bridged.url}{'/v1' if is_old else ''}{path}",
+            "url": self.mesh.bridged.url + path,
             "headers": {"A2A-Version": self.version, **self._headers, **(headers or {})},
             **request,
         }
@@ -234,15 +252,11 @@ class GrpcVariant(ProtocolVariant):
             call.cancel()
 
     def _call(self, operation: str, headers: Headers | None, fields: Json) -> Any:
-        is_old = self.version == "0.3"
-        call = (_v0_3_proto if is_old else _v1)(operation, fields)
-        stub, module = (self.mesh.v0_3, a2a_v0_3_pb2) if is_old else (self.mesh.v1, a2a_pb2)
-        kind = _OTHER_REQUESTS.get((self.version, call.name), f"{call.name}Request")
-        kind = kind.replace("SendStreamingMessage", "SendMessage")
-        request = parse_dict(call.params, getattr(module, kind)())
-        pairs = {"a2a-version": self.version, **self._headers, **(headers or {})}
+        method, request = grpc_request(self.version, operation, fields)
+        stub = self.mesh.v0_3 if self.version == "0.3" else self.mesh.v1
+        pairs = {"A2A-Version": self.version, **self._headers, **(headers or {})}
         metadata = [(name.lower(), value) for name, value in pairs.items()]
-        return getattr(stub, call.name)(request, metadata=metadata, timeout=PATIENCE_S)
+        return getattr(stub, method)(request, metadata=metadata, timeout=PATIENCE_S)
 
     def _dict(self, message: Any) -> Json:
         result: Json = message_to_dict(message)
@@ -250,13 +264,39 @@ class GrpcVariant(ProtocolVariant):
 
 
 AsyncGen: TypeAlias = Any
-OPERATIONS = frozenset(
-    {
-        "send", "stream", "get", "list", "cancel", "subscribe",
-        "set_push", "get_push", "list_push", "delete_push", "extended_card",
-    }
-)  # fmt: skip
-SPOKEN = (
+STREAMS = frozenset({"stream", "subscribe"})
+WEBHOOK_URL = "http://127.0.0.1:9/hook"
+MISSING_TASK = "00000000-0000-0000-0000-000000000000"
+_EXAMPLES: Mapping[str, Json] = {
+    "send": {"text": "hi"},
+    "stream": {"text": "hi"},
+    "get": {},
+    "list": {},
+    "cancel": {},
+    "subscribe": {},
+    "set_push": {"config": "c", "url": WEBHOOK_URL},
+    "get_push": {"config": "c"},
+    "list_push": {},
+    "delete_push": {"config": "c"},
+    "extended_card": {},
+}
+_WITHOUT_TASK = frozenset({"list", "extended_card"})
+_LACKING = {"0.3": {"list"}, "0.1": {"list", "list_push", "delete_push", "extended_card"}}
+
+
+def operations_of(version: str, *, on_tasks: bool = False) -> frozenset[str]:
+    """Return the operations of a version; with `on_tasks`, those whose request names a task."""
+    lacking = _LACKING.get(version, set()) | (_WITHOUT_TASK if on_tasks else set())
+    return frozenset(_EXAMPLES.keys() - lacking)
+
+
+def example_fields(operation: str, task: str = "") -> Json:
+    """Return the fields of a valid request; `task` is the id of its task."""
+    return {**_EXAMPLES[operation], **({"task": task} if task else {})}
+
+
+Spoken: TypeAlias = tuple[str, type[ProtocolVariant]]
+SPOKEN: tuple[Spoken, ...] = (
     ("1.0", JsonRpcVariant),
     ("1.0", RestVariant),
     ("1.0", GrpcVariant),
@@ -406,7 +446,32 @@ def _v0_1(operation: str, fields: Json) -> Call:
     return Call(name, _picked(fields, task="id", history="historyLength"))
 
 
-_JSON_RPC = {"1.0": _v1, "0.3": _v0_3, "0.1": _v0_1}
+def json_rpc_request(version: str, operation: str, fields: Json) -> Call:
+    """Return the method and the parameters of a request over JSON-RPC."""
+    return {"1.0": _v1, "0.3": _v0_3, "0.1": _v0_1}[version](operation, fields)
+
+
+def rest_request(version: str, operation: str, fields: Json) -> tuple[str, str, Json]:
+    """Return the method, the path and the query or body of a request over HTTP+JSON."""
+    is_old = version == "0.3"
+    call = (_v0_3_proto if is_old else _v1)(operation, fields)
+    verb, path = _PATHS[operation]
+    if is_old and operation == "extended_card":
+        path = "/card"
+    names = {name: quote(str(fields.get(name)), safe="") for name in ("task", "config")}
+    in_path = _IN_PATH if operation == "set_push" else (*_IN_PATH, "id")
+    params = {name: value for name, value in call.params.items() if name not in in_path}
+    return verb, ("/v1" if is_old else "") + path.format(**names), params
+
+
+def grpc_request(version: str, operation: str, fields: Json) -> tuple[str, Message]:
+    """Return the method and the message of a request over gRPC."""
+    is_old = version == "0.3"
+    call = (_v0_3_proto if is_old else _v1)(operation, fields)
+    kind = _OTHER_REQUESTS.get((version, call.name), f"{call.name}Request")
+    kind = kind.replace("SendStreamingMessage", "SendMessage")
+    request = getattr(a2a_v0_3_pb2 if is_old else a2a_pb2, kind)()
+    return call.name, parse_dict(call.params, request)
 
 
 def _message(given: Json, **fields: Any) -> Json:
@@ -494,37 +559,35 @@ def _refused(error: grpc.aio.AioRpcError) -> RefusedError:
 
 
 async def _sse(response: httpx2.Response) -> AsyncIterator[tuple[str, Json]]:
-    fields: dict[str, str] = {}
-    async for line in response.aiter_lines():
-        if line and not line.startswith(":"):
-            name, _, value = line.partition(": ")
-            fields[name] = value
-        elif not line and fields:
-            yield fields.get("id", ""), json.loads(fields["data"])
-            fields = {}
+    async for event in read_events(response.aiter_lines()):
+        yield event.id, json.loads(event.data)
 
 
 @asynccontextmanager
-async def open_variants(
-    folder: Path, *agents: Agent, auth_wait_s: float = 600.0
-) -> AsyncIterator[GrpcMesh]:
+async def open_variants(folder: Path, *agents: Agent, **settings: Any) -> AsyncIterator[GrpcMesh]:
     """Open a mesh with a bridge and its gRPC edge; the first agent is the default one.
 
-    Callers authenticate with an API key: `HEADERS` has Ann's.
+    Callers authenticate with an API key: `HEADERS` has Ann's. `settings` are more settings of the
+    bridge.
     """
-    settings = BridgeSettings(
+    bridge_settings = Settings(
         default_agent=agents[0].card.name,
         api_keys_file=write_api_keys(folder / "keys.toml", [("ann", "acme", _KEY)]),
         allow_webhook=("127.0.0.1",),
-        auth_wait_s=auth_wait_s,
+        **settings,
     )
-    async with open_bridged_mesh(folder, settings) as bridged:
+    async with open_bridged_mesh(folder, bridge_settings) as bridged:
         await bridged.mesh.join(*agents)
         async with open_bridge_grpc(bridged) as mesh:
             yield mesh
 
 
-def find_variant(mesh: GrpcMesh, spoken: tuple[str, type[ProtocolVariant]]) -> ProtocolVariant:
-    """Return one of `SPOKEN` to the default agent of a mesh, with Ann's key."""
+def find_variant(mesh: GrpcMesh, spoken: Spoken, headers: Headers = HEADERS) -> ProtocolVariant:
+    """Return one of `SPOKEN` to the default agent of a mesh, by default with Ann's key."""
     version, kind = spoken
-    return kind(mesh, version, HEADERS)
+    return kind(mesh, version, headers)
+
+
+def name_of(spoken: Spoken) -> str:
+    """Return the version and the binding, as in the names of tests."""
+    return f"{spoken[0]} {spoken[1].binding}"

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import httpx2
 
+from harness.a2a.server_sent_events import read_events
+
 Json: TypeAlias = dict[str, Any]
 
 _ids = itertools.count(1)
@@ -114,12 +116,5 @@ def reason(response: httpx2.Response) -> str:
 
 
 async def _events(response: httpx2.Response) -> AsyncIterator[RestEvent]:
-    fields: dict[str, str] = {}
-    async for line in response.aiter_lines():
-        if line and not line.startswith(":"):
-            name, _, value = line.partition(": ")
-            fields[name] = value
-        elif not line and fields:
-            data = json.loads(fields["data"])
-            yield RestEvent(fields.get("id", ""), fields.get("event", ""), data)
-            fields = {}
+    async for event in read_events(response.aiter_lines()):
+        yield RestEvent(event.id, event.kind, json.loads(event.data))

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from harness.a2a.grpc_client import ANY_PORT
+from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.bindings.grpc_server import serve_grpc
-from trunkline_bridge.edge.connection_limits import ConnectionLimits
-from trunkline_bridge.edge.http_server import serve_http
-from trunkline_bridge.edge.server_certificate import ServerCertificate
+from trunkline_bridge.http.connection_limits import ConnectionLimits
+from trunkline_bridge.http.server import serve_http
+from trunkline_bridge.http.server_certificate import ServerCertificate
 
 
 @asynccontextmanager

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from trunkline.agents import FunctionAgent, agent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
+from trunkline.tasks.resources import CancelChild
 from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.termination import CancelChild
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import httpx2
-import pytest
 
 from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc
@@ -23,9 +22,9 @@ from harness.a2a.protocol_variants import (
 from harness.agents.conformance_agent import ConformanceAgent
 from harness.remote.token_issuer import SigningKey, key_set, token_settings
 from harness.remote.webhook_receiver import WebhookReceiver, open_receiver
-from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
-from trunkline_bridge.settings import BridgeSettings
-from trunkline_bridge.webhooks.signatures import generate_secret
+from trunkline.settings import Settings
+from trunkline_bridge.a2a.webhooks.signatures import generate_secret
+from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
 
 Json: TypeAlias = dict[str, Any]
 Scope: TypeAlias = Literal["binding", "system", "client"]
@@ -159,17 +158,7 @@ async def refusal(wire: ProtocolVariant, operation: str, **fields: Any) -> str:
 
 async def refused(wire: ProtocolVariant, operation: str, **fields: Any) -> RefusedError:
     """Return the error of an operation, which must fail."""
-    with pytest.raises(RefusedError) as raised:
-        await _perform(wire, operation, fields)
-    return raised.value
-
-
-async def _perform(wire: ProtocolVariant, operation: str, fields: Json) -> None:
-    if operation in ("stream", "subscribe"):
-        async for _ in wire.watch(operation, **fields):
-            pass
-    else:
-        await wire.ask(operation, **fields)
+    return await wire.refusal(operation, **fields)
 
 
 async def send(wire: ProtocolVariant, text: str, **fields: Any) -> Json:
@@ -229,19 +218,17 @@ async def open_system(folder: Path, mode: str) -> AsyncIterator[System]:
     ]
     save_keys(folder / "keys.toml", keys)
     if mode == ALL:
-        settings = BridgeSettings(
+        settings = Settings(
             default_agent="conformance",
             allow_webhook=("127.0.0.1",),
             webhook_secret=WEBHOOK_SECRET,
             api_keys_file=folder / "keys.toml",
-            tokens=token_settings(folder / "jwks.json"),
+            **token_settings(folder / "jwks.json"),
             # The checks send many wrong ones.
             failed_credentials_per_minute=0,
         )
     else:
-        settings = BridgeSettings(
-            default_agent="conformance", streaming=False, push_notifications=False
-        )
+        settings = Settings(default_agent="conformance", streaming=False, push_notifications=False)
     agent = ConformanceAgent()
     async with open_bridged_mesh(folder, settings) as bridged:
         await bridged.mesh.join(agent.agent())

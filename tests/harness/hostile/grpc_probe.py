@@ -12,8 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from harness.hostile.http_probe import PATIENCE_S
 from harness.hostile.mutations import Mutator
-from harness.hostile.valid_grpc_calls import V0_3, V1, grpc_calls
-from harness.hostile.valid_http_calls import Targets
+from harness.hostile.valid_calls import V0_3, V1, Targets, grpc_calls
 
 # Statuses that blame the server.
 _FAULTS: Final = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from harness.hostile.mutations import Mutator
-from harness.hostile.valid_http_calls import Targets, json_rpc, rest
+from harness.hostile.valid_calls import Targets, json_rpc, rest
 
 _BOMB: Final = gzip.compress(b" " * 4_000_000)
 _RPC_PATHS: Final = (b"/", b"/agents/echo", b"/agents/echo/")

@@ -11,20 +11,19 @@ async def kill_host(host: TaskHost) -> None:
     host.primary.deadlines.close()
     host.primary.flush_scheduler.close()
     host.journal.close()
-    for run in host.primary.slots.all():
-        run.is_stopped = True
-        for code in (run.runner, run.termination):
-            if code is not None:
-                code.cancel()
-        await run.runner_done.wait()
+    for execution in host.primary.executions.all():
+        execution.stop()
+        if execution.termination is not None:
+            execution.termination.cancel()
+        await execution.runner_done.wait()
     await host.__aexit__(None, None, None)
 
 
 async def wait_until_slots_free(host: TaskHost, journal_id: str = "") -> None:
-    """Wait until no task of a journal, by default the primary one, has a slot."""
+    """Wait until no task of a journal, by default the primary one, is executed."""
     journal_id = journal_id or host.journal.id
-    while runs := host.journal_hosts[journal_id].slots.all():
-        await runs[0].released.wait()
+    while executions := host.journal_hosts[journal_id].executions.all():
+        await executions[0].released.wait()
 
 
 def find_replayed(host: TaskHost, task_id: str) -> None:

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
-from trunkline_bridge.settings import TokenSettings
+from trunkline.settings import ScopeSettings, Settings
+from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
 
 ISSUER = "https://issuer.example"
 AUDIENCE = "mesh"
@@ -82,8 +82,17 @@ def key_set(*keys: SigningKey) -> bytes:
     return json.dumps({"keys": [key.jwk() for key in keys]}).encode()
 
 
-def token_settings(keys: str | Path, **settings: Any) -> TokenSettings:
-    return TokenSettings(keys=str(keys), issuer=ISSUER, audience=AUDIENCE, **settings)
+def token_settings(
+    keys: str | Path, *, scopes: Mapping[str, ScopeSettings] | None = None, **settings: Any
+) -> dict[str, Any]:
+    """Return the settings that accept the tokens of the issuer; others are named without `jwt_`."""
+    settings = {"keys": str(keys), "issuer": ISSUER, "audience": AUDIENCE, **settings}
+    return {f"jwt_{name}": value for name, value in settings.items()} | {"scopes": scopes or {}}
+
+
+def jwt_settings(keys: str | Path, **settings: Any) -> Settings:
+    """Return settings of which only the ones of `token_settings` are set."""
+    return Settings(**token_settings(keys, **settings))
 
 
 def write_api_keys(path: Path, keys: Sequence[tuple[str, str, str]]) -> Path:

@@ -182,11 +182,11 @@ async def test_files_are_deleted_with_their_tasks_and_not_earlier(tmp_path: Path
         blobs = joined.host.blobs(task_id, account="")
         orphan_folder = blobs.folder / f"{host.journal.id}-gone"
         await asyncio.to_thread(orphan_folder.mkdir)
-        files, slots = host.files, host.slots
+        files, executions = host.files, host.executions
 
-        suspects = await sweep_once(files, slots.has, set())
+        suspects = await sweep_once(files, executions.has, set())
         assert await asyncio.to_thread(orphan_folder.exists)
-        assert await sweep_once(files, slots.has, suspects) == set()
+        assert await sweep_once(files, executions.has, suspects) == set()
 
         assert blobs.list_task_ids() == [task_id]
 

@@ -11,9 +11,9 @@ from trunkline.json_values import update_struct
 from trunkline.reasoning.tool_results import list_result_files
 from trunkline.tools.conversion import to_result
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, task_pb2
-from trunkline_bridge.mcp_server.agent_tools import to_tool_result
-from trunkline_bridge.mcp_server.client_features import ClientFeatures
-from trunkline_bridge.mcp_server.questions import build_requests, is_declined, read_responses
+from trunkline_bridge.mcp.agent_tools import to_tool_result
+from trunkline_bridge.mcp.client_features import ClientFeatures
+from trunkline_bridge.mcp.questions import build_requests, is_declined, read_responses
 
 SIZE: dict[str, Any] = {
     "mode": "form",

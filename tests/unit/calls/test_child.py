@@ -14,10 +14,11 @@ from trunkline.client.idle_timeout import IdleTimeout
 from trunkline.client.trunk_connection import TrunkClientConnection, TrunkStreamCall
 from trunkline.errors import PeerProtocolError, PeerUnavailableError
 from trunkline.journal.events import build_draft, delta_event, seal
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, trunk_service_pb2
 
 CHILD = "journal-child"

@@ -11,9 +11,8 @@ import typer
 
 from harness.terminal import read_until, terminal
 from trunkline.cli.exits import ExitCode, print_error, run
-from trunkline.cli.model_calls import ModelCalls, count_model_calls
 from trunkline.cli.options import build_agent_url, resolve_base_url, resolve_mesh_settings
-from trunkline.cli.task_view import describe
+from trunkline.cli.task_view import ModelCalls, count_model_calls, describe
 from trunkline.cli.terminal import (
     RED,
     has_colour,

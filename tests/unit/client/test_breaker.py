@@ -21,7 +21,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.settings import ParticipantSettings
-from trunkline_bridge.participants.participant import Participant, open_participant
+from trunkline_bridge.api.participants.participant import Participant, open_participant
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import completed, created, working
-from trunkline.journal.clock import Clock, ClockReading, boot_id, since_boot_ns
+from trunkline.database.process import boot_id
+from trunkline.journal.clock import Clock, ClockReading, since_boot_ns
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.group_commit import KEY_TTL_NS
 from trunkline.journal.journal import Journal

@@ -9,10 +9,10 @@ import pytest
 
 from harness.journal.builders import append, begin, completed, created
 from harness.journal.processes import start
+from trunkline.database import connect
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
-from trunkline.journal.sqlite.connection import connect
 from trunkline.journal.sqlite.writer import SqliteWriter
 
 

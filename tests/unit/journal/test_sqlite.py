@@ -13,11 +13,11 @@ import pytest
 from harness.journal.builders import append, begin, completed, created, group, row, stored, working
 from harness.journal.processes import WRITER, end, read_rest, start, start_owner
 from harness.journal.watched_store import watched_journal
+from trunkline.database.process import OwnerProcess, _start_by_ps, process_start
 from trunkline.errors import CursorExpiredError, FencedError, JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import SqliteStore, statements
-from trunkline.journal.sqlite.owner import OwnerProcess, _start_by_ps, process_start
 
 
 @pytest.fixture

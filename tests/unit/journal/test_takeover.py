@@ -14,6 +14,8 @@ import pytest
 
 from harness.journal.builders import append, completed, created
 from harness.journal.processes import WRITER, end, end_lease, freeze, read_rest, start, start_owner
+from trunkline.database import find_holder, kill_holder
+from trunkline.database.process import OwnerProcess
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
@@ -24,8 +26,6 @@ from trunkline.journal.sqlite import (
     is_leased,
 )
 from trunkline.journal.sqlite import store as sqlite_store
-from trunkline.journal.sqlite.lock import find_holder, kill_holder
-from trunkline.journal.sqlite.owner import OwnerProcess
 
 if TYPE_CHECKING:
     import subprocess
@@ -81,9 +81,9 @@ sys.stdin.read()
 LOCKER = """
 import sys
 from pathlib import Path
-from trunkline.journal.sqlite.lock import JournalLock
+from trunkline.database import FileLock
 
-lock = JournalLock.acquire(Path(sys.argv[1]))
+lock = FileLock.acquire(Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()
 """
@@ -92,9 +92,9 @@ sys.stdin.read()
 CLOSING_FORKER = """
 import os, sys
 from pathlib import Path
-from trunkline.journal.sqlite.lock import JournalLock
+from trunkline.database import FileLock
 
-lock = JournalLock.acquire(Path(sys.argv[1]))
+lock = FileLock.acquire(Path(sys.argv[1]))
 if (child := os.fork()) == 0:
     lock.close()
     os._exit(0)

@@ -11,7 +11,7 @@ from trunkline.errors import ConfigurationError
 from trunkline.mesh.webhook_secret import FILE_NAME, load_or_create_secret, load_secret
 from trunkline.private_files import PRIVATE_FOLDER
 from trunkline.settings import Settings
-from trunkline_bridge.webhooks.signatures import WebhookSigner
+from trunkline_bridge.a2a.webhooks.signatures import WebhookSigner
 
 
 def at(folder: Path, *, key: str = "") -> Settings:

@@ -28,7 +28,6 @@ from trunkline.tasks.agent import Agent
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
-from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.testing import Call, ScriptedModel
 from trunkline.v1 import snapshot_pb2, tool_service_pb2
 
@@ -333,15 +332,13 @@ def test_a_continuation_fits_into_an_event() -> None:
     continuation = encode_continuation(TurnContinuation(messages, {"c-2": "j-1.1"}, 0))
     assert len(continuation) <= 64 * 1024
     snapshot = snapshot_pb2.TaskSnapshot(continuation=continuation)
-    task = TurnRuntime.__new__(TurnRuntime)
-    task.snapshot = snapshot
-    decoded = decode_continuation(task)
+    decoded = decode_continuation(snapshot)
     assert decoded is not None
     assert decoded.messages[2].text.startswith(long[:100])
     assert "left out" in decoded.messages[2].text
     assert [open_call["id"] for open_call in find_open_calls(decoded.messages)] == ["c-2"]
     snapshot.continuation = b"of another version"
-    assert decode_continuation(task) is None
+    assert decode_continuation(snapshot) is None
 
 
 async def test_a_crash_at_any_commit_makes_an_approved_call_once_or_reports_it_as_unknown(

@@ -15,14 +15,15 @@ from trunkline.errors import OverloadedError
 from trunkline.tasks.admission import CompletionRate
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.emitter import Emitter
+from trunkline.tasks.execution import TaskExecution
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.slots import TaskSlot
-from trunkline.tasks.submission import SubmitResult, TaskCreation
+from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, message_service_pb2
 
-TASK_TYPES = (TaskContext, Emitter, TaskSlot, TaskCreation)
+TASK_TYPES = (TaskContext, TurnRuntime, Emitter, TaskExecution)
 
 
 def count_task_objects() -> Counter[str]:

@@ -27,10 +27,11 @@ from trunkline.journal.journal import Journal
 from trunkline.json_values import update_struct, value_json
 from trunkline.tasks import approvals
 from trunkline.tasks.approvals import ApprovalDecision
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import (
     event_pb2,
     message_service_pb2,
@@ -297,7 +298,7 @@ async def test_an_answer_whose_turn_never_started_is_handled_after_a_restart(
         answer_event = event_pb2.ApprovalAnswered(
             approval_id=f"{task.task.id}.1", decision=APPROVED, turn=2
         )
-        context = await host.primary._turns.load(task.task.id)
+        context = await host.primary.executions.load_turn(task.task.id)
         await context._emitter.write_now(event_pb2.Event(approval_answered=answer_event))
     async with open_host_process(journal_path, shop.agent) as host:
         async with asyncio.timeout(30):

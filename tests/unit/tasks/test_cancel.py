@@ -14,10 +14,11 @@ from harness.agents.inline_agents import (
     texts,
 )
 from trunkline.errors import TaskNotCancelableError, TaskNotFoundError
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import event_pb2, message_pb2
 
 

@@ -2,7 +2,7 @@
 
 from trunkline.journal.journal import TaskRow
 from trunkline.task_states import StateValue
-from trunkline.tasks.changes import ChangedTasks, TaskChanges
+from trunkline.tasks.change_watchers import ChangedTasks, TaskChanges
 from trunkline.tasks.lifecycle import State
 
 

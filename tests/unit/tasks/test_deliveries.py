@@ -16,7 +16,7 @@ from trunkline.tasks.context import TaskContext
 from trunkline.tasks.delivered_messages import DeliveryResult, find_delivered
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import find_row
+from trunkline.tasks.task_rows import find_row
 from trunkline.v1 import envelope_pb2, event_pb2, message_service_pb2
 
 NOTE = envelope_pb2.Envelope(

@@ -121,9 +121,9 @@ async def test_a_journal_with_a_running_task_is_not_listed(tmp_path: Path) -> No
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         await hosts.adopt(Journal.open(tmp_path / "left.db"))
         (journal_id,) = hosts.journals_missing_agents()
-        run = hosts.journal_hosts[journal_id].slots.reserve(task_ids["math"])
+        run = hosts.journal_hosts[journal_id].executions.reserve(task_ids["math"])
         assert hosts.journals_missing_agents() == {}
-        hosts.journal_hosts[journal_id].slots.release(run)
+        hosts.journal_hosts[journal_id].executions.release(run)
         assert list(hosts.journals_missing_agents()) == [journal_id]
 
 

@@ -5,8 +5,9 @@ import pytest
 from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, texts
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.json_values import read_member
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import artifact_pb2, part_pb2, snapshot_pb2
 
 

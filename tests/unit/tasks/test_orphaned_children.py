@@ -17,10 +17,11 @@ from trunkline.errors import (
     UserNotProvenError,
 )
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.users import User, current_statement, current_user
 from trunkline.v1 import event_pb2, message_service_pb2
 

@@ -8,9 +8,10 @@ import pytest
 from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, texts
 from trunkline.errors import TaskEndedError, TaskNotFoundError, UnsupportedOperationError
 from trunkline.json_values import read_member
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import message_pb2
 
 

@@ -16,12 +16,13 @@ from trunkline.agents import FunctionAgent
 from trunkline.errors import InvalidAgentResponseError, TaskNotFoundError
 from trunkline.journal.journal import Journal
 from trunkline.json_values import read_member
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.rewind import ATTEMPT_KEY, PLANNED_STOP_KEY
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import SubmitResult, build_task_created
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import event_pb2, message_service_pb2
 
 TURN = "invoke_agent tested"
@@ -287,7 +288,7 @@ async def test_a_task_in_recovery_can_be_canceled(journal_path: Path, open_host:
     host = await open_host(agent)
     canceled = await host.cancel(task_id, account="")
     assert canceled.task.status.state == State.TASK_STATE_CANCELED
-    assert host.primary.slots.find(task_id) is None
+    assert host.primary.executions.find(task_id) is None
 
 
 async def test_a_task_that_never_started_just_runs(journal_path: Path, open_host: OpenHost) -> None:

@@ -7,10 +7,11 @@ import pytest
 from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, texts
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.fold import fold_batches
-from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import event_pb2
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from trunkline.errors import ConfigurationError
 from trunkline.tools.config import ServerConfig, agents_from_config, load_config
-from trunkline.tools.json_lines import find_line
 
 
 @pytest.fixture
@@ -74,8 +73,8 @@ def test_a_relative_cwd_starts_at_the_folder_of_the_file(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{\n", r"line 2: not JSON: .* at column 1"),
-        ("\n", r"line 2: the file is empty"),
+        ("{\n", r"line 2: is not JSON: Expecting property"),
+        ("\n", r"the file is empty"),
         ("[]", 'line 1: it must be an object with an object "mcpServers"'),
         ('{\n"mcpServers": []}', 'line 2: it must be an object with an object "mcpServers"'),
         ('{"servers": {}}', 'with an object "mcpServers"; it has: servers'),
@@ -115,7 +114,7 @@ def test_a_relative_cwd_starts_at_the_folder_of_the_file(file: Path) -> None:
             '{"mcpServers": {"a": {"command": "x", "trunkline": {"call_timeout_s": -1}}}}',
             r"mcpServers\.a\.trunkline\.call_timeout_s: ",
         ),
-        ("[" * 100_000, "not JSON: nested too deeply"),
+        ("[" * 100_000, "nested deeper than 40 levels"),
     ],
 )
 def test_a_broken_file_is_refused_in_one_line_with_the_position(
@@ -133,24 +132,6 @@ def test_an_invalid_entry_is_named_with_its_line(file: Path) -> None:
     file.write_text(json.dumps({"other": {"b": 1}, "mcpServers": servers}, indent=1))
     with pytest.raises(ConfigurationError, match=r"line 13: mcpServers\.b\.args\.1: "):
         load_config(file)
-
-
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
-        ((), 1),
-        (("a",), 2),
-        (("a", "1"), 3),
-        (("a", "7"), 2),
-        (("b", "c", "d"), 5),
-        (("b", "nothing"), 4),
-        (("b", "c", "d", "e"), 5),
-        (("nothing",), 1),
-    ],
-)
-def test_the_line_of_a_value_is_found(path: tuple[str, ...], line: int) -> None:
-    text = '{\n "a": [{"b": "c:]"},\n 2],\n "b": {"a": {},\n "c": {"d": true}}}'
-    assert find_line(text, path) == line
 
 
 @pytest.mark.parametrize(
@@ -225,7 +206,7 @@ def test_a_missing_or_binary_file_is_refused(file: Path) -> None:
     with pytest.raises(ConfigurationError, match="can't be read: No such file"):
         load_config(file)
     file.write_bytes(b"{\n\xff\xfe\x00")
-    with pytest.raises(ConfigurationError, match="line 2: not JSON in UTF-8"):
+    with pytest.raises(ConfigurationError, match="line 2: is not UTF-8"):
         load_config(file)
 
 

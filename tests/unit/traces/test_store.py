@@ -188,11 +188,11 @@ def test_the_oldest_traces_are_deleted_beyond_the_limit(store: SpanStore) -> Non
 
 def test_traces_that_do_not_fit_on_the_disk_evict_none(store: SpanStore) -> None:
     store.add(span(number, 1, at_s=number) for number in range(1, 91))
-    (pages,) = store._database.execute("PRAGMA page_count").fetchone()
-    store._database.execute(f"PRAGMA max_page_count = {pages}")
+    (pages,) = store._database.connection.execute("PRAGMA page_count").fetchone()
+    store._database.connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(JournalUnavailableError):
         store.add(span(number, 1, name="n" * 250) for number in range(1001, 1501))
-    store._database.execute(f"PRAGMA max_page_count = {1000 * pages}")
+    store._database.connection.execute(f"PRAGMA max_page_count = {1000 * pages}")
     store.add([span(91, 1, at_s=91)])
     assert len(store.list_traces(page_size=100).traces) == 91
 

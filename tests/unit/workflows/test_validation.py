@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ import yaml
 
 from harness.workflows.files import DICTIONARY, PARALLEL, REVIEW
 from trunkline.errors import ConfigurationError
+from trunkline.source_documents import MAX_FAULTS, Fault
 from trunkline.workflows.definition import BUILT_IN_ACTIONS
-from trunkline.workflows.documents import Fault
 from trunkline.workflows.nodes import ACTIONS
 from trunkline.workflows.reader import convert_source, parse_source
 from trunkline.workflows.validation import MeshNames, load_workflow, validate_source
@@ -331,6 +332,16 @@ def test_faults_elsewhere_hide_no_fault_of_a_variable() -> None:
     assert "'txxt'" in problems
     assert "'keep'" not in problems
     assert "there is no node 'gone'; there are: ask, check" in problems
+
+
+def test_a_file_of_many_faults_is_refused_soon() -> None:
+    count = 3000
+    nodes = "".join(f"- {{id: n{number}, type: end}}\n" for number in range(count))
+    edges = "".join(f"- {{from: n{number}, to: gone{number}}}\n" for number in range(count))
+    began = time.monotonic()
+    faults = find_faults(f"name: x\nnodes:\n- {{id: '', type: start}}\n{nodes}edges:\n{edges}")
+    assert len(faults) == MAX_FAULTS
+    assert time.monotonic() - began < 5
 
 
 def test_an_edge_with_a_wrong_field_still_leads_to_its_node() -> None:

@@ -33,7 +33,7 @@ class SendMessageConfiguration(_message.Message):
     HISTORY_LENGTH_FIELD_NUMBER: _builtins.int
     BLOCKING_FIELD_NUMBER: _builtins.int
     history_length: _builtins.int
-    """How much history to return; 0: all."""
+    """The number of history messages to return. 0 stands for all."""
     blocking: _builtins.bool
     """Answer when the turn is over; v1.0 says the opposite."""
     @_builtins.property
@@ -183,7 +183,7 @@ class GetTaskRequest(_message.Message):
     name: _builtins.str
     """`tasks/TASK`."""
     history_length: _builtins.int
-    """How much history to return; 0: all."""
+    """The number of history messages to return. 0 stands for all."""
     def __init__(
         self,
         *,
@@ -330,7 +330,7 @@ class ListTaskPushNotificationConfigRequest(_message.Message):
     parent: _builtins.str
     """`tasks/TASK`."""
     page_size: _builtins.int
-    """0: all."""
+    """0 stands for all."""
     page_token: _builtins.str
     """From the page before."""
     def __init__(

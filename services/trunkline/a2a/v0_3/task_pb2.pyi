@@ -440,7 +440,7 @@ class TaskArtifactUpdateEvent(_message.Message):
     context_id: _builtins.str
     """Its conversation."""
     append: _builtins.bool
-    """Add to what is there."""
+    """Append to the present content."""
     last_chunk: _builtins.bool
     """Nothing more comes."""
     @_builtins.property

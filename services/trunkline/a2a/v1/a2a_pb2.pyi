@@ -194,7 +194,7 @@ class TaskArtifactUpdateEvent(_message.Message):
     context_id: _builtins.str
     """Its conversation."""
     append: _builtins.bool
-    """Add to what is there."""
+    """Append to the present content."""
     last_chunk: _builtins.bool
     """Nothing more comes."""
     @_builtins.property
@@ -320,7 +320,7 @@ class ListTasksRequest(_message.Message):
     status: _task_pb2.TaskState.ValueType
     """Only in this state."""
     page_size: _builtins.int
-    """1..100; unset: 50."""
+    """1 to 100. If unset, 50."""
     page_token: _builtins.str
     """From the page before."""
     history_length: _builtins.int
@@ -529,7 +529,7 @@ class ListTaskPushNotificationConfigsRequest(_message.Message):
     task_id: _builtins.str
     """The task."""
     page_size: _builtins.int
-    """0: all."""
+    """0 stands for all."""
     page_token: _builtins.str
     """From the page before."""
     tenant: _builtins.str

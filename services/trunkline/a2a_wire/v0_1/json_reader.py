@@ -13,7 +13,7 @@ MEDIA_TYPES = {"text": "text/plain"}
 
 
 class TaskSendParams(NamedTuple):
-    """The parameters of tasks/send: the client's task id, and those of SendMessage."""
+    """The parameters of tasks/send: the client's task id, and the parameters of SendMessage."""
 
     client_id: str
     params: Json

@@ -18,7 +18,7 @@ _FILE = {"bytes": "raw", "uri": "url", "name": "filename", "mimeType": "mediaTyp
 
 
 def convert_send_params(value: object) -> object:
-    """Convert the parameters of message/send and message/stream to those of SendMessage."""
+    """Convert parameters of message/send and message/stream to parameters of SendMessage."""
     if not isinstance(value, dict):
         return value
     result: Json = {}

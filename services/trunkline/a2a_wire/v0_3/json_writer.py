@@ -158,7 +158,7 @@ class V03EventWriter:
         return f'{dumps(ids)[:-1]},"artifact":{dumps(members)[:-1]},{text}'
 
     def write_event(self, event: WireEvent) -> Sequence[Json]:
-        """Return the JSON of an event that is no text delta."""
+        """Return the JSON of an event except a text delta."""
         return (stream_response_json(event.response),)
 
 

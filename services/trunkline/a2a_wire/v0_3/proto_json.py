@@ -32,7 +32,7 @@ class V03ProtoEventWriter(V1EventWriter):
         self._uses_raw_files = uses_raw_files
 
     def write_event(self, event: WireEvent) -> Sequence[Json]:
-        """Return the JSON of an event that is no text delta."""
+        """Return the JSON of an event except a text delta."""
         response = proto_writer.to_v0_3_stream_response(event.response)
         if self._uses_raw_files:
             decode_file_bytes(response)

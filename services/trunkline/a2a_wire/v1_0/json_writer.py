@@ -42,6 +42,16 @@ def task_json(task: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
     return add_metadata(result, task)
 
 
+def task_page_json(page: a2a_pb2.ListTasksResponse, *, with_artifacts: bool = False) -> Json:
+    """Convert a page of tasks. `with_artifacts` has the same meaning as in `task_json`."""
+    return {
+        "tasks": [task_json(task, with_artifacts=with_artifacts) for task in page.tasks],
+        "nextPageToken": page.next_page_token,
+        "pageSize": page.page_size,
+        "totalSize": page.total_size,
+    }
+
+
 def message_json(message: message_pb2.Message) -> Json:
     """Convert a message."""
     return message_members(message, role=message_pb2.Role.Name(message.role), write_part=_part)
@@ -87,7 +97,7 @@ class V1EventWriter:
         return f'{{"artifactUpdate":{ids[:-1]},"artifact":{dumps(members)[:-1]},"parts":[{{"text":'
 
     def write_event(self, event: WireEvent) -> Sequence[Json]:
-        """Return the JSON of an event that is no text delta."""
+        """Return the JSON of an event except a text delta."""
         return (stream_response_json(event.response),)
 
 

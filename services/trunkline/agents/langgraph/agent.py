@@ -26,8 +26,8 @@ from trunkline.agents.langgraph.threads import TaskThread, open_task_thread
 from trunkline.errors import ConfigurationError, UnsupportedOperationError
 from trunkline.reasoning.checkpoint_types import find_graph_types
 from trunkline.reasoning.conversation_lock import lock_conversation
-from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls, get_turn_runtime
-from trunkline.tasks.turn_runtime import TurnRuntime
+from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls
+from trunkline.tasks.turn_runtime import TurnRuntime, get_turn_runtime
 from trunkline.v1 import agent_card_pb2, part_pb2
 
 logger = logging.getLogger(__name__)

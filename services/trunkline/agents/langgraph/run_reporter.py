@@ -142,8 +142,8 @@ class AnswerStream:
 
     def _artifact(self) -> ArtifactWriter:
         if self._writer is None:
-            self._writer = self._task.artifact(
-                _NAME, id=self._artifact_id, kind=event_pb2.ARTIFACT_KIND_ANSWER
+            self._writer = self._task.artifact_of_kind(
+                event_pb2.ARTIFACT_KIND_ANSWER, _NAME, id=self._artifact_id
             )
         return self._writer
 

@@ -3,7 +3,7 @@
 import json
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a_client.operations import GET_EXTENDED_CARD
+from trunkline.a2a_wire.operations import GET_EXTENDED_CARD
 from trunkline.cli.a2a_cli.card import (
     ResolvedCard,
     describe_signature,

@@ -1,24 +1,17 @@
 """The options of all commands: names, help, defaults, and how values in text are parsed."""
 
 import json
-import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from trunkline.cli.a2a_cli.failures import usage
+from trunkline.durations import parse_duration
 
 OptionKind = Literal["text", "flag", "duration", "json", "list"]
 
 PREFIX: Final = "A2ACLI_"
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
-_SECONDS: Final[Mapping[str | None, float]] = {
-    "ms": 0.001,
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
-    None: 1.0,
-}
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off", ""})
 
@@ -58,7 +51,7 @@ class OptionSpec:
             case "list":
                 return []
             case "duration":
-                return parse_duration(self.default, self.name)
+                return parse_duration(self.default)
             case _:
                 return self.default if self.choices else None
 
@@ -72,7 +65,7 @@ class OptionSpec:
                     raise usage(f"{source}: {text!r} is neither true nor false")
                 return text.lower() in _TRUE
             case "duration":
-                return parse_duration(text, source)
+                return _parse_duration(text.strip(), source)
             case "json":
                 return parse_object(text, source)
             case "list":
@@ -81,12 +74,12 @@ class OptionSpec:
                 return text
 
 
-def parse_duration(text: str, source: str) -> float:
+def _parse_duration(text: str, source: str) -> float:
     """Return the seconds of `2s`, `500ms`, `5m`, `1h` or a plain number of seconds."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or not float(match[1]):
-        raise usage(f"{source}: {text!r} is no duration such as 2s, 500ms or 5m")
-    return float(match[1]) * _SECONDS[match[2]]
+    with suppress(ValueError):
+        if seconds := parse_duration(text if text[-1:].isalpha() else f"{text}s"):
+            return seconds
+    raise usage(f"{source}: {text!r} is no duration such as 2s, 500ms or 5m")
 
 
 def parse_object(text: str, source: str) -> dict[str, Any]:

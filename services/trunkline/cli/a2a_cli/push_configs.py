@@ -1,35 +1,20 @@
 """`task push-config`: webhooks of a task, and a receiver of their posts."""
 
-import asyncio
-import hmac
-import json
-import signal
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Final
-
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a_client.json_reader import parse_stream_response
-from trunkline.a2a_client.operations import (
+from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.operations import (
     CREATE_PUSH_CONFIG,
     DELETE_PUSH_CONFIG,
     GET_PUSH_CONFIG,
     LIST_PUSH_CONFIGS,
     find_webhook_problem,
 )
-from trunkline.a2a_wire.json_values import Json
-from trunkline.a2a_wire.protocol import NOTIFICATION_TOKEN_HEADER
-from trunkline.a2a_wire.v1_0.json_writer import stream_response_json
 from trunkline.cli.a2a_cli.declaration import CONFIG, TASK, argument, command, count
 from trunkline.cli.a2a_cli.failures import usage
 from trunkline.cli.a2a_cli.output import ResultPrinter, leave_out
 from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
 from trunkline.cli.a2a_cli.waiting import TaskProgress
 from trunkline.v1 import push_notification_pb2
-
-_MAX_HEAD_BYTES: Final = 64 * 1024
-_MAX_BODY_BYTES: Final = 16 * 1024 * 1024
-_READ_TIMEOUT_S: Final = 30.0
 
 
 def _require_push(session: AgentSession) -> None:
@@ -121,93 +106,26 @@ async def listen(context: CommandContext, *, address: str, token: str, limit: in
     """Receive notifications and print each; stop after `limit`, or by a signal.
 
     A post without the token is refused. Each notification is a StreamResponse, printed as it came;
-    that of an agent of v0.3 is converted.
+    the notification of an agent of v0.3 is converted.
 
     Raises:
         CommandError: the address can't be used.
     """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise usage(f"--listen: {address!r} is not HOST:PORT")
-    receiver = _Receiver(context, token, limit)
+    # uvicorn and Starlette take a while to load, for a command that few run.
+    from trunkline.cli.a2a_cli.push_receiver import receive_notifications
+    from trunkline.settings import HostPort
+
     try:
-        server = await asyncio.start_server(receiver.serve, host, int(port), limit=_MAX_HEAD_BYTES)
-    except OSError as error:
-        raise usage(f"--listen: {address} can't be used: {error.strerror}") from None
-    bound = server.sockets[0].getsockname()
-    context.console.warn(f"listening at http://{host}:{bound[1]}/")
-    loop = asyncio.get_running_loop()
-    with suppress(NotImplementedError, RuntimeError, ValueError):
-        loop.add_signal_handler(signal.SIGTERM, receiver.is_done.set)
-    try:
-        await receiver.is_done.wait()
-    finally:
-        server.close()
+        bound = HostPort.parse(address)
+    except ValueError:
+        raise usage(f"--listen: {address!r} is not HOST:PORT") from None
+    printer = ResultPrinter(context)
 
-
-class _Receiver:
-    """Answers posts over HTTP/1.1, one for each connection."""
-
-    def __init__(self, context: CommandContext, token: str, count: int | None) -> None:
-        self._context = context
-        self._token = token
-        self._count = count
-        self.is_done = asyncio.Event()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one connection."""
-        try:
-            async with asyncio.timeout(_READ_TIMEOUT_S):
-                status = await self._answer(reader.readuntil, reader.readexactly)
-                writer.write(
-                    f"HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
-                )
-                await writer.drain()
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass
-        finally:
-            writer.close()
-
-    async def _answer(
-        self,
-        read_until: Callable[[bytes], Awaitable[bytes]],
-        read: Callable[[int], Awaitable[bytes]],
-    ) -> str:
-        lines = (await read_until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        headers = {
-            name.strip().lower(): value.strip()
-            for name, _, value in (line.partition(":") for line in lines[1:])
-        }
-        if not lines[0].startswith("POST "):
-            return "405 Method Not Allowed"
-        size = headers.get("content-length", "")
-        if not size.isdecimal() or int(size) > _MAX_BODY_BYTES:
-            return "413 Content Too Large"
-        body = await read(int(size))
-        token = headers.get(NOTIFICATION_TOKEN_HEADER, "")
-        if self._token and not hmac.compare_digest(token.encode(), self._token.encode()):
-            self._context.console.warn("warning: refused a notification without the token")
-            return "401 Unauthorized"
-        try:
-            event = json.loads(body)
-            if isinstance(event, dict) and "kind" in event:
-                # Of an agent of v0.3, which posts the task itself.
-                event = stream_response_json(parse_stream_response(event))
-        except (ValueError, RecursionError):
-            event = None
-        if not isinstance(event, dict):
-            return "400 Bad Request"
-        self._print(event)
-        return "204 No Content"
-
-    def _print(self, event: Json) -> None:
-        printer = ResultPrinter(self._context)
+    def show(event: Json) -> None:
         printer.event(event)
-        if not self._context.configuration.is_json and "artifactUpdate" in event:
+        if not context.configuration.is_json and "artifactUpdate" in event:
             progress = TaskProgress()
             progress.apply(event)
-            self._context.console.write_text(f"Task: {progress.task_id}\n")
-        if self._count is not None:
-            self._count -= 1
-            if self._count <= 0:
-                self.is_done.set()
+            context.console.write_text(f"Task: {progress.task_id}\n")
+
+    await receive_notifications(context.console, bound, show, token=token, limit=limit)

@@ -6,8 +6,8 @@ from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.errors import RpcError
-from trunkline.a2a_client.operations import SEND_MESSAGE
 from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.operations import SEND_MESSAGE
 from trunkline.cli.a2a_cli.declaration import STREAM, argument, command
 from trunkline.cli.a2a_cli.messages import AddPart, PartFlag, build_request
 from trunkline.cli.a2a_cli.output import ResultPrinter
@@ -64,7 +64,7 @@ async def send(
     request = build_request(context.configuration, [*text, *(parts or ())], context.console)
     printer = ResultPrinter(context)
     if context.configuration.get("verbose"):
-        printer.sent(SEND_MESSAGE.params(request))
+        printer.sent(SEND_MESSAGE.params_json(request))
     async with open_session(context) as session:
         progress = TaskProgress(announced=lambda task_id: _announce(context, task_id))
         async with time_limit(session, progress):

@@ -22,11 +22,11 @@ from trunkline.a2a_client.interfaces import (
     parse_host,
     parse_version,
 )
-from trunkline.a2a_client.operations import RemoteOperation
 from trunkline.a2a_client.settings import MAX_STREAMED_BYTES, NO_BREAKER, RemoteSettings
 from trunkline.a2a_client.tls import ClientTls
 from trunkline.a2a_client.transport import CALL_TIMEOUT_S, CallOptions
 from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.operations import Operation
 from trunkline.a2a_wire.protocol import (
     EXTENSIONS_HEADER,
     LEGACY_EXTENSIONS_HEADER,
@@ -173,13 +173,13 @@ class AgentSession:
             )
 
     async def call(
-        self, operation: RemoteOperation, request: Message, *, timeout_s: float = CALL_TIMEOUT_S
+        self, operation: Operation, request: Message, *, timeout_s: float = CALL_TIMEOUT_S
     ) -> Json:
         """Call an operation and return the JSON of its response.
 
         Operations that only read make no spans: traces are about the agents' work.
         """
-        is_read = operation.http_method == "GET"
+        is_read = operation.http_methods[0] == "GET"
         with telemetry.suppress_spans() if is_read else nullcontext():
             return await self.client.call(operation, request, self.options, timeout_s=timeout_s)
 

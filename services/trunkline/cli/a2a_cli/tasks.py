@@ -8,8 +8,8 @@ from typing import BinaryIO, Final
 from urllib.parse import urlsplit
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a_client.operations import CANCEL_TASK, LIST_TASKS, find_task_problem
 from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.operations import CANCEL_TASK, LIST_TASKS, find_task_problem
 from trunkline.artifacts.references import sanitize_filename
 from trunkline.cli.a2a_cli.console import pretty
 from trunkline.cli.a2a_cli.declaration import HISTORY, STREAM, TASK, argument, command, count

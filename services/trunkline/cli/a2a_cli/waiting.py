@@ -10,9 +10,9 @@ from typing import Final
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.a2a_client import RESUME_DELAYS_S
 from trunkline.a2a_client.errors import RpcError
-from trunkline.a2a_client.operations import GET_TASK
 from trunkline.a2a_client.transport import RemoteEvent, RemoteEvents, read_turn
 from trunkline.a2a_wire.json_values import Json
+from trunkline.a2a_wire.operations import GET_TASK
 from trunkline.a2a_wire.protocol import V1_0
 from trunkline.a2a_wire.v1_0.json_writer import stream_response_json
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode

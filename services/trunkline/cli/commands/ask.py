@@ -21,6 +21,14 @@ from trunkline.cli.terminal import print_json, print_progress
 from trunkline.errors import TrunklineError
 
 ContextOption = Annotated[str, option("ID", "Continue in this context.")]
+# Two agents answer the last question in parallel, so its trace is the one to show.
+_DEMO = (
+    "what is 1+2",
+    "solve x^2-5x+6=0",
+    "100 USD to EUR on 2020-03-02",
+    "what is 15% of 240, and convert 36 USD to EUR",
+)
+
 PlainOption = Annotated[bool, flag("Do not render the answer's Markdown on a terminal.", "--plain")]
 
 
@@ -109,7 +117,7 @@ def chat(
 async def demo(*, json: JsonOption = False) -> ExitCode:
     """Ask questions on a temporary mesh, and show the trace of one answer."""
     from trunkline.cli.agent_client import AgentClient
-    from trunkline.cli.demo import QUESTIONS, ask_and_show
+    from trunkline.cli.ask import ask_and_show
     from trunkline.cli.ephemeral_mesh import start_ephemeral_mesh
     from trunkline.cli.mesh_view import open_mesh_view
     from trunkline.cli.trace import fetch_trace, render_trace
@@ -119,7 +127,7 @@ async def demo(*, json: JsonOption = False) -> ExitCode:
         print("starting a temporary mesh", flush=True)
     async with start_ephemeral_mesh() as mesh:
         async with AgentClient(mesh.http) as client:
-            reports = [await ask_and_show(client, question, as_json=json) for question in QUESTIONS]
+            reports = [await ask_and_show(client, question, as_json=json) for question in _DEMO]
         async with open_mesh_view(mesh.mesh) as view:
             spans = await fetch_trace(view.trace_client(), reports[-1].trace_id)
     tree = TraceTree.build(spans)

@@ -12,7 +12,9 @@ from trunkline.cli.terminal import print_json, print_stderr, print_table
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 
 keys = typer.Typer(help="Manage the API keys of callers.", rich_markup_mode=None)
-card = typer.Typer(help="Show and verify agent cards.", rich_markup_mode=None)
+card = typer.Typer(
+    help="Verify agent cards. `trunkline a2a card get` shows one.", rich_markup_mode=None
+)
 
 KeyFile = Annotated[Path | None, option("FILE", "The keys. [api_keys_file]", "--file")]
 Name = Annotated[str, argument("NAME", "Of the key.")]
@@ -42,7 +44,7 @@ def add_key(
     from trunkline.audit import Action
     from trunkline.cli import identity
     from trunkline.cli.audit import record_act
-    from trunkline_bridge.edge.api_keys import (
+    from trunkline_bridge.callers.api_keys import (
         ApiKey,
         generate_key,
         hash_key,
@@ -51,7 +53,7 @@ def add_key(
         load_keys,
         save_keys,
     )
-    from trunkline_bridge.edge.permissions import READ
+    from trunkline_bridge.callers.permissions import READ
 
     account = account or name
     settings = identity.load_key_settings()
@@ -100,7 +102,7 @@ def rotate_key(
     from trunkline.audit import Action
     from trunkline.cli import identity
     from trunkline.cli.audit import record_act
-    from trunkline_bridge.edge.api_keys import generate_key, hash_key, load_keys, save_keys
+    from trunkline_bridge.callers.api_keys import generate_key, hash_key, load_keys, save_keys
 
     settings = identity.load_key_settings()
     path = identity.keys_file(file, settings)
@@ -133,7 +135,7 @@ def rotate_key(
 def list_keys(file: KeyFile = None, *, json: JsonOption = False) -> None:
     """List the keys: names, accounts and limits."""
     from trunkline.cli import identity
-    from trunkline_bridge.edge.api_keys import load_keys
+    from trunkline_bridge.callers.api_keys import load_keys
 
     entries = load_keys(identity.keys_file(file, identity.load_key_settings()))
     if json:
@@ -158,7 +160,7 @@ def remove_key(name: Name, file: KeyFile = None, *, json: JsonOption = False) ->
     from trunkline.audit import Action
     from trunkline.cli import identity
     from trunkline.cli.audit import record_act
-    from trunkline_bridge.edge.api_keys import load_keys, save_keys
+    from trunkline_bridge.callers.api_keys import load_keys, save_keys
 
     settings = identity.load_key_settings()
     path = identity.keys_file(file, settings)
@@ -174,19 +176,9 @@ def remove_key(name: Name, file: KeyFile = None, *, json: JsonOption = False) ->
         print_stderr(f"key {name!r} is gone")
 
 
-@command(card, "show")
-async def show_card(url: CardUrl, *, json: JsonOption = False) -> None:
-    """Show an agent's card."""
-    from trunkline.a2a_wire.documents import fetch_document
-    from trunkline.a2a_wire.v1_0.json_writer import agent_card_json
-    from trunkline.cli.identity import CARD_HEADERS, card_url, describe_card, read_card
-
-    address = card_url(url)
-    card = read_card(address, await fetch_document(address, headers=CARD_HEADERS))
-    if json:
-        print_json(agent_card_json(card))
-    else:
-        print("\n".join(describe_card(card)))
+@card.callback()
+def _group() -> None:
+    """Verify agent cards."""
 
 
 @command(card, "verify")

@@ -30,8 +30,7 @@ def create_project(
     json: JsonOption = False,
 ) -> None:
     """Create a project for an agent: code, settings, tests, and how to run them."""
-    from trunkline.cli.install_source import InstallSource
-    from trunkline.cli.project import check_name, render_project, trust_project
+    from trunkline.cli.project import InstallSource, check_name, render_project, trust_project
 
     module = name.lower().replace("-", "_")
     check_name(name, module)

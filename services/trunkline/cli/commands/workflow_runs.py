@@ -113,7 +113,7 @@ async def start_workflow(
 @command(workflow, "list")
 def list_workflows(data: DataOption = None, *, json: JsonOption = False) -> None:
     """List the published workflows of a data directory, and the versions that new tasks take."""
-    from trunkline.cli.workflow_runs import open_versions
+    from trunkline.cli.workflows import open_versions
 
     versions = open_versions(data)
     names = versions.list_names()
@@ -137,7 +137,7 @@ def list_versions(
     name: _WorkflowName, data: DataOption = None, *, json: JsonOption = False
 ) -> None:
     """List the versions of a workflow; `*` marks the one that new tasks take."""
-    from trunkline.cli.workflow_runs import open_versions
+    from trunkline.cli.workflows import open_versions
 
     versions = open_versions(data)
     current = versions.current(name)
@@ -159,7 +159,7 @@ def roll_back(
     json: JsonOption = False,
 ) -> None:
     """Let new tasks take another version, until a newer one is published."""
-    from trunkline.cli.workflow_runs import open_versions
+    from trunkline.cli.workflows import open_versions
 
     chosen = open_versions(data).roll_back(name, version)
     if json:
@@ -178,11 +178,11 @@ async def pause(
 ) -> None:
     """Pause a task: running nodes finish, and no further node begins."""
     from trunkline.cli.mesh_view import open_mesh_view
-    from trunkline.cli.workflow_runs import print_task
+    from trunkline.cli.workflows import print_state
 
     async with open_mesh_view(mesh, is_traced=True) as view:
         client = view.task_host_client(task_id)
-        print_task(await client.pause_task(task_id, account=account), as_json=json)
+        print_state(await client.pause_task(task_id, account=account), as_json=json)
 
 
 @command(workflow, "resume")
@@ -195,8 +195,8 @@ async def resume(
 ) -> None:
     """Resume a paused task."""
     from trunkline.cli.mesh_view import open_mesh_view
-    from trunkline.cli.workflow_runs import print_task
+    from trunkline.cli.workflows import print_state
 
     async with open_mesh_view(mesh, is_traced=True) as view:
         client = view.task_host_client(task_id)
-        print_task(await client.resume_task(task_id, account=account), as_json=json)
+        print_state(await client.resume_task(task_id, account=account), as_json=json)

@@ -42,7 +42,7 @@ def validate_files(
     import asyncio
     import os
 
-    from trunkline.cli.workflow_files import fetch_names, print_validation, to_fields, validate
+    from trunkline.cli.workflows import fetch_names, print_validation, to_fields, validate
     from trunkline.workflows.validation import MeshNames, list_tool_servers
 
     is_mesh_known = mesh is not None or bool(os.environ.get("TRUNKLINE_MESH"))
@@ -78,8 +78,7 @@ def show_workflow(
     """Draw a workflow as Mermaid text, or as an SVG; a task with the path of its run."""
     import asyncio
 
-    from trunkline.cli.workflow_drawing import check_path, read_run
-    from trunkline.cli.workflow_files import is_source, load_source
+    from trunkline.cli.workflows import check_path, is_source, load_source, read_run
     from trunkline.workflows.drawing import RunPath, draw_mermaid, draw_svg
     from trunkline.workflows.versions import WorkflowVersions
 
@@ -99,18 +98,14 @@ def show_workflow(
     check_path(workflow, path)
     if svg is None:
         write(draw_mermaid(workflow, path))
-        return
-    try:
-        svg.write_text(draw_svg(workflow, path), encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(str(svg), f"can't be written: {error.strerror}") from error
-    print_stderr(f"wrote {svg}")
+    else:
+        _write_file(svg, draw_svg(workflow, path))
 
 
 @command(workflow, "diff")
 def diff_files(old: FileArgument, new: FileArgument, *, json: JsonOption = False) -> ExitCode:
     """Show the differences of two versions. Exits 1 if there are any."""
-    from trunkline.cli.workflow_files import load_source
+    from trunkline.cli.workflows import load_source
     from trunkline.workflows.differences import list_differences
 
     lines = list_differences(load_source(old), load_source(new))
@@ -142,7 +137,7 @@ def export_workflow(
     """Write a workflow, or the plan of a supervisor's task, as YAML or JSON."""
     import asyncio
 
-    from trunkline.cli.workflow_files import FORMATS, is_source, load_source, read_plan
+    from trunkline.cli.workflows import FORMATS, is_source, load_source, read_plan
     from trunkline.workflows.builders import dump_workflow
 
     is_json = output is not None and output.suffix == ".json"
@@ -158,9 +153,13 @@ def export_workflow(
     text = dump_workflow(workflow, file_format)
     if output is None:
         write(text)
-        return
+    else:
+        _write_file(output, text)
+
+
+def _write_file(path: Path, text: str) -> None:
     try:
-        output.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigurationError(str(output), f"can't be written: {error.strerror}") from error
-    print_stderr(f"wrote {output}")
+        raise ConfigurationError(str(path), f"can't be written: {error.strerror}") from error
+    print_stderr(f"wrote {path}")

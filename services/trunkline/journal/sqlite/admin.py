@@ -1,28 +1,15 @@
 """Backs up SQLite files in use, and applies retention to journals that no host has open."""
 
-import contextlib
-import os
-import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from trunkline.database import copy_file, open_read_only
 from trunkline.encryption import Keyring
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.retention import Compactor, Retention
-from trunkline.journal.sqlite.connection import open_read_only, translate_errors
 from trunkline.journal.sqlite.schema import mark_abandoned
 from trunkline.journal.sqlite.store import SqliteStore
-
-_MAGIC: Final = b"SQLite format 3\x00"
-
-
-def find_sqlite_files(folder: Path) -> list[Path]:
-    """Return the SQLite files below a folder, also those with a damaged header and a name in `.db`.
-
-    This process must not have them open: reading a file drops SQLite's locks on it.
-    """
-    return sorted(path for path in folder.rglob("*") if path.is_file() and _is_database(path))
 
 
 def back_up_file(path: Path, target: Path) -> None:
@@ -35,24 +22,8 @@ def back_up_file(path: Path, target: Path) -> None:
         JournalUnavailableError: the file can't be read, or the copy can't be written.
         FileExistsError: the target exists.
     """
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    with contextlib.ExitStack() as opened:
-        source = opened.enter_context(open_read_only(path))
-        opened.enter_context(translate_errors(target))
-        copy = sqlite3.connect(target, isolation_level=None)
-        opened.enter_context(contextlib.closing(copy))
-        source.backup(copy)
-        # Without a write-ahead log, the copy is a single file.
-        copy.execute("PRAGMA journal_mode = DELETE")
+    with copy_file(path, target) as copy:
         mark_abandoned(copy)
-
-
-def _is_database(path: Path) -> bool:
-    with path.open("rb") as file:
-        header = file.read(len(_MAGIC))
-    # An empty file is a database without content.
-    return header == _MAGIC or (path.suffix == ".db" and header != b"")
 
 
 # The amount of work in one write.

@@ -9,6 +9,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from trunkline.database import DAMAGED, find_damage, find_holder, open_read_only
 from trunkline.encryption import Cipher, Keyring, is_encrypted
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.batches import parse_batch
@@ -17,8 +18,6 @@ from trunkline.journal.fold import Fold
 from trunkline.journal.sqlite.batch_index import unpack_spans
 from trunkline.journal.sqlite.chain import commit_place, fold_place, settled_place
 from trunkline.journal.sqlite.chain_walk import ChainReport, check_chains
-from trunkline.journal.sqlite.connection import DAMAGED, open_cipher, open_read_only
-from trunkline.journal.sqlite.lock import find_holder
 from trunkline.journal.sqlite.schema import (
     CHAINS_LOST,
     UNCHAINED_VERSION,
@@ -26,7 +25,12 @@ from trunkline.journal.sqlite.schema import (
     read_ownership,
     read_version,
 )
-from trunkline.journal.sqlite.statements import find_webhooks, select_tasks, webhook_place
+from trunkline.journal.sqlite.statements import (
+    find_webhooks,
+    open_cipher,
+    select_tasks,
+    webhook_place,
+)
 from trunkline.journal.store import TaskRow
 from trunkline.v1 import snapshot_pb2, task_pb2, webhook_service_pb2
 
@@ -77,15 +81,6 @@ def check_journal(path: Path, keyring: Keyring | None = None) -> CheckReport:
     return report
 
 
-def is_sound(path: Path) -> bool:
-    """Return whether a SQLite file is undamaged."""
-    try:
-        with open_read_only(path) as connection:
-            return next(_integrity(connection), None) is None
-    except JournalUnavailableError:
-        return False
-
-
 class _Check:
     """One check of one journal."""
 
@@ -106,7 +101,7 @@ class _Check:
             self._cipher = open_cipher(self._keyring, ownership.journal_id, report.path)
         holder = find_holder(report.path)
         report.owner_pid = 0 if holder is None else holder.pid
-        report.problems += _integrity(connection)
+        report.problems += find_damage(connection)
         report.is_unchained = read_version(connection) == UNCHAINED_VERSION
         if report.is_unchained:
             if self._keyring is not None and self._keyring.has_chain(report.path.name):
@@ -219,12 +214,6 @@ class _Check:
                 self._report.problems.append(
                     f"task {row.task_id}: one of its webhooks names another task or webhook"
                 )
-
-
-def _integrity(connection: sqlite3.Connection) -> Iterator[str]:
-    for (line,) in connection.execute("PRAGMA integrity_check").fetchall():
-        if line != "ok":
-            yield f"SQLite: {line}"
 
 
 def _apply(fold: Fold, sealed: bytes) -> str:

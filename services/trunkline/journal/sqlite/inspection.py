@@ -7,9 +7,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from trunkline.database import (
+    FileLock,
+    connect,
+    find_holder,
+    has_lock,
+    open_read_only,
+    translate_all_errors,
+)
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.sqlite.connection import connect, open_read_only, translate_all_errors
-from trunkline.journal.sqlite.lock import JournalLock, find_holder, has_lock
 from trunkline.journal.sqlite.schema import claim_journal, read_ownership, release_journal
 from trunkline.task_states import INTERRUPTED, TERMINAL
 
@@ -135,7 +141,7 @@ def delete_if_empty(path: Path) -> bool:
     with open_read_only(path) as connection:
         if not _is_empty(connection):
             return False
-    with contextlib.closing(JournalLock.acquire(path)):
+    with contextlib.closing(FileLock.acquire(path)):
         with translate_all_errors(path), contextlib.closing(connect(path)) as connection:
             claim = claim_journal(connection, path)
             if not _is_empty(connection):

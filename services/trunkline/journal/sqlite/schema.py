@@ -17,10 +17,10 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
+from trunkline.database.process import OwnerProcess, boot_id
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.clock import Clock, ClockReading, boot_id
+from trunkline.journal.clock import Clock, ClockReading
 from trunkline.journal.sqlite.chain import CHAIN_TABLES
-from trunkline.journal.sqlite.owner import OwnerProcess
 
 SCHEMA_VERSION: Final = 5
 # The version before hash chains and encryption. Opening such a journal migrates it.

@@ -7,6 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from trunkline.database import DAMAGED
 from trunkline.encryption import Cipher
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import parse_header
@@ -19,7 +20,6 @@ from trunkline.journal.sqlite.chain import (
     commit_place,
     settled_place,
 )
-from trunkline.journal.sqlite.connection import DAMAGED
 from trunkline.journal.sqlite.schema import TaskStage
 
 # The size of a row of `settled`: large enough for few rows, small enough to read a part of a task.

@@ -3,9 +3,10 @@
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
-from trunkline.encryption import Cipher, is_encrypted
+from trunkline.encryption import Cipher, Keyring, is_encrypted
 from trunkline.journal.store import AliasRecord, TaskFilter, TaskRow, WebhookKey, WebhookRow
 
 # In the order of TaskRow's fields, so that `TaskRow(*row)` works.
@@ -208,3 +209,10 @@ def delete_webhooks(connection: sqlite3.Connection, task_ids: Iterable[str]) -> 
     connection.executemany(
         "DELETE FROM webhooks WHERE task_id = ?", [(task_id,) for task_id in task_ids]
     )
+
+
+def open_cipher(keyring: Keyring | None, journal_id: str, path: Path) -> Cipher | None:
+    """Return the cipher of a journal. None: it is not encrypted."""
+    if keyring is None or not keyring.is_encrypting:
+        return None
+    return keyring.cipher(f"journal {journal_id}", name=str(path))

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
+from trunkline.database import (
+    FileLock,
+    Synchronous,
+    connect,
+    create_file,
+    find_holder,
+    has_lock,
+    kill_holder,
+    open_read_only,
+    translate_all_errors,
+    translate_errors,
+)
 from trunkline.encryption import Keyring
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.clock import Clock
@@ -27,15 +38,6 @@ from trunkline.journal.sqlite.chain import (
     stray_place,
 )
 from trunkline.journal.sqlite.chain_walk import ChainWalk, describe_change
-from trunkline.journal.sqlite.connection import (
-    check_access,
-    connect,
-    open_cipher,
-    open_read_only,
-    translate_all_errors,
-    translate_errors,
-)
-from trunkline.journal.sqlite.lock import JournalLock, find_holder, has_lock, kill_holder
 from trunkline.journal.sqlite.schema import (
     Claim,
     Ownership,
@@ -52,7 +54,6 @@ from trunkline.journal.sqlite.writer import (
     Checkpointer,
     CommitRow,
     SqliteWriter,
-    Synchronous,
 )
 from trunkline.journal.store import (
     CommitGroup,
@@ -85,13 +86,13 @@ class SqliteStore:
         path: Path,
         claim: Claim,
         synchronous: Synchronous,
-        lock: JournalLock,
+        lock: FileLock,
         keyring: Keyring | None,
     ) -> None:
         """Use a claimed file and its lock. `open` and `take_over` claim one."""
         self._path = path
         self._keyring = keyring
-        self._cipher = open_cipher(keyring, claim.journal_id, path)
+        self._cipher = statements.open_cipher(keyring, claim.journal_id, path)
         self._chains = HashChains(claim.journal_id, keyring)
         self._lock = lock
         self.id: str = claim.journal_id
@@ -130,9 +131,9 @@ class SqliteStore:
             JournalUnavailableError: it has a living owner, it can't be read or written, or its
                 events were changed by another program.
         """
-        _make_file(path)
+        create_file(path)
         with contextlib.ExitStack() as undo:
-            lock = JournalLock.acquire(path)
+            lock = FileLock.acquire(path)
             undo.callback(lock.close)
             with _open_claiming(path) as connection:
                 had_chains = keyring is not None and keyring.has_chain(path.name)
@@ -600,17 +601,3 @@ def _remove_holder(path: Path) -> None:
             problem = f"{name} has it and can't be killed; kill it, then try again"
             raise JournalUnavailableError(str(path), problem)
         time.sleep(_POLL_S)
-
-
-def _make_file(path: Path) -> None:
-    """Create the file if it does not exist; refuse one that others may change."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Only the user may read the file, and SQLite gives its other files the same mode. An
-        # existing file is not opened: closing it would drop this process's locks on it.
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        check_access(path)
-    except OSError as error:
-        problem = f"{error.strerror or error}; use another data directory"
-        raise JournalUnavailableError(str(path), problem) from error

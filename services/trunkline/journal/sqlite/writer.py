@@ -6,10 +6,10 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
+from trunkline.database import Synchronous, connect, convert_error, translate_errors
 from trunkline.errors import FencedError, JournalUnavailableError
-from trunkline.journal.sqlite.connection import connect, convert_error, translate_errors
 
 # The length of the write-ahead log at which a checkpoint is due: 8 MB.
 _CHECKPOINT_PAGES: Final = 2000
@@ -73,9 +73,6 @@ class CommitRow(NamedTuple):
     id: int
     payload: bytes | bytearray
     hash: bytes
-
-
-Synchronous = Literal["normal", "full"]
 
 
 class SqliteWriter:

@@ -18,7 +18,7 @@ from trunkline.tasks.outbox.webhook import (
     redact_config,
     timestamp,
 )
-from trunkline.tasks.submission import get_account_row
+from trunkline.tasks.task_rows import get_account_row
 from trunkline.v1 import event_pb2
 
 WEBHOOKS_OF_A_TASK: Final = 20

@@ -3,8 +3,9 @@
 import io
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePath
 from typing import TypeAlias
 
@@ -32,10 +33,6 @@ _MEDIA_TYPES = {
     ".xhtml": "text/html",
     ".pdf": "application/pdf",
 }
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
-_CLOSING = re.compile(r"[ \t]#+[ \t]*$")
-_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FRONT_TITLE = re.compile(r"title:[ \t]*(.+)$", re.IGNORECASE)
 # A first line `---` begins front matter only if a second one follows within these lines.
 _FRONT_LINES = 100
@@ -148,75 +145,46 @@ def read_text(content: bytes) -> DocumentText:
 def read_markdown(content: bytes) -> DocumentText:
     """Read Markdown: a section for each heading.
 
-    The title is that of the front matter, or the first heading.
+    The title is the title of the front matter, or the first heading.
     """
-    return _Markdown(decode_text(content)).read()
+    from markdown_it import MarkdownIt
+
+    lines = decode_text(content).split("\n")
+    title, skipped = _read_front_matter(lines)
+    lines = lines[skipped:]
+    parser = MarkdownIt("commonmark")
+    # Only the blocks: what is inside of them is quoted as it is written.
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    tokens = parser.parse("\n".join(lines))
+    outline = Outline()
+    first = 0
+    for token, inline in pairwise(tokens):
+        if token.type != "heading_open" or token.level or token.map is None:
+            continue
+        start, end = token.map
+        # A paragraph of several lines or a table above a rule is no heading.
+        if end - start > 1 and ("\n" in inline.content or inline.content.startswith("|")):
+            continue
+        outline.add_text("\n".join(lines[first:start]), skipped + first + 1)
+        outline.add_heading(int(token.tag[1:]), inline.content, skipped + start + 1)
+        first = end
+    outline.add_text("\n".join(lines[first:]), skipped + first + 1)
+    outline.finish()
+    headings = next((section.headings for section in outline.sections), ())
+    return DocumentText(title or (headings[0] if headings else ""), outline.sections)
 
 
-class _Markdown:
-    def __init__(self, text: str) -> None:
-        self._lines = text.split("\n")
-        self._title = ""
-        self._outline = Outline()
-        self._buffer: list[str] = []
-        self._first_line = 1
-
-    def read(self) -> DocumentText:
-        fence = ""
-        for number, line in enumerate(
-            self._lines[self._skip_front_matter() :], start=self._first_line
-        ):
-            if match := _FENCE.match(line):
-                if not fence:
-                    fence = match[1]
-                elif match[1].startswith(fence) and not line.strip().strip(fence[0]):
-                    fence = ""
-            elif not fence and self._is_heading(line, number):
-                continue
-            self._buffer.append(line)
-        self._close()
-        self._outline.finish()
-        sections = self._outline.sections
-        first = next(iter(sections), None)
-        return DocumentText(
-            self._title or (first.headings[0] if first and first.headings else ""), sections
-        )
-
-    def _skip_front_matter(self) -> int:
-        """Skip front matter, and take its title."""
-        if self._lines[0].strip() != "---":
-            return 0
-        for number, line in enumerate(self._lines[1:_FRONT_LINES], start=1):
-            if line.strip() in {"---", "..."}:
-                self._first_line = number + 2
-                return number + 1
-            if match := _FRONT_TITLE.match(line):
-                self._title = normalize_heading(match[1].strip("\"' "))
-        self._title = ""
-        return 0
-
-    def _is_heading(self, line: str, number: int) -> bool:
-        if match := _ATX.match(line):
-            self._open(len(match[1]), _CLOSING.sub("", match[2] or ""), number)
-            return True
-        above = self._buffer[-1].strip() if self._buffer else ""
-        # Only a single line of text becomes a heading. Else the underline is a rule or ends a list.
-        is_alone = len(self._buffer) < 2 or not self._buffer[-2].strip()
-        if above and is_alone and (match := _UNDERLINE.match(line)) and above[0] not in "-*>|":
-            self._buffer.pop()
-            self._open(1 if match[1][0] == "=" else 2, above, number, height=2)
-            return True
-        return False
-
-    def _open(self, level: int, text: str, number: int, *, height: int = 1) -> None:
-        """Begin a section below a heading of `height` lines, which ends at line `number`."""
-        self._close()
-        self._outline.add_heading(level, text, number + 1 - height)
-        self._first_line = number + 1
-
-    def _close(self) -> None:
-        self._outline.add_text("\n".join(self._buffer), self._first_line)
-        self._buffer = []
+def _read_front_matter(lines: Sequence[str]) -> tuple[str, int]:
+    """Return the title of the front matter, or "", and the number of its lines."""
+    if lines[0].strip() != "---":
+        return "", 0
+    title = ""
+    for number, line in enumerate(lines[1:_FRONT_LINES], start=2):
+        if line.strip() in {"---", "..."}:
+            return title, number
+        if match := _FRONT_TITLE.match(line):
+            title = normalize_heading(match[1].strip("\"' "))
+    return "", 0
 
 
 def read_pdf(content: bytes) -> DocumentText:

@@ -6,80 +6,74 @@ then in memory, because an index of words can't be encrypted.
 
 import contextlib
 import json
-import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
+from trunkline.database import Database, Schema, connect_in_memory, run_script
 from trunkline.encryption import Cipher, is_encrypted
 from trunkline.errors import ConfigurationError, JournalUnavailableError
-from trunkline.private_files import find_database_problem
 from trunkline_agents.research.documents.passages import Document, Passage
 
-_SCHEMA_VERSION: Final = 1
-_ENCRYPTED_VERSION: Final = 2
-# SQLite's header marks the file as ours: "TRND".
-_APPLICATION_ID: Final = 0x54524E44
-_BUSY_S: Final = 10.0
 _COLUMNS: Final = (
     "path, name, title, media_type, size_bytes, modified_ns, page_count, passage_count, added_at"
 )
-
-_TABLES: Final = (
-    "CREATE TABLE meta (revision INTEGER NOT NULL)",
-    "INSERT INTO meta VALUES (1)",
-    """CREATE TABLE documents (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        path TEXT NOT NULL UNIQUE,
-        name TEXT NOT NULL,
-        title TEXT NOT NULL,
-        media_type TEXT NOT NULL,
-        size_bytes INTEGER NOT NULL,
-        modified_ns INTEGER NOT NULL,
-        page_count INTEGER NOT NULL,
-        passage_count INTEGER NOT NULL,
-        added_at TEXT NOT NULL
-    )""",
-    """CREATE TABLE passages (
-        id INTEGER PRIMARY KEY,
-        document_id INTEGER NOT NULL REFERENCES documents (id) ON DELETE CASCADE,
-        title TEXT NOT NULL,
-        headings TEXT NOT NULL,
-        text TEXT NOT NULL,
-        page INTEGER,
-        line INTEGER
-    )""",
-    "CREATE INDEX passages_of_document ON passages (document_id)",
-    """CREATE TABLE vectors (
-        passage_id INTEGER PRIMARY KEY REFERENCES passages (id) ON DELETE CASCADE,
-        model TEXT NOT NULL,
-        vector BLOB NOT NULL
-    )""",
-    """CREATE VIRTUAL TABLE words USING fts5 (
-        title, headings, text,
-        content='passages', content_rowid='id',
-        tokenize='porter unicode61 remove_diacritics 2'
-    )""",
-    """CREATE TRIGGER passage_added AFTER INSERT ON passages BEGIN
-        INSERT INTO words (rowid, title, headings, text)
-        VALUES (new.id, new.title, new.headings, new.text);
-    END""",
-    """CREATE TRIGGER passage_removed AFTER DELETE ON passages BEGIN
-        INSERT INTO words (words, rowid, title, headings, text)
-        VALUES ('delete', old.id, old.title, old.headings, old.text);
-    END""",
-    f"PRAGMA application_id = {_APPLICATION_ID}",
-    f"PRAGMA user_version = {_SCHEMA_VERSION}",
-)
-_ENCRYPTED_TABLES: Final = (
-    "CREATE TABLE encrypted (id INTEGER PRIMARY KEY, content BLOB NOT NULL)",
-    f"PRAGMA user_version = {_ENCRYPTED_VERSION}",
-)
-_DROP: Final = tuple(
-    f"DROP TABLE {table}" for table in ("words", "vectors", "passages", "documents")
-)
+_TABLES: Final = """
+CREATE TABLE meta (revision INTEGER NOT NULL);
+INSERT INTO meta VALUES (1);
+CREATE TABLE documents (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    path TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    title TEXT NOT NULL,
+    media_type TEXT NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    modified_ns INTEGER NOT NULL,
+    page_count INTEGER NOT NULL,
+    passage_count INTEGER NOT NULL,
+    added_at TEXT NOT NULL
+);
+CREATE TABLE passages (
+    id INTEGER PRIMARY KEY,
+    document_id INTEGER NOT NULL REFERENCES documents (id) ON DELETE CASCADE,
+    title TEXT NOT NULL,
+    headings TEXT NOT NULL,
+    text TEXT NOT NULL,
+    page INTEGER,
+    line INTEGER
+);
+CREATE INDEX passages_of_document ON passages (document_id);
+CREATE TABLE vectors (
+    passage_id INTEGER PRIMARY KEY REFERENCES passages (id) ON DELETE CASCADE,
+    model TEXT NOT NULL,
+    vector BLOB NOT NULL
+);
+CREATE VIRTUAL TABLE words USING fts5 (
+    title, headings, text,
+    content='passages', content_rowid='id',
+    tokenize='porter unicode61 remove_diacritics 2'
+);
+CREATE TRIGGER passage_added AFTER INSERT ON passages BEGIN
+    INSERT INTO words (rowid, title, headings, text)
+    VALUES (new.id, new.title, new.headings, new.text);
+END;
+CREATE TRIGGER passage_removed AFTER DELETE ON passages BEGIN
+    INSERT INTO words (words, rowid, title, headings, text)
+    VALUES ('delete', old.id, old.title, old.headings, old.text);
+END;
+"""
+# An encrypted file has the table `encrypted` in place of the tables of documents. Earlier versions
+# of this program gave only encrypted files the version 2. The application id is "TRND".
+_SCHEMA: Final = Schema(_TABLES, version=2, migrations={1: ""}, application_id=0x54524E44)
+_ENCRYPT: Final = """
+DROP TABLE words;
+DROP TABLE vectors;
+DROP TABLE passages;
+DROP TABLE documents;
+CREATE TABLE encrypted (id INTEGER PRIMARY KEY, content BLOB NOT NULL);
+"""
 
 
 class DocumentStore:
@@ -88,13 +82,14 @@ class DocumentStore:
     Only one thread may use the store at a time. Other processes may use the file meanwhile.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, cipher: Cipher | None) -> None:
+    def __init__(self, database: Database, cipher: Cipher | None) -> None:
         """Use `open`."""
-        self.path = path
-        self._file = connection
+        self.path: Path = database.path
+        self._database = database
+        self._file = database.connection
         self._cipher = cipher
         # The tables: the file's, or those in memory.
-        self._connection = connection
+        self._connection = database.connection
         # The revision of the file that is in memory.
         self._loaded = 0
 
@@ -109,15 +104,10 @@ class DocumentStore:
                 encrypted and there is no cipher.
         """
         with _convert_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if problem := find_database_problem(path):
-                raise ConfigurationError(str(path), problem)
-            # It holds texts of its owner, so other users may not read it.
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-            store = cls(path, _connect(path), cipher)
+            store = cls(Database(path, _SCHEMA, synchronous="full"), cipher)
             try:
-                store._prepare()
+                with store._database.read():
+                    store._prepare()
             except BaseException:
                 store.close()
                 raise
@@ -141,12 +131,12 @@ class DocumentStore:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
-        self._file.close()
+        self._database.close()
 
     @property
     def revision(self) -> int:
         """A number that every change increases."""
-        with _convert_errors(self.path):
+        with _convert_errors(self.path), self._database.read():
             return self._read_revision()
 
     def put(
@@ -194,7 +184,7 @@ class DocumentStore:
 
     def list_documents(self) -> list[Document]:
         """Return all documents, sorted by name."""
-        with _convert_errors(self.path):
+        with _convert_errors(self.path), self._database.read():
             self._refresh()
             rows = self._connection.execute(
                 f"SELECT {_COLUMNS} FROM documents ORDER BY name, path"  # noqa: S608
@@ -203,7 +193,7 @@ class DocumentStore:
 
     def list_embedded(self, model: str) -> set[str]:
         """Return the paths of the documents whose passages all have a vector of this model."""
-        with _convert_errors(self.path):
+        with _convert_errors(self.path), self._database.read():
             self._refresh()
             rows = self._connection.execute(
                 "SELECT documents.path FROM documents"
@@ -216,41 +206,34 @@ class DocumentStore:
 
     def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the rows of a SELECT."""
-        with _convert_errors(self.path):
+        with _convert_errors(self.path), self._database.read():
             self._refresh()
             return self._connection.execute(statement, values).fetchall()
 
     def _prepare(self) -> None:
-        (version,) = self._file.execute("PRAGMA user_version").fetchone()
-        (application,) = self._file.execute("PRAGMA application_id").fetchone()
-        if version == 0 and application == 0:
-            with _transaction(self._file):
-                (version,) = self._file.execute("PRAGMA user_version").fetchone()
-                for statement in () if version else _TABLES:
-                    self._file.execute(statement)
-            (version,) = self._file.execute("PRAGMA user_version").fetchone()
-        elif application != _APPLICATION_ID or version > _ENCRYPTED_VERSION:
-            raise ConfigurationError(str(self.path), "was made by another program, or version")
         if self._cipher is not None:
-            if version == _SCHEMA_VERSION:
+            if not self._is_encrypted():
                 self._encrypt_file(self._cipher)
             self._refresh()
-        elif version == _ENCRYPTED_VERSION:
+        elif self._is_encrypted():
             problem = "is encrypted; set the encryption key of its data directory"
             raise ConfigurationError(str(self.path), problem)
 
+    def _is_encrypted(self) -> bool:
+        query = "SELECT 1 FROM sqlite_master WHERE name = 'encrypted'"
+        return self._file.execute(query).fetchone() is not None
+
     def _encrypt_file(self, cipher: Cipher) -> None:
-        with _transaction(self._file):
-            (version,) = self._file.execute("PRAGMA user_version").fetchone()
-            if version == _ENCRYPTED_VERSION:
+        with self._database.write() as file:
+            if self._is_encrypted():
                 return
-            ids = [row_id for (row_id,) in self._file.execute("SELECT id FROM documents")]
-            rows = [(row_id, _encrypt(cipher, self._file, row_id)) for row_id in ids]
-            for statement in (*_DROP, *_ENCRYPTED_TABLES):
-                self._file.execute(statement)
-            self._file.executemany("INSERT INTO encrypted VALUES (?, ?)", rows)
-        # Otherwise pages of the file have the plain texts still.
+            ids = [row_id for (row_id,) in file.execute("SELECT id FROM documents")]
+            rows = [(row_id, _encrypt(cipher, file, row_id)) for row_id in ids]
+            run_script(file, _ENCRYPT)
+            file.executemany("INSERT INTO encrypted VALUES (?, ?)", rows)
+        # Otherwise pages of the file and of its log have the plain texts still.
         self._file.execute("VACUUM")
+        self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _read_revision(self) -> int:
         (revision,) = self._file.execute("SELECT revision FROM meta").fetchone()
@@ -260,9 +243,9 @@ class DocumentStore:
         """Load an encrypted file into memory if it has changed."""
         if self._cipher is None or (revision := self._read_revision()) == self._loaded:
             return
-        memory = _connect(":memory:")
-        for statement in _TABLES:
-            memory.execute(statement)
+        memory = connect_in_memory()
+        memory.execute("PRAGMA foreign_keys = ON")
+        run_script(memory, _TABLES)
         rows = self._file.execute("SELECT id, content FROM encrypted").fetchall()
         for row_id, content in rows:
             _decrypt(self._cipher, memory, row_id, content)
@@ -272,7 +255,7 @@ class DocumentStore:
 
     @contextlib.contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        with _convert_errors(self.path), _transaction(self._file):
+        with _convert_errors(self.path), self._database.write():
             if self._cipher is None:
                 yield self._file
                 self._file.execute("UPDATE meta SET revision = revision + 1")
@@ -299,25 +282,6 @@ class DocumentStore:
 
     def _list_ids(self) -> set[int]:
         return {row_id for (row_id,) in self._connection.execute("SELECT id FROM documents")}
-
-
-def _connect(path: Path | str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path, isolation_level=None, timeout=_BUSY_S, check_same_thread=False
-    )
-    connection.execute("PRAGMA foreign_keys = ON")
-    return connection
-
-
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
 
 
 def _encrypt(cipher: Cipher, database: sqlite3.Connection, row_id: int) -> bytes:
@@ -358,12 +322,9 @@ def _decrypt(cipher: Cipher, database: sqlite3.Connection, row_id: int, content:
 
 @contextlib.contextmanager
 def _convert_errors(path: Path) -> Iterator[None]:
-    """Convert errors of SQLite and of the system to a ConfigurationError that names the file."""
+    """Convert errors of the file to a ConfigurationError that names it."""
     try:
         yield
     except JournalUnavailableError as error:
-        raise ConfigurationError(str(path), error.problem) from error
-    except (sqlite3.Error, OSError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        problem = f"can't be used: {reason}; repair it, or move it away and add the documents again"
+        problem = f"can't be used: {error.problem}. Or move it away, and add the documents again"
         raise ConfigurationError(str(path), problem) from error

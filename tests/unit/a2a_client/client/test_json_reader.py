@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a_client.json_reader import parse_stream_response, parse_task
+from trunkline.a2a_wire.response_reader import parse_stream_response, parse_task
 from trunkline.json_values import message_to_dict, parse_dict
 from trunkline.v1 import task_pb2
 

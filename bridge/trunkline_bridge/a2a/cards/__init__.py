@@ -1,0 +1,1 @@
+"""Agent cards and the keys that sign them."""

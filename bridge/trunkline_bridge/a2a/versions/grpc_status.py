@@ -1,0 +1,84 @@
+"""Converts errors to gRPC: a status, its text, and google.rpc.Status in the trailing metadata."""
+
+from dataclasses import replace
+from typing import Any, NoReturn, TypeAlias
+
+import grpc
+from google.protobuf import json_format
+from google.rpc import (
+    code_pb2,
+    error_details_pb2,  # noqa: F401  registers the types of the details
+    status_pb2,
+)
+from grpc_status import rpc_status
+
+from trunkline.a2a_wire.errors import WireError
+
+GrpcContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
+MetadataPairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
+
+# An error is sent in headers, of which clients accept 8 KB. They contain the text twice, once with
+# three characters for each byte outside ASCII.
+_TEXT_BYTES = 1024
+_FIELD_BYTES = 256
+_VIOLATIONS_BYTES = 1024
+
+
+def to_status(error: WireError) -> status_pb2.Status:
+    """Return an error as google.rpc.Status with its details."""
+    error = _truncate_error(error)
+    fields: dict[str, Any] = {
+        "code": error.kind.grpc_code,
+        "message": error.text,
+        "details": error.details(),
+    }
+    return json_format.ParseDict(fields, status_pb2.Status())
+
+
+def status_code(error: WireError) -> grpc.StatusCode:
+    """Return the status of an error."""
+    return grpc.StatusCode[code_pb2.Code.Name(error.kind.grpc_code)]
+
+
+def error_text(error: WireError) -> str:
+    """Return the text of an error in v1.0."""
+    return error.text
+
+
+async def abort(
+    context: GrpcContext, error: WireError, *, text: str, trailing: MetadataPairs
+) -> NoReturn:
+    """End a call with an error. Always raises grpc's AbortError."""
+    status = to_status(error)
+    # Clients reject a google.rpc.Status whose text differs from the text of the gRPC status.
+    status.message = truncate(text, _TEXT_BYTES)
+    grpc_status = rpc_status.to_status(status)
+    metadata = (*trailing, *error.headers().items(), *(grpc_status.trailing_metadata or ()))
+    await context.abort(grpc_status.code, grpc_status.details, metadata)
+    raise AssertionError("context.abort raises")
+
+
+def truncate(text: str, size_bytes: int) -> str:
+    """Return a text, shortened to at most `size_bytes` in UTF-8."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= size_bytes:
+        return text
+    return encoded[: size_bytes - 3].decode(errors="ignore") + "…"
+
+
+def _truncate_error(error: WireError) -> WireError:
+    """Shorten the parts of an error that come from a request: they might exceed the headers."""
+    violations, remaining_bytes = [], _VIOLATIONS_BYTES
+    for name, problem in error.violations:
+        violation = (truncate(name, _FIELD_BYTES), truncate(problem, _FIELD_BYTES))
+        remaining_bytes -= sum(map(len, violation))
+        if remaining_bytes < 0:
+            break
+        violations.append(violation)
+    metadata = {name: truncate(value, _FIELD_BYTES) for name, value in error.metadata.items()}
+    return replace(
+        error,
+        text=truncate(error.text, _TEXT_BYTES),
+        metadata=metadata,
+        violations=tuple(violations),
+    )

@@ -1,0 +1,219 @@
+"""Performs what callers outside do with messages, by calls to the mesh's messaging service.
+
+Credentials with agents are for messages to these agents. A room is the agent `room:NAME` in their
+lists, and what concerns all messages of the account is the agent `all`.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    aclosing,
+    asynccontextmanager,
+)
+from typing import Final, TypeAlias
+
+from trunkline.a2a_wire.errors import WireError
+from trunkline.audit import Action, AuditLog
+from trunkline.client import Directory
+from trunkline.messaging import addresses
+from trunkline.messaging.client import MessagingClient
+from trunkline.messaging.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
+from trunkline.v1 import messaging_service_pb2
+from trunkline_bridge.a2a.operations.audit import record_denial, recorded
+from trunkline_bridge.callers.account_limits import AccountLimiter
+from trunkline_bridge.callers.caller import Caller
+from trunkline_bridge.callers.stream_expiry import StreamExpiry
+
+EnvelopeUpdates: TypeAlias = AsyncGenerator[
+    Sequence[messaging_service_pb2.WatchEnvelopesResponse], None
+]
+
+ALL: Final = "all"
+BROADCAST: Final = "broadcast"
+_ROOM: Final = "room:"
+
+
+class MessageOperations:
+    """The operations on messages. They raise only TrunklineErrors and WireErrors.
+
+    Messages and rooms are visible to the callers of their account.
+    """
+
+    def __init__(
+        self, directory: Directory, limiter: AccountLimiter, audit: AuditLog | None = None
+    ) -> None:
+        """Without an audit log, nothing is recorded."""
+        self._directory = directory
+        self._limiter = limiter
+        self._audit = audit
+        self._expiry = StreamExpiry()
+
+    async def send(self, caller: Caller, envelopes: Sequence[Envelope]) -> list[StoredEnvelope]:
+        """Accept messages, all or none."""
+        for envelope in envelopes:
+            self.authorize(caller, "SendEnvelopes", _subject_of(envelope))
+        first = envelopes[0].envelope_id if envelopes else ""
+        with self._recorded(caller, Action.ENVELOPE_SEND, envelope=first):
+            return await self._client(caller).send(envelopes)
+
+    async def request(self, caller: Caller, envelope: Envelope, *, timeout_s: float) -> Envelope:
+        """Send a message and return the first reply to it."""
+        self.authorize(caller, "SendEnvelopes", _subject_of(envelope))
+        with self._recorded(caller, Action.ENVELOPE_SEND, envelope=envelope.envelope_id):
+            return await self._client(caller).request(envelope, timeout_s=timeout_s)
+
+    async def get(self, caller: Caller, envelope_id: str) -> StoredEnvelope:
+        """Return a message with its deliveries."""
+        found = await self._client(caller).get(envelope_id)
+        self.authorize(caller, "GetEnvelope", _subject_of(found.envelope))
+        return found
+
+    async def read_page(
+        self, caller: Caller, query: EnvelopeFilter, *, page_size: int, page_token: str
+    ) -> messaging_service_pb2.ListEnvelopesResponse:
+        """Return a page of the messages that match, newest first."""
+        self.authorize(caller, "ListEnvelopes", _subject_of_filter(query))
+        return await self._client(caller).read_page(
+            query, page_size=page_size, page_token=page_token
+        )
+
+    def watch(
+        self,
+        caller: Caller,
+        query: EnvelopeFilter,
+        *,
+        after_position: int | None,
+        with_deliveries: bool = False,
+    ) -> AbstractAsyncContextManager[EnvelopeUpdates]:
+        """Return a stream of messages; it ends when the caller's credential is refused."""
+        self.authorize(caller, "WatchEnvelopes", _subject_of_filter(query))
+        updates = self._open_watch(
+            caller, query, after_position=after_position, with_deliveries=with_deliveries
+        )
+        return self._expiry.watch_stream(
+            caller, self._limiter.limit_stream(caller.account, updates)
+        )
+
+    @asynccontextmanager
+    async def _open_watch(
+        self,
+        caller: Caller,
+        query: EnvelopeFilter,
+        *,
+        after_position: int | None,
+        with_deliveries: bool,
+    ) -> AsyncIterator[EnvelopeUpdates]:
+        watch = self._client(caller).watch(
+            query, after_position=after_position, with_deliveries=with_deliveries
+        )
+        async with aclosing(watch):
+            # Errors of the first response are raised before the stream begins.
+            first = await anext(watch)
+
+            async def read() -> EnvelopeUpdates:
+                yield (first,)
+                async for update in watch:
+                    yield (update,)
+
+            async with aclosing(read()) as updates:
+                yield updates
+
+    async def replay(
+        self, caller: Caller, query: EnvelopeFilter, *, recipient: str, dry_run: bool
+    ) -> list[str]:
+        """Send messages again; return the new ids, or in a dry run the ids of the old messages."""
+        self.authorize(caller, "ReplayEnvelopes", _subject_of_filter(query))
+        if recipient:
+            self.authorize(caller, "ReplayEnvelopes", recipient)
+        client = self._client(caller)
+        if dry_run:
+            return await client.replay(query, recipient=recipient, dry_run=True)
+        with self._recorded(caller, Action.ENVELOPE_REPLAY, envelope=query.envelope_id):
+            return await client.replay(query, recipient=recipient)
+
+    async def redrive(self, caller: Caller, query: EnvelopeFilter) -> int:
+        """Deliver dead letters again; return the number of deliveries."""
+        self.authorize(caller, "RedriveEnvelopes", _subject_of_filter(query))
+        with self._recorded(caller, Action.ENVELOPE_REDRIVE, envelope=query.envelope_id):
+            return await self._client(caller).redrive(query)
+
+    async def purge(self, caller: Caller, query: EnvelopeFilter) -> int:
+        """Delete messages whose deliveries have ended; return their number."""
+        self.authorize(caller, "PurgeEnvelopes", _subject_of_filter(query))
+        with self._recorded(caller, Action.ENVELOPE_PURGE, envelope=query.envelope_id):
+            return await self._client(caller).purge(query)
+
+    async def list_rooms(self, caller: Caller) -> list[Room]:
+        """Return the rooms of the account, sorted by name."""
+        self.authorize(caller, "ListRooms", ALL)
+        return await self._client(caller).list_rooms()
+
+    async def watch_rooms(self, caller: Caller) -> AsyncGenerator[list[Room], None]:
+        """Yield the rooms of the account now, and whenever a member joins or leaves one."""
+        self.authorize(caller, "ListRooms", ALL)
+        client = self._client(caller)
+        # A notice to the room reports each change.
+        notices = client.watch(EnvelopeFilter(participant=addresses.SERVICE))
+        async with aclosing(notices):
+            async for _ in notices:
+                yield await client.list_rooms()
+
+    async def get_room(self, caller: Caller, room: str) -> Room:
+        """Return a room. A room that nobody joined has no members."""
+        self.authorize(caller, "ListRooms", f"{_ROOM}{room}")
+        rooms = await self._client(caller).list_rooms()
+        return next((found for found in rooms if found.name == room), Room(name=room))
+
+    async def join(self, caller: Caller, room: str, member: str = "") -> Room:
+        """Add an agent, or the caller, to a room."""
+        self.authorize(caller, "JoinRoom", f"{_ROOM}{room}")
+        with self._recorded(caller, Action.ROOM_JOIN, room=room, agent=member):
+            return await self._client(caller).join(room, member)
+
+    async def leave(self, caller: Caller, room: str, member: str = "") -> Room:
+        """Remove an agent, or the caller, from a room."""
+        self.authorize(caller, "LeaveRoom", f"{_ROOM}{room}")
+        with self._recorded(caller, Action.ROOM_LEAVE, room=room, agent=member):
+            return await self._client(caller).leave(room, member)
+
+    def count_request(self, caller: Caller) -> None:
+        """Count a request that arrives within a WebSocket. LimitExceededError: too many."""
+        self._limiter.count_request(caller.account)
+
+    def authorize(self, caller: Caller, method: str, subject: str) -> None:
+        """Check that the caller may use a method for an agent or a room.
+
+        Raises:
+            WireError: it may not (PERMISSION_DENIED).
+        """
+        try:
+            caller.permissions.check(subject, method)
+        except WireError:
+            record_denial(self._audit, caller._replace(agent=subject), method, "")
+            raise
+
+    def _client(self, caller: Caller) -> MessagingClient:
+        return MessagingClient(self._directory, account=caller.account, caller=caller.name)
+
+    def _recorded(
+        self, caller: Caller, action: Action, **subjects: str
+    ) -> AbstractContextManager[None]:
+        """Record the operation in the block, with its subject."""
+        return recorded(self._audit, caller, action, **subjects)
+
+
+def _subject_of(envelope: Envelope) -> str:
+    """Return the agent or room of a message, for permissions."""
+    if envelope.recipient == BROADCAST:
+        return f"{_ROOM}{envelope.room}"
+    return envelope.recipient
+
+
+def _subject_of_filter(query: EnvelopeFilter) -> str:
+    """Return the agent or room that a filter selects the messages of; `all` if it selects more."""
+    if query.recipient:
+        return query.recipient
+    if query.room:
+        return f"{_ROOM}{query.room}"
+    return query.participant or ALL

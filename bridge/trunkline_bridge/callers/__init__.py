@@ -1,0 +1,1 @@
+"""Callers: authentication of requests, permissions, and limits of use."""

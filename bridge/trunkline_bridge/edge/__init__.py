@@ -1,1 +1,0 @@
-"""The HTTP server, limits, authentication, agent cards, and request spans."""

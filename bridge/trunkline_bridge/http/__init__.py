@@ -1,0 +1,1 @@
+"""HTTP: the server, its limits, requests and responses, and streams of events."""

@@ -1,0 +1,64 @@
+"""Finds the rows of tasks in a journal, and reads the texts of lists of tasks."""
+
+from typing import Final
+
+from trunkline.accounts import ANONYMOUS_ACCOUNT
+from trunkline.errors import CursorExpiredError, TaskNotFoundError
+from trunkline.journal.batches import parse_batch
+from trunkline.journal.journal import Journal, TaskRow
+from trunkline.tasks.content import message_text, part_content
+from trunkline.v1 import message_pb2
+
+_TEXT_CHARS: Final = 200
+# Rendering larger data for its first characters would slow lists down.
+_DATA_BYTES: Final = 64 * 1024
+
+
+def find_row(journal: Journal, task_id: str) -> TaskRow | None:
+    """Return the row of a task, or None if the journal does not have it."""
+    try:
+        return journal.row(task_id)
+    except TaskNotFoundError:
+        return None
+
+
+def get_account_row(journal: Journal, task_id: str, account: str) -> TaskRow:
+    """Return the row of a task of the account; tasks of other accounts are reported as missing.
+
+    Raises:
+        TaskNotFoundError: the account has no such task.
+    """
+    row = find_row(journal, task_id)
+    if row is None or row.account != (account or ANONYMOUS_ACCOUNT):
+        raise TaskNotFoundError(task_id)
+    return row
+
+
+def read_first_text(journal: Journal, task_id: str) -> str:
+    """Return the begin of the text of a task's first message; empty if it is not stored.
+
+    A message without text has its data as JSON, unless that is large.
+
+    Raises:
+        TaskNotFoundError: there is no such task.
+        JournalUnavailableError: the journal can't be read.
+    """
+    try:
+        batches = journal.read(task_id, 0, limit_bytes=0)
+    except CursorExpiredError:
+        stored = journal.find_stored_snapshot(task_id)
+        history = stored.task.history if stored is not None else ()
+        return _render_message(history[0]) if history else ""
+    for event in parse_batch(batches[0]).events if batches else ():
+        if event.HasField("created"):
+            return _render_message(event.created.message)
+    return ""
+
+
+def _render_message(message: message_pb2.Message) -> str:
+    text = message_text(message) or " ".join(
+        part_content(part).decode()
+        for part in message.parts
+        if part.HasField("data") and part.ByteSize() <= _DATA_BYTES
+    )
+    return text[:_TEXT_CHARS]

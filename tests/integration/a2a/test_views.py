@@ -1,0 +1,291 @@
+"""The views of a supervisor's task: the detailed one, and the plain one by extension or setting."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.a2a.bridged_mesh import (
+    BridgedMesh,
+    Caller,
+    Event,
+    Json,
+    Stream,
+    open_bridged_mesh,
+)
+from harness.mesh.small_mesh import PATIENCE_S
+from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
+from trunkline.agents import FunctionAgent, agent
+from trunkline.settings import AgentSettings, Settings
+from trunkline.tasks.context import TaskContext
+from trunkline_agents.echo.agent import echo
+
+TWO_STEPS = "count 20 1 and count 30 1"
+
+
+PLAIN = {"A2A-Extensions": PLAIN_EXTENSION}
+QUESTION = "count 20 1, and @echo fail no, then @echo count 3"
+
+
+@pytest.fixture
+async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
+    settings = Settings(
+        default_agent="supervisor", agent_options={"echo": AgentSettings(view="plain")}
+    )
+    async with open_bridged_mesh(tmp_path, settings) as opened:
+        await opened.mesh.join(echo)
+        await opened.mesh.supervise()
+        yield opened
+
+
+@pytest.fixture
+def caller(bridged: BridgedMesh) -> Caller:
+    return bridged.at("/")
+
+
+async def ask(caller: Caller, text: str, headers: dict[str, str] | None = None) -> list[Event]:
+    headers = headers or {}
+    params = {"message": caller.message(text)}
+    async with caller.stream("SendStreamingMessage", params, headers) as stream:
+        assert stream.headers.get("a2a-extensions", "") == headers.get("A2A-Extensions", "")
+        return await stream.rest()
+
+
+def updates(events: list[Event]) -> list[Json]:
+    return [event.result["artifactUpdate"] for event in events if "artifactUpdate" in event.result]
+
+
+def folded_texts(events: list[Event]) -> dict[str, str]:
+    """Return the text of each artifact, folded from events by the rules of A2A."""
+    texts: dict[str, str] = {}
+    for update in updates(events):
+        artifact = update["artifact"]
+        before = texts[artifact["artifactId"]] if update.get("append") else ""
+        texts[artifact["artifactId"]] = before + "".join(part["text"] for part in artifact["parts"])
+    return texts
+
+
+async def test_the_plan_streams_between_brackets_and_is_then_whole_under_its_id(
+    caller: Caller,
+) -> None:
+    plan = [
+        update
+        for update in updates(await ask(caller, TWO_STEPS))
+        if update["artifact"]["name"].startswith("execution_plan")
+    ]
+    assert len({update["artifact"]["artifactId"] for update in plan}) == 1
+    *pieces, whole = plan
+    streamed = "".join(piece["artifact"]["parts"][0]["text"] for piece in pieces)
+    assert streamed.startswith("⟦")
+    assert streamed.endswith("⟧")
+    assert [piece.get("append", False) for piece in pieces] == [False] + [True] * (len(pieces) - 1)
+    assert whole["artifact"]["name"] == "execution_plan_update"
+    assert whole["artifact"]["parts"] == [{"text": streamed}]
+    assert streamed == "⟦1. echo: count 20 1\n2. echo: count 30 1⟧"
+    assert whole.get("append", False) is False
+    assert whole["lastChunk"] is True
+
+
+@pytest.mark.parametrize("view", [{}, PLAIN], ids=["detailed", "plain"])
+async def test_the_view_resumes_after_any_event(caller: Caller, view: dict[str, str]) -> None:
+    whole = await ask(caller, "count 3 and count 4", view)
+    task = {"id": whole[0].result["task"]["id"]}
+    for index, event in enumerate(whole):
+        headers = {**view, "Last-Event-ID": event.id}
+        async with caller.stream("SubscribeToTask", task, headers) as resumed:
+            remaining = await resumed.rest()
+        assert [(item.id, item.result) for item in remaining] == [
+            (item.id, item.result) for item in whole[index + 1 :]
+        ]
+
+
+class Chorus:
+    """Eight agents that write a word each in rounds; the test starts each round."""
+
+    names = ("ada", "bob", "cyd", "dan", "eve", "fay", "gus", "hal")
+
+    def __init__(self) -> None:
+        self.rounds = [asyncio.Event() for _ in range(4)]
+
+    def agent(self, name: str) -> FunctionAgent:
+        @agent(name=name, description="Sings.", tags=[name])
+        async def sing(_task: TaskContext) -> AsyncGenerator[str, None]:
+            for number, may_begin in enumerate(self.rounds):
+                await may_begin.wait()
+                yield f"{name} {number} "
+
+        return sing
+
+    def text_of(self, name: str) -> str:
+        return "".join(f"{name} {number} " for number in range(len(self.rounds)))
+
+    async def conduct(self, stream: Stream) -> list[Event]:
+        """Read a stream to its end; start each round when all words of the previous one arrived."""
+        self.rounds[0].set()
+        index: list[Event] = []
+        words: Counter[str] = Counter()
+        async for event in stream:
+            index.append(event)
+            number = event.text.strip().rpartition(" ")[2]
+            words[number] += number.isdecimal()
+            if words[number] == len(self.names) and int(number) + 1 < len(self.rounds):
+                self.rounds[int(number) + 1].set()
+        return index
+
+
+async def test_eight_concurrent_children_are_each_one_artifact_in_the_view(tmp_path: Path) -> None:
+    chorus = Chorus()
+    settings = Settings(default_agent="supervisor")
+    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as bridged:
+        await bridged.mesh.join(*(chorus.agent(name) for name in chorus.names[:4]))
+        await bridged.mesh.join(*(chorus.agent(name) for name in chorus.names[4:]))
+        await bridged.mesh.supervise()
+        caller = bridged.at("/")
+        text = ", and ".join(f"@{name} sing" for name in chorus.names)
+        async with caller.streamed(text) as stream:
+            events = await chorus.conduct(stream)
+        task = await caller.call("GetTask", {"id": events[0].result["task"]["id"]})
+
+    assert [events[0].state, events[1].state, events[-1].state] == [
+        "TASK_STATE_SUBMITTED",
+        "TASK_STATE_WORKING",
+        "TASK_STATE_COMPLETED",
+    ]
+    assert all("artifactUpdate" in event.result for event in events[2:-1])
+    by_name: dict[str, list[Json]] = {}
+    for update in updates(events):
+        by_name.setdefault(update["artifact"]["name"], []).append(update)
+    assert list(by_name) == [
+        "execution_plan_streaming",
+        "execution_plan_update",
+        "tool_notification_start",
+        "streaming_result",
+        "tool_notification_complete",
+        "partial_result",
+    ]
+    plan_ids = {plan["artifact"]["artifactId"] for plan in by_name["execution_plan_streaming"]}
+    assert {plan["artifact"]["artifactId"] for plan in by_name["execution_plan_update"]} == plan_ids
+    for name in ("tool_notification_start", "tool_notification_complete"):
+        notes = by_name[name]
+        assert len({note["artifact"]["artifactId"] for note in notes}) == len(notes) == 8
+        assert all(note["lastChunk"] and not note.get("append", False) for note in notes)
+    results = by_name["streaming_result"]
+    written: dict[str, list[Json]] = {}
+    for update in results:
+        written.setdefault(update["artifact"]["artifactId"], []).append(update)
+    assert len(written) == 8
+    for own in written.values():
+        first, *others = own
+        agent_name = first["artifact"]["metadata"]["trunkline/agent"]
+        step = chorus.names.index(agent_name) + 1
+        assert first["artifact"]["metadata"]["trunkline/step"] == f"step-{step}"
+        assert not first.get("append", False)
+        assert all(other["append"] for other in others)
+        assert [item.get("lastChunk", False) for item in own] == [False] * (len(own) - 1) + [True]
+        full_text = "".join(part["text"] for item in own for part in item["artifact"]["parts"])
+        assert full_text == chorus.text_of(agent_name)
+    # They streamed concurrently: every round has a word of each.
+    round_words = [update["artifact"]["parts"][0]["text"].split()[1:] for update in results]
+    numbers = [int(number) for words in round_words for number in words]
+    assert numbers == sorted(numbers)
+    (whole,) = by_name["partial_result"]
+    assert whole["artifact"]["parts"] == [{"text": "\n".join(map(chorus.text_of, chorus.names))}]
+    assert whole["lastChunk"] is True
+    assert updates(events)[-1] == whole
+    assert folded_texts(events) == {
+        artifact["artifactId"]: "".join(part["text"] for part in artifact["parts"])
+        for artifact in task["artifacts"]
+    }
+
+
+# The plain view.
+
+
+def texts_of(artifacts: list[Json]) -> dict[str, str]:
+    return {
+        artifact["artifactId"]: "".join(part["text"] for part in artifact["parts"])
+        for artifact in artifacts
+    }
+
+
+async def test_a_client_gets_statuses_and_one_answer_streamed_and_stored(
+    bridged: BridgedMesh,
+) -> None:
+    caller = bridged.at("/")
+    events = await ask(caller, QUESTION, PLAIN)
+    first, *others = updates(events)
+    task_id = events[0].result["task"]["id"]
+    task = await caller.call("GetTask", {"id": task_id}, PLAIN)
+    detailed = await caller.call("GetTask", {"id": task_id})
+    listed = await caller.call("ListTasks", {"includeArtifacts": True}, PLAIN)
+
+    assert first["artifact"]["metadata"]["trunkline/role"] == "answer"
+    assert not first.get("append", False)
+    # The first step was counted while it ran, and nothing is sent again.
+    assert len(others) > 1
+    assert all(update["append"] for update in others)
+    assert [bool(update.get("lastChunk")) for update in others] == [False] * (len(others) - 1) + [
+        True
+    ]
+    text = "".join(event.text for event in events)
+    assert text.startswith("1 2 3 ")
+    assert "Could not answer" in text
+    assert texts_of(task["artifacts"]) == {"answer-1": text}
+    assert texts_of(listed["tasks"][0]["artifacts"]) == {"answer-1": text}
+    roles = [artifact["metadata"]["trunkline/role"] for artifact in detailed["artifacts"]]
+    assert roles.count("answer") == 1
+    assert texts_of(detailed["artifacts"][-1:]) == {"answer-1": text}
+    for metadata in (task["metadata"], events[-1].result["statusUpdate"]["metadata"]):
+        assert metadata["trunkline/outcome"] == "partial"
+
+
+async def test_the_plain_view_resumes_after_any_event(bridged: BridgedMesh) -> None:
+    caller = bridged.at("/")
+    whole = await ask(caller, "count 3 and count 4", PLAIN)
+    task = {"id": whole[0].result["task"]["id"]}
+    for index, event in enumerate(whole):
+        headers = {**PLAIN, "Last-Event-ID": event.id}
+        async with caller.stream("SubscribeToTask", task, headers) as resumed:
+            remaining = await resumed.rest()
+        assert [(item.id, item.result) for item in remaining] == [
+            (item.id, item.result) for item in whole[index + 1 :]
+        ]
+
+
+async def test_a_setting_chooses_the_view_of_an_agent_and_both_extensions_may_be_active(
+    bridged: BridgedMesh,
+) -> None:
+    by_setting = await ask(bridged.at("/agents/echo"), "count 3", {})
+    both = {"A2A-Extensions": f"{RESUME_EXTENSION}, {PLAIN_EXTENSION}"}
+    by_extension = await ask(bridged.at("/agents/echo"), "count 3", both)
+
+    def shown(events: list[Event]) -> list[Any]:
+        return [(event.text, event.state) for event in events]
+
+    assert shown(by_setting) == shown(by_extension)
+    assert {update["artifact"]["artifactId"] for update in updates(by_setting)} == {"answer-1"}
+    assert "".join(event.text for event in by_setting) == "1 2 3 "
+
+
+async def test_older_versions_have_the_plain_view_too(bridged: BridgedMesh) -> None:
+    caller = bridged.at("/")
+    params = {
+        "message": {
+            "role": "user",
+            "messageId": "old-1",
+            "parts": [{"kind": "text", "text": "count 3"}],
+        }
+    }
+    headers = {"X-A2A-Extensions": PLAIN_EXTENSION}
+    sent = await caller.call("message/send", params, headers)
+    async with caller.stream("tasks/resubscribe", {"id": sent["id"]}, headers) as stream:
+        events = await stream.rest()
+
+    (artifact,) = sent["artifacts"]
+    assert artifact["metadata"] == {"trunkline/role": "answer"}
+    assert artifact["parts"] == [{"kind": "text", "text": "1 2 3 "}]
+    assert sent["metadata"]["trunkline/outcome"] == "complete"
+    assert events[-1].result["metadata"]["trunkline/outcome"] == "complete"

@@ -1,0 +1,102 @@
+"""Task aliases are found in the journal that stores them."""
+
+from typing import Any
+
+import pytest
+
+from trunkline.errors import AgentNotFoundError, PeerUnavailableError, TrunklineError
+from trunkline.v1 import registry_service_pb2
+from trunkline_bridge.a2a.versions.v0_1.task_aliases import TaskAliases
+from trunkline_bridge.callers.caller import Caller
+
+CALLER = Caller(agent="echo", account="acme")
+ALIAS = ("acme", "echo/chosen")
+UNREACHABLE = PeerUnavailableError("host", "is away")
+
+
+class Host:
+    """A host that stores some aliases or is unreachable."""
+
+    def __init__(self, *, problem: TrunklineError | None = None, **stored: str) -> None:
+        self.requests = 0
+        self._stored = stored
+        self._problem = problem
+
+    async def resolve_task_alias(self, account: str, alias: str) -> str:
+        self.requests += 1
+        if self._problem is not None:
+            raise self._problem
+        return self._stored.get("chosen", "") if (account, alias) == ALIAS else ""
+
+
+class Mesh:
+    """Hosts with one journal each. The first one runs the agent."""
+
+    def __init__(self, *clients: Host, has_agent: bool = True) -> None:
+        self._clients = clients
+        self._has_agent = has_agent
+        self.hosts = [
+            registry_service_pb2.Host(host_id=f"host-{n}", journal_ids=[f"jrnl000{n}"])
+            for n in range(len(clients))
+        ]
+        # A host that runs only tools has no journal.
+        self.hosts.append(registry_service_pb2.Host(host_id="tools"))
+
+    def knows_task_host(self, task_id: str) -> bool:
+        return task_id.startswith("jrnl0000-")
+
+    def get_agent_host(self, name: str) -> registry_service_pb2.Host:
+        if not self._has_agent:
+            raise AgentNotFoundError(name)
+        return self.hosts[0]
+
+    def client_for_agent(self, name: str) -> Host:
+        self.get_agent_host(name)
+        return self._clients[0]
+
+    def client_for_task(self, task_id: str) -> Host:
+        return self._clients[int(task_id[:8][-1])]
+
+
+def make_aliases(mesh: Any) -> TaskAliases:
+    return TaskAliases(mesh)
+
+
+async def test_an_alias_is_looked_up_first_on_the_host_of_its_agent() -> None:
+    own, other = Host(chosen="jrnl0000-a"), Host(chosen="jrnl0001-b")
+    assert await make_aliases(Mesh(own, other)).find(CALLER, "chosen") == "jrnl0000-a"
+    assert (own.requests, other.requests) == (1, 0)
+
+
+async def test_an_alias_of_a_moved_agent_is_found_in_its_old_journal() -> None:
+    mesh = Mesh(Host(), Host(problem=UNREACHABLE), Host(chosen="jrnl0002-c"))
+    assert await make_aliases(mesh).find(CALLER, "chosen") == "jrnl0002-c"
+
+
+async def test_an_alias_of_a_removed_agent_is_found_in_its_journal() -> None:
+    mesh = Mesh(Host(), Host(chosen="jrnl0001-b"), has_agent=False)
+    assert await make_aliases(mesh).find(CALLER, "chosen") == "jrnl0001-b"
+
+
+async def test_an_unknown_alias_is_new() -> None:
+    assert await make_aliases(Mesh(Host(), Host())).find(CALLER, "chosen") == ""
+    assert await make_aliases(Mesh(has_agent=False)).find(CALLER, "chosen") == ""
+
+
+@pytest.mark.parametrize(
+    "mesh", [Mesh(Host(), Host(problem=UNREACHABLE)), Mesh(Host(problem=UNREACHABLE))]
+)
+async def test_an_alias_is_not_new_while_a_host_is_unreachable(mesh: Mesh) -> None:
+    with pytest.raises(PeerUnavailableError):
+        await make_aliases(mesh).find(CALLER, "chosen")
+
+
+async def test_a_task_id_of_the_mesh_is_returned_unchanged() -> None:
+    own = Host()
+    assert await make_aliases(Mesh(own)).find(CALLER, "jrnl0000-a") == "jrnl0000-a"
+    assert own.requests == 0
+
+
+def test_a_task_may_be_created_on_the_host_of_its_agent() -> None:
+    assert make_aliases(Mesh(Host())).may_create(CALLER, "jrnl0000-a")
+    assert not make_aliases(Mesh(Host())).may_create(CALLER, "jrnl0001-a")
