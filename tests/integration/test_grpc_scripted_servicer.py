@@ -220,11 +220,13 @@ async def test_an_answer_without_content_breaks_the_protocol(channel: MeshChanne
 async def test_streams_of_a_closed_channel_are_unavailable(channel: MeshChannel) -> None:
     await channel.close()
     async with AsyncExitStack() as stack:
+        with pytest.raises(PeerUnavailableError):
+            await stack.enter_async_context(HostClient(channel).watch_task("t-1", account=""))
         tool = ToolClient(channel).call_tool(tool_service_pb2.CallToolRequest())
-        watch = HostClient(channel).watch_task("t-1", account="")
-        for opening in (tool, watch):
-            with pytest.raises(PeerUnavailableError):
-                await stack.enter_async_context(opening)
-        for stream in (ToolClient(channel).watch_tools(), RegistryClient(channel).watch_agents()):
+        for stream in (
+            await stack.enter_async_context(tool),
+            ToolClient(channel).watch_tools(),
+            RegistryClient(channel).watch_agents(),
+        ):
             with pytest.raises(PeerUnavailableError):
                 await anext(stream)

@@ -290,12 +290,9 @@ class BatchCall(StreamCall[_Response]):
         return self._trunk_call or self._iter_plain_batches()
 
     def set_sink(self, sink: BatchSink) -> None:
-        """Pass batches to `sink` as they arrive while the reader waits; the reader gets the rest.
-
-        Waking the reader costs more than handling most batches. A plain call never calls the sink.
-        """
+        """Pass batches to `sink`; see `TrunkStreamCall.set_sink`. A plain call never calls it."""
         if self._trunk_call is not None:
-            self._trunk_call.sink = sink
+            self._trunk_call.set_sink(sink)
 
     def cancel(self) -> None:
         """End the call."""

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
 from trunkline.client.methods import BatchCall
-from trunkline.client.trunk_connection import BatchSink
+from trunkline.client.trunk_connection import BatchSink, TrunkStreamCall
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -29,7 +29,7 @@ class TaskStream:
         self,
         first_response: TaskStreamResponse | None,
         batches: AsyncIterator[list[bytes]],
-        call: BatchCall[Any] | None = None,
+        call: BatchCall[Any] | TrunkStreamCall | None = None,
     ) -> None:
         """`call` is the one that `batches` come from; a stream over several calls has none."""
         self._batches = batches

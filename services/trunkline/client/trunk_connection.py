@@ -147,6 +147,13 @@ class TrunkStreamCall:
         response, self._first_response = self._first_response, b""
         return response
 
+    def set_sink(self, sink: BatchSink) -> None:
+        """Pass batches to `sink` as they arrive while the reader waits; the reader gets the rest.
+
+        Waking the reader costs more than handling most batches.
+        """
+        self.sink = sink
+
     def cancel(self) -> None:
         """End the call and its span. A second call has no effect."""
         self._connection.cancel_call(self.call_id)
