@@ -5,7 +5,7 @@ the peer serves trunks, and each other call is a plain call of gRPC. Either way 
 user, and raises TrunklineErrors only.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -40,7 +40,7 @@ UNARY_TIMEOUT_S: Final = 60.0
 _REGISTRY_TIMEOUT_S: Final = 5.0
 _UNREADABLE: Final = "its answer can't be read"
 
-IDEMPOTENT: Final = {
+IDEMPOTENT: Final[Mapping[str, tuple[str, ...]]] = {
     "trunkline.v1.TaskService": (
         "GetTask",
         "ListTasks",
@@ -74,11 +74,11 @@ class Method:
         parse: Callable[[bytes], Any],
     ) -> None:
         """`name` is `SERVICE/METHOD`; `start` starts a plain call."""
-        self.channel = channel
-        self.name = name
-        self.start = start
-        self.serialize = serialize
-        self.parse = parse
+        self.channel: MeshChannel = channel
+        self.name: str = name
+        self.start: Callable[..., Any] = start
+        self.serialize: Serializer = serialize
+        self.parse: Callable[[bytes], Any] = parse
 
     @property
     def peer(self) -> str:

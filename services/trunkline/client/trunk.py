@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from trunkline.client.breaker import Breaker, is_peer_failure
@@ -114,7 +115,7 @@ class Trunk:
         """
         connection = self._open()
         traced = self._tracer(method).start_call()
-        call = TrunkStreamCall(connection, traced)
+        call = TrunkStreamCall(connection, partial(traced.end, is_stream=True))
         request_frame = _start_frame(method, request, traced.carrier, user_statement)
         request_frame.credit_bytes = WINDOW_BYTES
         call.call_id = connection.start_call(call, request_frame)

@@ -9,7 +9,6 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from trunkline.client.status import from_trunk_end, translate_errors
-from trunkline.client.tracing import ClientCall
 from trunkline.errors import (
     PeerProtocolError,
     PeerUnavailableError,
@@ -76,7 +75,7 @@ class TrunkStreamCall:
         "_connection",
         "_error",
         "_first_response",
-        "_traced",
+        "_on_end",
         "_unreturned_bytes",
         "_waiter",
         "call_id",
@@ -85,15 +84,15 @@ class TrunkStreamCall:
     )
 
     def __init__(
-        self, connection: "TrunkClientConnection", traced: ClientCall | None = None
+        self, connection: "TrunkClientConnection", on_end: Callable[[str], None] | None = None
     ) -> None:
-        """`traced` is ended by `cancel`."""
+        """`cancel` calls `on_end` with the name of the status code."""
         self.call_id: int = 0
         self.is_over: bool = False
         """True once the peer or the trunk has ended the call."""
         self.sink: BatchSink | None = None
         self._connection = connection
-        self._traced = traced
+        self._on_end = on_end
         self._first_response: bytes | None = None
         self._batches: list[bytes] = []
         self._unreturned_bytes = 0
@@ -155,11 +154,11 @@ class TrunkStreamCall:
         self.sink = sink
 
     def cancel(self) -> None:
-        """End the call and its span. A second call has no effect."""
+        """End the call. A second call has no effect."""
         self._connection.cancel_call(self.call_id)
-        traced, self._traced = self._traced, None
-        if traced is not None:
-            traced.end(self.code, is_stream=True)
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(self.code)
 
     def __aiter__(self) -> "TrunkStreamCall":
         return self
