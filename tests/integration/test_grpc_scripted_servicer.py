@@ -15,7 +15,14 @@ from trunkline.errors import (
     ToolNotFoundError,
     TraceNotFoundError,
 )
-from trunkline.mesh.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
+from trunkline.mesh.client import (
+    ChannelPool,
+    HostClient,
+    MeshChannel,
+    RegistryClient,
+    ToolClient,
+    TraceClient,
+)
 from trunkline.mesh.server import MeshServer
 from trunkline.v1 import (
     message_pb2,
@@ -131,7 +138,7 @@ def tools() -> Tools:
 
 
 @pytest.fixture
-async def channel(tools: Tools) -> AsyncIterator[grpc.aio.Channel]:
+async def channel(tools: Tools) -> AsyncIterator[MeshChannel]:
     server = MeshServer(mesh_credentials())
     server.add_service(
         "trunkline.v1.ToolService",
@@ -154,7 +161,7 @@ async def channel(tools: Tools) -> AsyncIterator[grpc.aio.Channel]:
     await server.stop(0)
 
 
-async def test_tools_are_listed_and_watched_by_server(channel: grpc.aio.Channel) -> None:
+async def test_tools_are_listed_and_watched_by_server(channel: MeshChannel) -> None:
     client = ToolClient(channel)
     listed = await client.list_tools(("math", "time"))
     assert [tool.server for tool in listed.tools] == ["math", "time"]
@@ -163,7 +170,7 @@ async def test_tools_are_listed_and_watched_by_server(channel: grpc.aio.Channel)
 
 
 async def test_a_tool_s_responses_are_streamed_and_end_with_the_result(
-    channel: grpc.aio.Channel,
+    channel: MeshChannel,
 ) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="add")
     async with ToolClient(channel).call_tool(request) as responses:
@@ -172,7 +179,7 @@ async def test_a_tool_s_responses_are_streamed_and_end_with_the_result(
 
 
 async def test_closing_a_tool_call_cancels_it_in_the_adapter(
-    channel: grpc.aio.Channel, tools: Tools
+    channel: MeshChannel, tools: Tools
 ) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="hang")
     async with ToolClient(channel).call_tool(request) as responses:
@@ -183,7 +190,7 @@ async def test_closing_a_tool_call_cancels_it_in_the_adapter(
     assert tools.ended.is_set()
 
 
-async def test_an_unknown_tool_is_named(channel: grpc.aio.Channel) -> None:
+async def test_an_unknown_tool_is_named(channel: MeshChannel) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="nothing")
     async with ToolClient(channel).call_tool(request) as responses:
         with pytest.raises(ToolNotFoundError) as excinfo:
@@ -191,7 +198,7 @@ async def test_an_unknown_tool_is_named(channel: grpc.aio.Channel) -> None:
     assert (excinfo.value.server, excinfo.value.tool) == ("math", "nothing")
 
 
-async def test_traces_are_read_and_listed(channel: grpc.aio.Channel) -> None:
+async def test_traces_are_read_and_listed(channel: MeshChannel) -> None:
     client = TraceClient(channel)
     assert [span.trace_id for span in await client.get_trace("abc")] == ["abc"]
     with pytest.raises(TraceNotFoundError):
@@ -199,7 +206,7 @@ async def test_traces_are_read_and_listed(channel: grpc.aio.Channel) -> None:
     assert (await client.list_traces(7, "x")).next_page_token == "7:x"
 
 
-async def test_an_answer_without_content_breaks_the_protocol(channel: grpc.aio.Channel) -> None:
+async def test_an_answer_without_content_breaks_the_protocol(channel: MeshChannel) -> None:
     client = HostClient(channel)
     sent_message = message_pb2.Message()
     submission = message_service_pb2.Submission()
@@ -210,14 +217,16 @@ async def test_an_answer_without_content_breaks_the_protocol(channel: grpc.aio.C
         await stream.__aenter__()
 
 
-async def test_streams_of_a_closed_channel_are_unavailable(channel: grpc.aio.Channel) -> None:
+async def test_streams_of_a_closed_channel_are_unavailable(channel: MeshChannel) -> None:
     await channel.close()
     async with AsyncExitStack() as stack:
+        with pytest.raises(PeerUnavailableError):
+            await stack.enter_async_context(HostClient(channel).watch_task("t-1", account=""))
         tool = ToolClient(channel).call_tool(tool_service_pb2.CallToolRequest())
-        watch = HostClient(channel).watch_task("t-1", account="")
-        for opening in (tool, watch):
-            with pytest.raises(PeerUnavailableError):
-                await stack.enter_async_context(opening)
-        for stream in (ToolClient(channel).watch_tools(), RegistryClient(channel).watch_agents()):
+        for stream in (
+            await stack.enter_async_context(tool),
+            ToolClient(channel).watch_tools(),
+            RegistryClient(channel).watch_agents(),
+        ):
             with pytest.raises(PeerUnavailableError):
                 await anext(stream)

@@ -56,7 +56,9 @@ class Parent:
         try:
             async with IdleTimeout(60.0) as idle_timeout:
                 transcript = Transcript(CHILD, "kid", snapshot)
-                await child._follow_stream(TaskStream(None, self._call), transcript, idle_timeout)
+                await child._follow_stream(
+                    TaskStream(None, self._call, self._call), transcript, idle_timeout
+                )
         except PeerProtocolError as error:
             self.error = error
 
