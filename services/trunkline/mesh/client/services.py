@@ -73,7 +73,8 @@ class RegistryClient:
         Raises:
             HostNotFoundError: the lease has ended or the registry was restarted; register again.
         """
-        # This call has a deadline, so it finds out whether the registry answers at all.
+        # The stream has no deadline, and may wait long for a connection. This call finds out in
+        # time whether the registry answers. Pings end the stream if the registry stops later.
         await self.keep_alive(host_id)
         ended = asyncio.Event()
         with suppress(UnsupportedOperationError):
