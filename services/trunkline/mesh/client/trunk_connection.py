@@ -30,8 +30,11 @@ _MESSAGE_BYTES: Final = 256 * 1024
 # A silent peer is pinged after this part of `ping_s`. The rest is split into this many checks.
 _QUIET_PART: Final = 2 / 3
 _CHECKS: Final = 3
-# gRPC's text for a write to a call that has ended. The next connection attempt has the reason.
+# gRPC's text for a write to a call that has ended. It replaces the status of the peer
+# (https://github.com/grpc/grpc/issues/36066).
 _WRITE_AFTER_END: Final = "Internal error from Core"
+# A peer that refuses a connection answers within this time.
+_REFUSAL_S: Final = 1.0
 
 BatchSink: TypeAlias = Callable[[list[bytes]], int]
 """Handles some of the first batches at once and returns their number. Must not raise."""
@@ -324,15 +327,41 @@ class TrunkClientConnection:
 
     async def _serve(self) -> TrunklineError:
         try:
-            with translate_errors(self.peer):
-                stream = self._connect()
+            reason = await self._exchange()
+            if _hides_status(reason) and not self.has_connected:
+                reason = await self._read_refusal(reason)
         except TrunklineError as error:
             return error
+        if _hides_status(reason):
+            return PeerUnavailableError(self.peer, "it ended the stream of all calls")
+        return reason
+
+    async def _exchange(self) -> TrunklineError:
+        """Exchange messages with the peer until the stream ends; return the reason."""
+        stream = self._open_stream()
         try:
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(self._write(stream))
                 reason = await self._read(stream)
                 writer.cancel()
+            return reason
+        finally:
+            stream.cancel()
+
+    def _open_stream(self) -> ConnectCall:
+        with translate_errors(self.peer):
+            return self._connect()
+
+    async def _read_refusal(self, reason: TrunklineError) -> TrunklineError:
+        """Return the status with which the peer refuses a stream, or `reason` if it accepts one.
+
+        Nothing is written to this stream, so gRPC reports the peer's own status.
+        """
+        stream = self._open_stream()
+        try:
+            async with asyncio.timeout(_REFUSAL_S):
+                return await self._read(stream)
+        except TimeoutError:
             return reason
         finally:
             stream.cancel()
@@ -361,12 +390,7 @@ class TrunkClientConnection:
             self.is_unsupported = True
             return UnsupportedOperationError(CONNECT_METHOD, "the peer doesn't serve it")
         except TrunklineError as error:
-            return self._explain(error)
-
-    def _explain(self, error: TrunklineError) -> TrunklineError:
-        if isinstance(error, PeerProtocolError) and error.problem == _WRITE_AFTER_END:
-            return PeerUnavailableError(self.peer, "it ended the stream of all calls")
-        return error
+            return error
 
     async def _write(self, stream: ConnectCall) -> None:
         """Send pending calls, credits, cancellations and pings in as few messages as possible."""
@@ -429,3 +453,8 @@ class TrunkClientConnection:
             return
         self._checks += 1
         self._schedule_check(self._check_s)
+
+
+def _hides_status(reason: TrunklineError) -> bool:
+    """Return whether gRPC reports a failed write in place of the peer's status."""
+    return isinstance(reason, PeerProtocolError) and reason.problem == _WRITE_AFTER_END
