@@ -111,7 +111,7 @@ async def test_a_registration_without_an_id_is_repeated_without_harm(
 ) -> None:
     """The trunk breaks after the commit, so the client calls again."""
     task_id = (await send(client, "ask", webhook=config() if has_another else None)).task.id
-    trunk, set_config, calls = client._trunk, PushConfigs.set, 0
+    trunk, set_config, calls = client._channel.trunk, PushConfigs.set, 0
 
     async def set_and_break(configs: PushConfigs, *args: Any, **fields: Any) -> Config:
         nonlocal calls
