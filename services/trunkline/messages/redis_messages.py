@@ -9,7 +9,7 @@ from trunkline.errors import EnvelopeNotFoundError, PeerUnavailableError
 from trunkline.messages.envelope_filter import matches
 from trunkline.messages.redis_changes import ChangeFollower, change_number
 from trunkline.messages.redis_connection import translate_errors
-from trunkline.messages.redis_records import Codec, best_index
+from trunkline.messages.redis_records import RedisCodec, best_index
 from trunkline.messages.store import EnvelopeFilter, StoredEnvelope
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ _Changes: TypeAlias = Sequence[tuple[bytes, dict[bytes, bytes]]]
 class MessageReader:
     """Reads messages, by one client."""
 
-    def __init__(self, client: "Redis", prefix: str, codec: Codec, changes: ChangeFollower) -> None:
+    def __init__(
+        self, client: "Redis", prefix: str, codec: RedisCodec, changes: ChangeFollower
+    ) -> None:
         # The library's types have the answers of all its clients and protocols.
         self._client: Any = client
         self._prefix = prefix

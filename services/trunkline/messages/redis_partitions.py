@@ -20,14 +20,16 @@ from trunkline.messages import redis_scripts as scripts
 from trunkline.messages.redis_connection import translate_errors
 from trunkline.messages.redis_records import (
     PARTITIONS,
-    RUNNING,
-    Codec,
     DeliveryRecord,
     GrantedDelivery,
     PartitionGrant,
+    RedisCodec,
     RedisOptions,
+    attempts_place,
+    message_place,
 )
 from trunkline.messages.store import DeliveryKey
+from trunkline.messages.stored_form import RUNNING
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -97,7 +99,7 @@ class PartitionReader:
         self,
         client: "Redis",
         run_script: RunScript,
-        codec: Codec,
+        codec: RedisCodec,
         *,
         owner: str,
         options: RedisOptions,
@@ -355,11 +357,12 @@ class PartitionReader:
             await self._run(scripts.DROP, *_flatten([entry.grant]), self._group, entry.id)
             self._return(entry)
             return None
-        account, envelope_id = fields["a"].decode(), fields["u"].decode()
+        key = DeliveryKey(fields["a"].decode(), fields["u"].decode(), entry.recipient)
+        place = message_place(key.account, key.envelope_id)
         return GrantedDelivery(
-            DeliveryKey(account, envelope_id, entry.recipient),
+            key,
             entry.position,
-            self._codec.decode_envelope(account, envelope_id, fields["e"]),
+            self._codec.decode_envelope(fields["e"], place),
             fields["c"].decode(),
             record.attempt_count,
             record.task_id if record.state == RUNNING else "",
@@ -367,9 +370,7 @@ class PartitionReader:
             grant=entry.grant,
             entry=entry.id,
             record=fields["d"],
-            attempts=self._codec.decode_attempts(
-                account, envelope_id, entry.recipient, fields["h"] or b""
-            ),
+            attempts=self._codec.decode_attempts(fields["h"] or b"", attempts_place(key)),
         )
 
 
