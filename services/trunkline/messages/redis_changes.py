@@ -18,15 +18,15 @@ logger = logging.getLogger(__name__)
 
 _READ_LIMIT: Final = 1_000
 _ENDED: Final = b"e"
-# How many changes are read again after some were lost. Nobody knows how many were.
+# The number of changes that are read again after a loss, whose size is not known.
 _STEP_BACK: Final = 10_000
 
 
 class ChangeFollower:
     """Wakes those who wait for a message or the end of a delivery, in all processes.
 
-    A reader waits for its account, or for one conversation, and learns the number of the first
-    change that concerns it. So it need not read those before.
+    A reader waits for its account or for one conversation. It gets the number of the first change
+    of that account or conversation, so it need not read the earlier changes.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ChangeFollower:
         self._last_fields: dict[bytes, bytes] = {}
 
     async def start(self) -> None:
-        """Begin behind the changes so far. Raises PeerUnavailableError."""
+        """Begin after the present changes. Raises PeerUnavailableError."""
         async with translate_errors():
             self.last = await self._read_newest()
             self._last_fields = await self._read_entry(self.last)
@@ -75,7 +75,7 @@ class ChangeFollower:
                 del self._waiting[key]
 
     async def follow(self) -> None:
-        """Read changes, for as long as it runs. It continues after the server was away."""
+        """Read changes until canceled. An outage of the server only interrupts this."""
         backoff = Backoff()
         is_connected = True
         while True:
@@ -118,7 +118,7 @@ class ChangeFollower:
                 future.set_result(change)
 
     async def _continue(self) -> None:
-        """Step back if the server lost changes: after a failover, numbers are used again."""
+        """Step back if the server lost changes. After a failover, numbers are used again."""
         if self.last and await self._read_entry(self.last) != self._last_fields:
             newest = await self._read_newest()
             self.last = self.resumes_after = max(0, min(self.last, newest) - _STEP_BACK)
@@ -133,7 +133,7 @@ class ChangeFollower:
         return int(await newest or 0)
 
     async def _read_entry(self, change: int) -> dict[bytes, bytes]:
-        """Return the fields of a change; none: it is not there."""
+        """Return the fields of a change. The result is empty if there is no such change."""
         entry = f"{change}-0"
         found: Any = await self._client.xrange(f"{self._prefix}:changes", min=entry, max=entry)
         return found[0][1] if found else {}

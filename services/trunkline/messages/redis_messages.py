@@ -113,7 +113,8 @@ class MessageReader:
     ) -> AsyncIterator[list[StoredEnvelope]]:
         """Yield the messages that match, newest first, in batches.
 
-        They are before a position, or 0: all. `wanted` is how many the caller needs.
+        With `before`, only messages before this position are found. `wanted` is the number that the
+        caller needs.
         """
         if query.envelope_id:
             with contextlib.suppress(EnvelopeNotFoundError):
@@ -133,7 +134,7 @@ class MessageReader:
             start = f"({positions[-1]}"
 
     async def load(self, positions: Iterable[int]) -> list[StoredEnvelope]:
-        """Return the messages at positions, without those that were deleted."""
+        """Return the messages at positions. Deleted messages are left out."""
         wanted = list(positions)
         if not wanted:
             return []

@@ -1,4 +1,4 @@
-"""The form in which the distributed store has messages and deliveries in Redis."""
+"""The form of messages and deliveries in Redis."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from trunkline.messages.stored_form import PENDING, RUNNING, Codec, StoredAttemp
 from trunkline.v1 import envelope_pb2
 
 PARTITIONS: Final = 16
-"""The streams of deliveries, and so the number of processes that can share them. It can't change
-while deliveries wait."""
+"""The number of streams of deliveries, and so of processes that can share them. The number can't
+change while deliveries wait."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,9 +35,9 @@ class RedisOptions:
     prefetch: int = 256
     """The deliveries to one recipient of one priority that the dispatcher has at once."""
     lease_s: float = 10.0
-    """The deliveries of a process that does not answer for so long come to another one."""
+    """After this time without an answer, another process gets the deliveries of a process."""
     replicas: int = 0
-    """The replicas of the server that have a write before it counts."""
+    """The number of replicas of the server that must have a write before it counts."""
 
     @property
     def prefix(self) -> str:
@@ -47,7 +47,7 @@ class RedisOptions:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRecord:
-    """The state of a delivery. Equal ones are the same write: the time makes them unique."""
+    """The state of a delivery. The time makes each write unique, so equal records are one write."""
 
     state: DeliveryState
     update_ns: int
@@ -56,7 +56,7 @@ class DeliveryRecord:
     not_before: float = 0.0
 
     def encode(self) -> bytes:
-        """Return the record as it is stored. Scripts read its first word."""
+        """Return the stored form of the record. Scripts read its first word."""
         words = (self.state, self.update_ns, self.attempt_count, self.not_before, self.task_id)
         return " ".join(map(str, words)).encode()
 
@@ -90,7 +90,7 @@ class PartitionGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantedDelivery(QueuedDelivery):
-    """A delivery under a lease. Without it, nothing about the delivery can be written."""
+    """A delivery under a lease, without which nothing about the delivery can be written."""
 
     grant: PartitionGrant
     entry: str
@@ -160,7 +160,7 @@ def routing(account: str, recipient: str, envelope: Envelope) -> tuple[int, str,
 
 
 def index_names(account: str, envelope: Envelope) -> list[str]:
-    """Return the indexes in which a message is."""
+    """Return the names of the indexes that contain a message."""
     names = [f"a{account}", f"c{account}\0{envelope.correlation_id}"]
     if envelope.causation_id:
         names.append(f"u{account}\0{envelope.causation_id}")
@@ -170,7 +170,7 @@ def index_names(account: str, envelope: Envelope) -> list[str]:
 
 
 def best_index(account: str, query: EnvelopeFilter) -> str:
-    """Return the smallest index that has all messages that match."""
+    """Return the smallest index that contains all messages that match a filter."""
     if query.causation_id:
         return f"u{account}\0{query.causation_id}"
     if query.correlation_id:

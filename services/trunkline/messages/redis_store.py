@@ -2,7 +2,7 @@
 
 Any number of processes use it at once. Every write is one script, so it is done as a whole or not
 at all. With encryption keys, messages and the attempts of deliveries are encrypted under a key that
-all processes derive from the configured ones; ids, names and times are not.
+all processes derive from the configured keys. Ids, names and times are not encrypted.
 """
 
 import contextlib
@@ -195,7 +195,7 @@ class RedisMessageStore:
     ) -> QueuedDelivery:
         """Store the task of an attempt; see `MessageStore.begin_attempt`.
 
-        If the answer to an earlier call was lost, it returns the attempt that this one began.
+        If the answer to an earlier call was lost, the result is the attempt that it began.
         """
         granted = _as_granted(delivery)
         while True:
@@ -274,7 +274,7 @@ class RedisMessageStore:
             if answer[0] == b"stored":
                 break
             granted = self._refresh(granted, answer)
-        self._reader.take_back(granted)
+        self._reader.remove(granted)
         return [
             build_accepted(reply, position) if position else await self._get_reply(reply)
             for reply, position in zip(replies, answer[1], strict=True)
@@ -289,7 +289,7 @@ class RedisMessageStore:
         record: DeliveryRecord,
         attempts: StoredAttempts,
     ) -> GrantedDelivery:
-        """Write a record; return the delivery with it, or with the one that is there instead."""
+        """Write a record; return the delivery with it, or with a record that was written before."""
         answer = await self._write(scripts.UPDATE, granted, record, attempts)
         if answer[0] == b"stored":
             return replace(granted, record=record.encode(), attempts=attempts)
@@ -316,19 +316,19 @@ class RedisMessageStore:
             *further,
         )
         if answer[0] == b"fenced":
-            self._reader.take_back(granted)
+            self._reader.remove(granted)
             raise FencedError(granted.task_id or key.envelope_id)
         return answer
 
     def _refresh(self, granted: GrantedDelivery, answer: Sequence[bytes]) -> GrantedDelivery:
-        """Return a delivery as it is stored now.
+        """Return a delivery with its stored record and attempts.
 
         Raises:
             FencedError: it has ended.
         """
         key = granted.key
         if not answer[1] or not DeliveryRecord.decode(answer[1]).is_open:
-            self._reader.take_back(granted)
+            self._reader.remove(granted)
             raise FencedError(granted.task_id or key.envelope_id)
         attempts = self._codec.decode_attempts(answer[2], attempts_place(key))
         return replace(granted, record=answer[1], attempts=attempts)
@@ -406,7 +406,7 @@ class RedisMessageStore:
             )
             deleted = await self._delete(positions)
             count += deleted
-            # Those that wait stay, and are passed over.
+            # Messages with open deliveries stay, and are skipped.
             skipped += len(positions) - deleted
             if len(positions) < _READ_LIMIT:
                 return count

@@ -1,7 +1,7 @@
 """The local store: messages, deliveries and rooms in one SQLite file.
 
-One process has the file open. Writes that are pending together are one transaction. With an
-encryption key, messages and the problems of deliveries are encrypted; ids, names and times are not.
+One process has the file open. Waiting writes are committed in one transaction. With an encryption
+key, messages and the attempts of deliveries are encrypted. Ids, names and times are not encrypted.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from trunkline.errors import (
 )
 from trunkline.messages.group_writer import GroupWriter
 from trunkline.messages.page_tokens import make_page_token, read_page_token
-from trunkline.messages.sqlite_lanes import Lanes
+from trunkline.messages.sqlite_queues import DeliveryQueues
 from trunkline.messages.sqlite_tables import SCHEMA, build_conditions
 from trunkline.messages.store import (
     DeliveryKey,
@@ -67,7 +67,7 @@ _READ_LIMIT: Final = 500
 _WRITE_LIMIT: Final = 1_000
 _NANO: Final = 10**9
 _DEDUPLICATION_NS: Final = DEDUPLICATION_S * _NANO
-# The time that an earlier process has to close the file.
+# The time in which an earlier process has to close the file.
 _LOCK_WAIT_S: Final = 10.0
 _SELECT_DELIVERY: Final = """
 SELECT state, attempt_count, attempts FROM deliveries WHERE position = ? AND recipient = ?
@@ -90,8 +90,8 @@ class SqliteMessageStore:
     ) -> None:
         """Open the file, or create it.
 
-        `queue_limit` is the number of deliveries that may wait, and `prefetch` that of deliveries
-        to one recipient of one priority that the dispatcher has at once.
+        `queue_limit` is the number of deliveries that may wait. `prefetch` is the number of
+        deliveries to one recipient of one priority that may be in flight.
 
         Raises:
             JournalUnavailableError: the file can't be used, or another process has it open.
@@ -110,9 +110,9 @@ class SqliteMessageStore:
         self._counters.open_count = self._count(
             "SELECT count(*) FROM deliveries WHERE state IN (1, 2)"
         )
-        self._lanes = Lanes(self._database, self._build_delivery, prefetch=prefetch)
+        self._queues = DeliveryQueues(self._database, self._build_delivery, prefetch=prefetch)
         with self._file.read():
-            self._lanes.find()
+            self._queues.find()
 
     async def __aenter__(self) -> Self:
         return self
@@ -184,10 +184,10 @@ class SqliteMessageStore:
         accepted = build_accepted(message, self._counters.position)
         correlation = (message.account, envelope.correlation_id)
         for delivery in accepted.deliveries:
-            lane = self._lanes.choose(*correlation, delivery.recipient, envelope)
+            queue = self._queues.choose(*correlation, delivery.recipient, envelope)
             self._database.execute(
                 "INSERT INTO deliveries VALUES (?, ?, ?, ?, ?, ?, 0, '', 0, X'', ?)",
-                (accepted.position, delivery.recipient, lane, *correlation, PENDING, created),
+                (accepted.position, delivery.recipient, queue, *correlation, PENDING, created),
             )
         self._counters.open_count += len(accepted.deliveries)
         return accepted
@@ -198,7 +198,7 @@ class SqliteMessageStore:
         """Yield the deliveries to make; see `MessageStore.deliveries`."""
         while True:
             event = self._changed
-            if batch := await self._run(self._lanes.read):
+            if batch := await self._run(self._queues.read):
                 yield batch
             else:
                 await event.wait()
@@ -273,10 +273,10 @@ class SqliteMessageStore:
             self._update(delivery, state, count, attempts)
             self._counters.open_count -= 1
             self._note_change(delivery.position)
-            # The limit of the queue does not hold for replies, or handlers would have to run again.
+            # Replies are beyond the limit of the queue, or their handlers would have to run again.
             return [self._insert(reply) for reply in replies]
 
-        return await self._write(write, on_done=partial(self._lanes.take_back, delivery.key))
+        return await self._write(write, on_done=partial(self._queues.remove, delivery.key))
 
     def _note_change(self, position: int) -> None:
         """Make watches of deliveries yield a message again."""
@@ -406,7 +406,7 @@ class SqliteMessageStore:
             return dead
 
         dead = await self._write(write)
-        await self._run(self._lanes.read_again, dead)
+        await self._run(self._queues.read_again, dead)
         self._notify()
         return len(dead)
 
@@ -574,7 +574,7 @@ class SqliteMessageStore:
         return [self._load(position) for position, _ in rows], max(after, end), is_end
 
     def _change_before(self, position: int) -> int:
-        """Return the change after which all messages behind a position come, and changed ones."""
+        """Return the change before the first change of the messages after a position."""
         row = self._database.execute(
             "SELECT min(change) FROM messages WHERE position > ?", (position,)
         ).fetchone()

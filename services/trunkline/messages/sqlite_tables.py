@@ -21,7 +21,8 @@ CREATE INDEX IF NOT EXISTS messages_by_causation ON messages (account, causation
 CREATE INDEX IF NOT EXISTS messages_by_room ON messages (account, room) WHERE room != '';
 CREATE INDEX IF NOT EXISTS messages_by_time ON messages (create_ns);
 CREATE INDEX IF NOT EXISTS messages_by_change ON messages (change);
--- lane: the priority of the first waiting message of the conversation when this one was accepted
+-- lane: the number of the delivery's queue, which is the priority of the first open message of the
+-- conversation when this message was accepted
 -- attempts: a JSON list of [task id, start, end, problem, traceparent]
 CREATE TABLE IF NOT EXISTS deliveries (
     position INTEGER NOT NULL, recipient TEXT NOT NULL, lane INTEGER NOT NULL,
