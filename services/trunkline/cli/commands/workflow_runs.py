@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+from trunkline.cli.commands.ask import check_question
 from trunkline.cli.commands.workflows import workflow
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
@@ -49,7 +50,6 @@ async def run_workflow(
     json: JsonOption = False,
 ) -> ExitCode:
     """Run a workflow and stream its answer. Exits 0 only if the task completed."""
-    from trunkline.cli.ask import ask_agent, check_question
     from trunkline.cli.ephemeral_mesh import open_mesh, start_ephemeral_mesh
     from trunkline.workflows.loading import SUFFIXES
     from trunkline.workflows.plugins import list_plugin_names
@@ -69,6 +69,8 @@ async def run_workflow(
         problem = f"runs on a temporary mesh; give the mesh `--workflow {target}`, and run"
         raise InvalidArgumentError("a file", f"{problem} {name!r} by its name")
     async with opening as mesh:
+        from trunkline.cli.ask import ask_agent
+
         return await ask_agent(
             mesh,
             text,
@@ -90,24 +92,17 @@ async def start_workflow(
     json: JsonOption = False,
 ) -> None:
     """Start a workflow of the mesh, and print the id of its task without waiting for the end."""
-    from contextlib import aclosing
+    from trunkline.cli.agent_client import AgentClient, build_message
+    from trunkline.v1 import task_pb2
 
-    from trunkline.cli.agent_client import AgentClient
-    from trunkline.cli.streamed_answer import StreamedAnswer
-
-    answer = StreamedAnswer(write=lambda _: None)
     base = build_agent_url(resolve_base_url(url), name)
-    async with (
-        AgentClient(base, api_key=resolve_api_key(key)) as client,
-        aclosing(client.stream(text or _NO_INPUT)) as results,
-    ):
-        # The first result has the task, which runs on when the stream is closed.
-        answer.apply(await anext(results))
+    async with AgentClient(base, api_key=resolve_api_key(key)) as client:
+        task = await client.start(build_message(text or _NO_INPUT))
     if json:
-        print_json({"task_id": answer.task_id, "state": answer.state})
+        print_json({"task_id": task.id, "state": task_pb2.TaskState.Name(task.status.state)})
     else:
         # Scripts read the id from stdout.
-        print(answer.task_id)
+        print(task.id)
 
 
 @command(workflow, "list")
