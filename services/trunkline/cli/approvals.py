@@ -1,5 +1,6 @@
 """Finds the pending approvals of a mesh, and answers them."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from trunkline.tasks.approvals import (
     approval_task_id,
     digest_answer,
     pending_approvals,
+    render_arguments,
     render_decision,
 )
 from trunkline.tasks.lifecycle import TERMINAL
@@ -32,6 +34,16 @@ class PendingApproval:
 
     requested: event_pb2.ApprovalRequested
     root: snapshot_pb2.TaskSnapshot
+
+
+COLUMNS: Final[Mapping[str, Callable[[PendingApproval], str]]] = {
+    "APPROVAL": lambda pending: pending.requested.approval_id,
+    "TOOL": lambda pending: pending.requested.tool,
+    "ARGUMENTS": lambda pending: render_arguments(pending.requested.arguments),
+    "AGENTS": lambda pending: " > ".join(pending.requested.path),
+    "TASK": lambda pending: pending.root.task.id,
+}
+"""The columns of the table."""
 
 
 async def list_pending(view: MeshView, account: str) -> tuple[list[PendingApproval], ExitCode]:

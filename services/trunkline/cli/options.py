@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import typer
 
 from trunkline.cli.terminal import print_stderr
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import ConfigurationError
 
 # Settings take a quarter of the time of a command's help to load.
@@ -143,6 +144,16 @@ AllowWebhookOption = Annotated[
 InsecureOption = Annotated[
     bool, flag("Serve other machines, without authentication.", "--insecure")
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshCall:
+    """The options of a command that calls a mesh for an account."""
+
+    mesh: MeshOption = None
+    account: AccountOption = ANONYMOUS_ACCOUNT
+    json: JsonOption = False
+
 
 TaskIdArgument = Annotated[str, argument("ID", "The task.")]
 ApprovalIdArgument = Annotated[str, argument("ID", "The id that `trunkline approvals` shows.")]

@@ -11,7 +11,7 @@ from trunkline.cli.options import (
     argument,
     option,
 )
-from trunkline.cli.terminal import print_json, print_table
+from trunkline.cli.terminal import print_list
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import ConfigurationError
 
@@ -20,27 +20,13 @@ async def approvals(
     mesh: MeshOption = None, *, account: AccountOption = ANONYMOUS_ACCOUNT, json: JsonOption = False
 ) -> ExitCode:
     """List the tool calls that wait for approval."""
-    from trunkline.cli.approvals import list_pending, to_fields
+    from trunkline.cli.approvals import COLUMNS, list_pending, to_fields
     from trunkline.cli.mesh_view import open_mesh_view
-    from trunkline.tasks.approvals import render_arguments
 
     async with open_mesh_view(mesh) as view:
         pending, code = await list_pending(view, account)
-    if json:
-        print_json([to_fields(approval) for approval in pending])
-        return code
-    rows = [
-        (
-            approval.requested.approval_id,
-            approval.requested.tool,
-            render_arguments(approval.requested.arguments),
-            " > ".join(approval.requested.path),
-            approval.root.task.id,
-        )
-        for approval in pending
-    ]
     empty = "no tool call waits for approval"
-    print_table(("APPROVAL", "TOOL", "ARGUMENTS", "AGENTS", "TASK"), rows, empty=empty)
+    print_list(pending, COLUMNS, to_fields, as_json=json, empty=empty)
     return code
 
 

@@ -30,7 +30,7 @@ __all__ = ["workflow"]
 _NO_INPUT = "{}"
 
 _WorkflowName = Annotated[str, argument("NAME", "Of the workflow.")]
-_Input = Annotated[str, argument("[INPUT]", "A text, or JSON.")]
+_Input = Annotated[str, argument("INPUT", "A text, or JSON.")]
 
 
 @command(workflow, "run")
@@ -148,7 +148,7 @@ def list_versions(
 @command(workflow, "rollback")
 def roll_back(
     name: _WorkflowName,
-    version: Annotated[int | None, argument("[VERSION]", "[the one before the current]")] = None,
+    version: Annotated[int | None, argument("VERSION", "The version. [the one before]")] = None,
     data: DataOption = None,
     *,
     json: JsonOption = False,
