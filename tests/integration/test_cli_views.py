@@ -21,6 +21,7 @@ from trunkline import ClientEvent
 from trunkline.cli.agent_client import AgentClient, build_message
 from trunkline.cli.commands import inspect, tasks
 from trunkline.cli.exits import ExitCode
+from trunkline.cli.options import MeshCall
 from trunkline.errors import InvalidArgumentError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -76,14 +77,20 @@ async def _discard(_: ClientEvent) -> None:
 
 
 async def list_tasks(mesh: MeshProcess, capsys: pytest.CaptureFixture[str], **query: Any) -> Any:
-    await tasks.tasks(mesh.mesh_address, **query, json=True)
+    call = MeshCall(mesh=mesh.mesh_address, json=True)
+    await tasks.tasks(**{"limit": 20, **query}, call=call)
     return json.loads(capsys.readouterr().out)
 
 
 async def show_events(
-    mesh: MeshProcess, capsys: pytest.CaptureFixture[str], task_id: str, **options: Any
+    mesh: MeshProcess,
+    capsys: pytest.CaptureFixture[str],
+    task_id: str,
+    *,
+    wire: str = "",
+    json: bool = False,
 ) -> str:
-    await tasks.events(task_id, mesh.mesh_address, **options)
+    await tasks.events(task_id, wire=wire, call=MeshCall(mesh=mesh.mesh_address, json=json))
     return capsys.readouterr().out
 
 
@@ -123,7 +130,7 @@ async def test_new_tasks_are_followed(
 ) -> None:
     async with asyncio.TaskGroup() as group:
         following = group.create_task(
-            tasks.tasks(mesh.mesh_address, agent="echo", follow=True, json=True)
+            tasks.tasks(agent="echo", follow=True, call=MeshCall(mesh=mesh.mesh_address, json=True))
         )
         report = await ask(mesh, "follow me")
         seen = ""
@@ -140,7 +147,7 @@ async def test_a_task_is_shown_with_its_question_end_and_trace(
     mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = await ask(mesh, "hello there")
-    await tasks.task(report["task_id"], mesh.mesh_address, json=False)
+    await tasks.task(report["task_id"], call=MeshCall(mesh=mesh.mesh_address))
     text = capsys.readouterr().out
     assert "question  hello there\n" in text
     assert "\nended     " in text
@@ -216,9 +223,9 @@ async def test_top_shows_what_the_page_shows(
     async with asyncio.timeout(LIMIT_S), counting(mesh) as task_id:
         shown: dict[str, Any] = {"edges": []}
         while not any(edge["to"] == "echo" for edge in shown["edges"]):
-            await tasks.top(mesh.mesh_address, once=True, json=True)
+            await tasks.top(once=True, call=MeshCall(mesh=mesh.mesh_address, json=True))
             shown = json.loads(capsys.readouterr().out)
-        await tasks.top(mesh.mesh_address)
+        await tasks.top(call=MeshCall(mesh=mesh.mesh_address))
     agents = {agent.pop("agent"): agent for agent in shown["agents"]}
     assert agents["count"].pop("tokens_per_s") > 0
     assert agents["count"] == {"kind": "agent", "breaker": "closed", "working": 1, "waiting": 0}
@@ -259,7 +266,7 @@ async def test_top_is_live_on_a_terminal(
 ) -> None:
     with terminal(monkeypatch) as reader:
         async with counting(mesh) as task_id, asyncio.TaskGroup() as group:
-            showing = group.create_task(tasks.top(mesh.mesh_address))
+            showing = group.create_task(tasks.top(call=MeshCall(mesh=mesh.mesh_address)))
             output = b""
             async with asyncio.timeout(LIMIT_S):
                 while output.count(b"Ctrl-C leaves") < 2:
@@ -274,7 +281,8 @@ async def test_the_events_of_all_tasks_are_shown_as_they_happen(
     mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with asyncio.TaskGroup() as group:
-        following = group.create_task(tasks.events("", mesh.mesh_address, json=True))
+        call = MeshCall(mesh=mesh.mesh_address, json=True)
+        following = group.create_task(tasks.events(call=call))
         seen = ""
         async with asyncio.timeout(LIMIT_S):
             while not seen:
@@ -306,19 +314,19 @@ def ended(output: str) -> str:
 
 async def test_the_wire_is_that_of_one_task(mesh: MeshProcess) -> None:
     with pytest.raises(InvalidArgumentError, match="is for one task; give its id"):
-        await tasks.events("", mesh.mesh_address, wire="v1")
+        await tasks.events(wire="v1", call=MeshCall(mesh=mesh.mesh_address))
 
 
 async def test_watching_ends_with_the_task(
     mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task_id = (await ask(mesh, "hello"))["task_id"]
-    code = await tasks.watch(task_id, mesh.mesh_address)
+    code = await tasks.watch(task_id, call=MeshCall(mesh=mesh.mesh_address))
     assert code is ExitCode.OK
     assert capsys.readouterr().out.endswith("state           completed\n")
     text = "echo hello, and @echo fail no"
     partial = (await ask(mesh, text, agent="supervisor"))["task_id"]
-    code = await tasks.watch(partial, mesh.mesh_address)
+    code = await tasks.watch(partial, call=MeshCall(mesh=mesh.mesh_address))
     assert code is ExitCode.PARTIAL
     assert capsys.readouterr().out.endswith("state           completed (partial)\n")
 
@@ -329,7 +337,7 @@ async def test_commands_that_look_make_no_traces(
     reports = [await ask(mesh, "first")]
     await list_tasks(mesh, capsys)
     await show_events(mesh, capsys, reports[0]["task_id"])
-    await tasks.task(reports[0]["task_id"], mesh.mesh_address, json=True)
+    await tasks.task(reports[0]["task_id"], call=MeshCall(mesh=mesh.mesh_address, json=True))
     standard = StandardCli(tmp_path).at(f"{mesh.http_url}/agents/echo")
     for words in (
         ("task", "get", reports[0]["task_id"], "--wait"),

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import MeshView, list_host_tasks, query_hosts
+from trunkline.cli.mesh_view import MeshView, query_hosts
 from trunkline.cli.terminal import paint_state, print_json, print_list
 from trunkline.cli.times import time_cell
 from trunkline.core.task_states import TaskState, state_name
 from trunkline.errors import InvalidArgumentError
 from trunkline.mesh.client import HostClient
-from trunkline.mesh.client.mesh_tasks import watch_mesh_tasks
+from trunkline.mesh.client.mesh_tasks import list_host_tasks, watch_mesh_tasks
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 
 # The tasks whose latest status is remembered, so that none is printed twice.

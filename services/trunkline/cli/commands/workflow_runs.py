@@ -8,11 +8,10 @@ from trunkline.cli.commands.workflows import workflow
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import (
-    AccountOption,
     ApiKeyOption,
     DataOption,
     JsonOption,
-    MeshOption,
+    MeshCall,
     TaskIdArgument,
     TimeoutOption,
     UrlOption,
@@ -22,7 +21,6 @@ from trunkline.cli.options import (
     resolve_base_url,
 )
 from trunkline.cli.terminal import print_json, print_stderr
-from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import InvalidArgumentError
 
 __all__ = ["workflow"]
@@ -166,32 +164,28 @@ def roll_back(
 @command(workflow, "pause")
 async def pause(
     task_id: TaskIdArgument,
-    mesh: MeshOption = None,
     *,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> None:
     """Pause a task: running nodes finish, and no further node begins."""
     from trunkline.cli.mesh_view import open_mesh_view
     from trunkline.cli.workflows import print_state
 
-    async with open_mesh_view(mesh, is_traced=True) as view:
+    async with open_mesh_view(call.mesh, is_traced=True) as view:
         client = view.task_host_client(task_id)
-        print_state(await client.pause_task(task_id, account=account), as_json=json)
+        print_state(await client.pause_task(task_id, account=call.account), as_json=call.json)
 
 
 @command(workflow, "resume")
 async def resume(
     task_id: TaskIdArgument,
-    mesh: MeshOption = None,
     *,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> None:
     """Resume a paused task."""
     from trunkline.cli.mesh_view import open_mesh_view
     from trunkline.cli.workflows import print_state
 
-    async with open_mesh_view(mesh, is_traced=True) as view:
+    async with open_mesh_view(call.mesh, is_traced=True) as view:
         client = view.task_host_client(task_id)
-        print_state(await client.resume_task(task_id, account=account), as_json=json)
+        print_state(await client.resume_task(task_id, account=call.account), as_json=call.json)
