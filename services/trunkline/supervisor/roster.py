@@ -6,8 +6,7 @@ from typing import Final
 
 from trunkline.agents.calls.outcome import clip
 from trunkline.core.names import NAME_PATTERN
-from trunkline.supervisor.references import format_step_id
-from trunkline.supervisor.steps import Step
+from trunkline.supervisor.steps import Step, format_step_id
 from trunkline.v1 import agent_card_pb2, event_pb2
 
 # Names after this many characters of a request are part of its text.
