@@ -324,7 +324,7 @@ def describe_host(
     return registry_service_pb2.Host(
         host_id=host.journal.id,
         address=address,
-        journal_ids=host.journal_ids,
+        journal_ids=host.journals.ids,
         services=services,
         agents=[
             registry_service_pb2.AgentRegistration(

@@ -257,7 +257,10 @@ class SubmitHandler:
         message: message_pb2.Message,
         submission: message_service_pb2.Submission,
     ) -> SubmitResult | message_pb2.Message:
-        """Create a task for the message and run it, or return the direct reply of the agent."""
+        """Create a task for the message, or return the direct reply of the agent.
+
+        The code of the agent runs once the caller has the response.
+        """
         admitted = await self._admit(agent, message, submission)
         if isinstance(admitted, SubmitResult):
             return admitted
@@ -266,7 +269,22 @@ class SubmitHandler:
             return await self._wait_for_outcome(execution)
         if agent.direct_replies:
             return await self._run_direct_replier(execution, new_task)
-        return await self._create_and_run(execution, new_task)
+        gate = StartGate()
+
+        def on_created(is_new: bool) -> None:  # noqa: FBT001
+            if is_new and execution.state is ExecutionState.RESERVED:
+                self._executions.run(execution, gate.wait)
+            elif execution.termination is None:
+                self._executions.release(execution)
+
+        execution.turn = self._build_turn(new_task)
+        self._create(execution, new_task, on_created, gate)
+        try:
+            return await _get_created(execution)
+        except BaseException:
+            # No response is sent, so the code need not wait for it.
+            gate.open()
+            raise
 
     async def deliver(
         self,
@@ -417,25 +435,6 @@ class SubmitHandler:
         created.set_result(
             SubmitResult(result.task_id, 1, 1, is_new=True, snapshot=new_task.snapshot, gate=gate)
         )
-
-    async def _create_and_run(self, execution: TaskExecution, new_task: NewTask) -> SubmitResult:
-        """Create a task, and run its agent once the caller has the response."""
-        gate = StartGate()
-
-        def on_created(is_new: bool) -> None:  # noqa: FBT001
-            if is_new and execution.state is ExecutionState.RESERVED:
-                self._executions.run(execution, gate.wait)
-            elif execution.termination is None:
-                self._executions.release(execution)
-
-        execution.turn = self._build_turn(new_task)
-        self._create(execution, new_task, on_created, gate)
-        try:
-            return await _get_created(execution)
-        except BaseException:
-            # No response is sent, so the code need not wait for it.
-            gate.open()
-            raise
 
     async def _run_direct_replier(
         self, execution: TaskExecution, new_task: NewTask
