@@ -48,11 +48,16 @@ class MessageReader:
         with_deliveries: bool = False,
     ) -> AsyncGenerator[tuple[Sequence[StoredEnvelope], int], None]:
         """Yield messages that match; see `MessageStore.watch`."""
+        losses = self._changes.losses
         cursor, position = await self._find_start(account, after_position)
         is_first = True
         backoff = Backoff()
         while True:
             with self._changes.waiting(account, query.correlation_id) as change:
+                if losses != self._changes.losses:
+                    # Perhaps while the caller handled the rows before, when nothing waited.
+                    losses = self._changes.losses
+                    cursor, position = min(cursor, self._changes.resumed_after), 0
                 try:
                     entries = await self._read_changes(cursor)
                     positions = _select_changes(
@@ -71,9 +76,7 @@ class MessageReader:
                 if not rows and not is_first:
                     if len(entries) < _READ_LIMIT:
                         # Nothing before the first change that concerns this reader.
-                        first = await change
-                        cursor = min(max(cursor, first - 1), self._changes.last)
-                        position = position if first else 0
+                        cursor = max(cursor, await change - 1)
                     continue
             is_first = False
             yield rows, position

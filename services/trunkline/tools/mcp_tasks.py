@@ -18,8 +18,6 @@ from pydantic import TypeAdapter
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
-OnTaskCreated: TypeAlias = Callable[[str], Awaitable[None]]
-"""Called with the id of a task before it is followed."""
 OnStatus: TypeAlias = Callable[[str], Awaitable[None]]
 """Called with the text of a task's status when it changes."""
 

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Final
 
 import mcp_types
@@ -17,9 +18,9 @@ from mcp.shared.dispatcher import ProgressFnT
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.connection import OPEN_CALL_PREFIX
-from trunkline.tools.mcp_tasks import OnTaskCreated
 from trunkline.tools.questions import to_question
 from trunkline.tools.results import failed_result
+from trunkline.tools.tool_call import ToolCall
 from trunkline.v1 import tool_service_pb2
 
 # Questions of one server that wait for their answers.
@@ -31,7 +32,7 @@ _ATTRIBUTION_LIMIT_S: Final = 30.0
 # A caller that lost its connection has this long to follow its call again.
 _UNFOLLOWED_LIMIT_S: Final = 600.0
 
-MakeCall = Callable[[ProgressFnT], Coroutine[Any, Any, tool_service_pb2.ToolResult]]
+MakeCall = Callable[[ToolCall], Coroutine[Any, Any, tool_service_pb2.ToolResult]]
 
 
 class OpenCall:
@@ -90,32 +91,25 @@ class OpenCalls:
         """Return whether a call is open."""
         return bool(self._calls)
 
-    async def start(
-        self,
-        tool: str,
-        make_call: MakeCall,
-        *,
-        on_progress: ProgressFnT,
-        on_task: OnTaskCreated,
-        limit: asyncio.Timeout,
-    ) -> tool_service_pb2.ToolResult:
+    async def start(self, requested: ToolCall, make_call: MakeCall) -> tool_service_pb2.ToolResult:
         """Make a call; return its result, or its question with a handle to continue.
 
-        `on_task` gets the handle before that. The end of the caller cancels a call that has not
-        asked, and `limit` any.
+        The call's `on_task` gets the handle before the question is returned. If the caller ends, a
+        call that has not asked is canceled. The time limit of the call cancels every call.
         """
-        call = OpenCall(on_progress)
+        call = OpenCall(requested.on_progress)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             await call.on_progress(progress, total, message)
 
         self._calls[call.handle] = call
-        call.task = self._group.create_task(self._run(call, make_call, report))
+        made = replace(requested, on_progress=report)
+        call.task = self._group.create_task(self._run(call, made, make_call))
         call.task.add_done_callback(lambda _: self._forget(call))
-        result = await self._follow(tool, call, limit)
+        result = await self._follow(call, requested)
         if result.HasField("question"):
             try:
-                await on_task(call.handle)
+                await requested.on_task(call.handle)
             except BaseException:
                 # No one else knows the handle.
                 call.cancel()
@@ -123,28 +117,23 @@ class OpenCalls:
         return result
 
     async def resume(
-        self,
-        tool: str,
-        handle: str,
-        responses: Mapping[str, Any],
-        *,
-        on_progress: ProgressFnT,
-        limit: asyncio.Timeout,
+        self, requested: ToolCall, responses: Mapping[str, Any]
     ) -> tool_service_pb2.ToolResult:
-        """Answer an open call, and follow it to its result or to its next question."""
-        call = self._calls.get(handle)
+        """Answer the open call that a call continues; return its result or its next question."""
+        call = self._calls.get(requested.continuation.task_handle)
         if call is None:
             return failed_result(
-                f"The call of {tool} ended while its question was open, for example because its "
-                "server or the tool adapter was restarted. It is unknown whether it took effect. "
-                "It was not called again; check before you request it again."
+                f"The call of {self._label(requested)} ended while its question was open, for "
+                "example because its server or the tool adapter was restarted. It is unknown "
+                "whether it took effect. It was not called again; check before you request it "
+                "again."
             )
-        call.on_progress = on_progress
+        call.on_progress = requested.on_progress
         for key, response in responses.items():
             if key in call.questions and isinstance(response, mcp_types.ElicitResult):
                 del call.questions[key]
                 call.answers[key].set_result(response)
-        return await self._follow(tool, call, limit)
+        return await self._follow(call, requested)
 
     def cancel(self, handle: str) -> None:
         """Cancel a call. An unknown one has ended."""
@@ -196,10 +185,10 @@ class OpenCalls:
         except TimeoutError:
             return None
 
-    async def _run(self, call: OpenCall, make_call: MakeCall, report: ProgressFnT) -> None:
+    async def _run(self, call: OpenCall, made: ToolCall, make_call: MakeCall) -> None:
         _current_call.set(call)
         try:
-            call.end.set_result(await make_call(report))
+            call.end.set_result(await make_call(made))
         except Exception as error:  # noqa: BLE001  the caller raises it
             call.end.set_exception(error)
         self._note_end(call)
@@ -226,9 +215,8 @@ class OpenCalls:
         call.changed.set()
         self._changed.set()
 
-    async def _follow(
-        self, tool: str, call: OpenCall, limit: asyncio.Timeout
-    ) -> tool_service_pb2.ToolResult:
+    async def _follow(self, call: OpenCall, requested: ToolCall) -> tool_service_pb2.ToolResult:
+        """Return the result of an open call, or its question, to the caller that requests it."""
         call.followers += 1
         call.changed.set()
         try:
@@ -236,20 +224,25 @@ class OpenCalls:
                 call.changed.clear()
                 await call.changed.wait()
             if not call.end.done():
-                asked = to_question(tool, dict(call.questions), task_handle=call.handle)
+                asked = to_question(
+                    self._label(requested), dict(call.questions), task_handle=call.handle
+                )
                 if not asked.HasField("question"):
                     call.cancel()
                 return asked
             self._calls.pop(call.handle, None)
             return call.end.result()
         except asyncio.CancelledError:
-            if limit.expired() or not call.has_asked:
+            if requested.limit.expired() or not call.has_asked:
                 call.cancel()
             raise
         finally:
             call.followers -= 1
             if self._is_closed:
                 call.cancel()
+
+    def _label(self, requested: ToolCall) -> str:
+        return f"{self._server}/{requested.tool}"
 
 
 def _refuse(problem: str) -> mcp_types.ErrorData:

@@ -3,11 +3,11 @@
 import asyncio
 import importlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -42,13 +42,11 @@ from trunkline.tools.result_checker import ResultChecker
 from trunkline.tools.server_breaker import ServerBreaker
 from trunkline.tools.server_process import build_environment, open_process
 from trunkline.tools.sign_in_files import SignInFiles
+from trunkline.tools.tool_call import ToolCall
 from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:
-    from mcp.shared.dispatcher import ProgressFnT
-
     from trunkline.tools.authorization import ServerAuthorization
-    from trunkline.tools.mcp_tasks import OnTaskCreated
     from trunkline.tools.session import McpSession
 
 logger = logging.getLogger(__name__)
@@ -64,21 +62,6 @@ _CANCEL_S = 10.0
 _LIST_PAUSE_S = 1.0
 # So many listings of which each has led to the next show a server that sets no end.
 _LISTINGS_IN_A_ROW = 3
-_NO_CONTINUATION = tool_service_pb2.ToolContinuation()
-
-
-CheckCall: TypeAlias = Callable[[tool_service_pb2.Tool], Awaitable[None]]
-"""Checks that a tool may be called, by its current declaration. Raises if it may not."""
-
-
-@dataclass(slots=True)
-class _Call:
-    """A call of a tool. Its continuation changes when it becomes a task."""
-
-    tool: str
-    arguments: Mapping[str, Any]
-    on_progress: "ProgressFnT"
-    continuation: tool_service_pb2.ToolContinuation
 
 
 class ToolServer:
@@ -194,22 +177,8 @@ class ToolServer:
             self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING)
         self._is_used.set()
 
-    async def call(  # noqa: PLR0913  all but the call by name
-        self,
-        tool: str,
-        arguments: Mapping[str, Any],
-        *,
-        timeout_s: float | None,
-        on_progress: "ProgressFnT",
-        check: CheckCall | None = None,
-        continuation: tool_service_pb2.ToolContinuation | None = None,
-        on_task: "OnTaskCreated | None" = None,
-    ) -> tool_service_pb2.ToolResult:
+    async def call(self, call: ToolCall, *, timeout_s: float | None) -> tool_service_pb2.ToolResult:
         """Call a tool. Wait for a server that is starting. Cancellation cancels the tool.
-
-        `check` is called with the tool before it is called for the first time. `continuation`
-        continues an earlier call that asked or that became a task. `on_task` is called with the id
-        of a task before it is followed.
 
         The shorter of `timeout_s` and the server's own limit applies; for a task, only `timeout_s`.
         The time in which a person answers counts for neither.
@@ -225,7 +194,6 @@ class ToolServer:
         own_s = self._config.trunkline.call_timeout_s or self._settings.call_timeout_s
         limit_s: float | None = own_s if timeout_s is None else min(own_s, timeout_s)
         begin = asyncio.get_running_loop().time()
-        call = _Call(tool, arguments, on_progress, continuation or _NO_CONTINUATION)
         self._calls += 1
         self.note_use()
         try:
@@ -236,49 +204,36 @@ class ToolServer:
                     if not handle.startswith(OPEN_CALL_PREFIX):
                         limit_s = timeout_s
                         limit.reschedule(None if timeout_s is None else begin + timeout_s)
-                    if handle != call.continuation.task_handle:
-                        call.continuation = tool_service_pb2.ToolContinuation(task_handle=handle)
-                        if on_task is not None:
-                            await on_task(handle)
+                    if handle != followed.continuation.task_handle:
+                        continuation = tool_service_pb2.ToolContinuation(task_handle=handle)
+                        followed.continuation = continuation
+                        await call.on_task(handle)
 
+                followed = replace(call, on_task=follow, limit=limit)
                 if call.continuation.task_handle:
                     await follow(call.continuation.task_handle)
-                return await self._call(call, check, follow, limit)
+                return await self._call(followed)
         except TimeoutError as error:
             if limit_s == own_s:
-                self._check_alive(f"{tool} took more than {own_s:g} s")
-            peer = f"tool {self.name}/{tool}"
+                self._check_alive(f"{call.tool} took more than {own_s:g} s")
+            peer = f"tool {self.name}/{call.tool}"
             raise PeerTimeoutError(peer, f"it may take {limit_s or 0:.3g} s") from error
         finally:
             self._calls -= 1
             self._last_use = asyncio.get_running_loop().time()
 
-    async def _call(
-        self,
-        call: "_Call",
-        check: CheckCall | None,
-        on_task: "OnTaskCreated",
-        limit: asyncio.Timeout,
-    ) -> tool_service_pb2.ToolResult:
+    async def _call(self, call: ToolCall) -> tool_service_pb2.ToolResult:
         attempt = 1
         while True:
             session = await self._ready()
             tool = self.tools.get(call.tool)
             if tool is None:
                 raise ToolNotFoundError(self.name, call.tool)
-            if check is not None:
-                await check(tool)
-                check = None
+            if attempt == 1 and call.check is not None:
+                await call.check(tool)
             try:
                 with self.breaker.track_call(session):
-                    return await session.call_tool(
-                        call.tool,
-                        call.arguments,
-                        on_progress=call.on_progress,
-                        continuation=call.continuation,
-                        on_task=on_task,
-                        limit=limit,
-                    )
+                    return await session.call_tool(call)
             except CallNotDeliveredError as error:
                 if attempt >= _UNDELIVERED_ATTEMPTS:
                     raise ToolServerUnavailableError(self.name, error.problem) from error

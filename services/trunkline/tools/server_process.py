@@ -16,7 +16,12 @@ from typing import Self
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.config import ServerConfig
-from trunkline.tools.connection import PACED, STDERR_SEPARATOR, ServerWarnings
+from trunkline.tools.connection import (
+    PACED,
+    STDERR_SEPARATOR,
+    ServerConnection,
+    ServerWarnings,
+)
 from trunkline.tools.pace import Pace
 from trunkline.tools.stderr_tail import STDERR_LINE_LIMIT_BYTES, StderrTail
 
@@ -67,13 +72,10 @@ def _runs_script(config: ServerConfig) -> bool:
     return False
 
 
-class ServerProcess:
-    """A running MCP server. It leads its own process group, which is killed with it.
+class ServerProcess(ServerConnection):
+    """A running MCP server. It leads its own process group, which is killed with it."""
 
-    Implements trunkline.tools.connection.ServerConnection.
-    """
-
-    is_expired = False
+    transport = "pipe"
 
     def __init__(
         self,
@@ -84,17 +86,11 @@ class ServerProcess:
         secrets: Iterable[str] = (),
     ) -> None:
         """Wrap a process. `secrets` are removed from its output before that is shown."""
-        self.name = name
-        self.warnings = warnings
-        self.pace = Pace(lambda: warnings.warn(PACED, "it sends more than is read"))
-        self.transport_error = ""
-        self.has_ended = asyncio.Event()
-        """Set as soon as it will send nothing more."""
+        super().__init__(name, warnings)
         self._process = process
         self._stdin = process.stdin
         self._stdout = process.stdout
         self._stderr = process.stderr
-        self.problem = ""
         self._stderr_tail = StderrTail(secrets)
         self._stderr_pace = Pace(
             lambda: warnings.warn(PACED, "it prints more on stderr than is read")
@@ -139,11 +135,6 @@ class ServerProcess:
     def redact(self, line: bytes) -> str:
         """Return a line of its output as printable text without secrets."""
         return self._stderr_tail.redact(line)
-
-    def mark_broken(self, problem: str) -> None:
-        """Declare it broken, and set `has_ended`."""
-        self.problem = self.problem or problem
-        self.has_ended.set()
 
     async def describe_end(self, when: str = "") -> str:
         """Return why it ended, in one line, followed by `when`."""

@@ -51,7 +51,7 @@ class Child:
         response = message_service_pb2.StreamMessageResponse()
         response.snapshot.sequence = response.snapshot.epoch = 1
         response.snapshot.task.status.state = task_pb2.TASK_STATE_WORKING
-        yield TaskStream(response, self._call)
+        yield TaskStream(response, self._call, self._call)
 
     def client_for_task(self, task_id: str) -> "Child":
         assert task_id == CHILD
