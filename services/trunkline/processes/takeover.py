@@ -45,7 +45,7 @@ class Takeover:
     - If all tasks of a journal wait for input, only hosts that run one of their agents take it
       over, because only they can continue after an answer.
     - A journal without tasks is served as well, so that a delivery that had begun at its host gets
-      the answer that it has no such task. A host keeps a few of them; further ones are removed.
+      the answer that it has no such task. A host keeps a few such journals, and removes others.
     - A journal that a host released when it left is opened by the host on standby for its agents.
 
     `Handover` later passes a journal on if its waiting tasks need agents that this host lacks.

@@ -45,7 +45,7 @@ SupervisorGraph: TypeAlias = CompiledStateGraph[
 def compile_graph() -> SupervisorGraph:
     """Compile the graph: analyse → plan → run, once for each step → check → synthesise.
 
-    Each node names the next ones in its `Command`, because a conditional edge costs another 0.1 ms.
+    Each node names the next nodes in its `Command`, because a conditional edge costs 0.1 ms more.
     All nodes are coroutine functions, because plain functions run in threads. The graph has no
     checkpointer, since the journal has all that a turn needs, and any number of turns may run in
     it. docs/supervisors.md has its drawing.
@@ -96,7 +96,7 @@ async def plan_steps(
 ) -> Command[Literal["run", "__end__"]]:
     """Plan the request unless it names its agents, and record the plan, also a revised one.
 
-    Ends the turn with the planner's question to the user, if it has one.
+    Ends the turn with the question of the planner to the user, if it asks.
 
     Raises:
         ModelUnavailableError, TreeLimitError: the planning model could not be called.

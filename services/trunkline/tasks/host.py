@@ -1,4 +1,4 @@
-"""Runs the tasks of a process's agents, in its own journal and in adopted ones."""
+"""The tasks of the agents of a process, in its own journal and in adopted journals."""
 
 import asyncio
 import logging

@@ -40,7 +40,7 @@ _EXECUTION_CHECK_S: Final = 0.02
 class JournalHost:
     """Runs the tasks of one journal while this host holds its lease.
 
-    `TaskHost` has one for each journal that it serves, and is the interface for callers. On
+    `ServedJournals` has one for each journal, and `TaskHost` is the interface for callers. On
     entering, the unfinished tasks in the journal are recovered; see `trunkline.tasks.recovery`.
     An async context manager.
     """

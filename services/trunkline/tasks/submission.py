@@ -61,7 +61,7 @@ def build_task_created(
     timeout_s: float | None = None,
     envelope: envelope_pb2.Envelope | None = None,
 ) -> event_pb2.TaskCreated:
-    """Return the created event. Sets the message's task, and its context if it has none.
+    """Return the created event. Sets the task of the message, and a new context by default.
 
     The deadline is the earlier of the caller's and `timeout_s` from now. `envelope` is the message
     between agents that the task delivers, without its payload.
@@ -460,7 +460,7 @@ class SubmitHandler:
 
         def on_created(is_new: bool) -> None:  # noqa: FBT001
             if not is_new:
-                # The write failed, and no further one can succeed.
+                # The write failed, and no later write can succeed.
                 execution.stop()
 
         set_create_time(new_task.snapshot, time.time_ns())
@@ -560,7 +560,7 @@ class SubmitHandler:
         created: event_pb2.TaskCreated,
         submission: message_service_pb2.Submission,
     ) -> WebhookRow | None:
-        """Return the webhook to create with a task, if the submission has one."""
+        """Return the webhook to create with a task, if the submission has a webhook."""
         if not submission.HasField("push_notification_config"):
             return None
         config, version = submission.push_notification_config, submission.push_notification_version
@@ -569,7 +569,7 @@ class SubmitHandler:
     async def _register_webhook(
         self, row: TaskRow, submission: message_service_pb2.Submission
     ) -> None:
-        """Register the webhook of a task's next message, if the submission has one."""
+        """Register the webhook of the next message of a task, if the submission has a webhook."""
         if submission.HasField("push_notification_config"):
             config = submission.push_notification_config
             await self._push_configs.put_of_message(
