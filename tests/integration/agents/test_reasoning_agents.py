@@ -14,8 +14,8 @@ from harness.mcp.scripted_servers import AWKWARD
 from harness.mesh.bundled_cards import load_spec
 from harness.mesh.identity import mesh_credentials
 from trunkline.agents.calls.tool_source import MeshTools
+from trunkline.agents.followed_skills import follow_tools
 from trunkline.agents.reasoning import ReasoningAgent
-from trunkline.agents.tool_skills import follow_tools
 from trunkline.core.settings import Settings
 from trunkline.journal.journal import Journal
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient

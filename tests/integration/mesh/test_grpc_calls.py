@@ -194,13 +194,15 @@ def same(content: bytes) -> bytes:
 def call_unary(
     channel: MeshChannel, path: str = f"/{SERVICE}/One"
 ) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
-    return channel.unary_unary(path, same, same)
+    method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path, same, same)
+    return method
 
 
 def many(
     channel: MeshChannel, path: str = f"/{SERVICE}/Many"
 ) -> grpc.aio.UnaryStreamMultiCallable[bytes, bytes]:
-    return channel.unary_stream(path, same, same)
+    method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(path, same, same)
+    return method
 
 
 async def requests() -> AsyncIterator[bytes]:
@@ -385,7 +387,7 @@ async def test_each_call_is_one_line_in_the_log_without_content(
 ) -> None:
     with caplog.at_level(logging.INFO, logger="trunkline.mesh.server.calls"):
         await call_unary(channel)(b"the secret")
-        with pytest.raises(grpc.aio.AioRpcError):
+        with pytest.raises(TaskNotFoundError):
             await call_unary(channel)(b"fail")
     lines = [vars(record) for record in caplog.records if record.message == "rpc.answered"]
     assert [(line["method"], line["code"]) for line in lines] == [
@@ -431,10 +433,10 @@ async def test_a_reader_that_disconnects_stops_the_handler_and_ends_both_spans_w
 async def test_an_unread_stream_ends_its_spans_with_its_channel(
     channel: MeshChannel, service: Service, exporter: Spans
 ) -> None:
-    call = many(channel)(b"hang")
+    # A stream begins with its first read, and nobody reads it any further.
+    await many(channel)(b"hang").read()
     await service.began.wait()
     await channel.close()
-    assert call.cancelled()
     await service.ended.wait()
     assert codes(*await joined(exporter)) == {"CANCELLED"}
 
@@ -495,6 +497,7 @@ async def test_a_server_that_stops_gives_calls_their_grace_and_then_ends_them(
     (address,) = await server.start("127.0.0.1:0")
     async with MeshChannel(address, target=address, credentials=mesh_credentials()) as channel:
         call = many(channel)(b"hang")
+        assert await call.read() == b"first"
         await service.began.wait()
         await server.stop(0.05)
         await service.ended.wait()

@@ -15,7 +15,14 @@ from trunkline.errors import (
     ToolNotFoundError,
     TraceNotFoundError,
 )
-from trunkline.mesh.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
+from trunkline.mesh.client import (
+    ChannelPool,
+    HostClient,
+    MeshChannel,
+    RegistryClient,
+    ToolClient,
+    TraceClient,
+)
 from trunkline.mesh.server import MeshServer
 from trunkline.v1 import (
     message_pb2,
@@ -155,12 +162,12 @@ async def address(tools: Tools) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def channel(address: str) -> AsyncIterator[grpc.aio.Channel]:
+async def channel(address: str) -> AsyncIterator[MeshChannel]:
     async with ChannelPool(mesh_credentials()) as channels:
         yield channels.get(address)
 
 
-async def test_tools_are_listed_and_watched_by_server(channel: grpc.aio.Channel) -> None:
+async def test_tools_are_listed_and_watched_by_server(channel: MeshChannel) -> None:
     client = ToolClient(channel)
     listed = await client.list_tools(("math", "time"))
     assert [tool.server for tool in listed.tools] == ["math", "time"]
@@ -169,7 +176,7 @@ async def test_tools_are_listed_and_watched_by_server(channel: grpc.aio.Channel)
 
 
 async def test_a_tool_s_responses_are_streamed_and_end_with_the_result(
-    channel: grpc.aio.Channel,
+    channel: MeshChannel,
 ) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="add")
     async with ToolClient(channel).call_tool(request) as responses:
@@ -178,7 +185,7 @@ async def test_a_tool_s_responses_are_streamed_and_end_with_the_result(
 
 
 async def test_closing_a_tool_call_cancels_it_in_the_adapter(
-    channel: grpc.aio.Channel, tools: Tools
+    channel: MeshChannel, tools: Tools
 ) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="hang")
     async with ToolClient(channel).call_tool(request) as responses:
@@ -189,7 +196,7 @@ async def test_closing_a_tool_call_cancels_it_in_the_adapter(
     assert tools.ended.is_set()
 
 
-async def test_an_unknown_tool_is_named(channel: grpc.aio.Channel) -> None:
+async def test_an_unknown_tool_is_named(channel: MeshChannel) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="nothing")
     async with ToolClient(channel).call_tool(request) as responses:
         with pytest.raises(ToolNotFoundError) as excinfo:
@@ -197,7 +204,7 @@ async def test_an_unknown_tool_is_named(channel: grpc.aio.Channel) -> None:
     assert (excinfo.value.server, excinfo.value.tool) == ("math", "nothing")
 
 
-async def test_traces_are_read_and_listed(channel: grpc.aio.Channel) -> None:
+async def test_traces_are_read_and_listed(channel: MeshChannel) -> None:
     client = TraceClient(channel)
     assert [span.trace_id for span in await client.get_trace("abc")] == ["abc"]
     with pytest.raises(TraceNotFoundError):
@@ -205,7 +212,7 @@ async def test_traces_are_read_and_listed(channel: grpc.aio.Channel) -> None:
     assert (await client.list_traces(7, "x")).next_page_token == "7:x"
 
 
-async def test_an_answer_without_content_breaks_the_protocol(channel: grpc.aio.Channel) -> None:
+async def test_an_answer_without_content_breaks_the_protocol(channel: MeshChannel) -> None:
     client = HostClient(channel)
     sent_message = message_pb2.Message()
     submission = message_service_pb2.Submission()
@@ -234,14 +241,16 @@ async def test_a_peer_that_refuses_trunks_while_calls_are_written_gets_them_as_p
             await asyncio.wait(calls)
 
 
-async def test_streams_of_a_closed_channel_are_unavailable(channel: grpc.aio.Channel) -> None:
+async def test_streams_of_a_closed_channel_are_unavailable(channel: MeshChannel) -> None:
     await channel.close()
     async with AsyncExitStack() as stack:
+        with pytest.raises(PeerUnavailableError):
+            await stack.enter_async_context(HostClient(channel).watch_task("t-1", account=""))
         tool = ToolClient(channel).call_tool(tool_service_pb2.CallToolRequest())
-        watch = HostClient(channel).watch_task("t-1", account="")
-        for opening in (tool, watch):
-            with pytest.raises(PeerUnavailableError):
-                await stack.enter_async_context(opening)
-        for stream in (ToolClient(channel).watch_tools(), RegistryClient(channel).watch_agents()):
+        for stream in (
+            await stack.enter_async_context(tool),
+            ToolClient(channel).watch_tools(),
+            RegistryClient(channel).watch_agents(),
+        ):
             with pytest.raises(PeerUnavailableError):
                 await anext(stream)

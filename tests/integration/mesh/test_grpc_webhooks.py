@@ -9,7 +9,6 @@ import pytest
 
 from harness.agents.inline_agents import define, message
 from harness.mesh.identity import mesh_credentials
-from trunkline.agents.hosting import add_host_services
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -20,6 +19,7 @@ from trunkline.errors import (
 from trunkline.journal.journal import Journal
 from trunkline.mesh.client import ChannelPool, HostClient
 from trunkline.mesh.server import MeshServer
+from trunkline.processes.hosting import add_host_services
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import PushConfigs
@@ -111,7 +111,7 @@ async def test_a_registration_without_an_id_is_repeated_without_harm(
 ) -> None:
     """The trunk breaks after the commit, so the client calls again."""
     task_id = (await send(client, "ask", webhook=config() if has_another else None)).task.id
-    trunk, set_config, calls = client._trunk, PushConfigs.set, 0
+    trunk, set_config, calls = client._channel.trunk, PushConfigs.set, 0
 
     async def set_and_break(configs: PushConfigs, *args: Any, **fields: Any) -> Config:
         nonlocal calls

@@ -22,8 +22,7 @@ from trunkline.core.settings import AccountPolicy, PolicySettings, Settings
 from trunkline.core.users import USER_METADATA, User, current_statement, current_user
 from trunkline.errors import PermissionDeniedError, TaskNotFoundError, UserNotProvenError
 from trunkline.journal.journal import Journal
-from trunkline.mesh.client import ChannelPool, HostClient
-from trunkline.mesh.client.statements import statement_metadata
+from trunkline.mesh.client import ChannelPool, HostClient, MeshChannel
 from trunkline.mesh.client.status import translate_errors
 from trunkline.mesh.server import MeshServer
 from trunkline.observe.audit import AuditLog, open_audit_log, read_records
@@ -73,7 +72,9 @@ class Meeting:
             async with ChannelPool(credentials) as channels:
                 yield HostClient(channels.get(self.address))
             return
-        async with self.plain_channel(credentials) as channel:
+        async with MeshChannel(
+            self.address, target=self.address, credentials=credentials
+        ) as channel:
             yield HostClient(channel)
 
     def plain_channel(self, credentials: MeshCredentials) -> grpc.aio.Channel:
@@ -307,7 +308,7 @@ async def test_a_revoked_process_gets_nothing_more_on_open_calls(
                 bytes,
             )
         )
-        call = start(None, metadata=statement_metadata(statement))
+        call = start(None, metadata=((USER_METADATA, statement),))
         async with asyncio.timeout(PATIENCE_S):
             if method == "WatchTask":
                 await call.read()

@@ -15,14 +15,14 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.mesh.client.status import from_trunk_end, translate_errors
-from trunkline.mesh.trunk_statements import StatementNumbers
+from trunkline.mesh.trunk_wire.methods import CONNECT_METHOD
+from trunkline.mesh.trunk_wire.statements import StatementNumbers
 from trunkline.observe.metrics import instruments
 from trunkline.observe.metrics.kinds import Reading
 from trunkline.v1 import trunk_service_pb2
 
 logger = logging.getLogger(__name__)
 
-CONNECT_METHOD: Final = "trunkline.v1.TrunkService/Connect"
 # The receive window of one stream. A single batch may be larger.
 WINDOW_BYTES: Final = 32 * 1024
 # The limit of one message to the peer, unless a single call is larger.
@@ -40,9 +40,7 @@ BatchSink: TypeAlias = Callable[[list[bytes]], int]
 """Handles some of the first batches at once and returns their number. Must not raise."""
 # Responses are raw bytes: gRPC would report unparsable ones as the end of the stream.
 ConnectCall: TypeAlias = grpc.aio.StreamStreamCall[trunk_service_pb2.ConnectRequest, bytes]
-ConnectCallable: TypeAlias = grpc.aio.StreamStreamMultiCallable[
-    trunk_service_pb2.ConnectRequest, bytes
-]
+ConnectCallable: TypeAlias = Callable[[], ConnectCall]
 
 
 class TrunkUnaryCall:
@@ -80,6 +78,7 @@ class TrunkStreamCall:
         "_connection",
         "_error",
         "_first_response",
+        "_on_end",
         "_unreturned_bytes",
         "_waiter",
         "call_id",
@@ -87,12 +86,16 @@ class TrunkStreamCall:
         "sink",
     )
 
-    def __init__(self, connection: "TrunkClientConnection") -> None:
+    def __init__(
+        self, connection: "TrunkClientConnection", on_end: Callable[[str], None] | None = None
+    ) -> None:
+        """`cancel` calls `on_end` with the name of the status code."""
         self.call_id: int = 0
         self.is_over: bool = False
         """True once the peer or the trunk has ended the call."""
         self.sink: BatchSink | None = None
         self._connection = connection
+        self._on_end = on_end
         self._first_response: bytes | None = None
         self._batches: list[bytes] = []
         self._unreturned_bytes = 0
@@ -145,6 +148,20 @@ class TrunkStreamCall:
             await self._wait()
         response, self._first_response = self._first_response, b""
         return response
+
+    def set_sink(self, sink: BatchSink) -> None:
+        """Pass batches to `sink` as they arrive while the reader waits; the reader gets the rest.
+
+        Waking the reader costs more than handling most batches.
+        """
+        self.sink = sink
+
+    def cancel(self) -> None:
+        """End the call. A second call has no effect."""
+        self._connection.cancel_call(self.call_id)
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(self.code)
 
     def __aiter__(self) -> "TrunkStreamCall":
         return self
@@ -374,12 +391,6 @@ class TrunkClientConnection:
             return UnsupportedOperationError(CONNECT_METHOD, "the peer doesn't serve it")
         except TrunklineError as error:
             return error
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # gRPC cancels the read when the channel is closed.
-            return PeerUnavailableError(self.peer, "its channel is closed")
 
     async def _write(self, stream: ConnectCall) -> None:
         """Send pending calls, credits, cancellations and pings in as few messages as possible."""

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from trunkline.core.users import STATEMENT_CHARS
 from trunkline.errors import InvalidArgumentError
-from trunkline.mesh.trunk_statements import (
+from trunkline.mesh.trunk_wire.statements import (
     STATEMENT_LIMIT,
     NumberedStatements,
     StatementNumbers,
