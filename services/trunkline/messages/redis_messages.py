@@ -50,16 +50,16 @@ class MessageReader:
         with_deliveries: bool = False,
     ) -> AsyncGenerator[tuple[Sequence[StoredEnvelope], int], None]:
         """Yield messages that match; see `MessageStore.watch`."""
+        losses = self._changes.losses
         cursor, position = await self._find_start(account, after_position)
         is_first = True
         backoff = Backoff()
-        losses = self._changes.losses
         while True:
             with self._changes.waiting(account, query.correlation_id) as change:
                 if losses != self._changes.losses:
-                    # The loss may have happened while the reader of this watch was busy.
+                    # Perhaps while the caller handled the rows before, when nothing waited.
                     losses = self._changes.losses
-                    cursor, position = min(cursor, self._changes.resumes_after), 0
+                    cursor, position = min(cursor, self._changes.resumed_after), 0
                 try:
                     entries = await self._read_changes(cursor)
                     positions = _select_changes(

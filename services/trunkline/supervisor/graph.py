@@ -6,8 +6,8 @@ from langgraph.graph import START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from trunkline.supervisor import nodes
-from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import SupervisorState
+from trunkline.supervisor.turn import SupervisorTurn
 
 SupervisorGraph: TypeAlias = CompiledStateGraph[
     SupervisorState, SupervisorTurn, SupervisorState, SupervisorState
@@ -39,7 +39,7 @@ async def run_turn(
 ) -> None:
     """Run a turn to its end, or to a question to the user.
 
-    `recovered` is the state of a turn whose host was lost; None: the turn had no plan yet.
+    `recovered` is the state of a turn whose host was lost, if the turn had a plan.
     """
     # No stream modes: readers follow the journal.
     async for _ in graph.astream(recovered or {"steps": ()}, context=turn, stream_mode=[]):

@@ -26,8 +26,8 @@ from trunkline.supervisor.plan_run import PlanRun
 from trunkline.supervisor.planning import MAX_STEPS, PlanResult
 from trunkline.supervisor.recovery import answer_waiting_children
 from trunkline.supervisor.roster import build_step
-from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
+from trunkline.supervisor.turn import SupervisorTurn
 from trunkline.v1 import event_pb2
 
 # `langgraph.graph.END`, whose type is `str`.
@@ -132,7 +132,7 @@ def _send_steps(
     turn: SupervisorTurn, steps: Sequence[Step], outcomes: Mapping[str, Outcome]
 ) -> Sequence[Send]:
     """Return a `Send` for each step of the plan that has no outcome."""
-    run = PlanRun(turn, steps, outcomes)
+    run = PlanRun(turn.ask, steps, outcomes)
     return [Send("run", StepInput(step=step, run=run)) for step in run.steps]
 
 

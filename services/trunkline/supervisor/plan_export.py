@@ -1,7 +1,7 @@
 """A plan from the journal as a workflow to keep: with a name, inputs and an answer. Pure.
 
 The inputs are values of the request: the text of a plan's only step, else numbers and texts in
-quotes. Their defaults are those of the request, so that a run without input gives the same answer.
+quotes. Their defaults are the values of the request, so a run without input gives the same answer.
 """
 
 import json
@@ -93,7 +93,7 @@ def _find_request_message(
 
 
 def _build_output(steps: Sequence[Step]) -> str | None:
-    """Return the answer: those of all steps in the plan's order; None: that of the only one."""
+    """Return the answers of all steps in the order of the plan. One step needs no output."""
     if len(steps) == 1:
         return None
     return "\n".join(f"${{nodes.{format_node_id(step.id)}.text}}" for step in steps)
@@ -142,7 +142,7 @@ class _Values:
         return _build_schema({name: self._used[name] for name in names}) if names else None
 
     def _find_name(self, match: re.Match[str], offset: int) -> str:
-        """Return the name of a value: of the one at the same place, else of the first equal one."""
+        """Return the name of the value at the same place, else of the first equal value."""
         equal = [(each, name) for each, name in self._values if each[0] == match[0]]
         for each, name in equal:
             if offset >= 0 and each.start() == offset + match.start():

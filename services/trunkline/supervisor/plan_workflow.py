@@ -55,7 +55,7 @@ def build_plan_workflow(
 
 @dataclass(slots=True)
 class _Builder:
-    """Adds nodes from the last one to the first, because each leads to one that is there."""
+    """Adds nodes from the last node to the first, because each leads to a node that exists."""
 
     steps: Mapping[str, Step]
     order: _Order

@@ -46,7 +46,7 @@ class TextReference(NamedTuple):
 def find_references(text: str, needed_steps: Sequence[str]) -> list[TextReference]:
     """Return the references of a step's text.
 
-    `needed_steps` are those that find_needed_steps() returned.
+    `needed_steps` are the steps that find_needed_steps() returned.
     """
     return [
         TextReference(*match.span(), _name_result(step_id, is_whole=_is_line(text, match)))

@@ -25,7 +25,7 @@ class Roster:
     """The cards of the agents, by name. Immutable."""
 
     def __init__(self, cards: Iterable[agent_card_pb2.AgentCard], *, default: str = "") -> None:
-        """`default` is the agent for requests that fit no agent or several; "" for none."""
+        """`default` is the agent for requests that fit no agent or several, if there is one."""
         self.cards = {card.name: card for card in sorted(cards, key=lambda card: card.name)}
         self.default = default if default in self.cards else ""
         self._names = {name.lower(): name for name in self.cards}
@@ -47,7 +47,7 @@ class Roster:
         return match[1] if match and not self.find_name(match[1]) else ""
 
     def find_address(self, text: str) -> int | None:
-        """Return where the first @NAME of an agent is in a text; None: nowhere."""
+        """Return the position of the first @NAME of an agent in a text, if there is one."""
         return next((match.start() for match in self._find_addresses(text)), None)
 
     def split_at_addresses(self, text: str) -> tuple[Step, ...]:

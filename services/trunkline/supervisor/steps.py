@@ -45,6 +45,11 @@ class Step:
         return self.route.agent
 
     @property
+    def started_child_id(self) -> str:
+        """The child that was started for it before, or "" if there is none."""
+        return self.child_id or self.called_child_id
+
+    @property
     def needed_steps(self) -> tuple[str, ...]:
         """The earlier steps whose results its text refers to."""
         return find_needed_steps(self.text, self.after) if self.after else ()
@@ -60,7 +65,7 @@ class Step:
         return f'"{self.line}"'
 
     def describe_failure(self, outcome: Outcome) -> str:
-        """Return a line about its failed outcome, after that about an earlier agent's."""
+        """Return a line about its failed outcome, after the line about an earlier agent."""
         if outcome.names_failures:
             line = outcome.text
         else:

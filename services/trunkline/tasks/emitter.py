@@ -153,7 +153,7 @@ class Emitter:
 
     @property
     def error(self) -> BaseException | None:
-        """The error of a write that is not retried; None: events can be written."""
+        """The error of a write that is not retried. Without an error, events can be written."""
         return self._error
 
     def put(self, *events: event_pb2.Event, hold: bool = False) -> None:

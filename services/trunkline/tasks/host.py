@@ -27,7 +27,7 @@ from trunkline.journal.listing import merge_pages, parse_page_size
 from trunkline.journal.measurements import begin_commit_counts
 from trunkline.observe.audit import Action, AuditLog, process_actor
 from trunkline.tasks.admission import AdmissionControl
-from trunkline.tasks.agent import Agent, PausableAgent
+from trunkline.tasks.agent import Agent
 from trunkline.tasks.approvals import render_decision
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.change_watchers import ChangedTasks, TaskChanges
@@ -470,7 +470,7 @@ class TaskHost:
         return await asyncio.shield(bound)
 
     def resolve_alias(self, account: str, alias: str) -> str:
-        """Return the id of the task that an alias is bound to; empty: it is not bound.
+        """Return the id of the task that an alias is bound to, or "" if it is not bound.
 
         The task may not exist yet.
 
@@ -548,7 +548,7 @@ class TaskHost:
         host = self._get_host(task_id)
         row = host.get_account_row(task_id, account)
         agent = host.find_agent(row.agent, task_id, account)
-        if not isinstance(agent, PausableAgent) or not agent.is_pausable:
+        if not agent.is_pausable:
             problem = "only workflows, which work in steps, can be paused"
             raise UnsupportedOperationError(f"agent {row.agent!r}", problem)
         await host.set_paused(task_id, account, is_paused=is_paused)
@@ -569,7 +569,7 @@ class TaskHost:
         return await host.approval_router.answer(request)
 
     async def drain(self, grace_s: float) -> None:
-        """Refuse new tasks, wait `grace_s` for the running ones, then fail those that remain."""
+        """Refuse new tasks, wait `grace_s` for running tasks, then fail the remaining tasks."""
         self._is_draining = True
         self.push_configs.outbox.drain()
         async with asyncio.TaskGroup() as group:

@@ -113,7 +113,7 @@ class JournalHost:
         return self.lease.lost
 
     async def drain(self, grace_s: float) -> None:
-        """Refuse new tasks, wait `grace_s` for the running ones, then fail those that remain."""
+        """Refuse new tasks, wait `grace_s` for running tasks, then fail the remaining tasks."""
         self.is_draining = True
         await self.terminator.drain(grace_s, lost=self.lost)
 

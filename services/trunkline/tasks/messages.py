@@ -54,7 +54,7 @@ class OutgoingMessage:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     expires_in_s: float | None = None
     key: str = ""
-    """Identifies the message among those of its turn, which may run again."""
+    """Identifies the message among the messages of its turn, which may run again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class Reply:
 
     payload: Payload
     type: str = ""
-    """By default that of the payload's model; `answer` for text."""
+    """By default the type of the payload's model, and `answer` for text."""
     recipient: str = ""
     """By default the sender of the message that is answered."""
     room: str = ""
     priority: Priority | None = None
-    """By default that of the message that is answered."""
+    """By default the priority of the message that is answered."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 

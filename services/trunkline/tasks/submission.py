@@ -32,7 +32,7 @@ from trunkline.journal.fold import initial_snapshot, set_create_time
 from trunkline.journal.journal import CreateResult, TaskRow
 from trunkline.journal.store import WebhookRow
 from trunkline.observe import telemetry
-from trunkline.tasks.agent import Agent, TimedAgent
+from trunkline.tasks.agent import Agent
 from trunkline.tasks.approvals import answers_since, is_approval_answer
 from trunkline.tasks.content import is_tool_answer
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
@@ -83,7 +83,7 @@ def build_task_created(
     )
     created.message.task_id = task_id
     created.message.context_id = context_id
-    # Presence matters: a task without a deadline has no limit, one without a parent is a root.
+    # Presence matters: a task without a deadline has no limit, a task without a parent is a root.
     for name in ("deadline", "parent", "metadata"):
         if submission.HasField(name):
             getattr(created, name).CopyFrom(getattr(submission, name))
@@ -102,7 +102,7 @@ def idempotency_key(
     """Return the key of a submission and a hash of the message, or two empty strings.
 
     The key consists of the account, the caller, the agent and the message id. Only idempotent
-    submissions have one: in A2A, a plain anonymous message always creates a task.
+    submissions have a key: in A2A, a plain anonymous message always creates a task.
     """
     if not submission.idempotent:
         return "", ""
@@ -155,7 +155,7 @@ class SubmitResult:
     snapshot: snapshot_pb2.TaskSnapshot | None = field(default=None, compare=False, repr=False)
     """The task at `after`, if the submission created it. Shared: it must not be changed."""
     gate: StartGate | None = field(default=None, compare=False, repr=False)
-    """Delays the agent's code; None: the code runs already."""
+    """Delays the code of the agent, unless the code runs already."""
     answers: Sequence[event_pb2.ApprovalAnswered] = ()
     """The approvals that the message answered."""
 
@@ -550,11 +550,8 @@ class SubmitHandler:
     def _find_timeout_s(
         self, agent: Agent, message: message_pb2.Message, *, is_root: bool
     ) -> float | None:
-        """Return the longest lifetime of a new task, or None without a limit."""
-        own_s = agent.timeout_s
-        if isinstance(agent, TimedAgent):
-            own_s = agent.find_time_limit_s(message)
-        own_s = self._settings.agent_timeouts.get(agent.card.name, own_s)
+        """Return the longest life of a new task, if it is limited."""
+        own_s = self._settings.agent_timeouts.get(agent.card.name, agent.find_time_limit_s(message))
         tree_s = self._settings.tree.timeout_s if is_root else None
         return min((limit for limit in (own_s, tree_s) if limit is not None), default=None)
 

@@ -62,7 +62,7 @@ class IdAllocator:
         return self._artifacts > 0
 
     def is_closed_before(self, artifact_id: str) -> bool | None:
-        """Return whether an artifact of an earlier turn is closed; None: no such artifact."""
+        """Return whether an artifact of an earlier turn is closed, if there is such an artifact."""
         return self._closed.get(artifact_id)
 
     def next_plan(self) -> tuple[str, int]:
@@ -154,7 +154,7 @@ class PendingApprovals:
         return bool(approvals.pending_approvals(self._by_id.values()))
 
     def find(self, approval_id: str) -> snapshot_pb2.ApprovalInfo | None:
-        """Return an approval; None: it was never requested."""
+        """Return an approval, if it was requested."""
         return self._by_id.get(approval_id)
 
     def find_call(

@@ -64,7 +64,7 @@ def _add_start(
     name = "start"
     while name in ids:
         name += "_"
-    # At the end, so that the places of the others stay those of the file.
+    # At the end, so that the other nodes keep their places in the file.
     return [*nodes, {"id": name, "type": "start"}], [*edges, {"from": name, "to": start}]
 
 

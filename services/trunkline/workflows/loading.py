@@ -32,9 +32,9 @@ def load_workflow_agents(paths: Sequence[str | Path]) -> list[FunctionAgent]:
 
 
 def list_workflow_files(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the files, with those in the folders, and those of installed workflows, among them.
+    """Return the files of workflows that paths name, of folders, and of installed workflows.
 
-    The name of an installed workflow is that workflow; `./NAME` is a folder of this name.
+    The name of an installed workflow stands for it; `./NAME` is a folder of this name.
 
     Raises:
         ConfigurationError: there is none in a folder or of a name, or an installed workflow can't

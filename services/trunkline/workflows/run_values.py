@@ -51,7 +51,7 @@ def find_defaults(schema: JsonSchema) -> dict[str, Any]:
 
 
 def check_output(workflow: Workflow, output: Mapping[str, Any]) -> str:
-    """Return what is wrong with the output of a run by the schema `outputs`; empty: nothing."""
+    """Return the fault of the output of a run by the schema `outputs`, or "" without a fault."""
     if workflow.outputs is None:
         return ""
     data = output["data"]

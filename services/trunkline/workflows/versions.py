@@ -1,8 +1,8 @@
 """The published versions of workflows, in the data directory: one file each, which never changes.
 
 A task runs on the version that it began with, also after a restart with a newer file and on
-another host of the data directory. New tasks take the newest version, or the one that was chosen by
-a rollback until a newer one is published.
+another host of the data directory. New tasks take the newest version, or the version that a
+rollback chose until a newer version is published.
 """
 
 import json

@@ -125,7 +125,7 @@ def check_answer(answer: event_pb2.ApprovalAnswered) -> None:
 
 # Longer arguments are truncated for people.
 _RENDERED_CHARS: Final = 1_000
-# The nesting limit of arguments. It is below that of data parts, because messages contain them.
+# The nesting limit of arguments, below the limit of data parts, because messages contain them.
 _MAX_DEPTH: Final = 16
 
 

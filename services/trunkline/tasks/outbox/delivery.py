@@ -30,7 +30,7 @@ _REASON_LENGTH: Final = 500
 
 
 def _jitter() -> float:
-    # Jitter spreads the retries of webhooks that one receiver refused together. Not a secret.
+    # Jitter spreads the retries of webhooks that a receiver refused together. Not a secret.
     return random.random()  # noqa: S311
 
 
@@ -129,7 +129,7 @@ class WebhookDelivery:
         self.webhook.state = PENDING
 
     def record_finished(self, cursor: str) -> None:
-        """Record that nothing is left to send after the cursor; empty: it has not moved.
+        """Record that nothing is left to send after the cursor. "" is a cursor that has not moved.
 
         Raises:
             InvalidArgumentError, TaskNotFoundError, JournalUnavailableError.

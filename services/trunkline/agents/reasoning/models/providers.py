@@ -31,7 +31,7 @@ class Provider:
     trace_name: str
     """The name in spans, from the GenAI semantic conventions."""
     key_variables: tuple[str, ...]
-    """Environment variables for its key; empty: it needs none."""
+    """Environment variables for its key. A provider without them needs no key."""
     url_variables: tuple[str, ...]
     """Environment variables for its address, which its client reads itself."""
     client_options: Callable[[ModelSettings], Mapping[str, Any]]
@@ -40,7 +40,7 @@ class Provider:
     """True if a call of its client takes `extra_headers`."""
 
     def key_variable(self, options: ModelSettings) -> str:
-        """Return the variable that holds the key, preferring one that is set; "" without a key."""
+        """Return the variable of the key, preferably a variable that is set; "" without a key."""
         if options.api_key_env is not None:
             return options.api_key_env
         return next(
