@@ -177,7 +177,7 @@ def _render_approximation(value: SympyValue, digits: int | None = None) -> str |
 
 
 def _choose_variable(symbols: set[SympyValue], name: str | None) -> SympyValue | None:
-    """Return the named variable, else the only one, else x; None if there is none."""
+    """Return the named variable, or the only variable, or x, or None without variables."""
     if name is not None:
         return sympy.Symbol(name)
     present = sorted(symbol.name for symbol in symbols)

@@ -20,7 +20,7 @@ class Section:
     page: int | None = None
     """Counted from 1."""
     line: int | None = None
-    """The first line of the text, counted from 1; None for formats without lines."""
+    """The number of the text's first line, from 1, or None for formats without lines."""
 
 
 @dataclass(frozen=True, slots=True)
