@@ -57,7 +57,7 @@ class Codec:
         self._cipher = cipher
 
     def encode_envelope(self, envelope: Envelope, place: str) -> bytes:
-        """Return a message as it is stored."""
+        """Return the stored form of a message."""
         return self._encrypt(envelope.SerializeToString(), place)
 
     def decode_envelope(self, content: bytes, place: str) -> Envelope:
@@ -65,7 +65,7 @@ class Codec:
         return Envelope.FromString(self._decrypt(content, place))
 
     def encode_attempts(self, attempts: StoredAttempts, place: str) -> bytes:
-        """Return the newest attempts of a delivery as they are stored."""
+        """Return the stored form of the newest attempts of a delivery."""
         content = json.dumps(attempts[-_STORED_ATTEMPTS:], ensure_ascii=False)
         return self._encrypt(content.encode(), place)
 
@@ -155,7 +155,7 @@ def dead_letters(query: EnvelopeFilter) -> EnvelopeFilter:
 
 
 def list_dead_recipients(stored: StoredEnvelope, query: EnvelopeFilter) -> Sequence[str]:
-    """Return the recipients of a message for whom it is a dead letter, among those of a filter."""
+    """Return the recipients that match a filter and for whom a message is a dead letter."""
     return [
         delivery.recipient
         for delivery in stored.deliveries
