@@ -41,7 +41,7 @@ StoredAttempts: TypeAlias = tuple[StoredAttempt, ...]
 
 
 def end_attempt(attempts: StoredAttempts, problem: str, now_ns: int) -> StoredAttempts:
-    """End the last attempt, or add one for a delivery that ends without any."""
+    """End the last attempt. A delivery that ends with a problem has at least one attempt."""
     if attempts and attempts[-1].end_ns is None:
         return (*attempts[:-1], attempts[-1]._replace(end_ns=now_ns, problem=problem))
     return (*attempts, StoredAttempt("", now_ns, now_ns, problem)) if problem else attempts

@@ -86,7 +86,7 @@ def differentiate(*, expression: str, variable: str | None, order: int) -> Opera
 def integrate(
     *, expression: str, variable: str | None, lower: str | None, upper: str | None
 ) -> OperationAnswer:
-    """Integrate: between the limits, or without limits if one is missing."""
+    """Integrate between the limits, or without limits if a limit is missing."""
     value = _check_finite(_build(parse_expression(expression)))
     by = _choose_variable(value.free_symbols, variable) or sympy.Symbol("x")
     if lower is None or upper is None:

@@ -63,7 +63,7 @@ class SearchHit:
     page: int | None
     line: int | None
     score: float
-    """Higher is better. Comparable within one search only."""
+    """A higher score is better. Scores are comparable only within one search."""
 
     @property
     def place(self) -> str:
