@@ -292,7 +292,7 @@ class ChildProcess:
         self.stdout = streams[1][0]
         self.stderr = streams[2][0]
         self.returncode: int | None = None
-        """The exit code; None while it runs, negative if a signal killed it."""
+        """The exit code, or None while the process runs. It is negative after a killing signal."""
         self._has_exited = asyncio.Event()
         loop = asyncio.get_running_loop()
 

@@ -1,7 +1,7 @@
-"""Performs what callers outside do with messages, by calls to the mesh's messaging service.
+"""Performs the operations of callers outside on messages, by calls to the messaging service.
 
-Credentials with agents are for messages to these agents. A room is the agent `room:NAME` in their
-lists, and what concerns all messages of the account is the agent `all`.
+Credentials with agents are for messages to these agents. In the lists of agents, `room:NAME` stands
+for a room, and `all` stands for all messages of the account.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -194,7 +194,7 @@ def _subject_of(envelope: Envelope) -> str:
 
 
 def _subject_of_filter(query: EnvelopeFilter) -> str:
-    """Return the agent or room that a filter selects the messages of; `all` if it selects more."""
+    """Return the agent or room whose messages a filter selects, or `all` for other filters."""
     if query.recipient:
         return query.recipient
     if query.room:

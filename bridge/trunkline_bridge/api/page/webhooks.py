@@ -1,4 +1,4 @@
-"""The page's view of webhooks: how far their deliveries have come, and their replay."""
+"""The page's view of webhooks: the progress of their deliveries, and their replay."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""Performs what callers outside do with workflows and their runs.
+"""Performs the operations of callers outside on workflows and their runs.
 
 A run is the task of a workflow, or of a supervisor, whose plan is shown as one. Its agent is the
 name of the workflow, so credentials with agents are for the workflows in their lists.
@@ -190,7 +190,9 @@ class WorkflowOperations:
     async def get_run_at(
         self, caller: Caller, task_id: str, sequence: int | None
     ) -> tuple[snapshot_pb2.TaskSnapshot, snapshot_pb2.TaskSnapshot]:
-        """Return a run as it is now, and as it was after a sequence. None stands for now.
+        """Return the present state of a run, and its state after a sequence.
+
+        Without a sequence, both are the present state.
 
         Raises:
             CursorExpiredError: the events up to the sequence are not retained any more.
