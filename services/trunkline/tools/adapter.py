@@ -47,9 +47,9 @@ class ToolAdapter:
         intake: "SpanIntake | None" = None,
         sign_ins: SignInFiles | None = None,
     ) -> None:
-        """Servers export their spans to `intake`, which serves already.
+        """Servers export their spans to `intake`, which must be serving.
 
-        Sign-ins by OAuth are stored in `sign_ins`; None: they last as long as the process.
+        Sign-ins by OAuth are stored in `sign_ins`. Without it, they last as long as the process.
         """
         self.revision = 0
         """Increases with every change of a server's state or tools."""
@@ -112,9 +112,10 @@ class ToolAdapter:
         continuation: tool_service_pb2.ToolContinuation | None = None,
         on_task: OnTaskCreated | None = None,
     ) -> tool_service_pb2.ToolResult:
-        """Call a tool as `ToolServer.call` does. Large content of the result goes to `upload`.
+        """Call a tool as `ToolServer.call` does. `upload` gets large content of the result.
 
-        `check` is called with the tool first.
+        `check` gets the tool before its first call. `continuation` continues an earlier call that
+        asked or became a task. `on_task` gets the handle of a task before the task is followed.
 
         Raises:
             ToolNotFoundError: the server is unknown, or it has no such tool.
@@ -135,7 +136,7 @@ class ToolAdapter:
         )
 
     async def cancel_task(self, server: str, handle: str) -> None:
-        """Tell a server that a task is wanted no more, as `ToolServer.cancel_task` does.
+        """Cancel a task of a server, as `ToolServer.cancel_task` does.
 
         Raises:
             ToolNotFoundError: the server is unknown.

@@ -20,7 +20,7 @@ OPEN_CALL_PREFIX: Final = "open-call:"
 PACED: Final = "tool_server.paced"
 """The event of the log when a server is read more slowly than it sends."""
 
-# A server that does again and again what it should not do fills no log.
+# A server that repeats a fault must not fill the log.
 _WARNING_PAUSE_S = 3600.0
 
 
@@ -94,12 +94,12 @@ class ServerConnection:
 class RequestOutcome:
     """The outcome of the latest request of a call.
 
-    An answer alone does not show it: the SDK reports its own conditions by errors of JSON-RPC, with
-    codes that servers use as well.
+    The SDK reports its own errors as errors of JSON-RPC with codes that servers use as well, so an
+    answer alone does not show the outcome.
     """
 
     is_answered: bool = False
-    """A response arrived. By streamable HTTP, `is_server_down` tells that the SDK made it up."""
+    """A response arrived. Over HTTP, `is_server_down` marks responses that the SDK made."""
     is_undelivered: bool = False
     """The request reached no tool."""
     is_server_down: bool = False

@@ -1,8 +1,9 @@
 """Calls that stay open while their tool waits for a person's answer.
 
 Servers of versions before 2026-07-28 ask by `elicitation/create` while a call is open. The question
-ends the turn of the caller, and its answer belongs to a later one. So the call continues here. A
-later turn finds it by its handle, as it finds a task of a server. It imports mcp: load it lazily.
+ends the turn of the caller, and the answer comes in a later turn. So the call stays open here, and
+the later turn finds it by its handle, as it finds a task of a server. This module imports mcp: load
+it lazily.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from trunkline.tools.results import failed_result
 from trunkline.tools.tool_call import ToolCall
 from trunkline.v1 import tool_service_pb2
 
-# Questions of one server that wait for their answers.
+# The number of questions of one server that may wait for their answers.
 _QUESTION_LIMIT: Final = 64
 # After this, a question counts as dismissed.
 _ANSWER_LIMIT_S: Final = 86400.0
@@ -41,7 +42,7 @@ class OpenCall:
     def __init__(self, on_progress: ProgressFnT) -> None:
         self.handle = OPEN_CALL_PREFIX + secrets.token_hex(16)
         self.on_progress = on_progress
-        """The latest caller's."""
+        """The progress callback of the latest caller."""
         self.end: asyncio.Future[tool_service_pb2.ToolResult] = (
             asyncio.get_running_loop().create_future()
         )
@@ -65,7 +66,7 @@ class OpenCall:
             self.task.cancel()
 
     def dismiss(self) -> None:
-        """Dismiss the open questions: a server may wait for their answers before anything else."""
+        """Dismiss the open questions, because a server may wait for their answers."""
         self.questions.clear()
         for answer in self.answers.values():
             if not answer.done():
@@ -73,7 +74,7 @@ class OpenCall:
 
 
 _current_call: ContextVar[OpenCall | None] = ContextVar("current_call", default=None)
-"""Set in the context of a call. Streamable HTTP delivers what belongs to a call in its context."""
+"""The call of the current context. Streamable HTTP delivers messages in the call's context."""
 
 
 class OpenCalls:
@@ -111,7 +112,7 @@ class OpenCalls:
             try:
                 await requested.on_task(call.handle)
             except BaseException:
-                # No one else knows the handle.
+                # No other caller knows the handle.
                 call.cancel()
                 raise
         return result
@@ -136,12 +137,12 @@ class OpenCalls:
         return await self._follow(call, requested)
 
     def cancel(self, handle: str) -> None:
-        """Cancel a call. An unknown one has ended."""
+        """Cancel a call. A call with an unknown handle has ended."""
         if call := self._calls.pop(handle, None):
             call.cancel()
 
     def close(self) -> None:
-        """Cancel the calls that nobody follows. The others have ended with their session."""
+        """Cancel the calls without followers. Other calls end with their session."""
         self._is_closed = True
         for call in list(self._calls.values()):
             if not call.followers:
@@ -150,7 +151,7 @@ class OpenCalls:
     async def ask(
         self, params: mcp_types.ElicitRequestParams
     ) -> mcp_types.ElicitResult | mcp_types.ErrorData:
-        """Ask what the server asks, and return the answer when it comes."""
+        """Pass a question of the server on, and return its answer."""
         call = _current_call.get() or await self._find_asking()
         if call is None or call.end.done():
             return _refuse("It is not known which call asks: call one tool at a time")
@@ -171,7 +172,7 @@ class OpenCalls:
             call.questions.pop(key, None)
 
     async def _find_asking(self) -> OpenCall | None:
-        """Return the only call that can have asked. Of several, those with a question did not."""
+        """Return the only call that can have asked. A call that waits for an answer has not."""
         try:
             async with asyncio.timeout(_ATTRIBUTION_LIMIT_S):
                 while True:
@@ -193,7 +194,7 @@ class OpenCalls:
             call.end.set_exception(error)
         self._note_end(call)
         if call.has_asked and not (call.followers or self._is_closed):
-            # Its caller may be between two attempts to follow it.
+            # The caller may be between two attempts to follow the call.
             call.changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_UNFOLLOWED_LIMIT_S):
@@ -209,7 +210,7 @@ class OpenCalls:
             self._calls.pop(call.handle, None)
 
     def _note_end(self, call: OpenCall) -> None:
-        # No caller may be left to read an error.
+        # There may be no caller that reads an error.
         call.end.exception()
         call.dismiss()
         call.changed.set()

@@ -53,14 +53,14 @@ logger = logging.getLogger(__name__)
 
 ToolServerState = tool_service_pb2.ToolServerState
 
-# Attempts of a call that is safe to repeat, and of a call that reached no tool.
+# The attempts of a call that is safe to repeat, and of a call that reached no tool.
 _ATTEMPTS = 2
 _UNDELIVERED_ATTEMPTS = 3
-# Sessions that follow one task, after the server ended in each of them.
+# The number of sessions that follow one task, if the server ends in each of them.
 _FOLLOW_ATTEMPTS = 10
 _CANCEL_S = 10.0
 _LIST_PAUSE_S = 1.0
-# So many listings of which each has led to the next show a server that sets no end.
+# After so many listings that each reported a change, the server is warned about.
 _LISTINGS_IN_A_ROW = 3
 
 
@@ -78,15 +78,15 @@ class ToolServer:
         on_change: Callable[[], None],
         sign_ins: SignInFiles | None = None,
     ) -> None:
-        """Sign-ins by OAuth are stored in `sign_ins`; None: they last as long as the process."""
+        """Sign-ins by OAuth are stored in `sign_ins`, or last as long as the process without it."""
         self.name = name
         self.state: ToolServerState.ValueType = ToolServerState.TOOL_SERVER_STATE_IDLE
         self.error = ""
-        """The current or previous problem in one line, while the state is not READY."""
+        """The current or previous problem in one line, if the state is not READY."""
         self.breaker = ServerBreaker(name, settings.breaker, on_change=on_change)
         self.tools: dict[str, tool_service_pb2.Tool] = {}
         self.listing_problems: tuple[str, ...] = ()
-        """The tools and members that its list lacks, and the limit that cut it, each in a line."""
+        """The tools and members that the list lacks, and the limit that cut it, each in a line."""
         self.pid: int | None = None
         """The id of its process, while it has one."""
         self._config = config
@@ -115,7 +115,7 @@ class ToolServer:
         if config.trunkline.idle_s is None:
             self.state = ToolServerState.TOOL_SERVER_STATE_STARTING
             self._is_used.set()
-        # A server without calls may be stopped for idleness. The next call starts it again.
+        # A server that is stopped for idleness is started again by the next call.
         self._is_idle = False
         self._start_requested = asyncio.Event()
         self._calls = 0
@@ -136,7 +136,7 @@ class ToolServer:
             self._start_requested.clear()
             self._signed_in.clear()
             problem = await self._run_once(group)
-            # A server that ends while it is being stopped may have replaced the cancellation.
+            # The end of the server may have replaced the cancellation of this task.
             raise_if_cancelled()
             if not problem:
                 reported = ""
@@ -183,7 +183,7 @@ class ToolServer:
         The shorter of `timeout_s` and the server's own limit applies; for a task, only `timeout_s`.
         The time in which a person answers counts for neither.
         If the server ends during a call of a read-only or idempotent tool, the call is repeated
-        once. A task is followed by the next session.
+        once. The next session follows a task.
 
         Raises:
             ToolNotFoundError: the server has no such tool.
@@ -237,7 +237,7 @@ class ToolServer:
             except CallNotDeliveredError as error:
                 if attempt >= _UNDELIVERED_ATTEMPTS:
                     raise ToolServerUnavailableError(self.name, error.problem) from error
-                # The ended session would only refuse the next attempt.
+                # Until the state changes, the ended session would refuse the next attempt.
                 while session.has_ended and self._session is session:
                     await self._state_changed.wait()
             except ToolServerUnavailableError:
@@ -312,7 +312,7 @@ class ToolServer:
         return self._authorization
 
     async def cancel_task(self, handle: str) -> None:
-        """Tell the server that a task is wanted no more.
+        """Tell the server to cancel a task.
 
         Raises:
             ToolServerUnavailableError: the server is down.
@@ -369,7 +369,7 @@ class ToolServer:
             known = _find_unavailable(error)
             if known is not None:
                 return known.problem
-            # A bulkhead: an error in the client of one server must not affect the others. The
+            # A bulkhead: an error in the client of one server must not affect other servers. The
             # error's text is not shown, because it may quote the server.
             return f"its answers make no sense ({type(error).__name__})"
         finally:
@@ -440,7 +440,7 @@ class ToolServer:
                     self._is_idle = True
                     return ""
                 self._has_expired = connection.is_expired
-                # Set the state before any failed call is repeated. How it ended is known later.
+                # Set the state before a failed call is repeated. The cause is known later.
                 self._mark_down(connection.problem or "it has ended")
             finally:
                 self._session = None
@@ -541,7 +541,7 @@ class ToolServer:
 
 
 def _find_unavailable(error: Exception) -> ToolServerUnavailableError | None:
-    """Return our own error among those that the SDK's task groups have wrapped, if any."""
+    """Return our own error from within the error groups of the SDK, if there is one."""
     if isinstance(error, ToolServerUnavailableError):
         return error
     if isinstance(error, ExceptionGroup):

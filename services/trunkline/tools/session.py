@@ -62,11 +62,11 @@ from trunkline.v1 import tool_service_pb2
 
 logger = logging.getLogger(__name__)
 
-# Resources that are read for one result. More remain links.
+# The number of resources that are read for one result. Other resources remain links.
 _RESOURCES = 8
-# Before a call is made again for a server that wants only that.
+# The first pause before a call is repeated for a server that sheds load.
 _FIRST_STATE_PAUSE_S = 0.05
-# A cancelled call waits this long for the id of the task that it may have created.
+# A canceled call waits this long for the id of a task that it may have created.
 _LATE_ANSWER_S = 2.0
 # Pauses before a lost subscription to list changes is opened again.
 _FIRST_PAUSE_S = 1.0
@@ -86,16 +86,16 @@ class McpSession:
         open_calls: OpenCalls,
     ) -> None:
         self.listing_problems: tuple[str, ...] = ()
-        """The tools and members that the last listing left out, and its cut, each in one line."""
+        """The tools and members that the last listing left out, and its limit, each in a line."""
         self._listing = listing
         self._name = connection.name
         self._connection = connection
         self._client = client
         self._checker = checker
         self._open_calls = open_calls
-        # By tool, each as a line of JSON.
+        # The schemas by tool, each as a line of JSON.
         self._output_schemas: dict[str, bytes] = {}
-        # Those of them by which nothing can be checked.
+        # The schemas by which no result can be checked.
         self._uncheckable: set[bytes] = set()
         client.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
 
@@ -110,7 +110,7 @@ class McpSession:
         return bool(self._open_calls)
 
     async def list_tools(self, overlay: ServerOverlay) -> dict[str, tool_service_pb2.Tool]:
-        """Return the server's current tools by name, except those that it declares too much about.
+        """Return the server's current tools by name, without tools whose declaration is too large.
 
         Raises:
             ToolServerUnavailableError: the server did not list them.
@@ -135,7 +135,7 @@ class McpSession:
         return tools
 
     async def _list_declarations(self) -> list[mcp_types.Tool]:
-        """Return the declarations within the limits. The problems with the others are recorded."""
+        """Return the declarations within the limits, and record the problems with the others."""
         accepted: dict[str, mcp_types.Tool] = {}
         cursor: str | None = None
         limits, problems = DeclarationLimits(), ListingProblems()
@@ -246,10 +246,10 @@ class McpSession:
         return PeerProtocolError(f"tool server {self._name!r}", f"the result of {tool} {problem}")
 
     async def _has_lost_session(self, error: MCPError) -> bool:
-        """Return whether a request was refused since its server dropped the session.
+        """Return whether a request was refused because its server dropped the session.
 
-        The specification says HTTP 404, and servers also answer with an error of JSON-RPC. A server
-        that lost the session refuses a ping by the same words. The session then expires.
+        The specification says HTTP 404, but servers also answer with an error of JSON-RPC. A server
+        that lost the session refuses a ping with the same error. The session then expires.
         """
         endpoint = self._connection
         if not isinstance(endpoint, HttpEndpoint) or endpoint.has_ended.is_set():
@@ -302,7 +302,7 @@ class McpSession:
                     task = McpTask(session, result.task_id, poll_ms=result.poll_interval_ms)
                     return await self._follow(call, task)
                 case mcp_types.InputRequiredResult() if not result.input_requests:
-                    # The server only sheds load. The limit of the call ends this.
+                    # The server sheds load. The limit of the call ends the loop.
                     responses, state = None, result.request_state
                     await asyncio.sleep(backoff.next_s())
                 case mcp_types.InputRequiredResult():
@@ -330,8 +330,8 @@ class McpSession:
     async def _send_call(self, request: Coroutine[Any, Any, mcp_types.Result]) -> mcp_types.Result:
         """Send the request of a call and return its answer.
 
-        A server with tasks may have created one when the call is cancelled. Only the answer names
-        it: the request has a moment to be answered, and the task is canceled.
+        A server with tasks may have created a task when the call is canceled. Only the answer has
+        the task's id, so this waits a moment for the answer and cancels the task.
         """
         if TASKS_EXTENSION not in (self._client.server_capabilities.extensions or {}):
             return await request
@@ -346,10 +346,7 @@ class McpSession:
         return await run_with_late_cancel(request, cancel_created)
 
     async def cancel_task(self, handle: str) -> None:
-        """Tell the server that a task or an open call is wanted no more.
-
-        A server that refuses is logged.
-        """
+        """Tell the server to cancel a task or an open call. A refusal is logged."""
         if handle.startswith(OPEN_CALL_PREFIX):
             self._open_calls.cancel(handle)
             return
@@ -494,7 +491,7 @@ async def open_session(
 
 
 def _error_text(error: MCPError) -> str:
-    """Return the text of the server's error, or the description of an answer that is none."""
+    """Return the text of the server's error, or the description of an undecodable answer."""
     data = error.error.data
     return str(data) if isinstance(data, UndecodableAnswer) else error.error.message
 
@@ -504,7 +501,7 @@ async def _accept_result(name: str, result: mcp_types.CallToolResult) -> None:
 
 
 def _describe_invalid(error: Exception) -> str:
-    """Return which member of a result is invalid, and why, without its value."""
+    """Return the invalid member of a result, and the reason, without its value."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]

@@ -28,11 +28,11 @@ from trunkline.tools.undecodable import (
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-# What the SDK puts before the published name of a span, `{mcp.method.name} {target}`.
+# The SDK puts this before the name of a span by the conventions, `{mcp.method.name} {target}`.
 _PREFIX: Final = "MCP send "
 
 
-# How the text of the SDK's transport begins for an answer that it can't decode.
+# The beginnings of the texts of the SDK's transport for an answer that it can't decode.
 _UNREAD: Final = ("Failed to parse SSE message: ", "Failed to parse JSON response: ")
 # A request that stays open as long as the session.
 _LISTEN: Final = "subscriptions/listen"
@@ -50,7 +50,7 @@ async def open_session_streams(
 
 
 class _Exchange:
-    """The requests of a session that have no answer yet, and what is done with the answers."""
+    """The open requests of a session, and the treatment of their answers."""
 
     def __init__(self, connection: ServerConnection, listing: ListFilter) -> None:
         self._connection = connection
@@ -82,7 +82,7 @@ class _Exchange:
         method = self._close(message.id)
         if method is None:
             return
-        # We set the pace of answers ourselves.
+        # Our own requests set the pace of answers.
         self._connection.pace.give_back(cost)
         self._requests.on_response(message)
         if isinstance(message, mcp_types.JSONRPCResponse):

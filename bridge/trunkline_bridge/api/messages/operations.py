@@ -6,7 +6,7 @@ lists, and what concerns all messages of the account is the agent `all`.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from trunkline.mesh.client import Directory
 from trunkline.messages import addresses
@@ -22,6 +22,9 @@ from trunkline_bridge.callers.stream_expiry import StreamExpiry
 EnvelopeUpdates: TypeAlias = AsyncGenerator[
     Sequence[messaging_service_pb2.WatchEnvelopesResponse], None
 ]
+
+ALL: Final = addresses.ALL
+"""The agent of permissions for all messages of an account."""
 
 
 class MessageOperations:
@@ -136,12 +139,12 @@ class MessageOperations:
 
     async def list_rooms(self, caller: Caller) -> list[Room]:
         """Return the rooms of the account, sorted by name."""
-        self.authorize(caller, "ListRooms", addresses.ALL)
+        self.authorize(caller, "ListRooms", ALL)
         return await self._client(caller).list_rooms()
 
     async def watch_rooms(self, caller: Caller) -> AsyncGenerator[list[Room], None]:
         """Yield the rooms of the account now, and whenever a member joins or leaves one."""
-        self.authorize(caller, "ListRooms", addresses.ALL)
+        self.authorize(caller, "ListRooms", ALL)
         client = self._client(caller)
         # A notice to the room reports each change.
         notices = client.watch(EnvelopeFilter(participant=addresses.SERVICE))
@@ -196,4 +199,4 @@ def _subject_of_filter(query: EnvelopeFilter) -> str:
         return query.recipient
     if query.room:
         return addresses.room_address(query.room)
-    return query.participant or addresses.ALL
+    return query.participant or ALL

@@ -16,14 +16,13 @@ from trunkline.mesh.client.mesh_words import (
     follow_updates,
     tool_server_state,
 )
-from trunkline.messages.addresses import ALL
 from trunkline.v1 import (
     messaging_service_pb2,
     registry_service_pb2,
     tool_service_pb2,
     trace_service_pb2,
 )
-from trunkline_bridge.api.messages.operations import MessageOperations
+from trunkline_bridge.api.messages.operations import ALL, MessageOperations
 from trunkline_bridge.api.page.access import PageAccess, may_see, may_use
 from trunkline_bridge.api.page.binding import API_PATH, PageEvent, PageStreams, Paths, single_events
 from trunkline_bridge.callers.caller import Caller

@@ -11,7 +11,7 @@ from trunkline.a2a_wire.json_values import Json
 from trunkline.core.settings import HostPort, Settings
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.client import Directory
-from trunkline.messages.addresses import ALL
+from trunkline_bridge.api.messages.operations import ALL
 from trunkline_bridge.api.page.access import PageAccess, list_methods, may_see, may_use
 from trunkline_bridge.api.page.binding import API_PATH, HEADERS, Paths
 from trunkline_bridge.callers.caller import Caller, SecurityRequirements
