@@ -1,8 +1,8 @@
 """Shared by the MCP servers of the bundled agents: answers, tracing, and running on stdio.
 
-An answer is text that stands alone, with the same content as data beside it. Tools declare which
-questions they answer under `trunkline/match` in their `_meta`. An error result says under
-`trunkline/mendable` whether a different question could be answered.
+An answer is a text that can be read alone, and data with the same content. Tools declare the
+questions that they answer under `trunkline/match` in their `_meta`. An error result has
+`trunkline/mendable` in its `_meta`, which says whether a different question could be answered.
 """
 
 import asyncio
@@ -101,8 +101,8 @@ def run_stdio_server(
         asyncio.run(serve())
     finally:
         flush()
-    # Everything is closed. The interpreter would need a fifth of a second more for its teardown,
-    # and the mesh that stops waits for it.
+    # Everything is closed. The teardown of the interpreter would take a fifth of a second more, and
+    # a mesh that stops would wait for it.
     os._exit(0)
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-import grpc
-
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import is_mesh_named, resolve_mesh_settings
 from trunkline.cli.times import render_age
@@ -28,19 +26,19 @@ from trunkline.mesh.client import (
     ChannelPool,
     Directory,
     HostClient,
+    MeshChannel,
     RegistryClient,
     ToolClient,
     TraceClient,
 )
 from trunkline.observe import telemetry
-from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
+from trunkline.v1 import registry_service_pb2
 
 T = TypeVar("T")
 
 _NO_MESH: Final = "no mesh answers there; start one with `trunkline up`, or give --mesh"
 _NO_URL: Final = "; TRUNKLINE_URL is not for this command, TRUNKLINE_MESH is"
 _CONNECT_TIMEOUT_S: Final = 2.0
-_PAGE_SIZE: Final = 100
 _DIRECTORY_TIMEOUT_S: Final = 5.0
 
 
@@ -117,7 +115,7 @@ class MeshView:
         """Return a client of the span store."""
         return TraceClient(self._service_channel("trunkline.v1.TraceService"))
 
-    def channel_for_service(self, full_name: str) -> grpc.aio.Channel:
+    def channel_for_service(self, full_name: str) -> MeshChannel:
         """Return a channel to a host that serves a service.
 
         Raises:
@@ -127,27 +125,9 @@ class MeshView:
             raise PeerUnavailableError(full_name, "no host on the mesh serves it")
         return self._service_channel(full_name)
 
-    def _service_channel(self, service: str) -> grpc.aio.Channel:
+    def _service_channel(self, service: str) -> MeshChannel:
         addresses = (host.address for host in self.hosts if service in host.services)
         return self._channels.get(next(addresses, self._address))
-
-
-async def list_host_tasks(
-    host: HostClient, query: task_service_pb2.ListTasksRequest, *, limit: int | None = None
-) -> AsyncGenerator[snapshot_pb2.TaskSummary]:
-    """Yield the tasks of a host, page by page, up to a limit."""
-    request = task_service_pb2.ListTasksRequest()
-    request.CopyFrom(query)
-    count = 0
-    while limit is None or count < limit:
-        request.page_size = _PAGE_SIZE if limit is None else min(_PAGE_SIZE, limit - count)
-        page = await host.list_tasks(request)
-        count += len(page.tasks)
-        for task in page.tasks:
-            yield task
-        request.page_token = page.next_page_token
-        if not page.next_page_token:
-            return
 
 
 async def query_hosts(

@@ -1,4 +1,4 @@
-"""The Argo CD tools over MCP: six that read, and one that syncs."""
+"""The Argo CD tools over MCP: six tools that read, and a tool that syncs."""
 
 import argparse
 import os
@@ -43,7 +43,7 @@ _BUILT_WITH: Final = ("Kustomize", "Helm", "Kubectl")
 _LIST_LIMIT: Final = 100
 _HISTORY_LIMIT: Final = 20
 _REVISION_CHARS: Final = 200
-# A sync may replace and delete what runs, so a person approves each call.
+# A sync may replace and delete running resources, so a person approves each call.
 _DESTRUCTIVE: Final = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
 )
@@ -115,52 +115,53 @@ class ArgoCDTools:
         self._api = api
 
     async def version(self) -> Annotated[CallToolResult, Version]:
-        """Tell the version of the Argo CD server."""
+        """Show the version of the Argo CD server."""
         return await call_result(self._version())
 
     async def list_applications(
         self,
-        project: Annotated[str, Field(description="Only those of this project.")] = "",
+        project: Annotated[str, Field(description="Only applications of this project.")] = "",
         state: Annotated[
             ApplicationState | None,
-            Field(description="Only those that are so; Unhealthy: not Healthy."),
+            Field(description="Only applications in this state; Unhealthy: not Healthy."),
         ] = None,
     ) -> Annotated[CallToolResult, Applications]:
-        """List the applications, with whether they are in sync and how they are."""
+        """List the applications with their sync state and their health."""
         return await call_result(self._list(project, state))
 
     async def get_application(
         self, application: NameArgument
     ) -> Annotated[CallToolResult, Application]:
-        """Tell what an application is: its source, destination, state and problems."""
+        """Show an application: its source, destination, state and problems."""
         return await call_result(self._get(application))
 
     async def application_health(
         self, application: NameArgument
     ) -> Annotated[CallToolResult, Health]:
-        """Tell how an application is, and which of its resources are not well."""
+        """Show the health of an application, and its resources that are not healthy or in sync."""
         return await call_result(self._health(application))
 
     async def application_history(
         self, application: NameArgument
     ) -> Annotated[CallToolResult, History]:
-        """Tell what was deployed of an application, when and by whom."""
+        """Show the deployments of an application, with their times and users."""
         return await call_result(self._history(application))
 
     async def application_diff(self, application: NameArgument) -> Annotated[CallToolResult, Diff]:
-        """Tell what a sync of an application would change: unified diffs from live to wanted."""
+        """Show the changes that a sync would make, as diffs from the live to the desired state."""
         return await call_result(self._diff(application))
 
     async def sync_application(
         self,
         application: NameArgument,
         revision: Annotated[
-            str, Field(description="A commit, tag or chart version; empty: as its source says.")
+            str,
+            Field(description="A commit, tag or chart version; by default its source's."),
         ] = "",
         prune: Annotated[bool, Field(description="Delete what its source no longer has.")] = False,  # noqa: FBT002 tools have their arguments by name
-        dry_run: Annotated[bool, Field(description="Only try it.")] = False,  # noqa: FBT002
+        dry_run: Annotated[bool, Field(description="Try the sync without changes.")] = False,  # noqa: FBT002
     ) -> Annotated[CallToolResult, Sync]:
-        """Begin to bring an application to what its source says."""
+        """Begin a sync of an application to the desired state of its source."""
         return await call_result(self._sync(application, revision, prune=prune, dry_run=dry_run))
 
     async def _version(self) -> ToolAnswer:

@@ -145,7 +145,7 @@ def _parse_day(text: str) -> Date:
 def _round(money: Decimal, *, is_rate: bool = False) -> Decimal:
     """Round to cents; amounts below one unit are rounded to four significant digits.
 
-    The worth of one unit is a rate, which has five, as the ECB's rates.
+    The value of one unit is a rate, and has five significant digits as the ECB's rates.
     """
     is_large = money == 0 or money >= 1
     if is_large and not is_rate:

@@ -97,7 +97,7 @@ IntegrationLimit = Annotated[
 
 
 class MathTools:
-    """The tools. They check formulas themselves, and the engine computes."""
+    """The tools. They check formulas, and the engine computes."""
 
     def __init__(self, engine: MathEngine) -> None:
         self._engine = engine

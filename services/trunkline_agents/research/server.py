@@ -56,7 +56,7 @@ class Cited(TypedDict):
 
 
 class Research(TypedDict):
-    """The sources found. `unavailable` says what could not be searched, and how to enable it."""
+    """The sources. `unavailable` names sources that are not enabled, and how to enable them."""
 
     query: str
     sources: list[Cited]
@@ -69,7 +69,7 @@ ResultLimit = Annotated[int, Field(description="How many results, 1 to 10.")]
 
 @dataclass(eq=False)
 class NothingToSearchError(PeerError):
-    """The wanted source can't be searched, and the documents have no match."""
+    """The requested source can't be searched, and the documents have no match."""
 
     problem: str
     template: ClassVar[str] = "{problem}"

@@ -137,7 +137,7 @@ class RunNode:
     async def answer(self, info: Info) -> RunAnswer:
         """Return the answer so far."""
         snapshot = await self._read(info)
-        # Those of other agents, which a supervisor forwards, have an origin.
+        # Artifacts of other agents, which a supervisor forwards, have an origin.
         own = {found.artifact_id for found in snapshot.artifacts if not found.HasField("origin")}
         parts = [
             part
@@ -180,29 +180,23 @@ class RunNode:
             return None
         path = _find_path(await self._read_steps(info) or ())
         return await context.call(
-            context.mesh.workflows.draw(
-                context.caller,
-                snapshot.agent,
-                version,
-                visited=run_paths.list_visited(path),
-                failed=run_paths.find_failed(path),
-            )
+            context.workflows.draw,
+            snapshot.agent,
+            version,
+            visited=run_paths.list_visited(path),
+            failed=run_paths.find_failed(path),
         )
 
     async def _read(self, info: Info) -> snapshot_pb2.TaskSnapshot:
         if self.snapshot is None:
             context = info.context
-            self.snapshot = await context.call(
-                context.mesh.workflows.get_run(context.caller, self.id)
-            )
+            self.snapshot = await context.call(context.workflows.get_run, self.id)
         return self.snapshot
 
     async def _read_steps(self, info: Info) -> list[JournalEvent] | None:
         if self.steps is None:
             context = info.context
-            self.steps = await context.call(
-                context.mesh.workflows.read_steps(context.caller, self.id)
-            )
+            self.steps = await context.call(context.workflows.read_steps, self.id)
         return self.steps
 
 
@@ -305,14 +299,14 @@ def format_cursor(cursor: RunCursor) -> str:
 
 
 def parse_cursor(text: str | None) -> RunCursor:
-    """Return a position; None is before the first event. WireError: it is invalid."""
+    """Return a position. Without a text, it is before the first event. WireError: invalid."""
     if text is None:
         return RunCursor(0, 0)
     epoch, _, sequence = text.partition("-")
     if not all(
         part.isascii() and part.isdecimal() and len(part) < 20 for part in (epoch, sequence)
     ):
-        raise invalid_params(("after", "is no cursor; use that of an event, or leave it out"))
+        raise invalid_params(("after", "is no cursor; use the cursor of an event, or leave it out"))
     cursor = RunCursor(int(epoch), int(sequence))
     if max(cursor) > _MAX_CURSOR:
         raise invalid_params(("after", "is no cursor of this run"))

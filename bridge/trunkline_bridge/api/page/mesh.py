@@ -1,4 +1,4 @@
-"""The mesh as the page draws it: hosts, agents, tool servers, rooms, and who calls whom."""
+"""The mesh for the page: hosts, agents, tool servers, rooms, and the calls between them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from trunkline_bridge.http.handler import EventStreamResponse
 _INTERVAL_S: Final = 1.0
 # The first state waits so long for services that are slow to answer.
 _FIRST_TIMEOUT_S: Final = 1.0
-# Words are enough for a graph; the whole texts are in agent cards and in lists of tools.
+# Short texts are enough for a graph. The whole texts are in agent cards and lists of tools.
 _TEXT_CHARS: Final = 200
 
 
