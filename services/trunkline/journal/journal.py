@@ -343,7 +343,7 @@ class Journal:
     def check_cursor(self, task_id: str, after: int, epoch: int) -> None:
         """Check that a reader that has all events up to `after` can continue there.
 
-        `epoch` is the epoch of the last batch that the reader has. 0: unknown.
+        `epoch` is the epoch of the last batch that the reader has, or 0 if it is unknown.
 
         Raises:
             TaskNotFoundError: no such task, or it was deleted.
@@ -394,7 +394,7 @@ class Journal:
         return (await self._fold(task_id, until)).snapshot()
 
     def find_stored_snapshot(self, task_id: str) -> snapshot_pb2.TaskSnapshot | None:
-        """Return the stored snapshot of a task whose events are past retention; None: it has none.
+        """Return the stored snapshot of a task whose events are past retention, or None.
 
         Raises:
             JournalUnavailableError: the journal can't be read.
@@ -405,7 +405,7 @@ class Journal:
     async def forwarded_sequences(self, task_id: str) -> dict[str, int]:
         """Return the last sequence forwarded to a task, by origin task.
 
-        The origin task is the one that first wrote the events. `splice` uses these sequences to
+        The origin task is the task that first wrote the events. `splice` uses these sequences to
         skip events that were forwarded before a restart or in earlier turns.
 
         Raises:
@@ -595,7 +595,7 @@ class Journal:
         return cached
 
     def _epoch_at(self, row: TaskRow, sequence: int) -> int:
-        """Return the epoch of the batch that covers a sequence. 0: unknown."""
+        """Return the epoch of the batch that covers a sequence, or 0 if it is unknown."""
         if sequence < row.first_available:
             stored = self._store.find_fold(row.task_id)
             return stored.epoch if stored else 0

@@ -89,7 +89,7 @@ class OrphanedChild:
     until_s: float
     """The time in seconds since 1970 after which the child is no longer tracked."""
     user_statement: str = ""
-    """The signed statement of the user that the child works for; empty: none."""
+    """The signed statement of the user that the child works for, or "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class CommitGroup:
     keys: list[SubmissionKey] = field(default_factory=list)
     aliases: list[AliasRecord] = field(default_factory=list)
     webhooks: dict[WebhookKey, WebhookRow | None] = field(default_factory=dict)
-    """The new webhooks. None: the webhook is deleted."""
+    """The new webhooks. A webhook that is deleted is None."""
 
     @property
     def is_empty(self) -> bool:
@@ -202,7 +202,7 @@ class JournalStore(Protocol):
         ...
 
     def find_key(self, key: str, *, now_ns: int) -> SubmissionKey | None:
-        """Return an idempotency key. None: it is unknown, or has expired at the age `now_ns`."""
+        """Return an idempotency key, or None if it is unknown or expired at the age `now_ns`."""
         ...
 
     def find_alias(self, account: str, alias: str) -> str | None:
@@ -250,7 +250,7 @@ class JournalStore(Protocol):
         ...
 
     def find_fold(self, task_id: str) -> StoredFold | None:
-        """Return the fold of a task. None: the task is not compacted."""
+        """Return the fold of a task, or None if the task is not compacted."""
         ...
 
     def delete_tasks(self, task_ids: Sequence[str]) -> None:

@@ -38,7 +38,7 @@ class CheckReport:
     path: Path
     journal_id: str = ""
     owner_pid: int = 0
-    """The pid of the process that has the journal open. 0: none."""
+    """The pid of the process that has the journal open. It is 0 if no process has."""
     task_count: int = 0
     event_count: int = 0
     references: set[str] = field(default_factory=set)

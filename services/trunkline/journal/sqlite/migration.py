@@ -1,8 +1,8 @@
 """Brings the content of a journal to the form of this version when a host opens the journal.
 
 Journals of versions 4 and 5 had one row of `commits` for each transaction, with the batches of many
-tasks. The events of an ended task were moved to rows of `settled`, and those of a compacted task
-were deleted after its row of `folds` was written. Version 5 also had hash chains, which end here.
+tasks. The events of an ended task were moved to rows of `settled`. After its compaction, a
+row of `folds` was in their place. Version 5 also had hash chains, which end here.
 
 Everything happens in the transaction in which the host claims the journal. After a crash, the next
 host begins again.
@@ -166,8 +166,8 @@ def _copy_settled(
 ) -> None:
     """Copy the events of ended tasks.
 
-    Rows of unsettled tasks are copies of events in `commits`. Those of compacted tasks were waiting
-    to be deleted.
+    Rows of unsettled tasks are copies of events in `commits`. Rows of compacted tasks were to be
+    deleted.
     """
     rows = connection.execute(
         "SELECT tasks.number, task_id, first_sequence, last_sequence, payload FROM settled "
@@ -220,7 +220,10 @@ def _bind_metadata(connection: sqlite3.Connection, cipher: RowCipher) -> None:
     """Bind the metadata of all tasks to the columns of their rows, and correct the heads."""
     for *stored, _, last in connection.execute(select_tasks("ORDER BY number")):
         row = TaskRow(*stored)
-        metadata = cipher.decrypt(row.metadata, f"metadata {row.task_id}")
+        try:
+            metadata = cipher.decrypt(row.metadata, f"metadata {row.task_id}")
+        except JournalUnavailableError:
+            continue  # The row stays damaged. A journal with such an unfinished task is refused.
         head = row.head if last is None else last
         update_tasks(connection, [replace(row, metadata=metadata, head=head)], cipher)
 

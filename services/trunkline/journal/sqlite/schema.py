@@ -137,7 +137,7 @@ class Ownership:
     def expired_for_s(self) -> float:
         """Seconds since the end of the lease, or since boot if the lease is from an earlier one.
 
-        Negative: the lease holds for that time.
+        A negative number means that the lease holds for that time.
         """
         now_s = time.monotonic()
         if not self.owner.is_from_this_boot or self.lease_until_s > now_s + _LONGEST_LEASE_S:
