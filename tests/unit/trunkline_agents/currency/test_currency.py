@@ -1,7 +1,9 @@
 from datetime import date
 from decimal import Decimal
+from typing import Any
 
 import pytest
+from mcp_types import TextContent
 
 from trunkline.errors import InvalidArgumentError
 from trunkline_agents.currency.names import resolve_currency
@@ -70,10 +72,21 @@ def test_an_unknown_currency_is_refused_with_the_known_ones() -> None:
         resolve_currency("USDD", load_rates().currencies)
 
 
+async def convert(
+    amount: str | float, source: str, target: str, *, date: str
+) -> tuple[str, dict[str, Any]]:
+    """Return the text and the data of a conversion."""
+    result = await CurrencyTools().convert(amount, source, target, date=date)
+    assert not result.is_error
+    assert isinstance(result.content[0], TextContent)
+    assert result.structured_content is not None
+    return result.content[0].text, result.structured_content
+
+
 async def test_a_conversion_shows_the_day_of_its_rate() -> None:
-    conversion = await CurrencyTools()._convert(100, "USD", "EUR", date="2020-03-02")
-    assert conversion.text == "100 USD = 89.91 EUR (ECB rate of 2020-03-02)"
-    assert conversion.data["rate_date"] == "2020-03-02"
+    text, data = await convert(100, "USD", "EUR", date="2020-03-02")
+    assert text == "100 USD = 89.91 EUR (ECB rate of 2020-03-02)"
+    assert data["rate_date"] == "2020-03-02"
 
 
 @pytest.mark.parametrize(
@@ -81,30 +94,32 @@ async def test_a_conversion_shows_the_day_of_its_rate() -> None:
     [("GBP", "EUR", "1.1684"), ("EUR", "JPY", "162.82"), ("EUR", "IDR", "17000.09")],
 )
 async def test_the_worth_of_one_unit_is_a_rate(source: str, target: str, result: str) -> None:
-    conversion = await CurrencyTools()._convert(1, source, target, date="2024-03-01")
-    assert conversion.data["result"] == result
+    _, data = await convert(1, source, target, date="2024-03-01")
+    assert data["result"] == result
 
 
 async def test_a_weekend_uses_the_rate_of_friday_and_shows_that() -> None:
-    conversion = await CurrencyTools()._convert("1,000.50", "dollars", "euros", date="2020-03-01")
-    assert conversion.text.startswith("1000.50 USD = ")
-    assert conversion.text.endswith("(ECB rate of 2020-02-28, the last before 2020-03-01)")
+    text, _ = await convert("1,000.50", "dollars", "euros", date="2020-03-01")
+    assert text.startswith("1000.50 USD = ")
+    assert text.endswith("(ECB rate of 2020-02-28, the last before 2020-03-01)")
 
 
 async def test_a_small_result_keeps_its_digits() -> None:
-    conversion = await CurrencyTools()._convert(1, "IDR", "EUR", date="2020-03-02")
-    assert conversion.data["result"].startswith("0.0000")
-    assert len(conversion.data["result"].lstrip("0.")) == 4
+    _, data = await convert(1, "IDR", "EUR", date="2020-03-02")
+    assert data["result"].startswith("0.0000")
+    assert len(data["result"].lstrip("0.")) == 4
 
 
 @pytest.mark.parametrize(
     "amount", ["abc", "-1", "NaN", "1e30", "Infinity", "9" * 100, 1e300, float("inf")]
 )
 async def test_an_amount_is_a_number_of_usable_size(amount: str | float) -> None:
-    with pytest.raises(InvalidArgumentError, match="is not an amount"):
-        await CurrencyTools()._convert(amount, "USD", "EUR", date=None)
+    refused = await CurrencyTools().convert(amount, "USD", "EUR")
+    assert refused.is_error
+    assert "is not an amount" in str(refused.content)
 
 
 async def test_a_date_in_another_format_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="write it as 2020-03-02"):
-        await CurrencyTools()._convert(1, "USD", "EUR", date="March 2")
+    refused = await CurrencyTools().convert(1, "USD", "EUR", date="March 2")
+    assert refused.is_error
+    assert "write it as 2020-03-02" in str(refused.content)
