@@ -344,7 +344,7 @@ async def _write_pieces(
             await artifact.append(piece)
     except BaseException:
         if not is_empty and calls is not None and calls.is_pausing:
-            # The turn that continues this one yields the same pieces again.
+            # The next turn, which continues this turn, yields the same pieces again.
             await artifact.replace(artifact_pb2.Artifact())
             calls.keep_artifact(artifact.id)
         raise

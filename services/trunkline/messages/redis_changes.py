@@ -46,9 +46,9 @@ class ChangeFollower:
         self.last = 0
         """The number of the last change that was seen."""
         self.losses = 0
-        """How many times the server has lost changes. Their numbers are used again."""
-        self.resumed_after = 0
-        """The number after which reading continued at the last loss."""
+        """How often the server lost changes since the store was opened."""
+        self.resumes_after = 0
+        """The change after which all readers read again after the latest loss."""
         self._last_fields: dict[bytes, bytes] = {}
 
     async def start(self) -> None:
@@ -61,8 +61,8 @@ class ChangeFollower:
     def waiting(self, account: str, correlation_id: str = "") -> Iterator["asyncio.Future[int]"]:
         """Within the block, the first change that concerns an account resolves the future.
 
-        With a correlation id only changes of its messages count. The future's result 0 stands for
-        a loss, so a reader compares `losses` with the number that it saw before.
+        With a correlation id, only changes of its messages count. After a loss of changes, the
+        result is 0.
         """
         key = (account, correlation_id)
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -121,9 +121,8 @@ class ChangeFollower:
         """Step back if the server lost changes. After a failover, numbers are used again."""
         if self.last and await self._read_entry(self.last) != self._last_fields:
             newest = await self._read_newest()
-            self.last = max(0, min(self.last, newest) - _STEP_BACK)
+            self.last = self.resumes_after = max(0, min(self.last, newest) - _STEP_BACK)
             self.losses += 1
-            self.resumed_after = self.last
             logger.warning("messages.changes_lost", extra={"continues_after": self.last})
             for key in list(self._waiting):
                 self._resolve(key, 0)

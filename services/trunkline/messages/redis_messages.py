@@ -57,9 +57,9 @@ class MessageReader:
         while True:
             with self._changes.waiting(account, query.correlation_id) as change:
                 if losses != self._changes.losses:
-                    # Perhaps while the caller handled the rows before, when nothing waited.
+                    # The loss may have happened while the reader of this watch was busy.
                     losses = self._changes.losses
-                    cursor, position = min(cursor, self._changes.resumed_after), 0
+                    cursor, position = min(cursor, self._changes.resumes_after), 0
                 try:
                     entries = await self._read_changes(cursor)
                     positions = _select_changes(

@@ -99,8 +99,8 @@ async def open_host(
 ) -> AsyncIterator[TaskHost]:
     """Open the agents' journals and run their tasks; cancel descendants over the mesh.
 
-    The journals are the free ones of the first agent's family. Agents that are not ready from the
-    start are marked in `readiness`. Answers to approvals are recorded in the audit log.
+    The journals are the free journals of the first agent's family. Agents that are not ready from
+    the start are marked in `readiness`. Answers to approvals are recorded in the audit log.
 
     Raises:
         ConfigurationError: an agent's settings are invalid.
@@ -157,7 +157,7 @@ async def open_host(
 
 @asynccontextmanager
 async def _open_budgets(settings: Settings) -> AsyncIterator[Budgets | None]:
-    """Open the budgets of the data directory, if the settings have some.
+    """Open the budgets of the data directory, if the settings have budgets.
 
     Raises:
         ConfigurationError, JournalUnavailableError: the file of usage can't be used.
@@ -324,7 +324,7 @@ def describe_host(
     return registry_service_pb2.Host(
         host_id=host.journal.id,
         address=address,
-        journal_ids=host.journal_ids,
+        journal_ids=host.journals.ids,
         services=services,
         agents=[
             registry_service_pb2.AgentRegistration(

@@ -67,14 +67,14 @@ class JournalFolder:
         return open_keyring(self._settings)
 
     def open_own(self, family: str, agents: Set[str]) -> OpenJournal:
-        """Open the first free journal of a family, or a new one, as the own journal of a host.
+        """Open the first free journal of a family, or a new journal, as the own journal of a host.
 
         A journal with unfinished tasks of agents other than `agents` is skipped. A host never
         releases its own journal, so these tasks could not continue.
 
         Raises:
             ConfigurationError: the encryption key is missing or wrong.
-            JournalUnavailableError: not even a new one can be made.
+            JournalUnavailableError: not even a new journal can be made.
         """
         numbers = self._list_numbers(family)
         for number in sorted({1, *numbers}):
@@ -139,7 +139,7 @@ class JournalFolder:
                 keyring=self._keyring,
             )
         except ConfigurationError as error:
-            # A host that serves its own journal continues without this one.
+            # A host that serves its own journal continues without this journal.
             raise JournalUnavailableError(str(orphan.path), error.problem) from error
         return OpenJournal(journal, orphan.path)
 
@@ -180,7 +180,7 @@ class JournalFolder:
         try:
             return self._open(path)
         except JournalUnavailableError as error:
-            # A missing file was just removed, or can't be created; opening a new one reports that.
+            # A missing file was just removed, or can't be created, which opening a new one reports.
             if not has_live_owner(path) and path.exists():
                 self._report_problem(path, error.problem)
             return None

@@ -45,7 +45,7 @@ class Takeover:
     - If all tasks of a journal wait for input, only hosts that run one of their agents take it
       over, because only they can continue after an answer.
     - A journal without tasks is served as well, so that a delivery that had begun at its host gets
-      the answer that it has no such task. A host keeps a few of them; further ones are removed.
+      the answer that it has no such task. A host keeps a few such journals, and removes others.
     - A journal that a host released when it left is opened by the host on standby for its agents.
 
     `Handover` later passes a journal on if its waiting tasks need agents that this host lacks.
@@ -74,7 +74,7 @@ class Takeover:
         self._lease_s = lease_s
         self._describe = describe
         self._standby = membership.standby.names
-        self._registered = host.journal_ids
+        self._registered = host.journals.ids
         self._served: frozenset[str] = frozenset()
         self._empty: set[str] = set()
         self._alert_until_s = 0.0
@@ -93,8 +93,8 @@ class Takeover:
                     await self._take_over(orphan)
             await self._open_released()
             await self._handover.run_once()
-            if self._host.journal_ids != self._registered:
-                self._registered = self._host.journal_ids
+            if self._host.journals.ids != self._registered:
+                self._registered = self._host.journals.ids
                 self._membership.update(self._describe())
 
     def _watch_releases(self) -> None:
@@ -109,7 +109,7 @@ class Takeover:
             self._journals.forget_leases()
 
     def _should_take(self, orphan: OrphanedJournal) -> bool:
-        if orphan.journal_id in self._host.journal_ids:
+        if orphan.journal_id in self._host.journals.ids:
             return False
         if self._backoff.is_waiting(orphan.journal_id):
             return False
@@ -136,7 +136,9 @@ class Takeover:
                 self._journals.take_over, orphan, keeps_empty=keeps_empty
             )
             if journal is not None:
-                await self._host.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
+                await self._host.journals.adopt(
+                    journal.journal, checkpoint_path=journal.checkpoint_path
+                )
         except JournalUnavailableError as error:
             self._log_failure(orphan, error)
             return
@@ -152,7 +154,7 @@ class Takeover:
 
     def _count_empty(self) -> int:
         """Return the number of journals without tasks that this host has taken over."""
-        hosts = self._host.journal_hosts
+        hosts = self._host.journals.hosts
         self._empty = {
             journal_id
             for journal_id in self._empty & hosts.keys()
@@ -214,7 +216,7 @@ class _Failures:
 async def adopt_journal(host: TaskHost, journal: OpenJournal) -> None:
     """Serve a journal that had no host. If it can't be read, it is logged and left out."""
     try:
-        await host.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
+        await host.journals.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
     except JournalUnavailableError as error:
         logger.error("journal.left_out", extra={"path": journal.path, "problem": error.problem})
 
@@ -271,7 +273,7 @@ class Handover:
 
     async def run_once(self) -> None:
         """Release the journals that another host can continue."""
-        for journal_id, agents in self._host.journals_missing_agents().items():
+        for journal_id, agents in self._host.journals.find_missing_agents().items():
             # If the other host does not take a journal, this host takes it over again, and pauses.
             is_paused = time.monotonic() < self._paused_until_s.get(journal_id, 0.0)
             if not is_paused and await self._has_successor(agents):
@@ -296,7 +298,7 @@ class Handover:
         """
         if not self._membership.registered.is_set():
             return
-        with self._host.hide_journal(journal_id):
+        with self._host.journals.hide(journal_id):
             self._membership.update(self._describe())
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._patience_s):
@@ -304,9 +306,9 @@ class Handover:
             # In the meantime a task may have been canceled, or the journal lost.
             if (
                 self._membership.registered.is_set()
-                and journal_id in self._host.journals_missing_agents()
+                and journal_id in self._host.journals.find_missing_agents()
             ):
-                self._host.release_journal(journal_id)
+                self._host.journals.release(journal_id)
                 self._paused_until_s[journal_id] = time.monotonic() + self._pause_s
                 return
         self._membership.update(self._describe())

@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from trunkline.agents.calls.outcome import Outcome, failed_outcome
-from trunkline.supervisor.references import fill_references
-from trunkline.supervisor.steps import Step
+from trunkline.supervisor.steps import Step, fill_references
 from trunkline.tasks.lifecycle import State
 
 _T = TypeVar("_T")

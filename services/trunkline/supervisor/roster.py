@@ -6,14 +6,13 @@ from typing import Final
 
 from trunkline.agents.calls.outcome import clip
 from trunkline.core.names import NAME_PATTERN
-from trunkline.supervisor.references import format_step_id
-from trunkline.supervisor.steps import Step
+from trunkline.supervisor.steps import Step, format_step_id
 from trunkline.v1 import agent_card_pb2, event_pb2
 
 # Names after this many characters of a request are part of its text.
 _SEARCHED_CHARS = 4000
 _ADDRESS = re.compile(rf"(?<![\w@])@({NAME_PATTERN})(?![\w@-])[:,]?")
-# The word that makes a step wait for the one before it.
+# The word that makes a step wait for the step before it.
 _THEN = re.compile(r"(?:^|[\s,;])then[\s,;]*$", re.IGNORECASE)
 _THEN_CHARS = 20
 _JOINTS = ("and", "then")

@@ -55,7 +55,7 @@ class Agent:
 
     @property
     def breaker_state(self) -> str:
-        """The state of its circuit breaker, `closed`, `open` or `half-open`, if it has one."""
+        """The state of its circuit breaker, `closed`, `open` or `half-open`, or "" without it."""
         return ""
 
     def find_time_limit_s(self, message: message_pb2.Message) -> float | None:

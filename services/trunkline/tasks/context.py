@@ -218,7 +218,7 @@ class TaskContext(Generic[SettingsT]):
     async def progress(self, text: str) -> None:
         """Report progress as a status text, without waiting for the journal.
 
-        The event is written together with the next ones. The task is `working` afterwards.
+        The event is written together with the next events. The task is `working` afterwards.
         """
         if not isinstance(text, str):
             raise invalid_content(self.agent, "it reported", text, (str,))
@@ -450,9 +450,9 @@ class TaskContext(Generic[SettingsT]):
 
         The settings of the mesh say which model, with its fallbacks, limits and budgets. Returns
         None if it is the built-in `rules`, or if `rules` is its fallback and the others fail:
-        `rules` does not reason, so the function does without. An object that does not fit is asked
-        for once more, with the fault. If the turn runs again, the model is asked again. `purpose`
-        is a word for the call in traces and figures.
+        `rules` does not reason. An object that does not fit is asked for once more, with the fault.
+        If the turn runs again, the model is asked again. `purpose` is a word for the call in traces
+        and figures.
 
         Raises:
             ModelUnavailableError: no model answered, or the answers did not fit.

@@ -157,7 +157,7 @@ class Emitter:
         return self._error
 
     def put(self, *events: event_pb2.Event, hold: bool = False) -> None:
-        """Add events. They are written at once, or with `hold` together with later ones."""
+        """Add events. They are written at once, or with `hold` together with later events."""
         self._raise_error()
         self._events += events
         self._open_run = None

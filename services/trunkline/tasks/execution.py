@@ -136,7 +136,7 @@ class TaskExecutions:
         self._runners: set[asyncio.Task[None]] = set()
 
     def find(self, task_id: str) -> TaskExecution | None:
-        """Return the execution of a task, or None if the task has none."""
+        """Return the execution of a task, if the task has an execution."""
         return self._executions.get(task_id)
 
     def has(self, task_id: str) -> bool:
@@ -150,7 +150,7 @@ class TaskExecutions:
     def reserve(self, task_id: str) -> TaskExecution:
         """Return a new execution of a task.
 
-        The caller must check that the task has none, without an await since the check.
+        The caller must check that the task has no execution, without an await since the check.
         """
         execution = self._executions[task_id] = TaskExecution(task_id)
         return execution
@@ -324,7 +324,7 @@ async def _fail_for(turn: TurnRuntime, error: TrunklineError) -> TrunklineError:
 
 
 def _find_own_errors(group: BaseExceptionGroup[BaseException]) -> list[TrunklineError]:
-    """Return the errors in a group; empty if one of them is a defect of the code."""
+    """Return the errors in a group, or none of them if the group has a defect of the code."""
     errors: list[TrunklineError] = []
     for error in group.exceptions:
         match error:

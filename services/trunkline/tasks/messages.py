@@ -20,7 +20,7 @@ class MeshMessage:
     correlation_id: str
     """The id of the first message of the conversation."""
     causation_id: str
-    """The message that this one answers, or was sent for; empty for a first one."""
+    """The id of the message that this message answers, or that caused it, if there is one."""
     sender: str
     """The agent, or `user:NAME`. The mesh has checked it."""
     recipient: str
@@ -39,7 +39,7 @@ class MeshMessage:
     created: datetime | None = None
     expires: datetime | None = None
     replay_of: str = ""
-    """The id of the message that this one repeats; empty for an original."""
+    """The id of the message that this message repeats, if it is a repetition."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -48,7 +48,7 @@ class HostResources:
     watch: LoopWatch
     push_configs: PushConfigs
     budgets: Budgets | None
-    """The budgets, if the settings have some."""
+    """The budgets, if the settings have budgets."""
     others: OtherHosts
     """The ways to tasks on any host; a task on this host is reached directly."""
 

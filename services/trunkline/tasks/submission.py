@@ -61,7 +61,7 @@ def build_task_created(
     timeout_s: float | None = None,
     envelope: envelope_pb2.Envelope | None = None,
 ) -> event_pb2.TaskCreated:
-    """Return the created event. Sets the message's task, and its context if it has none.
+    """Return the created event. Sets the task of the message, and a new context by default.
 
     The deadline is the earlier of the caller's and `timeout_s` from now. `envelope` is the message
     between agents that the task delivers, without its payload.
@@ -257,7 +257,10 @@ class SubmitHandler:
         message: message_pb2.Message,
         submission: message_service_pb2.Submission,
     ) -> SubmitResult | message_pb2.Message:
-        """Create a task for the message and run it, or return the direct reply of the agent."""
+        """Create a task for the message, or return the direct reply of the agent.
+
+        The code of the agent runs once the caller has the response.
+        """
         admitted = await self._admit(agent, message, submission)
         if isinstance(admitted, SubmitResult):
             return admitted
@@ -266,7 +269,22 @@ class SubmitHandler:
             return await self._wait_for_outcome(execution)
         if agent.direct_replies:
             return await self._run_direct_replier(execution, new_task)
-        return await self._create_and_run(execution, new_task)
+        gate = StartGate()
+
+        def on_created(is_new: bool) -> None:  # noqa: FBT001
+            if is_new and execution.state is ExecutionState.RESERVED:
+                self._executions.run(execution, gate.wait)
+            elif execution.termination is None:
+                self._executions.release(execution)
+
+        execution.turn = self._build_turn(new_task)
+        self._create(execution, new_task, on_created, gate)
+        try:
+            return await _get_created(execution)
+        except BaseException:
+            # No response is sent, so the code need not wait for it.
+            gate.open()
+            raise
 
     async def deliver(
         self,
@@ -418,25 +436,6 @@ class SubmitHandler:
             SubmitResult(result.task_id, 1, 1, is_new=True, snapshot=new_task.snapshot, gate=gate)
         )
 
-    async def _create_and_run(self, execution: TaskExecution, new_task: NewTask) -> SubmitResult:
-        """Create a task, and run its agent once the caller has the response."""
-        gate = StartGate()
-
-        def on_created(is_new: bool) -> None:  # noqa: FBT001
-            if is_new and execution.state is ExecutionState.RESERVED:
-                self._executions.run(execution, gate.wait)
-            elif execution.termination is None:
-                self._executions.release(execution)
-
-        execution.turn = self._build_turn(new_task)
-        self._create(execution, new_task, on_created, gate)
-        try:
-            return await _get_created(execution)
-        except BaseException:
-            # No response is sent, so the code need not wait for it.
-            gate.open()
-            raise
-
     async def _run_direct_replier(
         self, execution: TaskExecution, new_task: NewTask
     ) -> SubmitResult | message_pb2.Message:
@@ -461,7 +460,7 @@ class SubmitHandler:
 
         def on_created(is_new: bool) -> None:  # noqa: FBT001
             if not is_new:
-                # The write failed, and no further one can succeed.
+                # The write failed, and no later write can succeed.
                 execution.stop()
 
         set_create_time(new_task.snapshot, time.time_ns())
@@ -561,7 +560,7 @@ class SubmitHandler:
         created: event_pb2.TaskCreated,
         submission: message_service_pb2.Submission,
     ) -> WebhookRow | None:
-        """Return the webhook to create with a task, if the submission has one."""
+        """Return the webhook to create with a task, if the submission has a webhook."""
         if not submission.HasField("push_notification_config"):
             return None
         config, version = submission.push_notification_config, submission.push_notification_version
@@ -570,7 +569,7 @@ class SubmitHandler:
     async def _register_webhook(
         self, row: TaskRow, submission: message_service_pb2.Submission
     ) -> None:
-        """Register the webhook of a task's next message, if the submission has one."""
+        """Register the webhook of the next message of a task, if the submission has a webhook."""
         if submission.HasField("push_notification_config"):
             config = submission.push_notification_config
             await self._push_configs.put_of_message(

@@ -122,7 +122,7 @@ class TaskTree:
         """Reserve the share of a new child, for the event that journals its start.
 
         What remains is divided by `shares`, the number of children that the task is about to call,
-        this one included.
+        this task included.
 
         Raises:
             TreeLimitError: nothing remains.

@@ -34,7 +34,7 @@ _CANCEL_RETRY_S: Final = 0.1
 
 
 class TaskTerminator:
-    """Ends tasks in place of their code. The first caller sets the state; later ones wait.
+    """Ends tasks in place of their code. The first caller sets the state; later callers wait.
 
     If the code has ended the task before, that state remains.
     """

@@ -109,12 +109,12 @@ class TurnRuntime(TaskContext[Any]):
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The names of the agents from the root of the request down to this one."""
+        """The names of the agents from the root of the request down to this agent."""
         return (*self._snapshot.parent.path, self.agent)
 
     @property
     def tree(self) -> TaskTree:
-        """The limits of the request for this task and those below it, and what they used."""
+        """The limits of the request for this task and the tasks below it, and their usage."""
         return self._get_tree()
 
     @property
@@ -193,7 +193,7 @@ class TurnRuntime(TaskContext[Any]):
 
     @property
     def is_lost(self) -> bool:
-        """True if a write failed because another host owns the task, or this one shuts down."""
+        """True if a write failed because another host owns the task, or this host shuts down."""
         return isinstance(self._emitter.error, FencedError | JournalUnavailableError)
 
     @property

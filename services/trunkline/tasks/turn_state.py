@@ -118,11 +118,11 @@ _ALREADY_ANSWERED: Final = "The requested approvals are answered; the task conti
 
 
 class PendingApprovals:
-    """The approvals of a task: those at the start of the attempt, and those recorded since."""
+    """The approvals of a task, at the start of the attempt and recorded since."""
 
     def __init__(self, task: snapshot_pb2.TaskSnapshot, *, path: Sequence[str]) -> None:
         self.continuation = b""
-        """The agent's state for the next turn if this one ends with a question; 64 KiB at most.
+        """The state of the agent for the next turn if this turn asks something; 64 KiB at most.
 
         The next turn finds it in `snapshot.continuation`. It is opaque to the host.
         """
@@ -208,7 +208,7 @@ class PendingApprovals:
     def statements_for(self, child_id: str, *, turn: int) -> Sequence[str]:
         """Return the statements of the users who approved calls of a child for a turn.
 
-        That of the current user is not among them.
+        The statement of the current user is not among them.
         """
         statements = {
             approval.answered.user_statement
@@ -218,7 +218,7 @@ class PendingApprovals:
         return sorted(statements - {"", current_statement()})
 
     def answers(self, *, since: int) -> list[event_pb2.ApprovalAnswered]:
-        """Return the answers for the turn `since` and later ones."""
+        """Return the answers for the turn `since` and later turns."""
         return approvals.answers_since(self.all, since=since)
 
     def parse_answers(

@@ -61,7 +61,7 @@ class WorkflowState(TypedDict, total=False):
     steps: Annotated[int, _add]
     visited: Annotated[list[str], _extend]
     received: Annotated[list[str], _extend]
-    """The ids of the messages that ended waits, which end no further one."""
+    """The ids of the messages that ended waits, which end no further wait."""
     branches: Annotated[dict[str, Any], _merge]
     """The last result of each branch, by the name of its node."""
     output: Annotated[dict[str, Any], _replace]
@@ -187,7 +187,7 @@ def _build_join(parallel: str, names: Sequence[str]) -> Callable[..., Awaitable[
 def _build_function(
     workflow: Workflow, node: Node, edges: Sequence[Edge], targets: Sequence[str]
 ) -> _NodeFunction:
-    """Return the function that runs a node, and chooses the next ones."""
+    """Return the function that runs a node, and chooses the next nodes."""
 
     async def run(state: WorkflowState, *, runtime: Runtime[WorkflowRun]) -> Command[Any]:
         context = runtime.context

@@ -157,7 +157,7 @@ def _middle(values: Collection[float]) -> float:
 
 
 def _find_layers(workflow: Workflow) -> dict[str, int]:
-    """Return the layer of each node: one more than those before it, without edges of loops."""
+    """Return the layer of each node, behind the nodes before it, without edges of loops."""
     outgoing = group_edges(workflow)
     forward: dict[str, list[str]] = {node.id: [] for node in workflow.nodes}
     state: dict[str, bool] = {}

@@ -17,7 +17,7 @@ SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 
 def load_workflow_agents(paths: Sequence[str | Path]) -> list[FunctionAgent]:
-    """Return the agents of workflow files, of those in folders, and of installed workflows.
+    """Return the agents of workflow files, of the files in folders, and of installed workflows.
 
     There is one for each name.
 

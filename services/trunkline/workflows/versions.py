@@ -103,7 +103,7 @@ class WorkflowVersions:
         return versions[-1]
 
     def roll_back(self, name: str, version: int | None = None) -> int:
-        """Let new tasks take a version, by default the one before the current; return its number.
+        """Let new tasks take a version, by default the version before the current; return it.
 
         A version that is published later replaces the choice.
 

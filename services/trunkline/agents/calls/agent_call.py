@@ -330,7 +330,7 @@ class _ChildTurn:
         return not self._reader.has_all(snapshot)
 
     async def _read_from_start(self, idle: IdleTimeout) -> Outcome:
-        """Read the child from its start. A reader that has some of its events skips them."""
+        """Read the child from its start. A reader skips the events that it has."""
         self._reader.start(None)
         message_id = self._message.message_id
         transcript = Transcript(self._id, self._call.agent, message_id=message_id)

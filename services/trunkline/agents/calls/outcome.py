@@ -58,7 +58,7 @@ class Outcome:
 
     @property
     def task_outcome(self) -> TaskOutcome | None:
-        """The outcome by the metadata of the child. A child that waits for input has none."""
+        """The outcome by the metadata of the child, unless the child waits for input."""
         if self.is_waiting:
             return None
         if not self.is_answer:

@@ -309,7 +309,7 @@ class _Slot:
         raise ValueError(text)
 
     def outline(self) -> str:
-        """Return the argument's name and its choices, if it has some."""
+        """Return the name of the argument, and its choices, if it has choices."""
         return f"{self.name} ({self._show_choices()})" if self.choices else self.name
 
     def _show_choices(self) -> str:
@@ -395,7 +395,7 @@ def _split_parts(text: str, slots: Sequence[_Slot]) -> Iterator[str]:
 
 
 def _mask_quotes(text: str) -> str:
-    """Return a text whose quotations have no names: those belong to the texts there."""
+    """Return a text whose quotations have no names: such names belong to the quoted texts."""
     return _QUOTED.sub(lambda quoted: "\0" * len(quoted[0]), text)
 
 

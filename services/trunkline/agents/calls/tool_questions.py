@@ -69,7 +69,7 @@ class QuestionAnswer:
     missing: Sequence[str] = ()
     """The values that the answer lacks or has wrong, for people."""
     incomplete: Sequence[str] = ()
-    """The requests whose answers lack values, or have wrong ones."""
+    """The requests whose answers lack values, or have wrong values."""
     accepted: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The allowed values of this and earlier answers, by open request, without defaults."""
 

@@ -160,7 +160,7 @@ class TurnCalls:
         self._inactive = asyncio.Event()
 
     def keep_artifact(self, artifact_id: str) -> None:
-        """Have the turn that continues this one write the artifact anew."""
+        """Have the turn that continues this turn write the artifact anew."""
         self._artifact_id = artifact_id
 
     def set_site(self, scope: Callable[[], str], pause: Callable[[], BaseException]) -> None:

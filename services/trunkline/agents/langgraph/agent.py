@@ -91,7 +91,8 @@ def from_langgraph(  # noqa: PLR0913  each by name
     middleware interrupts for become approval requests.
 
     Tasks of one context are a conversation: the thread `NAME/CONTEXT ID` of the graph's own
-    checkpointer. If it has none, the host's checkpoint file is used, which survives a restart.
+    checkpointer. Without a checkpointer, the checkpoint file of the host is used, which survives a
+    restart.
     Tasks run one at a time, each on a copy of the thread that replaces the thread when the task
     completes. With `memory=False` each task begins anew, and tasks of one context run at once. When
     the host dies, the graph resumes from its last checkpoint, and unfinished nodes run again.

@@ -38,7 +38,7 @@ class AnswerStream:
     ) -> None:
         """`nodes` limits streaming to these nodes and the subgraphs below them.
 
-        `artifact_id` is the artifact of an earlier turn that this one continues.
+        `artifact_id` is the artifact of the earlier turn that this turn continues.
         """
         self._task = task
         self._artifact_id = artifact_id

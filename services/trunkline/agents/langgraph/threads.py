@@ -41,7 +41,7 @@ class ConversationStore(Protocol):
     """Stores the head of a conversation."""
 
     async def load_head(self) -> ThreadHead | None:
-        """Return the head. A new conversation has none."""
+        """Return the head, unless the conversation is new."""
         ...
 
     async def save_head(self, head: ThreadHead) -> None:

@@ -37,7 +37,7 @@ def _load() -> None:
 class ReasoningAgent(Agent):
     """Runs each turn through the reasoning loop."""
 
-    # A turn resumes from its last checkpoint, or from its start if it has none.
+    # A turn resumes from its last checkpoint, or else from its start.
     resumable = True
 
     def __init__(  # noqa: PLR0913  collaborators and options, each by name

@@ -44,7 +44,7 @@ class PushConfigs:
     async def set(
         self, config: Config, *, account: str, version: str, request_id: str = ""
     ) -> Config:
-        """Register a webhook of a task, in place of the one with its id; return it with its id.
+        """Register a webhook of a task, in place of any webhook with its id; return it with its id.
 
         Without an id it is another webhook, and gets one, unless this request has registered it
         before. Before A2A 1.0 it is the only one of its task without an id.
@@ -71,7 +71,7 @@ class PushConfigs:
     async def _put(
         self, journal: Journal, task: TaskRow, config: Config, version: str, *, registration: str
     ) -> Config:
-        """Register a webhook of a task, in place of the one with its id.
+        """Register a webhook of a task, in place of any webhook with its id.
 
         If the configuration has not changed, delivery continues at its position. Otherwise it
         starts at the first event.

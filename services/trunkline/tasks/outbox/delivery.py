@@ -73,7 +73,7 @@ class WebhookDelivery:
     lease_s: float = 0.0
     claimed_until_s: float = 0.0
     due_s: float = field(init=False, default=0.0)
-    """The time of the next attempt; 0: none is scheduled."""
+    """The time of the next attempt, or 0 if no attempt is scheduled."""
     _failing_since_s: float = field(init=False, default=0.0)
     _examined_sequence: int = field(init=False, default=0)
     """The sequence up to which nothing is left to send."""

@@ -86,7 +86,7 @@ class Provider:
         return model
 
     def describe_missing_key(self, options: ModelSettings) -> str:
-        """Return which variable has to hold a key, or "" if there is a key, or none is needed."""
+        """Return the variable that has to hold a key, or "" if a key exists or is not needed."""
         if not self.key_variables or self._find_key(options):
             return ""
         variable = self.key_variable(options)
