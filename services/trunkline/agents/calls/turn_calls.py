@@ -29,7 +29,7 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from trunkline.agents.calls.agent_call import AgentCall, AgentCalls, ChildLimits
 from trunkline.agents.calls.child_readers import AnswerReader
@@ -38,7 +38,6 @@ from trunkline.agents.calls.tool_call import cancel_asking_tasks
 from trunkline.agents.calls.tool_questions import PendingQuestion, build_question_message
 from trunkline.agents.calls.tool_source import ToolSource
 from trunkline.agents.calls.turn_tools import TurnTools
-from trunkline.agents.reasoning.model_results import ModelResults
 from trunkline.core.task_states import TaskState
 from trunkline.errors import (
     AgentCallError,
@@ -76,6 +75,9 @@ from trunkline.tasks.messages import MeshMessage, OutgoingMessage
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import envelope_pb2, message_pb2, snapshot_pb2
 
+if TYPE_CHECKING:
+    from trunkline.agents.reasoning.model_results import ModelResults
+
 _CONTINUATION_KEY: Final = "calls"
 
 
@@ -86,7 +88,7 @@ class MeshCallees:
     directory: Directory
     tools: ToolSource
     limits: ChildLimits
-    model: ModelResults
+    model: "ModelResults"
     """The model of the agent."""
 
     @asynccontextmanager
