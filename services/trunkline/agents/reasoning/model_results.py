@@ -21,6 +21,7 @@ from trunkline.tasks.turn_runtime import TurnRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
     from langchain_core.messages import AIMessage, BaseMessage
 
 logger = logging.getLogger(__name__)

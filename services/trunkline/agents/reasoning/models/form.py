@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+
     from langchain_core.messages import AIMessage, BaseMessage
 
 _T = TypeVar("_T")
