@@ -1,7 +1,7 @@
 """The compose file and the container file agree with each other, the settings and the command line.
 
-`tests/integration/test_compose.py` runs what they say. What is here is found without a process of
-another's image, and at once.
+`tests/integration/deploy/test_compose.py` runs what they say. What is here is found without a
+process of another's image, and at once.
 """
 
 import asyncio

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-import grpc
-
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import is_mesh_named, resolve_mesh_settings
 from trunkline.cli.times import render_age
@@ -28,6 +26,7 @@ from trunkline.mesh.client import (
     ChannelPool,
     Directory,
     HostClient,
+    MeshChannel,
     RegistryClient,
     ToolClient,
     TraceClient,
@@ -116,7 +115,7 @@ class MeshView:
         """Return a client of the span store."""
         return TraceClient(self._service_channel("trunkline.v1.TraceService"))
 
-    def channel_for_service(self, full_name: str) -> grpc.aio.Channel:
+    def channel_for_service(self, full_name: str) -> MeshChannel:
         """Return a channel to a host that serves a service.
 
         Raises:
@@ -126,7 +125,7 @@ class MeshView:
             raise PeerUnavailableError(full_name, "no host on the mesh serves it")
         return self._service_channel(full_name)
 
-    def _service_channel(self, service: str) -> grpc.aio.Channel:
+    def _service_channel(self, service: str) -> MeshChannel:
         addresses = (host.address for host in self.hosts if service in host.services)
         return self._channels.get(next(addresses, self._address))
 

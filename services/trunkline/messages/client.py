@@ -5,16 +5,12 @@ import logging
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final, Protocol
-
-import grpc
-from google.protobuf.message import Message
+from typing import Final, Protocol
 
 from trunkline.core.backoff import Backoff, RetryWindow
 from trunkline.errors import AgentCallError, PeerError, PeerTimeoutError, PeerUnavailableError
-from trunkline.mesh.client.host import UNARY_TIMEOUT_S
-from trunkline.mesh.client.statements import find_statement, statement_metadata
-from trunkline.mesh.client.status import translate_errors
+from trunkline.mesh.client.channels import MeshChannel
+from trunkline.mesh.client.methods import canceling
 from trunkline.messages.addresses import is_user
 from trunkline.messages.messaging_servicer import SERVICE
 from trunkline.messages.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
@@ -38,7 +34,7 @@ _ENDS: Final[Mapping[int, str]] = {
 class ServiceChannels(Protocol):
     """Finds a host that serves a service, as a Directory does."""
 
-    def channel_for_service(self, full_name: str) -> grpc.aio.Channel:
+    def channel_for_service(self, full_name: str) -> MeshChannel:
         """Return a channel to a host. PeerUnavailableError: no host serves it."""
         ...
 
@@ -84,7 +80,7 @@ class MessagingClient:
         window = RetryWindow(_PATIENCE_S)
         while True:
             try:
-                response: pb2.SendEnvelopesResponse = await self._call("SendEnvelopes", request)
+                response = await self._stub().SendEnvelopes(request)
             except PeerUnavailableError as error:
                 await asyncio.sleep(window.next_pause_s(error))
             else:
@@ -165,7 +161,7 @@ class MessagingClient:
             EnvelopeNotFoundError: there is none.
         """
         request = pb2.GetEnvelopeRequest(account=self._account, envelope_id=envelope_id)
-        response: pb2.GetEnvelopeResponse = await self._call("GetEnvelope", request)
+        response = await self._stub().GetEnvelope(request)
         return response.envelope
 
     async def read_page(
@@ -175,8 +171,7 @@ class MessagingClient:
         request = pb2.ListEnvelopesRequest(
             account=self._account, filter=query, page_size=page_size, page_token=page_token
         )
-        response: pb2.ListEnvelopesResponse = await self._call("ListEnvelopes", request)
-        return response
+        return await self._stub().ListEnvelopes(request)
 
     async def watch(
         self,
@@ -192,17 +187,9 @@ class MessagingClient:
             after_position=after_position,
             with_deliveries=with_deliveries,
         )
-        channel = self._directory.channel_for_service(SERVICE)
-        metadata = statement_metadata(await find_statement(channel, request))
-        with translate_errors(SERVICE):
-            stub = messaging_service_pb2_grpc.MessagingServiceStub(channel)
-            call = stub.WatchEnvelopes(request, metadata=metadata)
-        try:
-            with translate_errors(SERVICE):
-                async for response in call:
-                    yield response
-        finally:
-            call.cancel()
+        with canceling(self._stub().WatchEnvelopes(request)) as responses:
+            async for response in responses:
+                yield response
 
     async def replay(
         self, query: EnvelopeFilter, *, recipient: str = "", dry_run: bool = False
@@ -218,19 +205,19 @@ class MessagingClient:
             recipient=recipient,
             dry_run=dry_run,
         )
-        response: pb2.ReplayEnvelopesResponse = await self._call("ReplayEnvelopes", request)
+        response = await self._stub().ReplayEnvelopes(request)
         return list(response.envelope_ids)
 
     async def redrive(self, query: EnvelopeFilter) -> int:
         """Deliver dead letters again; return the number of deliveries."""
         request = pb2.RedriveEnvelopesRequest(account=self._account, filter=query)
-        response: pb2.RedriveEnvelopesResponse = await self._call("RedriveEnvelopes", request)
+        response = await self._stub().RedriveEnvelopes(request)
         return response.deliveries
 
     async def purge(self, query: EnvelopeFilter) -> int:
         """Delete messages whose deliveries have ended; return their number."""
         request = pb2.PurgeEnvelopesRequest(account=self._account, filter=query)
-        response: pb2.PurgeEnvelopesResponse = await self._call("PurgeEnvelopes", request)
+        response = await self._stub().PurgeEnvelopes(request)
         return response.envelopes
 
     async def join(self, room: str, member: str = "") -> Room:
@@ -238,7 +225,7 @@ class MessagingClient:
         request = pb2.JoinRoomRequest(
             account=self._account, caller=self._caller, room=room, member=member
         )
-        response: pb2.JoinRoomResponse = await self._call("JoinRoom", request)
+        response = await self._stub().JoinRoom(request)
         return response.room
 
     async def leave(self, room: str, member: str = "") -> Room:
@@ -246,21 +233,18 @@ class MessagingClient:
         request = pb2.LeaveRoomRequest(
             account=self._account, caller=self._caller, room=room, member=member
         )
-        response: pb2.LeaveRoomResponse = await self._call("LeaveRoom", request)
+        response = await self._stub().LeaveRoom(request)
         return response.room
 
     async def list_rooms(self) -> list[Room]:
         """Return the rooms of the account, sorted by name."""
         request = pb2.ListRoomsRequest(account=self._account)
-        response: pb2.ListRoomsResponse = await self._call("ListRooms", request)
+        response = await self._stub().ListRooms(request)
         return list(response.rooms)
 
-    async def _call(self, method: str, request: Message) -> Any:  # noqa: ANN401  the response of the method
+    def _stub(self) -> "messaging_service_pb2_grpc.MessagingServiceAsyncStub":
         channel = self._directory.channel_for_service(SERVICE)
-        metadata = statement_metadata(await find_statement(channel, request))
-        stub = messaging_service_pb2_grpc.MessagingServiceStub(channel)
-        with translate_errors(SERVICE):
-            return await getattr(stub, method)(request, timeout=UNARY_TIMEOUT_S, metadata=metadata)
+        return messaging_service_pb2_grpc.MessagingServiceStub(channel)
 
 
 def _answers(envelope: Envelope, sent: Envelope) -> bool:

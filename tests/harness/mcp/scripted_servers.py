@@ -17,6 +17,9 @@ from trunkline.v1 import tool_service_pb2
 
 AWKWARD = str(Path(__file__).with_name("awkward_server.py"))
 RAW = str(Path(__file__).with_name("raw_server.py"))
+PLAIN = ServerConfig(
+    command=sys.executable, args=[str(Path(__file__).with_name("plain_server.py"))]
+)
 READY_TIMEOUT_S = 300.0
 QUICK = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=0.2, grace_s=1.0)
 

@@ -295,9 +295,9 @@ async def join(
     """Add a remote A2A agent to a mesh, by its card."""
     from functools import partial
 
-    from trunkline.a2a_client.remote_agent import serve_remote
     from trunkline.cli.serve import USED_BY_JOIN, parse_headers, serve_until_signal
     from trunkline.core.settings import parse_remote
+    from trunkline.processes.joined_agent import serve_remote
 
     remote = {
         "url": url,

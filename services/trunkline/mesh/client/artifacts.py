@@ -7,8 +7,6 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import grpc
-
 from trunkline.core.backoff import RetryWindow
 from trunkline.core.json_values import update_struct
 from trunkline.errors import (
@@ -19,11 +17,10 @@ from trunkline.errors import (
 )
 from trunkline.journal.artifacts.content import FileContent, iter_chunks
 from trunkline.journal.artifacts.references import Reference, parse_reference, sanitize_filename
-from trunkline.mesh.client.channels import peer_address
+from trunkline.mesh.client.channels import MeshChannel
 from trunkline.mesh.client.directory import Directory
+from trunkline.mesh.client.methods import canceling
 from trunkline.mesh.client.resuming_stream import CUT_ERRORS, PATIENCE_S
-from trunkline.mesh.client.statements import find_statement, statement_metadata
-from trunkline.mesh.client.status import translate_errors
 from trunkline.v1 import artifact_service_pb2, artifact_service_pb2_grpc, part_pb2
 
 __all__ = ["ArtifactClient", "Download", "Reference", "parse_reference", "sanitize_filename"]
@@ -176,7 +173,7 @@ class ArtifactClient:
         if is_complete and sha256.hexdigest() != first_response.sha256:
             raise PeerProtocolError("the file's host", "the file does not match its checksum")
 
-    def _channel(self, task_id: str) -> grpc.aio.Channel:
+    def _channel(self, task_id: str) -> MeshChannel:
         return self._directory.channel_for_task(task_id)
 
 
@@ -192,25 +189,21 @@ class _Upload:
         self._content = content
 
     async def run(
-        self, channel: grpc.aio.Channel, retries: RetryWindow
+        self, channel: MeshChannel, retries: RetryWindow
     ) -> artifact_service_pb2.UploadArtifactResponse:
         stub = artifact_service_pb2_grpc.ArtifactServiceStub(channel)
-        metadata = statement_metadata(await find_statement(channel, self._start_request))
-        with translate_errors(peer_address(channel)):
-            state = artifact_service_pb2.UploadArtifactResponse()
-            if isinstance(self._content, bytes | Path):
-                state = await stub.UploadArtifact(
-                    _iter_single(self._start_request), timeout=_IDLE_TIMEOUT_S, metadata=metadata
-                )
-            retries.reset()
-            if state.url:
-                return state
-            # No deadline: keepalive pings detect a host that is gone or frozen.
-            response = await stub.UploadArtifact(
-                self._iter_requests(state.size_bytes), metadata=metadata
+        state = artifact_service_pb2.UploadArtifactResponse()
+        if isinstance(self._content, bytes | Path):
+            state = await stub.UploadArtifact(
+                _iter_single(self._start_request), timeout=_IDLE_TIMEOUT_S
             )
+        retries.reset()
+        if state.url:
+            return state
+        # No deadline: keepalive pings detect a host that is gone or frozen.
+        response = await stub.UploadArtifact(self._iter_requests(state.size_bytes))
         if not response.url:
-            raise PeerUnavailableError(peer_address(channel), "it ended the upload early")
+            raise PeerUnavailableError(channel.address, "it ended the upload early")
         return response
 
     async def _iter_requests(
@@ -238,27 +231,21 @@ async def _iter_single(
 
 
 async def _iter_responses(
-    channel: grpc.aio.Channel, request: artifact_service_pb2.DownloadArtifactRequest
+    channel: MeshChannel, request: artifact_service_pb2.DownloadArtifactRequest
 ) -> AsyncGenerator[artifact_service_pb2.DownloadArtifactResponse]:
-    peer = peer_address(channel)
-    metadata = statement_metadata(await find_statement(channel, request))
-    with translate_errors(peer):
-        stub = artifact_service_pb2_grpc.ArtifactServiceStub(channel)
-        call = stub.DownloadArtifact(request, metadata=metadata)
-    responses = aiter(call)
-    try:
+    stub = artifact_service_pb2_grpc.ArtifactServiceStub(channel)
+    with canceling(stub.DownloadArtifact(request)) as call:
+        responses = aiter(call)
         while True:
             try:
-                with translate_errors(peer):
-                    async with asyncio.timeout(_IDLE_TIMEOUT_S):
-                        response = await anext(responses, None)
+                async with asyncio.timeout(_IDLE_TIMEOUT_S):
+                    response = await anext(responses, None)
             except TimeoutError:
-                raise PeerTimeoutError(peer, f"nothing came for {_IDLE_TIMEOUT_S:g} s") from None
+                problem = f"nothing came for {_IDLE_TIMEOUT_S:g} s"
+                raise PeerTimeoutError(channel.address, problem) from None
             if response is None:
                 return
             yield response
-    finally:
-        call.cancel()
 
 
 async def _iter_data(

@@ -1,11 +1,11 @@
-"""gRPC channels to the other processes of the mesh: shared, one for each address, and traced."""
+"""Channels to the other processes of the mesh: shared, one for each address."""
 
 import asyncio
 import contextvars
 import json
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar, cast
+from typing import Any, Self, TypeAlias
 
 import grpc
 
@@ -14,14 +14,21 @@ from trunkline.core.network import is_this_machine
 from trunkline.core.settings import Settings
 from trunkline.errors import UnauthenticatedError
 from trunkline.mesh.client.breaker import DEFAULT_SETTINGS, Breaker, Breakers, BreakerSettings
+from trunkline.mesh.client.methods import (
+    IDEMPOTENT,
+    Method,
+    Serializer,
+    StreamMethod,
+    UnaryMethod,
+    UploadMethod,
+)
 from trunkline.mesh.client.tracing import MethodTracer, TracedMethod
 from trunkline.mesh.client.trunk import Trunk
-from trunkline.v1 import registry_service_pb2
+from trunkline.mesh.client.trunk_connection import ConnectCall
+from trunkline.mesh.trunk_wire.methods import CONNECT_METHOD
+from trunkline.v1 import registry_service_pb2, trunk_service_pb2
 
-_Request = TypeVar("_Request")
-_Response = TypeVar("_Response")
-_Serializer: TypeAlias = Callable[[_Request], bytes] | None
-_Deserializer: TypeAlias = Callable[[bytes], _Response] | None
+_Deserializer: TypeAlias = Callable[[bytes], Any] | None
 
 # Snapshots grow with a task's artifacts and history, so the limit is above the servers'.
 RECEIVE_BYTES = 64 * 1024 * 1024
@@ -35,20 +42,13 @@ _FAILED_TO_CONNECT = grpc.ChannelConnectivity.TRANSIENT_FAILURE
 # Former connections are closed after their last call, without a time limit.
 _FORMER_GRACE_S = 10 * 365 * 24 * 3600.0
 
-# Idempotent methods, which gRPC may retry.
-_IDEMPOTENT = {
-    "trunkline.v1.TaskService": ("GetTask", "ListTasks"),
-    "trunkline.v1.RegistryService": ("Register", "KeepAlive", "Deregister", "ListAgents"),
-    "trunkline.v1.ToolService": ("ListTools",),
-    "trunkline.v1.TraceService": ("GetTrace", "ListTraces"),
-}
 # gRPC adds jitter.
 _SERVICE_CONFIG = {
     "methodConfig": [
         {
             "name": [
                 {"service": service, "method": method}
-                for service, methods in _IDEMPOTENT.items()
+                for service, methods in IDEMPOTENT.items()
                 for method in methods
             ],
             "retryPolicy": {
@@ -80,7 +80,10 @@ _OPTIONS: tuple[tuple[str, str | int], ...] = (
 
 
 class MeshChannel(grpc.aio.Channel):
-    """A channel with a known address, whose calls are CLIENT spans."""
+    """A channel with a known address, below the generated stubs.
+
+    What the methods of its stubs raise are TrunklineErrors; see `trunkline.mesh.client.methods`.
+    """
 
     def __init__(  # noqa: PLR0913  all but the address by name
         self,
@@ -122,6 +125,9 @@ class MeshChannel(grpc.aio.Channel):
         self._generation = self.read_generation()
         self._inner = self._connect()
         self._former: set[asyncio.Task[None]] = set()
+        self._connect_trunk = self.stream_stream(
+            f"/{CONNECT_METHOD}", trunk_service_pb2.ConnectRequest.SerializeToString
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -156,66 +162,58 @@ class MeshChannel(grpc.aio.Channel):
     def unary_unary(
         self,
         method: str,
-        request_serializer: _Serializer[_Request] = None,
-        response_deserializer: _Deserializer[_Response] = None,
+        request_serializer: Serializer = None,
+        response_deserializer: _Deserializer = None,
         **options: bool,
-    ) -> grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]:
-        """Return the traced method."""
-        call = _CurrentMethod(
-            self, "unary_unary", method, request_serializer, response_deserializer, **options
-        )
-        return cast(
-            "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]",
-            self._trace_method(call, method, is_stream=False),
+    ) -> Any:  # noqa: ANN401  gRPC has an abstract class, of which we have the calls
+        """Return a method that is called as a `UnaryMethod`."""
+        return UnaryMethod(
+            self._method("unary_unary", method, request_serializer, response_deserializer, options)
         )
 
     def unary_stream(
         self,
         method: str,
-        request_serializer: _Serializer[_Request] = None,
-        response_deserializer: _Deserializer[_Response] = None,
+        request_serializer: Serializer = None,
+        response_deserializer: _Deserializer = None,
         **options: bool,
-    ) -> grpc.aio.UnaryStreamMultiCallable[_Request, _Response]:
-        """Return the traced method."""
-        call = _CurrentMethod(
-            self, "unary_stream", method, request_serializer, response_deserializer, **options
-        )
-        return cast(
-            "grpc.aio.UnaryStreamMultiCallable[_Request, _Response]",
-            self._trace_method(call, method, is_stream=True),
+    ) -> Any:  # noqa: ANN401
+        """Return a method that is called as a `StreamMethod`."""
+        return StreamMethod(
+            self._method("unary_stream", method, request_serializer, response_deserializer, options)
         )
 
     def stream_unary(
         self,
         method: str,
-        request_serializer: _Serializer[_Request] = None,
-        response_deserializer: _Deserializer[_Response] = None,
+        request_serializer: Serializer = None,
+        response_deserializer: _Deserializer = None,
         **options: bool,
-    ) -> grpc.aio.StreamUnaryMultiCallable[_Request, _Response]:
-        """Return the traced method."""
-        call = _CurrentMethod(
-            self, "stream_unary", method, request_serializer, response_deserializer, **options
-        )
-        return cast(
-            "grpc.aio.StreamUnaryMultiCallable[_Request, _Response]",
-            self._trace_method(call, method, is_stream=False),
+    ) -> Any:  # noqa: ANN401
+        """Return a method that is called as an `UploadMethod`."""
+        return UploadMethod(
+            self._method("stream_unary", method, request_serializer, response_deserializer, options)
         )
 
     def stream_stream(
         self,
         method: str,
-        request_serializer: _Serializer[_Request] = None,
-        response_deserializer: _Deserializer[_Response] = None,
+        request_serializer: Serializer = None,
+        response_deserializer: _Deserializer = None,
         **options: bool,
-    ) -> grpc.aio.StreamStreamMultiCallable[_Request, _Response]:
-        """Return the traced method."""
-        call = _CurrentMethod(
-            self, "stream_stream", method, request_serializer, response_deserializer, **options
-        )
-        return cast(
-            "grpc.aio.StreamStreamMultiCallable[_Request, _Response]",
-            self._trace_method(call, method, is_stream=True),
-        )
+    ) -> Any:  # noqa: ANN401
+        """Return a method of gRPC itself, which raises gRPC's errors.
+
+        Within the mesh only the trunk is such a call, and it translates its errors itself.
+        """
+        return self._method(
+            "stream_stream", method, request_serializer, response_deserializer, options
+        ).start
+
+    def connect_trunk(self) -> ConnectCall:
+        """Start the call that is a trunk."""
+        call: ConnectCall = self._connect_trunk()
+        return call
 
     def read_generation(self) -> int:
         """Return the number of the current credentials."""
@@ -256,13 +254,19 @@ class MeshChannel(grpc.aio.Channel):
         credentials = self._credentials.channel_credentials()
         return grpc.aio.secure_channel(self._target, credentials, options=self._options)
 
-    def _trace_method(
-        self, call: Callable[..., Any], method: str, *, is_stream: bool
-    ) -> TracedMethod:
-        tracer = MethodTracer(
-            method.removeprefix("/"), self.address, is_in_process=self._is_in_process
-        )
-        return TracedMethod(call, tracer, is_stream=is_stream)
+    def _method(
+        self,
+        arity: str,
+        path: str,
+        serialize: Serializer,
+        parse: _Deserializer,
+        options: dict[str, bool],
+    ) -> Method:
+        name = path.removeprefix("/")
+        plain = _CurrentMethod(self, arity, path, serialize, parse, **options)
+        tracer = MethodTracer(name, self.address, is_in_process=self._is_in_process)
+        traced = TracedMethod(plain, tracer, is_stream=arity.endswith("stream"))
+        return Method(self, name, traced, serialize, parse or bytes)
 
 
 class _CurrentMethod:
@@ -376,7 +380,7 @@ class ChannelPool:
             )
             if self._group is not None:
                 channel.trunk = Trunk(
-                    channel,
+                    channel.connect_trunk,
                     peer=address,
                     group=self._group,
                     breaker=channel.breaker,
@@ -445,13 +449,3 @@ class ChannelPool:
             channel.trunk.close()
         await channel.close(_RETIRE_GRACE_S)
         del self._retired[channel]
-
-
-def peer_address(channel: grpc.aio.Channel) -> str:
-    """Return the address of a channel, for error texts."""
-    return channel.address if isinstance(channel, MeshChannel) else "the peer"
-
-
-def channel_breaker(channel: grpc.aio.Channel) -> Breaker:
-    """Return the breaker of a channel's peer."""
-    return channel.breaker if isinstance(channel, MeshChannel) else Breaker(peer_address(channel))

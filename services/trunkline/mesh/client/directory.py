@@ -7,8 +7,6 @@ from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
 from typing import Final, Self
 
-import grpc
-
 from trunkline.core.backoff import Backoff
 from trunkline.core.runtime import run_in_background
 from trunkline.errors import (
@@ -19,7 +17,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.events import parse_journal_id
-from trunkline.mesh.client.channels import ChannelPool
+from trunkline.mesh.client.channels import ChannelPool, MeshChannel
 from trunkline.mesh.client.host import HostClient
 from trunkline.mesh.client.mesh_words import TRACE_SERVICE
 from trunkline.mesh.client.resuming_stream import (
@@ -134,7 +132,7 @@ class Directory:
         """Return a client of the host that serves a task; raises what `get_task_host` raises."""
         return self._client(self.get_task_host(task_id).address)
 
-    def channel_for_task(self, task_id: str) -> grpc.aio.Channel:
+    def channel_for_task(self, task_id: str) -> MeshChannel:
         """Return a channel to the host that serves a task; raises what `get_task_host` raises."""
         return self._channels.get(self.get_task_host(task_id).address)
 
@@ -142,7 +140,7 @@ class Directory:
         """Return a client of the host at an address from the registry."""
         return self._client(address)
 
-    def channel_for_service(self, full_name: str) -> grpc.aio.Channel:
+    def channel_for_service(self, full_name: str) -> MeshChannel:
         """Return a channel to a host that serves a service, for example trunkline.v1.ToolService.
 
         Raises:

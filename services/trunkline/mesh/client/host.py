@@ -1,27 +1,19 @@
 """Calls to a host: messages to its agents, its tasks, and their webhooks."""
 
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, TypeAlias
 
-import grpc
 from google.protobuf import duration_pb2
-from google.protobuf.message import DecodeError, Message
 
-from trunkline.core.backoff import Backoff
 from trunkline.errors import (
     PeerProtocolError,
-    PeerUnavailableError,
     TaskNotFoundError,
-    UnsupportedOperationError,
 )
-from trunkline.mesh.client.channels import MeshChannel, peer_address
-from trunkline.mesh.client.statements import find_statement, statement_metadata
-from trunkline.mesh.client.status import translate_errors
-from trunkline.mesh.client.task_stream import TaskStream, open_plain_stream
-from trunkline.mesh.client.trunk import REQUEST_BYTES, Trunk
+from trunkline.mesh.client.channels import MeshChannel
+from trunkline.mesh.client.methods import UNARY_TIMEOUT_S, BatchCall, canceling
+from trunkline.mesh.client.task_stream import TaskStream
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -37,8 +29,6 @@ from trunkline.v1 import (
 DeliveryOutcome: TypeAlias = message_service_pb2.DeliveryOutcome
 PushConfig = push_notification_pb2.TaskPushNotificationConfig
 
-UNARY_TIMEOUT_S = 60.0
-
 # A claim stops waiting this long before its call's deadline, so that the response still arrives.
 _CLAIM_MARGIN_S: Final = 10.0
 _ANY_STATE: Final = webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
@@ -48,25 +38,6 @@ StreamRequest: TypeAlias = (
 )
 """A request that is answered with a stream of one task."""
 
-_Response = TypeVar("_Response", bound=Message)
-
-
-@dataclass(frozen=True, slots=True)
-class _Method(Generic[_Response]):
-    """A gRPC method of a host."""
-
-    name: str
-    """The full name, `SERVICE/METHOD`."""
-    stub_call: Callable[..., Any]
-    """Makes a plain gRPC call."""
-    response: type[_Response]
-
-
-def _find_method(service: str, stub: object, response: type[_Response]) -> _Method[_Response]:
-    """Return the method of a service that answers with this response type."""
-    name = response.DESCRIPTOR.name.removesuffix("Response")
-    return _Method(f"trunkline.v1.{service}/{name}", getattr(stub, name), response)
-
 
 class HostClient:
     """Calls MessageService, TaskService and WebhookService of one host.
@@ -75,52 +46,22 @@ class HostClient:
     method raises TrunklineErrors only.
     """
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self.peer: str = peer_address(channel)
+    def __init__(self, channel: MeshChannel) -> None:
+        self.peer: str = channel.address
         self._channel = channel
-        self._trunk: Trunk | None = channel.trunk if isinstance(channel, MeshChannel) else None
-        service, stub = "MessageService", message_service_pb2_grpc.MessageServiceStub(channel)
-        self._send = _find_method(service, stub, message_service_pb2.SendMessageResponse)
-        self._streams: dict[type[Message], _Method[Any]] = {
-            message_service_pb2.StreamMessageRequest: _find_method(
-                service, stub, message_service_pb2.StreamMessageResponse
-            )
-        }
-        self._deliver = _find_method(service, stub, message_service_pb2.DeliverMessagesResponse)
-        self._init_tasks(channel)
-        self._init_webhooks(channel)
-
-    def _init_tasks(self, channel: grpc.aio.Channel) -> None:
-        service, stub = "TaskService", task_service_pb2_grpc.TaskServiceStub(channel)
-        pb2 = task_service_pb2
-        self._get = _find_method(service, stub, pb2.GetTaskResponse)
-        self._list = _find_method(service, stub, pb2.ListTasksResponse)
-        self._cancel = _find_method(service, stub, pb2.CancelTaskResponse)
-        self._pause = _find_method(service, stub, pb2.PauseTaskResponse)
-        self._resume = _find_method(service, stub, pb2.ResumeTaskResponse)
-        self._streams[pb2.WatchTaskRequest] = _find_method(service, stub, pb2.WatchTaskResponse)
-        self._watch_tasks = stub.WatchTasks
-        self._answer_approval = _find_method(service, stub, pb2.AnswerApprovalResponse)
-        self._set_alias = _find_method(service, stub, pb2.SetTaskAliasResponse)
-        self._resolve_alias = _find_method(service, stub, pb2.ResolveTaskAliasResponse)
-        self._set_config = _find_method(service, stub, pb2.SetPushNotificationConfigResponse)
-        self._get_config = _find_method(service, stub, pb2.GetPushNotificationConfigResponse)
-        self._list_configs = _find_method(service, stub, pb2.ListPushNotificationConfigsResponse)
-        self._delete_config = _find_method(service, stub, pb2.DeletePushNotificationConfigResponse)
-
-    def _init_webhooks(self, channel: grpc.aio.Channel) -> None:
-        service, stub = "WebhookService", webhook_service_pb2_grpc.WebhookServiceStub(channel)
-        pb2 = webhook_service_pb2
-        self._claim = _find_method(service, stub, pb2.ClaimWebhooksResponse)
-        self._record = _find_method(service, stub, pb2.RecordDeliveryResponse)
-        self._list_webhooks = _find_method(service, stub, pb2.ListWebhooksResponse)
-        self._watch_webhooks = stub.WatchWebhooks
-        self._replay = _find_method(service, stub, pb2.ReplayWebhookResponse)
+        self.messages: message_service_pb2_grpc.MessageServiceAsyncStub = (
+            message_service_pb2_grpc.MessageServiceStub(channel)
+        )
+        self.tasks: task_service_pb2_grpc.TaskServiceAsyncStub = (
+            task_service_pb2_grpc.TaskServiceStub(channel)
+        )
+        self.webhooks: webhook_service_pb2_grpc.WebhookServiceAsyncStub = (
+            webhook_service_pb2_grpc.WebhookServiceStub(channel)
+        )
 
     def allow_probe(self) -> None:
         """Let the next call through even if the breaker is open; the caller limits its rate."""
-        if self._trunk is not None:
-            self._trunk.breaker.allow_probe()
+        self._channel.breaker.allow_probe()
 
     async def send_message(
         self,
@@ -142,8 +83,8 @@ class HostClient:
             submission=submission,
             return_immediately=return_immediately,
         )
-        response = await self._call(
-            self._send, request, timeout_s=UNARY_TIMEOUT_S if timeout_s is None else timeout_s
+        response = await self.messages.SendMessage(
+            request, timeout=UNARY_TIMEOUT_S if timeout_s is None else timeout_s
         )
         match response.WhichOneof("payload"):
             case "snapshot":
@@ -159,40 +100,20 @@ class HostClient:
 
         The deliveries continue when the generator is closed. Repeating one attaches to its task.
         """
-        method = self._deliver
-        serialized = request.SerializeToString()
-        statement = await find_statement(self._channel, request)
-        trunk = self._trunk
-        if trunk is not None and trunk.is_supported and len(serialized) <= REQUEST_BYTES:
-            is_open = False
-            call = trunk.open_stream(method.name, serialized, user_statement=statement)
-            try:
-                async with call as (_, batches):
-                    is_open = True
-                    async for outcomes in batches:
-                        yield [self._parse_outcome(outcome) for outcome in outcomes]
-                return
-            except UnsupportedOperationError:
-                if is_open or trunk.is_supported:
-                    raise
-        with translate_errors(self.peer):
-            responses = method.stub_call(request, metadata=statement_metadata(statement))
-            try:
-                async for response in responses:
-                    yield list(response.outcomes)
-            finally:
-                responses.cancel()
+        with canceling(self.messages.DeliverMessages(request)) as responses:
+            async for response in responses:
+                yield list(response.outcomes)
 
     async def get_task(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Return a task's snapshot."""
         request = task_service_pb2.GetTaskRequest(task_id=task_id, account=account)
-        return (await self._call_idempotent(self._get, request)).snapshot
+        return (await self.tasks.GetTask(request)).snapshot
 
     async def list_tasks(
         self, request: task_service_pb2.ListTasksRequest
     ) -> task_service_pb2.ListTasksResponse:
         """Return a page of the host's tasks."""
-        return await self._call_idempotent(self._list, request)
+        return await self.tasks.ListTasks(request)
 
     async def cancel_task(
         self, task_id: str, *, account: str, reason: str = ""
@@ -201,17 +122,17 @@ class HostClient:
         request = task_service_pb2.CancelTaskRequest(
             task_id=task_id, account=account, reason=reason
         )
-        return (await self._call(self._cancel, request)).snapshot
+        return (await self.tasks.CancelTask(request)).snapshot
 
     async def pause_task(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Begin no further step of a task until it is resumed; return the task."""
         request = task_service_pb2.PauseTaskRequest(task_id=task_id, account=account)
-        return (await self._call_idempotent(self._pause, request)).snapshot
+        return (await self.tasks.PauseTask(request)).snapshot
 
     async def resume_task(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Resume a paused task; return the task."""
         request = task_service_pb2.ResumeTaskRequest(task_id=task_id, account=account)
-        return (await self._call_idempotent(self._resume, request)).snapshot
+        return (await self.tasks.ResumeTask(request)).snapshot
 
     def watch_task(  # noqa: PLR0913  a reader's options, each by name
         self,
@@ -248,7 +169,7 @@ class HostClient:
         The first response is empty. What is listed after it is outdated only by later responses.
         """
         request = task_service_pb2.WatchTasksRequest(account=account, with_text=with_text)
-        async with aclosing(self._watch(self._watch_tasks, request)) as responses:
+        with canceling(self.tasks.WatchTasks(request)) as responses:
             async for response in responses:
                 yield response
 
@@ -264,7 +185,7 @@ class HostClient:
             ApprovalAnsweredError: it was answered differently before.
             TaskEndedError: the task no longer waits for it.
         """
-        return (await self._call_idempotent(self._answer_approval, request)).approval
+        return (await self.tasks.AnswerApproval(request)).approval
 
     async def set_task_alias(
         self, account: str, alias: str, task_id: str, replaces: str = ""
@@ -277,7 +198,7 @@ class HostClient:
         request = task_service_pb2.SetTaskAliasRequest(
             account=account, alias=alias, task_id=task_id, replaces=replaces
         )
-        return (await self._call_idempotent(self._set_alias, request)).task_id
+        return (await self.tasks.SetTaskAlias(request)).task_id
 
     async def resolve_task_alias(self, account: str, alias: str) -> str:
         """Return the id of the task that an alias is bound to; empty: it is not bound on this host.
@@ -286,7 +207,7 @@ class HostClient:
         """
         request = task_service_pb2.ResolveTaskAliasRequest(account=account, alias=alias)
         try:
-            return (await self._call_idempotent(self._resolve_alias, request)).task_id
+            return (await self.tasks.ResolveTaskAlias(request)).task_id
         except TaskNotFoundError:
             # Hosts of earlier versions answer so.
             return ""
@@ -302,7 +223,7 @@ class HostClient:
         request = task_service_pb2.SetPushNotificationConfigRequest(
             account=account, config=config, version=version, request_id=uuid.uuid4().hex
         )
-        return (await self._call_idempotent(self._set_config, request)).config
+        return (await self.tasks.SetPushNotificationConfig(request)).config
 
     async def get_push_config(self, task_id: str, config_id: str, account: str) -> PushConfig:
         """Return a webhook without its secrets; without an id, the task's oldest one.
@@ -314,21 +235,21 @@ class HostClient:
         request = task_service_pb2.GetPushNotificationConfigRequest(
             account=account, task_id=task_id, config_id=config_id
         )
-        return (await self._call_idempotent(self._get_config, request)).config
+        return (await self.tasks.GetPushNotificationConfig(request)).config
 
     async def list_push_configs(self, task_id: str, account: str) -> list[PushConfig]:
         """Return all webhooks of a task without their secrets, oldest first."""
         request = task_service_pb2.ListPushNotificationConfigsRequest(
             account=account, task_id=task_id
         )
-        return list((await self._call_idempotent(self._list_configs, request)).configs)
+        return list((await self.tasks.ListPushNotificationConfigs(request)).configs)
 
     async def delete_push_config(self, task_id: str, config_id: str, account: str) -> None:
         """Remove a webhook. Repeating the call is harmless."""
         request = task_service_pb2.DeletePushNotificationConfigRequest(
             account=account, task_id=task_id, config_id=config_id
         )
-        await self._call_idempotent(self._delete_config, request)
+        await self.tasks.DeletePushNotificationConfig(request)
 
     async def claim_webhooks(
         self, claimant: str, *, limit: int, lease_s: float, wait_s: float
@@ -341,7 +262,7 @@ class HostClient:
             claimant=claimant, limit=limit, lease=_to_duration(lease_s), wait=_to_duration(wait_s)
         )
         timeout_s = min(UNARY_TIMEOUT_S, wait_s + _CLAIM_MARGIN_S)
-        return (await self._call(self._claim, request, timeout_s=timeout_s)).claims
+        return (await self.webhooks.ClaimWebhooks(request, timeout=timeout_s)).claims
 
     async def record_delivery(
         self,
@@ -374,7 +295,7 @@ class HostClient:
                 request.retry_after.CopyFrom(_to_duration(retry_after_s))
         elif gone is not None:
             request.gone = gone
-        await self._call(self._record, request)
+        await self.webhooks.RecordDelivery(request)
 
     async def list_webhooks(
         self,
@@ -390,7 +311,7 @@ class HostClient:
         request = webhook_service_pb2.ListWebhooksRequest(
             task_id=task_id, state=state, account=account
         )
-        return (await self._call_idempotent(self._list_webhooks, request)).webhooks
+        return (await self.webhooks.ListWebhooks(request)).webhooks
 
     async def watch_webhooks(
         self, *, account: str = ""
@@ -400,7 +321,7 @@ class HostClient:
         The first response is empty. What is listed after it is outdated only by later responses.
         """
         request = webhook_service_pb2.WatchWebhooksRequest(account=account)
-        async with aclosing(self._watch(self._watch_webhooks, request)) as responses:
+        with canceling(self.webhooks.WatchWebhooks(request)) as responses:
             async for response in responses:
                 yield response
 
@@ -417,106 +338,25 @@ class HostClient:
         request = webhook_service_pb2.ReplayWebhookRequest(
             task_id=task_id, config_id=config_id, from_start=from_start
         )
-        return (await self._call(self._replay, request)).count
-
-    async def _call_idempotent(self, method: _Method[_Response], request: Message) -> _Response:
-        """Call an idempotent method, and repeat the call once if the trunk breaks."""
-        try:
-            return await self._call(method, request)
-        except PeerUnavailableError as error:
-            if self._trunk is None or error.peer != self.peer:
-                # gRPC retries plain calls itself.
-                raise
-        await Backoff().pause()
-        return await self._call(method, request)
-
-    async def _call(
-        self,
-        method: _Method[_Response],
-        request: Message,
-        *,
-        timeout_s: float = UNARY_TIMEOUT_S,
-    ) -> _Response:
-        serialized = request.SerializeToString()
-        statement = await find_statement(self._channel, request)
-        trunk = self._trunk
-        if trunk is not None and trunk.is_supported and len(serialized) <= REQUEST_BYTES:
-            try:
-                response = await trunk.call_unary(
-                    method.name, serialized, timeout_s=timeout_s, user_statement=statement
-                )
-            except UnsupportedOperationError:
-                if trunk.is_supported:
-                    raise
-            else:
-                return self._parse(method, response)
-        with translate_errors(self.peer):
-            call: Awaitable[_Response] = method.stub_call(
-                request, timeout=timeout_s, metadata=statement_metadata(statement)
-            )
-            return await call
-
-    async def _watch(
-        self, stub_call: Callable[..., Any], request: Message
-    ) -> AsyncGenerator[Any, None]:
-        """Yield the responses of an endless call, without a trunk."""
-        metadata = statement_metadata(await find_statement(self._channel, request))
-        with translate_errors(self.peer):
-            call = stub_call(request, metadata=metadata)
-        try:
-            with translate_errors(self.peer):
-                async for response in call:
-                    yield response
-        finally:
-            call.cancel()
+        return (await self.webhooks.ReplayWebhook(request)).count
 
     @asynccontextmanager
     async def open_stream(self, request: StreamRequest) -> AsyncIterator[TaskStream]:
         """Open the stream of a request: submit a message and watch its turn, or watch a task."""
-        method = self._streams[type(request)]
-        serialized = request.SerializeToString()
-        statement = await find_statement(self._channel, request)
-        trunk = self._trunk
-        if trunk is not None and trunk.is_supported and len(serialized) <= REQUEST_BYTES:
-            is_open = False
-            call = trunk.open_stream(method.name, serialized, user_statement=statement)
-            try:
-                async with call as (first_response, batches):
-                    is_open = True
-                    stream = TaskStream(self._parse(method, first_response), batches)
-                    # The first response may hold a large snapshot; the stream may last for days.
-                    del first_response
-                    self._check_start(request, stream)
-                    yield stream
-                return
-            except UnsupportedOperationError:
-                if is_open or trunk.is_supported:
-                    raise
-        metadata = statement_metadata(statement)
-        async with open_plain_stream(
-            lambda: method.stub_call(request, metadata=metadata), peer=self.peer
-        ) as stream:
-            self._check_start(request, stream)
-            yield stream
-
-    def _check_start(self, request: StreamRequest, stream: TaskStream) -> None:
-        """Check that the stream of a submitted message starts with a task or a direct reply."""
+        start: Any = self.tasks.WatchTask
         is_submitted = isinstance(request, message_service_pb2.StreamMessageRequest)
-        if is_submitted and stream.snapshot is None and stream.message is None:
-            problem = "its stream began with neither a snapshot nor a message"
-            raise PeerProtocolError(self.peer, problem)
-
-    def _parse_outcome(self, serialized: bytes) -> DeliveryOutcome:
-        try:
-            return DeliveryOutcome.FromString(serialized)
-        except DecodeError:
-            raise PeerProtocolError(self.peer, "its answer can't be read") from None
-
-    def _parse(self, method: _Method[_Response], serialized: bytes) -> _Response:
-        try:
-            return method.response.FromString(serialized)
-        except DecodeError:
-            raise PeerProtocolError(self.peer, "its answer can't be read") from None
+        if is_submitted:
+            start = self.messages.StreamMessage
+        call: BatchCall[Any]
+        with canceling(start(request)) as call:
+            first_response = await call.read_first()
+            stream = TaskStream(first_response, call.batches(), call)
+            # It may hold a large snapshot, and the stream may last for days.
+            del first_response
+            if is_submitted and stream.snapshot is None and stream.message is None:
+                problem = "its stream began with neither a snapshot nor a message"
+                raise PeerProtocolError(self.peer, problem)
+            yield stream
 
 
 def _to_duration(seconds: float) -> duration_pb2.Duration:

@@ -13,19 +13,14 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-import grpc
-
 from trunkline.core.runtime import next_tick, sleep_until_tick
 from trunkline.errors import (
     PeerProtocolError,
-    PeerTimeoutError,
     PeerUnavailableError,
     UnsupportedOperationError,
 )
-from trunkline.mesh.client.channels import channel_breaker, peer_address
-from trunkline.mesh.client.host import UNARY_TIMEOUT_S
-from trunkline.mesh.client.statements import find_statement, statement_metadata
-from trunkline.mesh.client.status import translate_errors
+from trunkline.mesh.client.channels import MeshChannel
+from trunkline.mesh.client.methods import canceling
 from trunkline.v1 import (
     registry_service_pb2,
     registry_service_pb2_grpc,
@@ -35,8 +30,6 @@ from trunkline.v1 import (
     trace_service_pb2_grpc,
 )
 
-# Short, because the registry answers from memory and a lease must not end while a call hangs.
-REGISTRY_TIMEOUT_S = 5.0
 # The adapter asks the authorization server, which may be slow.
 SIGN_IN_TIMEOUT_S = 60.0
 TOOL_SERVERS_TIMEOUT_S = 60.0
@@ -46,16 +39,12 @@ OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None
 OnTask: TypeAlias = Callable[[str], Awaitable[None]]
 """Called with the handle of the task that a call became."""
 
-_HoldLeaseCall: TypeAlias = grpc.aio.StreamUnaryCall[
-    registry_service_pb2.HoldLeaseRequest, registry_service_pb2.HoldLeaseResponse
-]
-
 
 class RegistryClient:
     """Calls RegistryService. Every method raises TrunklineErrors only."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self.peer: str = peer_address(channel)
+    def __init__(self, channel: MeshChannel) -> None:
+        self.peer: str = channel.address
         self._stub = registry_service_pb2_grpc.RegistryServiceStub(channel)
 
     async def register(self, host: registry_service_pb2.Host) -> float:
@@ -65,8 +54,7 @@ class RegistryClient:
             AgentNameTakenError: another live host has one of its agents.
         """
         request = registry_service_pb2.RegisterRequest(host=host)
-        with translate_errors(self.peer):
-            response = await self._stub.Register(request, timeout=REGISTRY_TIMEOUT_S)
+        response = await self._stub.Register(request)
         return response.lease.ToNanoseconds() / 1e9
 
     async def keep_alive(self, host_id: str) -> float:
@@ -76,8 +64,7 @@ class RegistryClient:
             HostNotFoundError: the lease has ended or the registry was restarted; register again.
         """
         request = registry_service_pb2.KeepAliveRequest(host_id=host_id)
-        with translate_errors(self.peer):
-            response = await self._stub.KeepAlive(request, timeout=REGISTRY_TIMEOUT_S)
+        response = await self._stub.KeepAlive(request)
         return response.lease.ToNanoseconds() / 1e9
 
     async def hold_lease(self, host_id: str, *, every_s: float) -> None:
@@ -86,59 +73,30 @@ class RegistryClient:
         Raises:
             HostNotFoundError: the lease has ended or the registry was restarted; register again.
         """
-        with suppress(UnsupportedOperationError), translate_errors(self.peer):
-            await self._hold(self._stub.HoldLease(), host_id, every_s)
+        # The stream has no deadline, and may wait long for a connection. This call finds out in
+        # time whether the registry answers. Pings end the stream if the registry stops later.
+        await self.keep_alive(host_id)
+        ended = asyncio.Event()
+        with suppress(UnsupportedOperationError):
+            try:
+                await self._stub.HoldLease(_iter_renewals(host_id, every_s, ended))
+            finally:
+                ended.set()
+            raise PeerUnavailableError(self.peer, "it ended the stream of renewals")
         # An older registry supports single renewals only.
         while True:
-            await self.keep_alive(host_id)
             await sleep_until_tick(every_s)
-
-    async def _hold(self, call: _HoldLeaseCall, host_id: str, every_s: float) -> None:
-        loop, end_event = asyncio.get_running_loop(), asyncio.Event()
-        call.add_done_callback(lambda _: end_event.set())
-        request = registry_service_pb2.HoldLeaseRequest(host_id=host_id)
-        try:
-            while not end_event.is_set():
-                await self._renew(call, request)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(next_tick(loop.time(), every_s)):
-                        await end_event.wait()
-            await call
-            raise PeerUnavailableError(self.peer, "it ended the stream of renewals")
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # gRPC cancels the call when the channel is closed.
-            raise PeerUnavailableError(self.peer, "its channel is closed") from None
-        finally:
-            call.cancel()
-
-    async def _renew(
-        self, call: _HoldLeaseCall, request: registry_service_pb2.HoldLeaseRequest
-    ) -> None:
-        try:
-            async with asyncio.timeout(REGISTRY_TIMEOUT_S):
-                await call.write(request)
-        except TimeoutError:
-            raise PeerTimeoutError(
-                self.peer, f"it took no renewal in {REGISTRY_TIMEOUT_S:g} s"
-            ) from None
-        except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
-            # The call is over. Awaiting it raises the reason.
-            return
+            await self.keep_alive(host_id)
 
     async def deregister(self, host_id: str) -> None:
         """Remove a host from the mesh. Repeating the call is harmless."""
         request = registry_service_pb2.DeregisterRequest(host_id=host_id)
-        with translate_errors(self.peer):
-            await self._stub.Deregister(request, timeout=REGISTRY_TIMEOUT_S)
+        await self._stub.Deregister(request)
 
     async def release_journals(self, names: Sequence[str]) -> list[str]:
         """Free the journals with these ids or owners; return the ids of those that had an owner."""
         request = registry_service_pb2.ReleaseJournalsRequest(names=names)
-        with translate_errors(self.peer):
-            response = await self._stub.ReleaseJournals(request, timeout=REGISTRY_TIMEOUT_S)
+        response = await self._stub.ReleaseJournals(request)
         return list(response.journal_ids)
 
     async def list_agents(self) -> list[registry_service_pb2.Host]:
@@ -148,22 +106,30 @@ class RegistryClient:
     async def read_hosts(self) -> registry_service_pb2.ListAgentsResponse:
         """Return the live hosts, and those whose leases ended."""
         request = registry_service_pb2.ListAgentsRequest()
-        with translate_errors(self.peer):
-            return await self._stub.ListAgents(request, timeout=REGISTRY_TIMEOUT_S)
+        return await self._stub.ListAgents(request)
 
     async def watch_agents(self) -> AsyncGenerator[registry_service_pb2.WatchAgentsResponse, None]:
         """Yield the live hosts now and after each change, until the registry goes away.
 
         Close the iterator to end the call.
         """
-        with translate_errors(self.peer):
-            call = self._stub.WatchAgents(registry_service_pb2.WatchAgentsRequest())
-        try:
-            with translate_errors(self.peer):
-                async for response in call:
-                    yield response
-        finally:
-            call.cancel()
+        with canceling(
+            self._stub.WatchAgents(registry_service_pb2.WatchAgentsRequest())
+        ) as responses:
+            async for response in responses:
+                yield response
+
+
+async def _iter_renewals(
+    host_id: str, every_s: float, ended: asyncio.Event
+) -> AsyncIterator[registry_service_pb2.HoldLeaseRequest]:
+    """Yield a renewal now and at each multiple of `every_s` seconds, until `ended` is set."""
+    loop = asyncio.get_running_loop()
+    while not ended.is_set():
+        yield registry_service_pb2.HoldLeaseRequest(host_id=host_id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(next_tick(loop.time(), every_s)):
+                await ended.wait()
 
 
 ListedTools: TypeAlias = tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse
@@ -178,17 +144,17 @@ def _is_starting(listing: ListedTools) -> bool:
 class ToolClient:
     """Calls ToolService. Every method raises TrunklineErrors only."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._channel = channel
-        self._peer = peer_address(channel)
-        self._breaker = channel_breaker(channel)
-        self._stub = tool_service_pb2_grpc.ToolServiceStub(channel)
+    def __init__(self, channel: MeshChannel) -> None:
+        self._breaker = channel.breaker
+        self._stub: tool_service_pb2_grpc.ToolServiceAsyncStub = (
+            tool_service_pb2_grpc.ToolServiceStub(channel)
+        )
 
     async def list_tools(self, servers: tuple[str, ...] = ()) -> tool_service_pb2.ListToolsResponse:
         """Return the available tools of some servers (by default all), and the servers' states."""
         request = tool_service_pb2.ListToolsRequest(servers=servers)
-        with self._breaker.guard(), translate_errors(self._peer):
-            return await self._stub.ListTools(request, timeout=UNARY_TIMEOUT_S)
+        with self._breaker.guard():
+            return await self._stub.ListTools(request)
 
     async def wait_for_tools(
         self, servers: tuple[str, ...] = (), *, timeout_s: float
@@ -224,21 +190,12 @@ class ToolClient:
         The request's deadline is the call's. Iterating raises the errors, for example
         ToolNotFoundError and ToolServerUnavailableError.
         """
-        metadata = statement_metadata(await find_statement(self._channel, request))
         timeout_s = remaining_s(request)
-        with self._breaker.guard(has_deadline=timeout_s is not None):
-            with translate_errors(self._peer):
-                call = self._stub.CallTool(request, timeout=timeout_s, metadata=metadata)
-
-            async def responses() -> AsyncIterator[tool_service_pb2.CallToolResponse]:
-                with translate_errors(self._peer):
-                    async for response in call:
-                        yield response
-
-            try:
-                yield responses()
-            finally:
-                call.cancel()
+        with (
+            self._breaker.guard(has_deadline=timeout_s is not None),
+            canceling(self._stub.CallTool(request, timeout=timeout_s)) as responses,
+        ):
+            yield aiter(responses)
 
     async def fetch_result(
         self,
@@ -265,8 +222,8 @@ class ToolClient:
 
     async def cancel_tool_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
         """Tell an MCP server that a task is wanted no more."""
-        with self._breaker.guard(), translate_errors(self._peer):
-            await self._stub.CancelToolTask(request, timeout=UNARY_TIMEOUT_S)
+        with self._breaker.guard():
+            await self._stub.CancelToolTask(request)
 
     async def start_sign_in(self, server: str, redirect_uri: str) -> str:
         """Begin a sign-in to an MCP server; return the URL that a person opens.
@@ -276,7 +233,7 @@ class ToolClient:
             SignInFailedError: it does not say where to sign in, or can't be used.
         """
         request = tool_service_pb2.StartSignInRequest(server=server, redirect_uri=redirect_uri)
-        with self._breaker.guard(), translate_errors(self._peer):
+        with self._breaker.guard():
             response = await self._stub.StartSignIn(request, timeout=SIGN_IN_TIMEOUT_S)
         return response.url
 
@@ -287,21 +244,18 @@ class ToolClient:
             SignInFailedError: no sign-in has this `state`, or it is refused.
         """
         request = tool_service_pb2.CompleteSignInRequest(server=server, answer=answer)
-        with self._breaker.guard(), translate_errors(self._peer):
+        with self._breaker.guard():
             await self._stub.CompleteSignIn(request, timeout=SIGN_IN_TIMEOUT_S)
 
     async def watch_tools(
         self, servers: tuple[str, ...] = ()
     ) -> AsyncGenerator[tool_service_pb2.WatchToolsResponse, None]:
         """Yield the tools now and after each change. Close the iterator to end the call."""
-        with translate_errors(self._peer):
-            call = self._stub.WatchTools(tool_service_pb2.WatchToolsRequest(servers=servers))
-        try:
-            with translate_errors(self._peer):
-                async for response in call:
-                    yield response
-        finally:
-            call.cancel()
+        with canceling(
+            self._stub.WatchTools(tool_service_pb2.WatchToolsRequest(servers=servers))
+        ) as responses:
+            async for response in responses:
+                yield response
 
 
 def remaining_s(request: tool_service_pb2.CallToolRequest) -> float | None:
@@ -315,8 +269,7 @@ def remaining_s(request: tool_service_pb2.CallToolRequest) -> float | None:
 class TraceClient:
     """Calls TraceService. Every method raises TrunklineErrors only."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._peer = peer_address(channel)
+    def __init__(self, channel: MeshChannel) -> None:
         self._stub = trace_service_pb2_grpc.TraceServiceStub(channel)
 
     async def get_trace(
@@ -328,8 +281,7 @@ class TraceClient:
             TraceNotFoundError: the store has none.
         """
         request = trace_service_pb2.GetTraceRequest(trace_id=trace_id, task_id=task_id)
-        with translate_errors(self._peer):
-            response = await self._stub.GetTrace(request, timeout=UNARY_TIMEOUT_S)
+        response = await self._stub.GetTrace(request)
         return list(response.spans)
 
     async def list_traces(
@@ -337,8 +289,7 @@ class TraceClient:
     ) -> trace_service_pb2.ListTracesResponse:
         """Return a page of traces, newest first."""
         request = trace_service_pb2.ListTracesRequest(page_size=page_size, page_token=page_token)
-        with translate_errors(self._peer):
-            return await self._stub.ListTraces(request, timeout=UNARY_TIMEOUT_S)
+        return await self._stub.ListTraces(request)
 
     async def watch_traces(
         self,
@@ -347,22 +298,12 @@ class TraceClient:
 
         The first response is empty: the watch has begun.
         """
-        with translate_errors(self._peer):
-            call = self._stub.WatchTraces(trace_service_pb2.WatchTracesRequest())
-        try:
-            with translate_errors(self._peer):
-                async for response in call:
-                    yield response
-        finally:
-            call.cancel()
+        with canceling(self._stub.WatchTraces(trace_service_pb2.WatchTracesRequest())) as responses:
+            async for response in responses:
+                yield response
 
     async def watch_edges(self) -> AsyncGenerator[trace_service_pb2.WatchEdgesResponse, None]:
         """Yield who called whom in the last minute, now and after each change."""
-        with translate_errors(self._peer):
-            call = self._stub.WatchEdges(trace_service_pb2.WatchEdgesRequest())
-        try:
-            with translate_errors(self._peer):
-                async for response in call:
-                    yield response
-        finally:
-            call.cancel()
+        with canceling(self._stub.WatchEdges(trace_service_pb2.WatchEdgesRequest())) as responses:
+            async for response in responses:
+                yield response

@@ -1,5 +1,6 @@
 """Converts gRPC errors to mesh errors. `trunkline.mesh.server.status` converts the other way."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -27,6 +28,7 @@ _HANDSHAKE_PROBLEMS = {
     "Hostname Verification Check failed": "another process of the mesh listens there",
     "Tls handshake failed": "it is of another mesh, or a certificate has ended",
 }
+_CHANNEL_CLOSED = "its channel is closed"
 _ERROR_CLASSES = {cls.reason: cls for cls in error_classes()}
 
 
@@ -96,13 +98,21 @@ def from_trunk_end(end: trunk_service_pb2.TrunkEnd, *, peer: str) -> TrunklineEr
 
 @contextmanager
 def translate_errors(peer: str) -> Iterator[None]:
-    """Raise gRPC errors of the block as mesh errors."""
+    """Raise gRPC errors of the block as mesh errors.
+
+    The closing of a channel, which for gRPC cancels its calls, is such an error.
+    """
     try:
         yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise PeerUnavailableError(peer, _CHANNEL_CLOSED) from error
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error, peer=peer) from error
     except grpc.aio.UsageError as error:
-        raise PeerUnavailableError(peer, "its channel is closed") from error
+        raise PeerUnavailableError(peer, _CHANNEL_CLOSED) from error
 
 
 def _error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo | None:

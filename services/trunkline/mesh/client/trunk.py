@@ -3,17 +3,14 @@
 import asyncio
 import contextvars
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Final
-
-import grpc
 
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError, TrunklineError
 from trunkline.mesh.client.breaker import Breaker, is_peer_failure
 from trunkline.mesh.client.tracing import MethodTracer
 from trunkline.mesh.client.trunk_connection import (
-    CONNECT_METHOD,
     WINDOW_BYTES,
     ConnectCallable,
     TrunkClientConnection,
@@ -38,7 +35,7 @@ class Trunk:
 
     def __init__(  # noqa: PLR0913  all but the channel by name
         self,
-        channel: grpc.aio.Channel,
+        connect: ConnectCallable,
         *,
         peer: str,
         group: asyncio.TaskGroup,
@@ -48,7 +45,7 @@ class Trunk:
         is_in_process: bool = False,
         generation: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`group` owns the trunk's tasks until `close`.
+        """`connect` starts a call of CONNECT_METHOD. `group` owns the trunk's tasks until `close`.
 
         A peer that sends nothing for `ping_s` seconds has failed. For its first message it has
         `connect_s` seconds. `generation` returns the number of this process's certificate: when it
@@ -60,9 +57,7 @@ class Trunk:
         """False once the peer has answered that it does not serve trunks."""
         # Calls within this process have no CLIENT spans.
         self._is_in_process = is_in_process
-        self._connect: ConnectCallable = channel.stream_stream(
-            f"/{CONNECT_METHOD}", request_serializer=_serialize, response_deserializer=None
-        )
+        self._connect = connect
         self._group = group
         self._ping_s = ping_s
         self._connect_s = connect_s
@@ -112,26 +107,19 @@ class Trunk:
             connection.remove_call(call_id)
             traced.end(code, is_stream=False)
 
-    @asynccontextmanager
-    async def open_stream(
-        self, method: str, request: bytes, *, user_statement: str = ""
-    ) -> AsyncIterator[tuple[bytes, TrunkStreamCall]]:
-        """Call a streaming method for the length of a block.
+    def start_stream(self, method: str, request: bytes, user_statement: str) -> TrunkStreamCall:
+        """Call a streaming method. The caller has to cancel the call, even after its end.
 
-        Yield the first response, which carries no batches, and the stream of batches. Raises what
-        `call_unary` raises.
+        Raises:
+            PeerUnavailableError: the peer's breaker is open, or the trunk was closed.
         """
         connection = self._open()
         traced = self._tracer(method).start_call()
-        call = TrunkStreamCall(connection)
+        call = TrunkStreamCall(connection, partial(traced.end, is_stream=True))
         request_frame = _start_frame(method, request, traced.carrier, user_statement)
         request_frame.credit_bytes = WINDOW_BYTES
         call.call_id = connection.start_call(call, request_frame)
-        try:
-            yield await call.read_first(), call
-        finally:
-            connection.cancel_call(call.call_id)
-            traced.end(call.code, is_stream=True)
+        return call
 
     async def wait_idle(self) -> None:
         """Wait until no call is open."""
@@ -229,7 +217,3 @@ def _start_frame(
         tracestate=carrier.get("tracestate", ""),
         user_statement=user_statement,
     )
-
-
-def _serialize(request: trunk_service_pb2.ConnectRequest) -> bytes:
-    return request.SerializeToString()

@@ -15,14 +15,14 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.mesh.client.status import from_trunk_end, translate_errors
-from trunkline.mesh.trunk_statements import StatementNumbers
+from trunkline.mesh.trunk_wire.methods import CONNECT_METHOD
+from trunkline.mesh.trunk_wire.statements import StatementNumbers
 from trunkline.observe.metrics import instruments
 from trunkline.observe.metrics.kinds import Reading
 from trunkline.v1 import trunk_service_pb2
 
 logger = logging.getLogger(__name__)
 
-CONNECT_METHOD: Final = "trunkline.v1.TrunkService/Connect"
 # The receive window of one stream. A single batch may be larger.
 WINDOW_BYTES: Final = 32 * 1024
 # The limit of one message to the peer, unless a single call is larger.
@@ -30,16 +30,17 @@ _MESSAGE_BYTES: Final = 256 * 1024
 # A silent peer is pinged after this part of `ping_s`. The rest is split into this many checks.
 _QUIET_PART: Final = 2 / 3
 _CHECKS: Final = 3
-# gRPC's text for a write to a call that has ended. The next connection attempt has the reason.
+# gRPC's text for a write to a call that has ended. It replaces the status of the peer
+# (https://github.com/grpc/grpc/issues/36066).
 _WRITE_AFTER_END: Final = "Internal error from Core"
+# A peer that refuses a connection answers within this time.
+_REFUSAL_S: Final = 1.0
 
 BatchSink: TypeAlias = Callable[[list[bytes]], int]
 """Handles some of the first batches at once and returns their number. Must not raise."""
 # Responses are raw bytes: gRPC would report unparsable ones as the end of the stream.
 ConnectCall: TypeAlias = grpc.aio.StreamStreamCall[trunk_service_pb2.ConnectRequest, bytes]
-ConnectCallable: TypeAlias = grpc.aio.StreamStreamMultiCallable[
-    trunk_service_pb2.ConnectRequest, bytes
-]
+ConnectCallable: TypeAlias = Callable[[], ConnectCall]
 
 
 class TrunkUnaryCall:
@@ -77,6 +78,7 @@ class TrunkStreamCall:
         "_connection",
         "_error",
         "_first_response",
+        "_on_end",
         "_unreturned_bytes",
         "_waiter",
         "call_id",
@@ -84,12 +86,16 @@ class TrunkStreamCall:
         "sink",
     )
 
-    def __init__(self, connection: "TrunkClientConnection") -> None:
+    def __init__(
+        self, connection: "TrunkClientConnection", on_end: Callable[[str], None] | None = None
+    ) -> None:
+        """`cancel` calls `on_end` with the name of the status code."""
         self.call_id: int = 0
         self.is_over: bool = False
         """True once the peer or the trunk has ended the call."""
         self.sink: BatchSink | None = None
         self._connection = connection
+        self._on_end = on_end
         self._first_response: bytes | None = None
         self._batches: list[bytes] = []
         self._unreturned_bytes = 0
@@ -142,6 +148,20 @@ class TrunkStreamCall:
             await self._wait()
         response, self._first_response = self._first_response, b""
         return response
+
+    def set_sink(self, sink: BatchSink) -> None:
+        """Pass batches to `sink` as they arrive while the reader waits; the reader gets the rest.
+
+        Waking the reader costs more than handling most batches.
+        """
+        self.sink = sink
+
+    def cancel(self) -> None:
+        """End the call. A second call has no effect."""
+        self._connection.cancel_call(self.call_id)
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(self.code)
 
     def __aiter__(self) -> "TrunkStreamCall":
         return self
@@ -307,15 +327,41 @@ class TrunkClientConnection:
 
     async def _serve(self) -> TrunklineError:
         try:
-            with translate_errors(self.peer):
-                stream = self._connect()
+            reason = await self._exchange()
+            if _hides_status(reason) and not self.has_connected:
+                reason = await self._read_refusal(reason)
         except TrunklineError as error:
             return error
+        if _hides_status(reason):
+            return PeerUnavailableError(self.peer, "it ended the stream of all calls")
+        return reason
+
+    async def _exchange(self) -> TrunklineError:
+        """Exchange messages with the peer until the stream ends; return the reason."""
+        stream = self._open_stream()
         try:
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(self._write(stream))
                 reason = await self._read(stream)
                 writer.cancel()
+            return reason
+        finally:
+            stream.cancel()
+
+    def _open_stream(self) -> ConnectCall:
+        with translate_errors(self.peer):
+            return self._connect()
+
+    async def _read_refusal(self, reason: TrunklineError) -> TrunklineError:
+        """Return the status with which the peer refuses a stream, or `reason` if it accepts one.
+
+        Nothing is written to this stream, so gRPC reports the peer's own status.
+        """
+        stream = self._open_stream()
+        try:
+            async with asyncio.timeout(_REFUSAL_S):
+                return await self._read(stream)
+        except TimeoutError:
             return reason
         finally:
             stream.cancel()
@@ -344,18 +390,7 @@ class TrunkClientConnection:
             self.is_unsupported = True
             return UnsupportedOperationError(CONNECT_METHOD, "the peer doesn't serve it")
         except TrunklineError as error:
-            return self._explain(error)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # gRPC cancels the read when the channel is closed.
-            return PeerUnavailableError(self.peer, "its channel is closed")
-
-    def _explain(self, error: TrunklineError) -> TrunklineError:
-        if isinstance(error, PeerProtocolError) and error.problem == _WRITE_AFTER_END:
-            return PeerUnavailableError(self.peer, "it ended the stream of all calls")
-        return error
+            return error
 
     async def _write(self, stream: ConnectCall) -> None:
         """Send pending calls, credits, cancellations and pings in as few messages as possible."""
@@ -418,3 +453,8 @@ class TrunkClientConnection:
             return
         self._checks += 1
         self._schedule_check(self._check_s)
+
+
+def _hides_status(reason: TrunklineError) -> bool:
+    """Return whether gRPC reports a failed write in place of the peer's status."""
+    return isinstance(reason, PeerProtocolError) and reason.problem == _WRITE_AFTER_END

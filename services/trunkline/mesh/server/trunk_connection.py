@@ -32,7 +32,7 @@ from trunkline.mesh.server.handlers import (
 )
 from trunkline.mesh.server.request_values import check_values
 from trunkline.mesh.server.status import to_trunk_end
-from trunkline.mesh.trunk_statements import NumberedStatements, check_statement
+from trunkline.mesh.trunk_wire.statements import NumberedStatements, check_statement
 from trunkline.observe.metrics import instruments
 from trunkline.observe.metrics.kinds import Reading
 from trunkline.v1 import trunk_service_pb2

@@ -1,0 +1,367 @@
+"""The methods of a channel to another process, as the generated stubs call them.
+
+No caller knows what carries a call. A small call of a method that trunks carry goes by the trunk if
+the peer serves trunks, and each other call is a plain call of gRPC. Either way the call names its
+user, and raises TrunklineErrors only.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+from grpc.aio import EOF
+
+from trunkline.core.backoff import Backoff
+from trunkline.core.users import USER_METADATA
+from trunkline.errors import PeerProtocolError, PeerUnavailableError, UnsupportedOperationError
+from trunkline.mesh.client.statements import find_statement
+from trunkline.mesh.client.status import translate_errors
+from trunkline.mesh.client.trunk import REQUEST_BYTES, Trunk
+from trunkline.mesh.client.trunk_connection import BatchSink, TrunkStreamCall
+from trunkline.mesh.trunk_wire.methods import BATCH_FIELDS, carries_unary
+
+if TYPE_CHECKING:
+    from trunkline.mesh.client.channels import MeshChannel
+
+_Response = TypeVar("_Response", bound=Message)
+
+
+class _Cancelable(Protocol):
+    def cancel(self) -> object: ...
+
+
+_Call = TypeVar("_Call", bound=_Cancelable)
+Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
+Serializer: TypeAlias = Callable[[Any], bytes] | None
+
+UNARY_TIMEOUT_S: Final = 60.0
+"""The deadline of a unary call that has no other."""
+_REGISTRY_TIMEOUT_S: Final = 5.0
+_UNREADABLE: Final = "its answer can't be read"
+
+IDEMPOTENT: Final[Mapping[str, tuple[str, ...]]] = {
+    "trunkline.v1.TaskService": (
+        "GetTask",
+        "ListTasks",
+        "PauseTask",
+        "ResumeTask",
+        "AnswerApproval",
+        "SetTaskAlias",
+        "ResolveTaskAlias",
+        "SetPushNotificationConfig",
+        "GetPushNotificationConfig",
+        "ListPushNotificationConfigs",
+        "DeletePushNotificationConfig",
+    ),
+    "trunkline.v1.WebhookService": ("ListWebhooks",),
+    "trunkline.v1.RegistryService": ("Register", "KeepAlive", "Deregister", "ListAgents"),
+    "trunkline.v1.ToolService": ("ListTools",),
+    "trunkline.v1.TraceService": ("GetTrace", "ListTraces"),
+}
+"""The methods that are called again if the peer is unavailable, by service."""
+
+
+class Method:
+    """What the calls of one method have in common."""
+
+    def __init__(
+        self,
+        channel: "MeshChannel",
+        name: str,
+        start: Callable[..., Any],
+        serialize: Serializer,
+        parse: Callable[[bytes], Any],
+    ) -> None:
+        """`name` is `SERVICE/METHOD`; `start` starts a plain call."""
+        self.channel: MeshChannel = channel
+        self.name: str = name
+        self.start: Callable[..., Any] = start
+        self.serialize: Serializer = serialize
+        self.parse: Callable[[bytes], Any] = parse
+
+    @property
+    def peer(self) -> str:
+        """The address of the peer, for error texts."""
+        return self.channel.address
+
+    async def find_statement(self, request: object) -> str:
+        """Return the statement of the user of a call; empty if the call needs none."""
+        if not isinstance(request, Message):
+            # The methods of third parties may have any requests.
+            return ""
+        return await find_statement(self.channel.signer, request)
+
+    def find_trunk(self, request: Any, metadata: Metadata) -> tuple[Trunk, bytes] | None:  # noqa: ANN401
+        """Return the trunk that carries a call, and the serialized request.
+
+        Metadata of the caller's own, and large requests, travel with plain calls only.
+        """
+        trunk = self.channel.trunk
+        if trunk is None or not trunk.is_supported or metadata or self.serialize is None:
+            return None
+        serialized = self.serialize(request)
+        return (trunk, serialized) if len(serialized) <= REQUEST_BYTES else None
+
+    def read(self, serialized: bytes) -> Any:  # noqa: ANN401  the method's response
+        """Parse a response that came by a trunk."""
+        try:
+            return self.parse(serialized)
+        except DecodeError:
+            raise PeerProtocolError(self.peer, _UNREADABLE) from None
+
+
+class UnaryMethod:
+    """A method with one request and one response."""
+
+    def __init__(self, method: Method) -> None:
+        self._method = method
+        service, _, name = method.name.partition("/")
+        self._is_idempotent = name in IDEMPOTENT.get(service, ())
+        self._is_carried = carries_unary(method.name)
+        is_registry = service == "trunkline.v1.RegistryService"
+        # A lease must not end while a call hangs, and the registry answers from memory.
+        self._timeout_s = _REGISTRY_TIMEOUT_S if is_registry else UNARY_TIMEOUT_S
+
+    async def __call__(
+        self,
+        request: object,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109  gRPC's own form
+        metadata: Metadata = (),
+    ) -> Any:  # noqa: ANN401  the response of the method
+        """Call the method; return its response.
+
+        Raises:
+            TrunklineError: the peer's error, or PeerTimeoutError without an answer in time.
+        """
+        timeout_s = self._timeout_s if timeout is None else timeout
+        try:
+            return await self._call(request, timeout_s, metadata)
+        except PeerUnavailableError as error:
+            is_repeated = self._is_idempotent and self._is_carried
+            if not is_repeated or self._method.channel.trunk is None:
+                # gRPC itself repeats plain calls.
+                raise
+            if error.peer != self._method.peer:
+                raise
+        await Backoff().pause()
+        return await self._call(request, timeout_s, metadata)
+
+    async def _call(self, request: object, timeout_s: float, metadata: Metadata) -> Any:  # noqa: ANN401
+        method = self._method
+        statement = await method.find_statement(request)
+        route = method.find_trunk(request, metadata) if self._is_carried else None
+        if route is not None:
+            trunk, serialized = route
+            try:
+                response = await trunk.call_unary(
+                    method.name, serialized, timeout_s=timeout_s, user_statement=statement
+                )
+            except UnsupportedOperationError:
+                if trunk.is_supported:
+                    raise
+            else:
+                return method.read(response)
+        with translate_errors(method.peer):
+            return await method.start(
+                request, timeout=timeout_s, metadata=_name_user(metadata, statement)
+            )
+
+
+class StreamMethod:
+    """A method with one request, whose responses are a stream."""
+
+    def __init__(self, method: Method) -> None:
+        self._method = method
+
+    def __call__(
+        self, request: object, *, timeout: float | None = None, metadata: Metadata = ()
+    ) -> "StreamCall[Any]":
+        """Return a call that begins with its first read. Cancel it by `canceling`."""
+        if self._method.name in BATCH_FIELDS:
+            return BatchCall(self._method, request, timeout, metadata)
+        return StreamCall(self._method, request, timeout, metadata)
+
+
+class StreamCall(Generic[_Response]):
+    """A call whose responses are a stream. Reading raises TrunklineErrors only."""
+
+    def __init__(
+        self, method: Method, request: object, timeout_s: float | None, metadata: Metadata
+    ) -> None:
+        self._method = method
+        self._request = request
+        self._timeout_s = timeout_s
+        self._metadata = metadata
+        self._call: Any = None
+
+    async def __aiter__(self) -> AsyncIterator[_Response]:
+        while (response := await self.read()) is not None:
+            yield response
+
+    async def read(self) -> _Response | None:
+        """Return the next response; None after the last one.
+
+        Raises:
+            TrunklineError: the peer's error.
+        """
+        if self._call is None:
+            self._start(await self._method.find_statement(self._request))
+        with translate_errors(self._method.peer):
+            response = await self._call.read()
+        return None if response is EOF else response
+
+    def cancel(self) -> None:
+        """End the call."""
+        if self._call is not None:
+            self._call.cancel()
+
+    def _start(self, statement: str) -> None:
+        """Start a plain call."""
+        with translate_errors(self._method.peer):
+            self._call = self._method.start(
+                self._request,
+                timeout=self._timeout_s,
+                metadata=_name_user(self._metadata, statement),
+            )
+
+
+class BatchCall(StreamCall[_Response]):
+    """A call whose stream consists of batches after its first response.
+
+    `read_first` and `batches` pass on the batches serialized: most readers store or forward them
+    as they are. Iterating the call itself parses them.
+    """
+
+    def __init__(
+        self, method: Method, request: object, timeout_s: float | None, metadata: Metadata
+    ) -> None:
+        super().__init__(method, request, timeout_s, metadata)
+        self._trunk_call: TrunkStreamCall | None = None
+        self._first_batches: list[bytes] = []
+
+    async def __aiter__(self) -> AsyncIterator[_Response]:
+        yield await self.read_first()
+        async for batches in self.batches():
+            response: Any = self._method.parse(b"")
+            field = getattr(response, self._find_field(response))
+            try:
+                for batch in batches:
+                    field.add().MergeFromString(batch)
+            except DecodeError:
+                raise PeerProtocolError(self._method.peer, _UNREADABLE) from None
+            yield response
+
+    async def read_first(self) -> _Response:
+        """Open the stream; return its first response, without batches.
+
+        Raises:
+            TrunklineError: the peer's error.
+        """
+        method = self._method
+        statement = await method.find_statement(self._request)
+        route = method.find_trunk(self._request, self._metadata)
+        if route is not None:
+            trunk, serialized = route
+            call = self._trunk_call = trunk.start_stream(method.name, serialized, statement)
+            try:
+                response: Any = method.read(await call.read_first())
+            except UnsupportedOperationError:
+                call.cancel()
+                self._trunk_call = None
+                if trunk.is_supported:
+                    raise
+            else:
+                return response  # type: ignore[no-any-return]  # the method's response
+        self._start(statement)
+        response = await self.read()
+        if response is None:
+            return method.parse(b"")  # type: ignore[no-any-return]
+        self._first_batches = self._take_batches(response)
+        return response  # type: ignore[no-any-return]
+
+    def batches(self) -> AsyncIterator[list[bytes]]:
+        """Iterate over the serialized batches after `read_first`, those that came together at once.
+
+        Raises:
+            TrunklineError: the peer's error.
+        """
+        return self._trunk_call or self._iter_plain_batches()
+
+    def set_sink(self, sink: BatchSink) -> None:
+        """Pass batches to `sink`; see `TrunkStreamCall.set_sink`. A plain call never calls it."""
+        if self._trunk_call is not None:
+            self._trunk_call.set_sink(sink)
+
+    def cancel(self) -> None:
+        """End the call."""
+        if self._trunk_call is not None:
+            self._trunk_call.cancel()
+        super().cancel()
+
+    async def _iter_plain_batches(self) -> AsyncIterator[list[bytes]]:
+        batches, self._first_batches = self._first_batches, []
+        if batches:
+            yield batches
+        while (response := await self.read()) is not None:
+            if batches := self._take_batches(response):
+                yield batches
+
+    def _take_batches(self, response: Any) -> list[bytes]:  # noqa: ANN401  the method's response
+        """Remove the batches of a response; return them serialized."""
+        name = self._find_field(response)
+        batches = [batch.SerializeToString() for batch in getattr(response, name)]
+        response.ClearField(name)
+        return batches
+
+    def _find_field(self, response: Message) -> str:
+        number = BATCH_FIELDS[self._method.name]
+        name: str = response.DESCRIPTOR.fields_by_number[number].name
+        return name
+
+
+class UploadMethod:
+    """A method whose requests are a stream, with one response."""
+
+    def __init__(self, method: Method) -> None:
+        self._method = method
+
+    async def __call__(
+        self,
+        requests: AsyncIterator[Any],
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109  gRPC's own form
+    ) -> Any:  # noqa: ANN401  the response of the method
+        """Send the requests; return the response. The first request names the user of the call.
+
+        Raises:
+            TrunklineError: the peer's error, or PeerTimeoutError without an answer in time.
+        """
+        method = self._method
+        first_request = await anext(requests)
+        statement = await method.find_statement(first_request)
+        with translate_errors(method.peer):
+            return await method.start(
+                _chain(first_request, requests), timeout=timeout, metadata=_name_user((), statement)
+            )
+
+
+@contextmanager
+def canceling(call: _Call) -> Iterator[_Call]:
+    """Cancel a call at the end of the block."""
+    try:
+        yield call
+    finally:
+        call.cancel()
+
+
+async def _chain(first: object, others: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    yield first
+    async for request in others:
+        yield request
+
+
+def _name_user(metadata: Metadata, statement: str) -> Metadata:
+    """Return the metadata of a plain call for a user."""
+    return (*metadata, (USER_METADATA, statement)) if statement else tuple(metadata)

@@ -1,0 +1,39 @@
+"""The methods that a trunk carries.
+
+A trunk carries the calls between processes that are many and small. All other calls are plain gRPC:
+streams that stay open without end, and services that move much data or are called rarely.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from trunkline.v1 import message_service_pb2, task_service_pb2
+
+BATCH_FIELDS: Final[Mapping[str, int]] = {
+    "trunkline.v1.MessageService/StreamMessage": (
+        message_service_pb2.StreamMessageResponse.BATCHES_FIELD_NUMBER
+    ),
+    "trunkline.v1.MessageService/DeliverMessages": (
+        message_service_pb2.DeliverMessagesResponse.OUTCOMES_FIELD_NUMBER
+    ),
+    "trunkline.v1.TaskService/WatchTask": task_service_pb2.WatchTaskResponse.BATCHES_FIELD_NUMBER,
+}
+"""The streaming methods that a trunk carries: the number of the responses' field for batches.
+
+After its first response such a stream consists of batches only, which a trunk carries serialized.
+"""
+
+CONNECT_METHOD: Final = "trunkline.v1.TrunkService/Connect"
+"""The method whose stream is a trunk."""
+_SERVICES: Final = frozenset(
+    {
+        "trunkline.v1.MessageService",
+        "trunkline.v1.TaskService",
+        "trunkline.v1.WebhookService",
+    }
+)
+
+
+def carries_unary(method: str) -> bool:
+    """Return whether a trunk carries a unary method, given as `SERVICE/METHOD`."""
+    return method.partition("/")[0] in _SERVICES

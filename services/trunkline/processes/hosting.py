@@ -1,0 +1,412 @@
+"""Hosting of agents: their journals, their services and their registration on a mesh."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+
+from trunkline.agents.authoring import FunctionAgent
+from trunkline.agents.calls.agent_call import ChildLimits
+from trunkline.agents.calls.tool_source import AllowedTools, MeshTools, WatchableToolSource
+from trunkline.agents.calls.turn_calls import MeshCallees
+from trunkline.agents.reasoning import ModelChoice
+from trunkline.agents.reasoning.model_results import ModelResults
+from trunkline.core.identity import open_credentials
+from trunkline.core.runtime import ServiceStatus
+from trunkline.core.settings import (
+    ENV_PREFIX,
+    AgentSettings,
+    OptionsT,
+    Settings,
+    advertised_address,
+    dial_address,
+    read_options,
+)
+from trunkline.errors import ConfigurationError, PeerUnavailableError
+from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
+from trunkline.mesh.client.content_resolver import ContentResolver
+from trunkline.mesh.registry import Membership
+from trunkline.mesh.server.mesh_server import MeshServer
+from trunkline.observe.audit import AuditLog, open_audit_log
+from trunkline.observe.signal_exports import export_signals
+from trunkline.observe.span_content import ContentCapture
+from trunkline.observe.traces import MeshTarget, configure_tracing
+from trunkline.processes.journals import JournalFolder
+from trunkline.processes.takeover import Takeover, adopt_journal, claim_standby_names
+from trunkline.tasks.agent import Agent
+from trunkline.tasks.budgets import Budgets
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.outbox import RetryPolicy
+from trunkline.tasks.resources import OtherHosts
+from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.usage_store import UsageStore
+from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
+
+
+class AgentReadiness:
+    """The agents of a host that may be registered, and notification of changes to them."""
+
+    def __init__(self) -> None:
+        self._absent: set[str] = set()
+        self._changed = asyncio.Event()
+
+    def mark_absent(self, agent: str) -> None:
+        """Note that an agent is not ready to be registered."""
+        self._absent.add(agent)
+
+    def is_ready(self, agent: str) -> bool:
+        """Return True if an agent may be registered."""
+        return agent not in self._absent
+
+    def mark_changed(self, agent: str) -> None:
+        """Note that an agent is ready, or that its card has changed."""
+        self._absent.discard(agent)
+        self._changed.set()
+
+    async def wait_for_change(self) -> None:
+        """Wait for a change since the last call."""
+        await self._changed.wait()
+        self._changed.clear()
+
+
+def task_settings(settings: Settings) -> TaskSettings:
+    """Return the part of the process's settings that concerns tasks."""
+    return TaskSettings(
+        lease_s=settings.lease_s,
+        flush_interval_s=settings.flush_interval_ms / 1000,
+        cancel_grace_s=settings.cancel_grace_s,
+        queue_limit=settings.queue_limit,
+        task_limit=settings.task_limit,
+        agent_timeouts=settings.agent_timeouts,
+        limits=settings.limits,
+        tree=settings.tree,
+        models=settings.models,
+        content=ContentCapture.from_settings(settings),
+        webhook_retry=RetryPolicy(give_up_s=settings.webhook_give_up_s),
+    )
+
+
+@asynccontextmanager
+async def open_host(
+    agents: Sequence[Agent],
+    *,
+    directory: Directory,
+    settings: Settings,
+    readiness: AgentReadiness | None = None,
+    audit: AuditLog | None = None,
+) -> AsyncIterator[TaskHost]:
+    """Open the agents' journals and run their tasks; cancel descendants over the mesh.
+
+    The journals are the free journals of the first agent's family. Agents that are not ready from
+    the start are marked in `readiness`. Answers to approvals are recorded in the audit log.
+
+    Raises:
+        ConfigurationError: an agent's settings are invalid.
+        JournalUnavailableError: there is no journal, and none can be made.
+    """
+    agents = [
+        connect_calls(apply_options(agent, settings), directory, settings) for agent in agents
+    ]
+
+    async def cancel_child(task_id: str, account: str) -> None:
+        name, is_remote, remote_id = task_id.partition(":")
+        if is_remote:
+            await _find_canceler(agents, name)(remote_id)
+            return
+        if not directory.knows_task_host(task_id):
+            # The task may exist: its host may have been away since before this process started.
+            raise PeerUnavailableError(task_id, "its host has not been on the mesh so far")
+        client = directory.client_for_task(task_id)
+        await client.cancel_task(task_id, account=account, reason="its parent was canceled")
+
+    async def answer_parent(
+        request: task_service_pb2.AnswerApprovalRequest,
+    ) -> snapshot_pb2.ApprovalInfo:
+        return await directory.client_for_task(request.task_id).answer_approval(request)
+
+    journals = JournalFolder(settings)
+    family = agents[0].card.name
+    names = {agent.card.name for agent in agents}
+    own = journals.open_own(family, names)
+    try:
+        async with (
+            _open_budgets(settings) as budgets,
+            _run_lifespans(agents, settings, readiness or AgentReadiness()),
+            TaskHost(
+                own.journal,
+                agents,
+                settings=task_settings(settings),
+                others=OtherHosts(
+                    cancel_child,
+                    answer_parent,
+                    ContentResolver(directory, settings.allow_fetch).open,
+                ),
+                checkpoint_path=own.checkpoint_path,
+                audit=audit,
+                budgets=budgets,
+            ) as host,
+        ):
+            for free in journals.open_free(family, names):
+                await adopt_journal(host, free)
+            yield host
+    finally:
+        own.journal.close()
+
+
+@asynccontextmanager
+async def _open_budgets(settings: Settings) -> AsyncIterator[Budgets | None]:
+    """Open the budgets of the data directory, if the settings have budgets.
+
+    Raises:
+        ConfigurationError, JournalUnavailableError: the file of usage can't be used.
+    """
+    if not settings.limits.has_budgets:
+        yield None
+        return
+    with UsageStore(settings.data_dir) as store:
+        budgets = Budgets(store, settings.limits)
+        try:
+            yield budgets
+        finally:
+            budgets.close()
+
+
+def apply_options(agent: Agent, settings: Settings) -> Agent:
+    """Return the agent with its options from the process's settings; unchanged if it has settings.
+
+    Raises:
+        ConfigurationError: the options are invalid, or the agent takes none.
+    """
+    if not isinstance(agent, FunctionAgent) or agent.settings is not None:
+        return agent
+    name = agent.card.name
+    options = settings.agent_options.get(name, AgentSettings()).options
+    if agent.settings_type is not None:
+        return agent.with_settings(load_agent_options(name, agent.settings_type, options))
+    if options:
+        problem = "it takes no settings; declare them by @agent(settings=…)"
+        raise ConfigurationError(f"[agent.{name}.options]", problem)
+    return agent
+
+
+def load_agent_options(
+    agent: str,
+    kind: type[OptionsT],
+    table: Mapping[str, object],
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> OptionsT:
+    """Return an agent's settings from its table and from variables, which take precedence.
+
+    A variable is TRUNKLINE_AGENT_NAME_FIELD in capitals, with `_` for `-` and `.`.
+
+    Raises:
+        ConfigurationError: it names the key or the variable that is wrong, or missing.
+    """
+    return read_options(
+        kind,
+        table,
+        environment=os.environ if environment is None else environment,
+        key=lambda path: f"[agent.{agent}.options] {path}".rstrip(),
+        variable=lambda name: (
+            f"{ENV_PREFIX}AGENT_{agent}_{name}".upper().replace("-", "_").replace(".", "_")
+        ),
+    )
+
+
+def connect_calls(agent: Agent, directory: Directory, settings: Settings) -> Agent:
+    """Return the agent with the agents and tools of the mesh, for the calls of its function."""
+    if not isinstance(agent, FunctionAgent):
+        return agent
+    options = settings.agent_options.get(agent.card.name)
+    tools: WatchableToolSource = MeshTools(directory)
+    if options is not None:
+        tools = AllowedTools(tools, options)
+    callees = MeshCallees(
+        directory,
+        tools,
+        ChildLimits.from_settings(settings),
+        agent.model or ModelResults(ModelChoice.for_agent(settings, agent.card.name)),
+    )
+    return replace(agent, callees=callees)
+
+
+@asynccontextmanager
+async def _run_lifespans(
+    agents: Sequence[Agent], settings: Settings, readiness: AgentReadiness
+) -> AsyncIterator[None]:
+    """Run the lifespans of the agents that have one, for the length of a block.
+
+    Agents whose cards change meanwhile are registered again.
+    """
+    async with AsyncExitStack() as stack:
+        for agent in agents:
+            if agent.lifespan is not None:
+                name = agent.card.name
+                readiness.mark_absent(name)
+                opening = agent.lifespan(settings, partial(readiness.mark_changed, name))
+                await stack.enter_async_context(opening)
+        yield
+
+
+def _find_canceler(agents: Sequence[Agent], name: str) -> Callable[[str], Awaitable[None]]:
+    """Return the function that cancels an agent's tasks outside the mesh."""
+    for agent in agents:
+        if agent.card.name == name and isinstance(agent, FunctionAgent) and agent.cancel_remote:
+            return agent.cancel_remote
+    raise PeerUnavailableError(
+        f"agent {name!r}", "it does not run here, so its remote task can't be canceled"
+    )
+
+
+@asynccontextmanager
+async def open_membership(  # noqa: PLR0913  collaborators and options, each by name
+    host: TaskHost,
+    registry: RegistryClient,
+    directory: Directory,
+    *,
+    address: str,
+    settings: Settings,
+    services: Sequence[str] = (),
+    messaging_mode: str = "",
+    readiness: AgentReadiness | None = None,
+) -> AsyncIterator[Membership]:
+    """Register a host, and let it take over journals and agent names of hosts that die.
+
+    Agents that are not ready are served, and registered once they are. On leaving, the host refuses
+    new tasks and open turns have `drain_grace_s` to end. The host is deregistered only then,
+    because these turns may still call its agents, and their readers need its address.
+    """
+    readiness = readiness or AgentReadiness()
+
+    def describe() -> registry_service_pb2.Host:
+        described = describe_host(host, address=address, services=services, readiness=readiness)
+        described.messaging_mode = messaging_mode
+        return described
+
+    async def register_changes() -> None:
+        while True:
+            await readiness.wait_for_change()
+            membership.update(describe())
+
+    async with Membership(registry, describe()) as membership:
+        takeover = Takeover(
+            host,
+            JournalFolder(settings),
+            membership,
+            directory,
+            lease_s=settings.lease_s,
+            describe=describe,
+        )
+        try:
+            async with (
+                run_in_background(takeover.run()),
+                run_in_background(
+                    claim_standby_names(membership, directory, every_s=settings.lease_s / 3)
+                ),
+                run_in_background(register_changes()),
+            ):
+                yield membership
+        finally:
+            await host.drain(settings.drain_grace_s)
+
+
+def describe_host(
+    host: TaskHost,
+    *,
+    address: str,
+    services: Sequence[str] = (),
+    readiness: AgentReadiness | None = None,
+) -> registry_service_pb2.Host:
+    """Return the registration of a host. The host's id is the id of its own journal."""
+    return registry_service_pb2.Host(
+        host_id=host.journal.id,
+        address=address,
+        journal_ids=host.journals.ids,
+        services=services,
+        agents=[
+            registry_service_pb2.AgentRegistration(
+                card=agent.card,
+                direct_replies=agent.direct_replies,
+                routable=agent.routable,
+                extended_skills=agent.extended_skills,
+                message_types=agent.message_types,
+                card_pending=agent.card_pending,
+                breaker=agent.breaker_state,
+                kind=agent.kind,
+            )
+            for agent in host.agents.values()
+            if readiness is None or readiness.is_ready(agent.card.name)
+        ],
+    )
+
+
+def add_host_services(server: MeshServer, host: TaskHost) -> None:
+    """Add the services that every host has."""
+    server.add_message_service(host)
+    server.add_task_service(host)
+    server.add_artifact_service(host)
+    server.add_webhook_service(host.push_configs.outbox)
+
+
+_STOP_GRACE_S = 1.0
+
+
+@asynccontextmanager
+async def join_mesh(
+    build_agents: Callable[[Directory], Sequence[Agent]], settings: Settings
+) -> AsyncIterator[ServiceStatus]:
+    """Serve agents at `settings.listen` and register them on the mesh at `settings.mesh`.
+
+    An agent that another live host has is on standby until that host is gone. On leaving, the host
+    refuses new tasks, and open turns have `drain_grace_s` to end.
+
+    Raises:
+        ConfigurationError: the address can't be listened on, or an agent's settings are invalid.
+        JournalUnavailableError: the data directory can't be used.
+    """
+    advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
+    mesh = str(settings.mesh)
+    readiness = AgentReadiness()
+    async with AsyncExitStack() as stack:
+        credentials = await stack.enter_async_context(open_credentials(settings))
+        channels = ChannelPool.from_settings(settings, credentials)
+        directory = Directory(channels, mesh)
+        agents = build_agents(directory)
+        name = agents[0].card.name
+        metrics = await stack.enter_async_context(export_signals(settings, name))
+        stack.callback(configure_tracing(name, mesh=MeshTarget(mesh, credentials)).shutdown)
+        audit = await stack.enter_async_context(open_audit_log(settings, process=name))
+        await stack.enter_async_context(channels)
+        await stack.enter_async_context(directory)
+        host = await stack.enter_async_context(
+            open_host(
+                agents, directory=directory, settings=settings, readiness=readiness, audit=audit
+            )
+        )
+        server = MeshServer(credentials, policy=settings.policy, audit=audit)
+        add_host_services(server, host)
+        (address,) = await server.start(str(settings.listen))
+        stack.push_async_callback(server.stop, _STOP_GRACE_S)
+        # Calls to this process itself use its local address.
+        channels.add_alias(advertised.with_bound_port(address), dial_address(address))
+        registry = RegistryClient(channels.get(mesh))
+        membership = await stack.enter_async_context(
+            open_membership(
+                host,
+                registry,
+                directory,
+                address=advertised.with_bound_port(address),
+                settings=settings,
+                readiness=readiness,
+            )
+        )
+        ready = [{"agent": agent.card.name, "grpc": address, **metrics} for agent in agents]
+        yield ServiceStatus(
+            ready,
+            joined=membership.registered,
+            failed=host.lost,
+            standby=membership.standby,
+        )
