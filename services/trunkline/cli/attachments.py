@@ -91,7 +91,7 @@ def create_file(folder: Path, name: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_new_file(folder: Path, name: str) -> Iterator[tuple[Path, BinaryIO]]:
-    """Create a file in a folder, under the name or a similar one that is not used.
+    """Create a file in a folder, under the name or a similar unused name.
 
     After an error in the block, the file is deleted.
 

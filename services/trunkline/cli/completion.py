@@ -12,7 +12,7 @@ _FILE_PLACEHOLDERS: Final = frozenset({"FILE", "PATH", "DIR", "FOLDER"})
 def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]] | None:  # noqa: ANN401
     """Return the commands, options or values that may stand in place of the last word.
 
-    None: the names of files.
+    None stands for the names of files, which the shell completes.
     """
     *earlier, incomplete = words or [""]
     if earlier[:1] == ["a2a"]:

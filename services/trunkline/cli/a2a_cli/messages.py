@@ -31,7 +31,7 @@ class PartFlag:
     kind: PartKind
     value: str
     media_type: str = ""
-    """From the flag that follows it; empty: inferred."""
+    """From the flag that follows the part. If it is empty, the media type is inferred."""
 
 
 def order_parts(order: Sequence[str], values: Mapping[str, list[str] | None]) -> list[PartFlag]:
