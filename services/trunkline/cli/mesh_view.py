@@ -170,7 +170,7 @@ def print_lost_hosts(hosts: Iterable[registry_service_pb2.Host]) -> ExitCode:
 
 @asynccontextmanager
 async def open_mesh_view(mesh: str | None, *, is_traced: bool = False) -> AsyncGenerator[MeshView]:
-    """Yield a view of the mesh at an address; None: the one in the settings.
+    """Yield a view of the mesh at an address. Without an address, the settings name the mesh.
 
     Calls make spans only if `is_traced`: the list of traces is about the mesh's work, not about
     commands that look at it.

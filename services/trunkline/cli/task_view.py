@@ -114,7 +114,7 @@ def describe(
 def _unrepeated_artifacts(
     snapshot: snapshot_pb2.TaskSnapshot,
 ) -> Iterator[tuple[artifact_pb2.Artifact, snapshot_pb2.ArtifactInfo]]:
-    """Yield the artifacts without those whose text is in a combined answer as well."""
+    """Yield the artifacts, except artifacts whose text is in a combined answer as well."""
     synthesis = event_pb2.ARTIFACT_KIND_SYNTHESIS
     is_combined = {
         info.turn
@@ -196,7 +196,7 @@ def _approval(approval: snapshot_pb2.ApprovalInfo) -> str:
 
 def _artifact(artifact: artifact_pb2.Artifact, info: snapshot_pb2.ArtifactInfo) -> str:
     name = name_artifact(artifact.name, info.kind, artifact.artifact_id)
-    # Only that of another task has an origin.
+    # Only an artifact of another task has an origin.
     writer = f" of {info.origin.agent}" if info.origin.agent else ""
     return f"{name}{writer}: {excerpt_parts(artifact.parts)}"
 
