@@ -23,7 +23,9 @@ from trunkline.mesh.client import (
     ToolClient,
     TraceClient,
 )
-from trunkline.mesh.server import MeshServer
+from trunkline.mesh.server import CallInterceptor
+from trunkline.mesh.server.authorization import MeshAuthorizer
+from trunkline.mesh.server.batch_stream import BatchStream
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -122,15 +124,15 @@ class Mute(message_service_pb2_grpc.MessageServiceServicer):
     ) -> message_service_pb2.SendMessageResponse:
         return message_service_pb2.SendMessageResponse()
 
-    async def StreamMessage(
+    async def StreamMessage(  # type: ignore[override]
         self, _request: message_service_pb2.StreamMessageRequest, _context: Context
-    ) -> AsyncIterator[message_service_pb2.StreamMessageResponse]:
-        yield message_service_pb2.StreamMessageResponse()
+    ) -> BatchStream:
+        return BatchStream(message_service_pb2.StreamMessageResponse())
 
-    async def DeliverMessages(
+    async def DeliverMessages(  # type: ignore[override]
         self, _request: message_service_pb2.DeliverMessagesRequest, _context: Context
-    ) -> AsyncIterator[message_service_pb2.DeliverMessagesResponse]:
-        yield message_service_pb2.DeliverMessagesResponse()
+    ) -> BatchStream:
+        return BatchStream(message_service_pb2.DeliverMessagesResponse())
 
 
 @pytest.fixture
@@ -140,24 +142,14 @@ def tools() -> Tools:
 
 @pytest.fixture
 async def address(tools: Tools) -> AsyncIterator[str]:
-    server = MeshServer(mesh_credentials())
-    server.add_service(
-        "trunkline.v1.ToolService",
-        tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
-        tools,
-    )
-    server.add_service(
-        "trunkline.v1.TraceService",
-        trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
-        Traces(),
-    )
-    server.add_service(
-        "trunkline.v1.MessageService",
-        message_service_pb2_grpc.add_MessageServiceServicer_to_server,
-        Mute(),
-    )
-    (address,) = await server.start("127.0.0.1:0")
-    yield address
+    """A server without TrunkService, so that all calls are plain ones."""
+    server = grpc.aio.server(interceptors=(CallInterceptor(MeshAuthorizer(mesh_credentials())),))
+    tool_service_pb2_grpc.add_ToolServiceServicer_to_server(tools, server)
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Traces(), server)
+    message_service_pb2_grpc.add_MessageServiceServicer_to_server(Mute(), server)
+    port = server.add_secure_port("127.0.0.1:0", mesh_credentials().server_credentials())
+    await server.start()
+    yield f"127.0.0.1:{port}"
     await server.stop(0)
 
 

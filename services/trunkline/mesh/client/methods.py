@@ -19,7 +19,7 @@ from trunkline.mesh.client.statements import find_statement
 from trunkline.mesh.client.status import translate_errors
 from trunkline.mesh.client.trunk import REQUEST_BYTES, Trunk
 from trunkline.mesh.client.trunk_connection import BatchSink, TrunkStreamCall
-from trunkline.mesh.trunk_wire.methods import BATCH_FIELDS, carries_unary
+from trunkline.mesh.trunk_wire.methods import BATCH_FIELDS, is_carried
 
 if TYPE_CHECKING:
     from trunkline.mesh.client.channels import MeshChannel
@@ -118,7 +118,7 @@ class UnaryMethod:
         self._method = method
         service, _, name = method.name.partition("/")
         self._is_idempotent = name in IDEMPOTENT.get(service, ())
-        self._is_carried = carries_unary(method.name)
+        self._is_carried = is_carried(method.name, is_stream=False)
         is_registry = service == "trunkline.v1.RegistryService"
         # A lease must not end while a call hangs, and the registry answers from memory.
         self._timeout_s = _REGISTRY_TIMEOUT_S if is_registry else UNARY_TIMEOUT_S

@@ -21,9 +21,11 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.mesh.server.authorization import Authorize, caller
+from trunkline.mesh.server.batch_stream import BatchStream
 from trunkline.mesh.server.calls import ServerCall
-from trunkline.mesh.server.handlers import check_request, check_requests, make_deserializer
+from trunkline.mesh.server.requests import check_request, check_requests, make_deserializer
 from trunkline.mesh.server.status import abort
+from trunkline.mesh.trunk_wire.methods import BATCH_FIELDS
 from trunkline.observe import telemetry
 
 # Methods whose streams stay open until the caller cancels them.
@@ -91,7 +93,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return make(
             answer,
             request_deserializer=None if parse is None else make_deserializer(parse),
-            response_serializer=handler.response_serializer,
+            # The responses of a BatchStream are serialized already.
+            response_serializer=None if method in BATCH_FIELDS else handler.response_serializer,
         )
 
     def _wrap_unary(
@@ -123,7 +126,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     # refuses a status whose initial metadata is being sent already.
                     await context.send_initial_metadata(())
                 async with bounds():
-                    await _write_all(context, behaviour(check(request), context))
+                    await _write_all(method, context, behaviour(check(request), context))
 
         return answer
 
@@ -200,11 +203,16 @@ _MAKE_HANDLER: dict[tuple[bool, bool], Callable[..., _Handler]] = {
 }
 
 
-async def _write_all(context: _Context, responses: Any) -> None:  # noqa: ANN401  of either kind
-    """Write the responses of an async generator; wait for a coroutine that writes them itself."""
+async def _write_all(method: str, context: _Context, responses: Any) -> None:  # noqa: ANN401
+    """Write the responses of a handler, which are one of three.
+
+    An async generator yields them. A coroutine has written them itself, or returns a BatchStream.
+    """
     if not hasattr(responses, "__aiter__"):
-        await responses
-        return
+        stream = await responses
+        if not isinstance(stream, BatchStream):
+            return
+        responses = stream.encode(BATCH_FIELDS[method])
     async with aclosing(responses):
         async for response in responses:
             if not await _write(context, response):
