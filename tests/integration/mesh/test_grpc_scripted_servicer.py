@@ -21,7 +21,6 @@ from trunkline.mesh.client import (
     MeshChannel,
     RegistryClient,
     ToolClient,
-    TraceClient,
 )
 from trunkline.mesh.server import CallInterceptor
 from trunkline.mesh.server.authorization import MeshAuthorizer
@@ -197,11 +196,14 @@ async def test_an_unknown_tool_is_named(channel: MeshChannel) -> None:
 
 
 async def test_traces_are_read_and_listed(channel: MeshChannel) -> None:
-    client = TraceClient(channel)
-    assert [span.trace_id for span in await client.get_trace("abc")] == ["abc"]
+    client = trace_service_pb2_grpc.TraceServiceStub(channel)
+    found = await client.GetTrace(trace_service_pb2.GetTraceRequest(trace_id="abc"))
+    assert [span.trace_id for span in found.spans] == ["abc"]
     with pytest.raises(TraceNotFoundError):
-        await client.get_trace(task_id="t-1")
-    assert (await client.list_traces(7, "x")).next_page_token == "7:x"
+        await client.GetTrace(trace_service_pb2.GetTraceRequest(task_id="t-1"))
+    assert (
+        await client.ListTraces(trace_service_pb2.ListTracesRequest(page_size=7, page_token="x"))
+    ).next_page_token == "7:x"
 
 
 async def test_an_answer_without_content_breaks_the_protocol(channel: MeshChannel) -> None:

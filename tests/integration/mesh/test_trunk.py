@@ -363,7 +363,7 @@ async def test_a_deadline_ends_the_call_and_not_the_task(
         assert excinfo.value.peer == channel.address
         # On a slow machine the deadline may pass before the task begins.
         timeout_s *= 2
-    page = await client.list_tasks(task_service_pb2.ListTasksRequest())
+    page = await client.tasks.ListTasks(task_service_pb2.ListTasksRequest())
     assert page.tasks
     script.go_on.set()
     for row in page.tasks:

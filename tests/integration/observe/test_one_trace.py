@@ -21,7 +21,7 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, running_mesh
 from trunkline.core.json_values import read_text
 from trunkline.errors import TraceNotFoundError
-from trunkline.mesh.client import ChannelPool, TraceClient
+from trunkline.mesh.client import ChannelPool
 from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -148,7 +148,6 @@ async def traces_of(mesh: MeshProcess) -> AsyncIterator[Callable[..., Any]]:
     """Poll for a trace until it is complete: it has one root and a span at the far end."""
     async with ChannelPool(mesh_credentials()) as channels:
         channel = channels.get(mesh.mesh_address)
-        client = TraceClient(channel)
         stub = trace_service_pb2_grpc.TraceServiceStub(channel)
 
         async def whole(*, leaf: Step, **key: str) -> Trace:
@@ -158,7 +157,11 @@ async def traces_of(mesh: MeshProcess) -> AsyncIterator[Callable[..., Any]]:
                 async with asyncio.timeout(LIMIT_S):
                     async for _ in watch:
                         try:
-                            trace = Trace(await client.get_trace(**key))
+                            trace = Trace(
+                                (
+                                    await stub.GetTrace(trace_service_pb2.GetTraceRequest(**key))
+                                ).spans
+                            )
                         except TraceNotFoundError:
                             continue
                         # The leaf alone is a root, too, until its parents have arrived.

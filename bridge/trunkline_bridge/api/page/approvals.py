@@ -139,7 +139,7 @@ async def _list_open_roots(
             account=account, state=state, page_size=_PAGE_SIZE
         )
         while count < _MAX_TASKS_PER_HOST:
-            page = await host.list_tasks(request)
+            page = await host.tasks.ListTasks(request)
             count += len(page.tasks)
             for row in page.tasks:
                 if not row.parent_task_id:

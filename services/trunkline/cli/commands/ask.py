@@ -129,7 +129,7 @@ async def demo(*, json: JsonOption = False) -> ExitCode:
         async with AgentClient(mesh.http) as client:
             reports = [await ask_and_show(client, question, as_json=json) for question in _DEMO]
         async with open_mesh_view(mesh.mesh) as view:
-            spans = await fetch_trace(view.trace_client(), reports[-1].trace_id)
+            spans = await fetch_trace(view.trace_stub(), reports[-1].trace_id)
     tree = TraceTree.build(spans)
     if json:
         print_json([report.to_json() for report in reports])

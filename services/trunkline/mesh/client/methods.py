@@ -5,12 +5,12 @@ the peer serves trunks, and each other call is a plain call of gRPC. Either way 
 user, and raises TrunklineErrors only.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
-from grpc.aio import EOF
+from grpc.aio import EOF, UnaryStreamCall
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.users import USER_METADATA
@@ -59,7 +59,11 @@ IDEMPOTENT: Final[Mapping[str, tuple[str, ...]]] = {
     "trunkline.v1.ToolService": ("ListTools",),
     "trunkline.v1.TraceService": ("GetTrace", "ListTraces"),
 }
-"""The methods that are called again if the peer is unavailable, by service."""
+"""The methods that are called again if the peer is unavailable, by service.
+
+A request of SetPushNotificationConfig needs a request id for that: use
+`HostClient.set_push_config`.
+"""
 
 
 class Method:
@@ -354,6 +358,19 @@ def canceling(call: _Call) -> Iterator[_Call]:
         yield call
     finally:
         call.cancel()
+
+
+async def read_responses(
+    call: "UnaryStreamCall[Any, _Response]",
+) -> AsyncGenerator[_Response, None]:
+    """Yield the responses of a call that a stub has returned. Closing the generator cancels it.
+
+    Raises:
+        TrunklineError: the peer's error.
+    """
+    with canceling(call):
+        async for response in call:
+            yield response
 
 
 async def _chain(first: object, others: AsyncIterator[Any]) -> AsyncIterator[Any]:

@@ -8,7 +8,7 @@ from contextlib import (
     asynccontextmanager,
     nullcontext,
 )
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import grpc
 from google.rpc import code_pb2
@@ -121,7 +121,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         # span and the handler's resources to the garbage collector.
         async def answer(request: object, context: _Context) -> None:
             async with self._serve_call(method, context, is_stream=True):
-                if bounds is not nullcontext:
+                if bounds is not nullcontext or _is_revocable(caller.get(None)):
                     # Cancelled in its first write, a stream could not be ended any more: grpc
                     # refuses a status whose initial metadata is being sent already.
                     await context.send_initial_metadata(())
@@ -160,10 +160,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _until_revoked(self) -> AbstractAsyncContextManager[None]:
         identity = caller.get(None)
-        if identity is None or not identity.instance:
-            # The processes of this user can't be revoked.
-            return nullcontext()
-        return self._bound_joined(identity)
+        return self._bound_joined(identity) if _is_revocable(identity) else nullcontext()
 
     @asynccontextmanager
     async def _bound_joined(self, identity: Identity) -> AsyncIterator[None]:
@@ -192,6 +189,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             if not scope.expired():
                 raise
             raise PeerUnavailableError("this host", "it is shutting down") from None
+
+
+def _is_revocable(identity: Identity | None) -> TypeGuard[Identity]:
+    """Return whether a process can be revoked, as all processes but those of this user."""
+    return identity is not None and bool(identity.instance)
 
 
 # Keyed by two flags: the request is a stream, the response is a stream.
