@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         PluginContext,
         ReasoningAgentSpec,
     )
-    from trunkline.agents.process import run, serve
     from trunkline.core.json_values import read_json, write_json
     from trunkline.core.task_states import TaskOutcome, TaskState
     from trunkline.errors import (
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
         UserMessage,
         message_type,
     )
+    from trunkline.processes.run import run, serve
     from trunkline.tasks.approvals import ApprovalAnswer, ApprovalDecision
     from trunkline.tasks.calls import AgentAnswer, AgentStream, ToolResult
     from trunkline.tasks.context import TaskContext
@@ -216,9 +216,9 @@ _MODULES = {
     "load_workflow": "trunkline.workflows.validation",
     "message_type": "trunkline.messages.types",
     "read_json": "trunkline.core.json_values",
-    "run": "trunkline.agents.process",
+    "run": "trunkline.processes.run",
     "save_workflow": "trunkline.workflows.builders",
-    "serve": "trunkline.agents.process",
+    "serve": "trunkline.processes.run",
     "write_json": "trunkline.core.json_values",
 }
 

@@ -21,11 +21,11 @@ COLUMN: Final = re.compile(r'key: "\w+",\s+title: "([^"]+)"')
 TABLES: Final[Mapping[str, tuple[Collection[str], str, str, Collection[str]]]] = {
     # The terminal's columns, the page's file, the name of its table, and the columns that only the
     # terminal has: ids, which the page has as links of a row, and what the page shows elsewhere.
-    "messages": (messages.MESSAGE_TITLES, "messages", "COLUMNS", {"MESSAGE"}),
-    "dead letters": (messages.DEAD_LETTER_TITLES, "messages", "DEAD_COLUMNS", {"MESSAGE"}),
-    "webhooks": (webhooks.TITLES, "webhooks", "COLUMNS", {"WEBHOOK"}),
-    "tasks": (task_list.TITLES, "tasks", "COLUMNS", {"SINCE"}),
-    "traces": (trace.TITLES, "traces", "makeColumns", set()),
+    "messages": (messages.MESSAGE_COLUMNS, "messages", "COLUMNS", {"MESSAGE"}),
+    "dead letters": (messages.DEAD_LETTER_COLUMNS, "messages", "DEAD_COLUMNS", {"MESSAGE"}),
+    "webhooks": (webhooks.COLUMNS, "webhooks", "COLUMNS", {"WEBHOOK"}),
+    "tasks": (task_list.COLUMNS, "tasks", "COLUMNS", {"SINCE"}),
+    "traces": (trace.COLUMNS, "traces", "makeColumns", set()),
     "agents": (
         top.TABLES["agents"].values(), "mesh", "AGENT_COLUMNS", {"WORKING", "WAITING", "TOKENS/S"}
     ),

@@ -11,7 +11,6 @@ from cryptography import x509
 from harness.agents.inline_agents import NOTHING, define, message
 from harness.mesh.issuing_mesh import RunningMesh, credentials_in, join_as, run_mesh
 from harness.promise_scale import PromiseScale
-from trunkline.agents.hosting import add_host_services, describe_host, open_host
 from trunkline.core.identity import MeshCredentials
 from trunkline.core.identity.folder import IdentityFolder
 from trunkline.core.identity.joining import renew
@@ -19,6 +18,7 @@ from trunkline.core.settings import Settings
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
 from trunkline.mesh.registry import Membership
 from trunkline.mesh.server import MeshServer
+from trunkline.processes.hosting import add_host_services, describe_host, open_host
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import snapshot_pb2
 

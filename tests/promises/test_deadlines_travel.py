@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.a2a.sse_client import PATIENCE_S, ClientFold, call, sse, user_message
 from harness.mcp.blocked_tool import BlockedTool, blocked_tool, mcp_flags
+from harness.mesh.command_line import run_command
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale, percentiles
@@ -149,14 +149,9 @@ async def deadline_of(mesh: MeshProcess, task_id: str) -> datetime:
 async def test_ask_sends_its_timeout(tmp_path: Path) -> None:
     """`trunkline ask --timeout` ends the task and prints the reason."""
     async with running_mesh(tmp_path) as mesh:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "trunkline.cli", "ask", "wait 600",
-            "--url", mesh.http_url, "--timeout", "0.5",
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        _, err = await process.communicate()
-    assert process.returncode == 1
-    assert b"deadline" in err
+        asked = await run_command("ask", "wait 600", "--url", mesh.http_url, "--timeout", "0.5")
+    assert asked.exit == 1
+    assert "deadline" in asked.err
 
 
 async def test_no_hidden_limit_ends_what_takes_over_a_minute(

@@ -115,6 +115,8 @@ assert_type(agent(text), FunctionAgent)
 assert_type(agent(name="text")(text), FunctionAgent)
 agent(number)  # type: ignore[arg-type]
 agent(name="number", description="Returns a number.")(number)  # type: ignore[arg-type]
+agent(description="Has words.", tags=3)  # type: ignore[call-overload]
+agent(description="Has words.", tag="word")  # type: ignore[call-overload]
 assert_type(agent(name="plain", description="Runs in a thread.")(plain), FunctionAgent)
 run(agent(name="text", description="Answers.")(text))
 run("text")  # type: ignore[arg-type]
@@ -143,6 +145,7 @@ from_langgraph(
     context=lambda task: task.settings.city,
     input=lambda task: {"messages": [task.text]},
 )
+from_langgraph(graph, name="graph", description="Is one.", tags=3)  # type: ignore[arg-type]
 from_langgraph(graph, name="graph", description="Gives a number.", output=lambda state: 3)  # type: ignore[arg-type, return-value]
 
 

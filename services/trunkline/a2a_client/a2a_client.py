@@ -21,7 +21,6 @@ from trunkline.a2a_client.card_verifier import CardVerifier
 from trunkline.a2a_client.errors import (
     WRONG_VERSION_REASONS,
     ErrorObject,
-    RpcError,
     ServerBusyError,
     refusal_error,
 )
@@ -38,9 +37,8 @@ from trunkline.a2a_client.transport import (
     RemoteEvent,
     RemoteEvents,
     Transport,
-    read_turn,
 )
-from trunkline.a2a_wire.errors import AGENT_NOT_FOUND, BRIDGE
+from trunkline.a2a_wire.errors import AGENT_NOT_FOUND
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.operations import (
     CANCEL_TASK,
@@ -51,7 +49,6 @@ from trunkline.a2a_wire.operations import (
     Operation,
 )
 from trunkline.a2a_wire.protocol import V1_0, VERSION_HEADER
-from trunkline.core.task_states import INTERRUPTED, TERMINAL
 from trunkline.errors import (
     PeerProtocolError,
     PeerRefusedError,
@@ -72,13 +69,10 @@ _CARD_BYTES: Final = 1024 * 1024
 _STREAMING_UNSUPPORTED: Final = "UNSUPPORTED_OPERATION"
 _NOT_FOUND: Final = "TASK_NOT_FOUND"
 _TOO_MANY_REQUESTS: Final = 429
-# JSON-RPC's code for errors of the server itself. Trunkline's bridge ends a stream with it when it
-# shuts down.
-_SERVER_ERROR: Final = -32000
 RESUME_DELAYS_S: Final = (0.1, 0.3, 1.0, 3.0, *(5.0,) * 5)
-"""Delays before a broken stream or download is resumed; any progress starts them over.
+"""The seconds before each attempt to resume a broken stream or download.
 
-In their sum, half a minute, a mesh can restart.
+Any progress starts the delays over. Their sum is half a minute, in which a mesh can restart.
 """
 
 
@@ -94,6 +88,7 @@ class A2AClient:
         settings: RemoteSettings,
         *,
         interface: Interface | None = None,
+        supports_resume: bool = False,
         ssl_context: ssl.SSLContext | None = None,
         stream_idle_s: float | None = None,
         max_event_bytes: int = MAX_EVENT_BYTES,
@@ -107,6 +102,7 @@ class A2AClient:
         Args:
             settings: The agent's address, credentials and limits.
             interface: Call this interface without reading a card, and only in its version.
+            supports_resume: The agent of `interface` has Trunkline's resume extension.
             ssl_context: Trusted certificates for HTTPS; the system's if None.
             stream_idle_s: Seconds without a byte after which an HTTP stream counts as broken, or
                 None for no limit.
@@ -144,7 +140,11 @@ class A2AClient:
         """Logs unusable parts of the agent's answers."""
         self._verifier = CardVerifier(settings, self._fetch_document, self.left_out)
         self._is_version_fixed = interface is not None
-        self._card = None if interface is None else RemoteCard.for_interface(interface)
+        self._card = (
+            None
+            if interface is None
+            else RemoteCard.for_interface(interface, supports_resume=supports_resume)
+        )
         self._transports: dict[Interface, Transport] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
         # Interfaces whose agent needs another version than its card declares.
@@ -248,48 +248,6 @@ class A2AClient:
             )
             event: a2a_pb2.StreamResponse = response.read()
             return event
-
-    async def stream_turn(
-        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
-    ) -> AsyncGenerator[RemoteEvent]:
-        """Send a message and yield events until its turn ends.
-
-        A broken stream is resumed after the last event with an id. Before the first such event, it
-        is unknown whether the message was processed, so it is not sent again. Closing the generator
-        does not cancel the task.
-
-        Raises:
-            PeerUnavailableError, PeerTimeoutError: The stream broke and can't be resumed.
-            RpcError: The agent refused the message, or its server can't reach the task's host.
-        """
-        turn = _TurnProgress(self.name, is_new=not request.message.task_id)
-        delays = iter(RESUME_DELAYS_S)
-        opening = self.stream_message(request, options)
-        while True:
-            error: Exception
-            try:
-                async with opening as events, aclosing(turn.read(events)) as turn_events:
-                    async for event in turn_events:
-                        delays = iter(RESUME_DELAYS_S)
-                        yield event
-                turn.end_stream()
-                if turn.is_over:
-                    return
-                error = PeerUnavailableError(self.name, "the stream ended before the turn did")
-            except (PeerUnavailableError, PeerTimeoutError) as broken:
-                error = broken
-            except RpcError as refusal:
-                # A bridge that names a peer in its error has already waited for that peer.
-                unreachable = refusal.error.metadata.get("peer", BRIDGE)
-                if refusal.error.code != _SERVER_ERROR or unreachable != BRIDGE:
-                    raise
-                error = refusal
-            delay_s = next(delays, None)
-            if delay_s is None or not turn.event_id:
-                raise error
-            await asyncio.sleep(delay_s)
-            resume_options = options._replace(last_event_id=turn.event_id, timeout_s=None)
-            opening = self.subscribe_to_task(turn.task_id, resume_options)
 
     @asynccontextmanager
     async def subscribe_to_task(
@@ -432,60 +390,6 @@ class A2AClient:
                 interface, security=self._channel_security
             )
         return GrpcTransport(self.name, channel, interface, self.settings.headers, self._observer)
-
-
-class _TurnProgress:
-    """The progress of a turn: its task, its last event id, and its end."""
-
-    def __init__(self, peer: str, *, is_new: bool) -> None:
-        self._peer = peer
-        self.task_id = ""
-        self.event_id = ""
-        self.is_over = False
-        # The stream of a message to an existing task begins with the state before the message.
-        self._expects_previous_state = not is_new
-        self._state = task_pb2.TASK_STATE_UNSPECIFIED
-
-    async def read(self, events: RemoteEvents) -> AsyncGenerator[RemoteEvent]:
-        """Yield the events of the turn. PeerProtocolError: a task has no id."""
-        reading = read_turn(
-            events,
-            peer=self._peer,
-            is_over=lambda: self.is_over,
-            has_ended=lambda: self._state in TERMINAL,
-        )
-        async with aclosing(reading) as turn_events:
-            async for event in turn_events:
-                if not self.is_over:
-                    self._apply(event)
-                yield event
-
-    def _apply(self, event: RemoteEvent) -> None:
-        self.event_id = event.id or self.event_id
-        response = event.response
-        match response.WhichOneof("payload"):
-            case "message":
-                self.is_over = True
-            case "task":
-                if not response.task.id:
-                    raise PeerProtocolError(self._peer, "it sent a task without an id")
-                self.task_id = response.task.id
-                self._enter(response.task.status.state, is_new=not self._expects_previous_state)
-                self._expects_previous_state = False
-            case "status_update":
-                self._enter(response.status_update.status.state, is_new=True)
-
-    def end_stream(self) -> None:
-        """Record the end of the stream, after which the last state is the current one."""
-        self.is_over = self.is_over or _ends_turn(self._state)
-
-    def _enter(self, state: task_pb2.TaskState.ValueType, *, is_new: bool) -> None:
-        self._state = state
-        self.is_over = state in TERMINAL or (is_new and _ends_turn(state))
-
-
-def _ends_turn(state: task_pb2.TaskState.ValueType) -> bool:
-    return state in TERMINAL or state in INTERRUPTED
 
 
 def _shows_life(error: TrunklineError) -> bool:

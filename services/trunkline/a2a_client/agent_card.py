@@ -40,12 +40,12 @@ class RemoteCard:
     interface: Interface
 
     @classmethod
-    def for_interface(cls, interface: Interface) -> Self:
+    def for_interface(cls, interface: Interface, *, supports_resume: bool = False) -> Self:
         """Return the card of a streaming agent that is known only by an interface."""
-        return cls(
-            agent_card_pb2.AgentCard(capabilities=agent_card_pb2.AgentCapabilities(streaming=True)),
-            interface,
-        )
+        capabilities = agent_card_pb2.AgentCapabilities(streaming=True)
+        if supports_resume:
+            capabilities.extensions.add(uri=RESUME_EXTENSION)
+        return cls(agent_card_pb2.AgentCard(capabilities=capabilities), interface)
 
     @property
     def supports_streaming(self) -> bool:

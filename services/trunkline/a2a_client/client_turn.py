@@ -9,12 +9,17 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.a2a_client import A2AClient
 from trunkline.a2a_client.answer_fold import SNAPSHOT_CURSOR, AnswerFold, EmitEvent
 from trunkline.a2a_client.answers import ClientAnswer
-from trunkline.a2a_client.errors import ServerBusyError
+from trunkline.a2a_client.errors import (
+    ConnectionLostError,
+    RpcError,
+    ServerBusyError,
+    is_shutdown,
+)
 from trunkline.a2a_client.refusals import to_mesh_error
-from trunkline.a2a_client.transport import CallOptions, RemoteEvent
+from trunkline.a2a_client.transport import CallOptions, RemoteEvent, RemoteEvents
 from trunkline.a2a_client.turn_follower import TurnFollower
 from trunkline.core.task_states import TERMINAL, state_name
-from trunkline.errors import PeerTimeoutError, TaskEndedError
+from trunkline.errors import PeerTimeoutError, PeerUnavailableError, TaskEndedError
 from trunkline.v1 import message_pb2, task_pb2
 
 _TIMEOUT_GRACE_S: Final = 5.0
@@ -32,6 +37,7 @@ class ClientTurn(TurnFollower):
         message: message_pb2.Message,
         cursor: str = "",
         timeout_s: float | None = None,
+        is_patient: bool = True,
     ) -> None:
         """Prepare a turn; nothing is sent yet.
 
@@ -42,12 +48,15 @@ class ClientTurn(TurnFollower):
             cursor: The event after which a known task is followed. By default it is followed from
                 a snapshot.
             timeout_s: Limit of the turn in seconds. With None, only a silent agent ends the turn.
+            is_patient: An agent that can't be reached is tried again for `patience_s` already
+                before its first event.
         """
         super().__init__(peer, fold, message_id=message.message_id, may_have_arrived=False)
         self._event_id = cursor
         self._fold = fold
         self._message = message
         self._timeout_s = timeout_s
+        self._is_patient = is_patient
         self._deadline_s = None if timeout_s is None else self._now() + timeout_s
 
     async def run(self) -> ClientAnswer:
@@ -92,6 +101,28 @@ class ClientTurn(TurnFollower):
             if busy.retry_after_s > self._peer.settings.patience_s:
                 raise to_mesh_error(busy, peer=self._peer.name) from busy
             raise
+        except (ConnectionLostError, PeerTimeoutError) as broken:
+            if self._may_begin_again:
+                raise
+            raise PeerUnavailableError(self._peer.name, broken.problem) from broken
+        if not (self._may_begin_again or self._fold.is_over):
+            problem = "its stream ended before the turn began"
+            raise PeerUnavailableError(self._peer.name, problem)
+
+    async def _read(self, events: RemoteEvents, *, is_beginning: bool = False) -> bool:
+        try:
+            return await super()._read(events, is_beginning=is_beginning)
+        except RpcError as refusal:
+            if not is_shutdown(refusal):
+                raise
+            raise ConnectionLostError(self._peer.name, refusal.problem) from refusal
+
+    @property
+    def _may_begin_again(self) -> bool:
+        return self._is_patient or self._fold.is_known
+
+    def _may_try_again(self, error: PeerUnavailableError) -> bool:
+        return self._may_begin_again and super()._may_try_again(error)
 
     async def _build_request(self) -> a2a_pb2.SendMessageRequest:
         return a2a_pb2.SendMessageRequest(message=self._message)
@@ -112,8 +143,11 @@ async def open_turn(
     message: message_pb2.Message,
     *,
     timeout_s: float | None,
+    is_patient: bool = True,
 ) -> ClientTurn:
     """Prepare the turn of a message. For an earlier task, its state is read first.
+
+    The arguments are as for `ClientTurn`.
 
     Raises:
         TaskNotFoundError: There is no such task.
@@ -127,7 +161,7 @@ async def open_turn(
             raise TaskEndedError(message.task_id, state_name(before.status.state))
         message.context_id = message.context_id or before.context_id
     fold = _open_fold(peer, emit, before=before)
-    return ClientTurn(peer, fold, message=message, timeout_s=timeout_s)
+    return ClientTurn(peer, fold, message=message, timeout_s=timeout_s, is_patient=is_patient)
 
 
 async def open_resumed_turn(

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from trunkline.a2a_wire.errors import SPECIFIED_KINDS
+from trunkline.a2a_wire.errors import BRIDGE, SPECIFIED_KINDS
 from trunkline.core.network import parse_retry_after
 from trunkline.errors import PeerRefusedError, PeerUnavailableError
 
@@ -25,6 +25,8 @@ WRONG_VERSION_REASONS: Final = frozenset({"METHOD_NOT_FOUND", "VERSION_NOT_SUPPO
 """Refusals by a peer that speaks another version of A2A."""
 STATUS_ERRORS: Final = frozenset({401, 403, 429, 503})
 """HTTP statuses whose meaning doesn't depend on the body."""
+# JSON-RPC's code for errors of the server itself.
+_SERVER_ERROR: Final = -32000
 _TEXT_LIMIT: Final = 300
 _MAX_RETRY_AFTER_S: Final = 60.0
 
@@ -102,6 +104,16 @@ class RpcError(PeerRefusedError):
     ) -> None:
         super().__init__(peer, problem, refusal)
         self.error = error or ErrorObject()
+
+
+def is_shutdown(error: RpcError) -> bool:
+    """Return whether Trunkline's bridge ended a stream because the bridge stops.
+
+    The task runs on, so its stream can be resumed. A bridge that names another peer in its error
+    has already waited for that peer.
+    """
+    is_of_bridge = error.error.metadata.get("peer", BRIDGE) == BRIDGE
+    return error.error.code == _SERVER_ERROR and is_of_bridge
 
 
 def parse_reason(code: object, details: object) -> str:

@@ -12,13 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from trunkline.agents.authoring import FunctionAgent, agent
-from trunkline.core.runtime import ServiceStatus
 from trunkline.core.settings import RemoteAgentSettings, Settings, parse_remote
 from trunkline.errors import (
     ConfigurationError,
     PeerProtocolError,
     PeerRefusedError,
-    PeerTimeoutError,
     PeerUnavailableError,
     TaskNotCancelableError,
     TaskNotFoundError,
@@ -254,40 +252,3 @@ async def connect_remote_agent(
         opened = RemoteAgent(name, RemoteAgentSettings(url=remote.url), peer)
         opened.update_card(card)
         yield opened
-
-
-@asynccontextmanager
-async def serve_remote(
-    settings: Settings,
-    remote: RemoteAgentSettings,
-    *,
-    name: str,
-    on_waiting: Callable[[TrunklineError], None],
-) -> AsyncIterator[ServiceStatus]:
-    """Serve one remote agent in this process. If `name` is empty, its card has the name.
-
-    Waits until the remote agent can be reached; `on_waiting` gets each new reason why not.
-
-    Raises:
-        ConfigurationError: an address can't be listened on, or the name is not an agent name.
-        JournalUnavailableError: the data directory can't be used.
-        PeerProtocolError: there is no card, or it has no supported interface.
-        PeerRefusedError: it refuses to send its card.
-    """
-    from trunkline.agents.hosting import join_mesh
-    from trunkline.core.backoff import Backoff
-
-    options = build_settings(name, remote, settings)
-    backoff = Backoff()
-    problem = ""
-    async with AsyncExitStack() as stack:
-        while True:
-            try:
-                opened = await stack.enter_async_context(connect_remote_agent(options))
-                break
-            except (PeerUnavailableError, PeerTimeoutError) as error:
-                if str(error) != problem:
-                    on_waiting(error)
-                problem = str(error)
-                await backoff.pause()
-        yield await stack.enter_async_context(join_mesh(lambda _: [opened.agent], settings))

@@ -29,7 +29,7 @@ Handler: TypeAlias = (
 )
 _Result: TypeAlias = Awaitable[HandlerResult] | AsyncIterator[Payload | Reply]
 ANY_TYPE: Final = "*"
-"""The name of a handler for all types without one of their own."""
+"""The name of a handler for all types without a handler of their own."""
 _REPLY_TYPES: Final = (str, BaseModel, Reply, dict)
 
 
@@ -39,7 +39,7 @@ class MessageHandlers:
 
     handlers: dict[str, Callable[[TaskContext[Any], Any], _Result]] = field(default_factory=dict)
     _of_models: set[str] = field(default_factory=set)
-    """The types whose handlers were given by a model, and get objects of it."""
+    """The types whose handlers were registered by a model. They get objects of the model."""
 
     def __bool__(self) -> bool:
         return bool(self.handlers)
@@ -53,7 +53,7 @@ class MessageHandlers:
         """Add a handler.
 
         Raises:
-            ConfigurationError: there is one for the type already, the model is not declared, or the
+            ConfigurationError: the type has a handler already, the model is not declared, or the
                 function is a generator that is not asynchronous.
         """
         where = f"agent {agent!r}"
@@ -72,7 +72,7 @@ class MessageHandlers:
         self.handlers[name] = function
 
     def find(self, message: MeshMessage) -> str | None:
-        """Return the type of the handler of a message; None: there is none."""
+        """Return the type of the handler of a message, if it has a handler."""
         names = (f"{message.type}@{message.version}", message.type, ANY_TYPE)
         return next((name for name in names if name in self.handlers), None)
 
@@ -111,7 +111,7 @@ def make_async(function: Callable[..., Any], where: str, name: str) -> Callable[
 
 
 def read_incoming(turn: TurnRuntime) -> MeshMessage | None:
-    """Return the message that a turn delivers; None: it is a request.
+    """Return the message that a turn delivers, unless the turn handles a request.
 
     Raises:
         InvalidArgumentError: its payload does not fit its type.

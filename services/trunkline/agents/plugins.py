@@ -36,9 +36,9 @@ class McpServer:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables of its process. `${NAME}` stands for a variable of the tool adapter."""
     idle_s: float | None = None
-    """Seconds without calls after which its process ends until the next call. It then also starts
-    at its first use rather than with the mesh. None: it starts with the mesh and stays. Only for
-    servers that remember nothing between calls."""
+    """Seconds without calls after which its process ends until the next call. Such a process also
+    starts at its first use and not with the mesh. By default it starts with the mesh and stays.
+    Only for servers that remember nothing between calls."""
 
     def build_config(self) -> ServerConfig:
         """Return the entry that this would be in an `mcpServers` file."""
@@ -89,7 +89,7 @@ class PluginContext(Generic[SettingsT]):
     """The settings that the servers of a plugin may depend on."""
 
     settings: SettingsT
-    """The plugin's own settings; None if it has no `settings_type`."""
+    """The settings of the plugin, if it has a `settings_type`."""
     mesh: Settings
     """The settings of the mesh."""
     configured_servers: frozenset[str] = frozenset()

@@ -1,14 +1,17 @@
-"""The A2A client of the command line: results are A2A's JSON, errors say what to do next."""
+"""The A2A client of the command line. Its errors say what to do at a terminal."""
 
 import uuid
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Final, Self
 from urllib.parse import urlsplit
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.a2a_client import A2AClient
+from trunkline.a2a_client.answer_fold import EmitEvent
+from trunkline.a2a_client.answers import ClientAnswer
+from trunkline.a2a_client.client_turn import open_turn
 from trunkline.a2a_client.errors import NotProcessedError, RpcError
 from trunkline.a2a_client.interfaces import Interface, ProtocolBinding
 from trunkline.a2a_client.refusals import CREDENTIALS_REFUSALS, to_mesh_error
@@ -18,11 +21,9 @@ from trunkline.a2a_client.settings import (
     STREAM_IDLE_S,
     RemoteSettings,
 )
-from trunkline.a2a_client.transport import CallOptions
+from trunkline.a2a_client.transport import CALL_TIMEOUT_S, CallOptions
 from trunkline.a2a_wire.protocol import V1_0
-from trunkline.a2a_wire.v1_0 import json_writer
 from trunkline.cli.ephemeral_mesh import START_A_MESH
-from trunkline.core.json_values import parse_dict
 from trunkline.errors import (
     InvalidArgumentError,
     PeerProtocolError,
@@ -31,29 +32,41 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
-from trunkline.v1 import message_pb2, part_pb2
+from trunkline.observe import telemetry
+from trunkline.v1 import message_pb2, part_pb2, task_pb2
+
+PATIENCE_S: Final = 30.0
+"""A turn that has begun is resumed for so long, in which a mesh can restart."""
+# The heartbeats of the stream tell that the mesh lives, however long an agent thinks.
+_IDLE_S: Final = 86_400.0
 
 
 class AgentClient:
     """A client of one agent at a mesh's public address, over A2A 1.0 and JSON-RPC.
 
-    Results are A2A's JSON as dicts. The calls raise TrunklineErrors only.
+    Turns run as the turns of `trunkline.Client`. The calls raise TrunklineErrors only.
     """
 
     def __init__(self, url: str, *, api_key: str = "") -> None:
         self.url = url
-        self.trace_id = ""
-        """The trace id of the last message, or "" if the server did not send it."""
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        self._client = A2AClient(
-            RemoteSettings(url=url, headers=headers, breaker=NO_BREAKER),
+        self._peer = A2AClient(
+            RemoteSettings(
+                url=url,
+                headers=headers,
+                breaker=NO_BREAKER,
+                idle_s=_IDLE_S,
+                patience_s=PATIENCE_S,
+                content_bytes=MAX_STREAMED_BYTES,
+            ),
             interface=Interface(ProtocolBinding.JSONRPC, V1_0, url),
+            supports_resume=True,
             stream_idle_s=STREAM_IDLE_S,
             max_event_bytes=MAX_STREAMED_BYTES,
         )
 
     async def __aenter__(self) -> Self:
-        await self._client.__aenter__()
+        await self._peer.__aenter__()
         return self
 
     async def __aexit__(
@@ -62,57 +75,55 @@ class AgentClient:
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> None:
-        await self._client.__aexit__(exc_type, exc_val, exc_tb)
+        await self._peer.__aexit__(exc_type, exc_val, exc_tb)
 
-    async def stream(
-        self,
-        text: str,
-        *,
-        task_id: str = "",
-        context_id: str = "",
-        timeout_s: float | None = None,
-        files: Sequence[Mapping[str, Any]] = (),
-    ) -> AsyncGenerator[dict[str, Any]]:
-        """Send a message and yield A2A's stream responses until the turn ends.
+    async def send(
+        self, message: message_pb2.Message, emit: EmitEvent, *, timeout_s: float | None = None
+    ) -> ClientAnswer:
+        """Send a message, emit the events of its turn, and return the answer.
 
-        `files` are file parts to send with the text. The mesh ends the task after `timeout_s`. A
-        broken stream is resumed. Closing the generator does not cancel the task.
+        The mesh ends the task after `timeout_s`. A broken stream is resumed. Canceling the call
+        does not cancel the task.
 
         Raises:
+            PeerTimeoutError: the turn did not end by some seconds after `timeout_s`.
             PeerUnavailableError: the mesh can't be reached, or the stream can't be resumed.
         """
-        request = a2a_pb2.SendMessageRequest()
-        message = request.message
-        message.message_id = str(uuid.uuid4())
-        message.role = message_pb2.ROLE_USER
-        message.task_id, message.context_id = task_id, context_id
-        message.parts.add(text=text)
-        message.parts.extend(parse_dict(file, part_pb2.Part()) for file in files)
-        self.trace_id = ""
-        options = CallOptions(timeout_s=timeout_s)
-        with self._translate_errors(task_id):
-            async with aclosing(self._client.stream_turn(request, options)) as events:
-                async for event in events:
-                    self.trace_id = self.trace_id or event.trace_id
-                    yield json_writer.stream_response_json(event.response)
+        with self._explain_errors(message.task_id):
+            # The state of an earlier task is read first. Traces are about the agents' work.
+            with telemetry.suppress_spans():
+                turn = await open_turn(
+                    self._peer, emit, message, timeout_s=timeout_s, is_patient=False
+                )
+            return await turn.run()
 
-    async def get_task(self, task_id: str) -> dict[str, Any]:
+    async def start(self, message: message_pb2.Message) -> task_pb2.Task:
+        """Send a message without waiting for the end of its turn; return the task."""
+        request = a2a_pb2.SendMessageRequest(message=message)
+        request.configuration.return_immediately = True
+        with self._explain_errors():
+            response = await self._peer.send_message(
+                request, CallOptions(), timeout_s=CALL_TIMEOUT_S
+            )
+        return response.task
+
+    async def get_task(self, task_id: str) -> task_pb2.Task:
         """Return a task.
 
         Raises:
             TaskNotFoundError: this agent has no such task.
         """
-        with self._translate_errors(task_id):
-            return json_writer.task_json(await self._client.get_task(task_id))
+        with self._explain_errors(task_id), telemetry.suppress_spans():
+            return await self._peer.get_task(task_id)
 
-    async def cancel_task(self, task_id: str) -> dict[str, Any]:
-        """Cancel a task and return it.
+    async def cancel_task(self, task_id: str) -> None:
+        """Cancel a task.
 
         Raises:
             TaskNotCancelableError: the task had ended.
         """
-        with self._translate_errors(task_id):
-            return json_writer.task_json(await self._client.cancel_task(task_id))
+        with self._explain_errors(task_id):
+            await self._peer.cancel_task(task_id)
 
     def has_origin_of(self, url: str) -> bool:
         """Return whether a URL has this agent's origin, so that it may get the credentials."""
@@ -124,13 +135,13 @@ class AgentClient:
         Raises:
             PeerUnavailableError: the file can't be read, or the download can't be resumed.
         """
-        with self._translate_errors():
-            async with aclosing(self._client.download(url, is_resumed=True)) as pieces:
+        with self._explain_errors():
+            async with aclosing(self._peer.download(url, is_resumed=True)) as pieces:
                 async for piece in pieces:
                     yield piece
 
     @contextmanager
-    def _translate_errors(self, task_id: str = "") -> Iterator[None]:
+    def _explain_errors(self, task_id: str = "") -> Iterator[None]:
         try:
             yield
         except (PeerRefusedError, PeerUnavailableError, PeerTimeoutError) as error:
@@ -140,6 +151,23 @@ class AgentClient:
                 f"{error.problem}; is a mesh's bridge there? `trunkline a2a` asks any A2A agent"
             )
             raise PeerProtocolError(self.url, problem) from error
+
+
+def build_message(
+    text: str,
+    *,
+    task_id: str = "",
+    context_id: str = "",
+    files: Sequence[part_pb2.Part] = (),
+) -> message_pb2.Message:
+    """Return a new message of the user: a text and files."""
+    return message_pb2.Message(
+        message_id=str(uuid.uuid4()),
+        role=message_pb2.ROLE_USER,
+        task_id=task_id,
+        context_id=context_id,
+        parts=[part_pb2.Part(text=text), *files],
+    )
 
 
 def _terminal_error(url: str, error: TrunklineError, task_id: str) -> TrunklineError:
@@ -155,8 +183,6 @@ def _terminal_error(url: str, error: TrunklineError, task_id: str) -> TrunklineE
             return InvalidArgumentError("the request", converted.problem)
         case NotProcessedError():
             return PeerUnavailableError(url, START_A_MESH)
-        case PeerTimeoutError():
-            return PeerUnavailableError(url, "silent for too long")
         case PeerUnavailableError():
             return PeerUnavailableError(url, converted.problem)
     return converted

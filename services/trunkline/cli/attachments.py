@@ -1,12 +1,11 @@
 """Reads the files to send with a question, and saves the files of an answer."""
 
-import base64
 import mimetypes
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import urlsplit
 
 from trunkline.cli.terminal import print_stderr
@@ -14,41 +13,47 @@ from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from trunkline.cli.agent_client import AgentClient
+    from trunkline.v1 import part_pb2
 
 LIMIT_BYTES: Final = 3_000_000
-"""The limit on the sum of a question's files. As base64, it is below the bridge's default limit."""
+"""The limit on the sum of a question's files. As base64, the sum is below the bridge's limit."""
 
 
-def read_parts(files: Sequence[str]) -> list[dict[str, Any]]:
+def read_parts(files: Sequence[str]) -> "list[part_pb2.Part]":
     """Convert files, each a path or a URL, to A2A parts. The content at a URL is not read.
 
     Raises:
         InvalidArgumentError: one can't be read, or together they are too large.
     """
+    if not files:
+        # A question without files starts its mesh before it loads protobuf.
+        return []
+    from trunkline.v1 import part_pb2
+
     parts = []
     remaining_bytes = LIMIT_BYTES
     for file in files:
         if file.startswith(("http://", "https://")):
-            parts.append(_add_metadata({"url": file}, urlsplit(file).path))
-            continue
-        try:
-            content = Path(file).read_bytes()
-        except OSError as error:
-            raise InvalidArgumentError("--file", f"{file}: {error.strerror}") from None
-        remaining_bytes -= len(content)
+            part, path = part_pb2.Part(url=file), urlsplit(file).path
+        else:
+            try:
+                part, path = part_pb2.Part(raw=Path(file).read_bytes()), file
+            except OSError as error:
+                raise InvalidArgumentError("--file", f"{file}: {error.strerror}") from None
+            remaining_bytes -= len(part.raw)
         if remaining_bytes < 0:
             problem = (
                 f"{file}: files are too large to be sent (at most {LIMIT_BYTES / 1e6:g} MB in "
                 "all); give a URL where the mesh can fetch it"
             )
             raise InvalidArgumentError("--file", problem)
-        parts.append(_add_metadata({"raw": base64.b64encode(content).decode("ascii")}, file))
+        part.filename = _sanitize(path)
+        part.media_type = mimetypes.guess_type(part.filename)[0] or ""
+        parts.append(part)
     return parts
 
 
-async def save_files(
-    client: "AgentClient", parts: Sequence[Mapping[str, Any]], folder: Path
-) -> None:
+async def save_files(client: "AgentClient", parts: "Iterable[part_pb2.Part]", folder: Path) -> None:
     """Save the files of an answer in a folder under unused names; print their paths.
 
     Files on other hosts are not saved: their URLs are printed.
@@ -58,15 +63,15 @@ async def save_files(
         TrunklineError: a file can't be read.
     """
     for part in parts:
-        if "url" in part and not client.has_origin_of(part["url"]):
-            print_stderr(f"not saved, it is on another host: {part['url']}")
+        if part.url and not client.has_origin_of(part.url):
+            print_stderr(f"not saved, it is on another host: {part.url}")
             continue
-        with create_file(folder, part.get("filename", "")) as file:
-            if "url" in part:
-                async for piece in client.download(part["url"]):
+        with create_file(folder, part.filename) as file:
+            if part.url:
+                async for piece in client.download(part.url):
                     file.write(piece)
             else:
-                file.write(base64.b64decode(part.get("raw", "")))
+                file.write(part.raw)
 
 
 @contextmanager
@@ -102,14 +107,6 @@ def open_new_file(folder: Path, name: str) -> Iterator[tuple[Path, BinaryIO]]:
             # Delete a partial file, because it looks like a complete one.
             path.unlink(missing_ok=True)
             raise
-
-
-def _add_metadata(part: dict[str, Any], path: str) -> dict[str, Any]:
-    """Return a part with the file name and the media type of a path, if it has them."""
-    name = _sanitize(path)
-    media_type = mimetypes.guess_type(name)[0]
-    metadata = {"filename": name, "mediaType": media_type}
-    return part | {key: value for key, value in metadata.items() if value}
 
 
 def _sanitize(name: str) -> str:

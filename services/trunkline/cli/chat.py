@@ -5,23 +5,28 @@ import re
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from trunkline.cli.agent_client import build_message
 from trunkline.cli.ask import (
     build_report,
     cancel_turn,
+    find_exit_code,
     open_client,
     report_interrupted,
     send_turn,
     show_end,
-    terminal_answer,
-    turn_exit_code,
+    silent_printer,
+    terminal_printer,
 )
 from trunkline.cli.ephemeral_mesh import START_A_MESH, is_listening, open_mesh
 from trunkline.cli.exits import ExitCode, print_error
-from trunkline.cli.streamed_answer import StreamedAnswer
 from trunkline.cli.terminal import is_text, print_json, print_stderr
 from trunkline.core.network import is_this_machine
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError, TrunklineError
+
+if TYPE_CHECKING:
+    from trunkline.cli.answer_printer import AnswerPrinter
 
 _CHAT_HELP = """\
 /new      start a new context: the agents forget this conversation
@@ -86,7 +91,7 @@ class Conversation:
 
     def __post_init__(self) -> None:
         self._exit_stack = AsyncExitStack()
-        self._running: StreamedAnswer | None = None
+        self._running: AnswerPrinter | None = None
 
     async def open(self, url: str | None) -> None:
         """Find a mesh, as `open_mesh` does. PeerUnavailableError: none answers."""
@@ -123,20 +128,15 @@ class Conversation:
 
     async def turn(self, text: str) -> None:
         """Send a line, and print the answer."""
-        continues = bool(self.task_id)
-        if self.as_json:
-            answer = StreamedAnswer(write=lambda text: None, continues=continues)
-        else:
-            answer = terminal_answer(continues=continues, is_plain=self.is_plain)
-        self._running = answer
-        await send_turn(
-            self._client, answer, text, task_id=self.task_id, context_id=self.context_id
-        )
+        printer = silent_printer() if self.as_json else terminal_printer(is_plain=self.is_plain)
+        self._running = printer
+        message = build_message(text, task_id=self.task_id, context_id=self.context_id)
+        answer = await send_turn(self._client, printer, message)
         self._running = None
         self.has_mesh = True
         self.context_id = answer.context_id or self.context_id
         self.last_task_id = answer.task_id
-        self.task_id = answer.task_id if turn_exit_code(answer) is ExitCode.INPUT_REQUIRED else ""
+        self.task_id = answer.task_id if find_exit_code(answer) is ExitCode.INPUT_REQUIRED else ""
         if self.as_json:
             report = await build_report(self._client, answer, agent=self.agent)
             print_json(report.to_json())
@@ -145,14 +145,14 @@ class Conversation:
 
     async def cancel(self) -> None:
         """Cancel the task of an abandoned turn, and say so."""
-        answer, self._running = self._running, None
-        if answer is None:
+        printer, self._running = self._running, None
+        if printer is None:
             return
-        answer.break_off()
-        if answer.task_id:
+        printer.break_off()
+        if printer.task_id:
             self.task_id = ""
-            self.last_task_id = answer.task_id
-            self.context_id = answer.context_id or self.context_id
-        print_stderr(await cancel_turn(self._client, answer.task_id))
+            self.last_task_id = printer.task_id
+            self.context_id = printer.context_id or self.context_id
+        print_stderr(await cancel_turn(self._client, printer.task_id))
         if self.as_json:
-            print_json((await report_interrupted(self._client, answer, self.agent)).to_json())
+            print_json((await report_interrupted(self._client, printer, self.agent)).to_json())

@@ -52,7 +52,7 @@ async def start_ephemeral_mesh(workflow: str = "") -> AsyncGenerator[MeshAddress
         process = await _spawn(folder, workflow)
         try:
             # The mesh takes longer to start than our client takes to load.
-            await runtime.load_in_thread(importlib.import_module, "trunkline.cli.agent_client")
+            await runtime.load_in_thread(importlib.import_module, "trunkline.cli.ask")
             yield await _wait_until_ready(process)
         finally:
             # Its folder is removed next.

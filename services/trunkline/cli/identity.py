@@ -1,9 +1,11 @@
 """Agent cards and API keys as commands read and describe them."""
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 from trunkline.a2a_wire.protocol import CARD_PATH, V1_0, VERSION_HEADER
 from trunkline.cli.audit import USED_SETTINGS
@@ -58,6 +60,16 @@ def format_expiry(key: ApiKey) -> str:
         return "never"
     text = key.expires.isoformat(timespec="seconds")
     return f"{text} (expired)" if key.is_expired(datetime.now(UTC)) else text
+
+
+KEY_COLUMNS: Final[Mapping[str, Callable[[ApiKey], str]]] = {
+    "KEY": lambda key: key.name,
+    "ACCOUNT": lambda key: key.account,
+    "EXPIRES": format_expiry,
+    "AGENTS": lambda key: ", ".join(key.agents) or "all",
+    "METHODS": lambda key: ", ".join(key.methods) or "all",
+}
+"""The columns of the table of keys."""
 
 
 def check_agents(agents: tuple[str, ...]) -> tuple[str, ...]:

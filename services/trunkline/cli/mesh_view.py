@@ -31,19 +31,13 @@ from trunkline.mesh.client import (
     ToolClient,
 )
 from trunkline.observe import telemetry
-from trunkline.v1 import (
-    registry_service_pb2,
-    snapshot_pb2,
-    task_service_pb2,
-    trace_service_pb2_grpc,
-)
+from trunkline.v1 import registry_service_pb2, trace_service_pb2_grpc
 
 T = TypeVar("T")
 
 _NO_MESH: Final = "no mesh answers there; start one with `trunkline up`, or give --mesh"
 _NO_URL: Final = "; TRUNKLINE_URL is not for this command, TRUNKLINE_MESH is"
 _CONNECT_TIMEOUT_S: Final = 2.0
-_PAGE_SIZE: Final = 100
 _DIRECTORY_TIMEOUT_S: Final = 5.0
 
 
@@ -135,24 +129,6 @@ class MeshView:
     def _service_channel(self, service: str) -> MeshChannel:
         addresses = (host.address for host in self.hosts if service in host.services)
         return self._channels.get(next(addresses, self._address))
-
-
-async def list_host_tasks(
-    host: HostClient, query: task_service_pb2.ListTasksRequest, *, limit: int | None = None
-) -> AsyncGenerator[snapshot_pb2.TaskSummary]:
-    """Yield the tasks of a host, page by page, up to a limit."""
-    request = task_service_pb2.ListTasksRequest()
-    request.CopyFrom(query)
-    count = 0
-    while limit is None or count < limit:
-        request.page_size = _PAGE_SIZE if limit is None else min(_PAGE_SIZE, limit - count)
-        page = await host.tasks.ListTasks(request)
-        count += len(page.tasks)
-        for task in page.tasks:
-            yield task
-        request.page_token = page.next_page_token
-        if not page.next_page_token:
-            return
 
 
 async def query_hosts(

@@ -1,14 +1,16 @@
-"""Messages between agents as commands select, build and show them."""
+"""Messages between agents and rooms, as commands read, build and show them."""
 
 import json
 import sys
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final, cast
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
 
 from trunkline.cli.mesh_view import open_mesh_view
-from trunkline.cli.terminal import paint_state, print_json, print_table
-from trunkline.cli.times import expiry_cell, parse_since, time_cell
+from trunkline.cli.options import MeshCall
+from trunkline.cli.terminal import paint_state, print_json, print_list
+from trunkline.cli.times import expiry_cell, time_cell
 from trunkline.core.json_values import message_to_dict, struct_json
 from trunkline.core.printable import remove_controls
 from trunkline.errors import InvalidArgumentError
@@ -29,34 +31,46 @@ _PAGE_SIZE: Final = 1000
 # A message without deliveries: users read it in its room.
 STORED: Final = "stored"
 
-# The page has the same words.
-MESSAGE_TITLES: Final = ("MESSAGE", "FROM", "TO", "STATE", "SENT", "TYPE")
-DEAD_LETTER_TITLES: Final = ("MESSAGE", "RECIPIENT", "ATTEMPTS", "SINCE", "REASON")
+
+Stored: TypeAlias = envelope_pb2.StoredEnvelope
 
 
-def build_filter(
-    *,
-    state: str = "",
-    since: str = "",
-    until: str = "",
-    **fields: Any,  # noqa: ANN401  the texts of the filter
-) -> messaging_service_pb2.EnvelopeFilter:
-    """Return the filter of the messaging service. Empty values match all messages.
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A delivery of a message that was given up."""
 
-    Raises:
-        InvalidArgumentError: there is no such state, or a time is none.
-    """
-    query = messaging_service_pb2.EnvelopeFilter(**fields)
-    if state:
-        if state not in STATES:
-            problem = f"no such state; there are: {', '.join(STATES)}"
-            raise InvalidArgumentError("--state", problem)
-        query.states.append(STATES[state])
-    if since:
-        query.start_time.FromDatetime(parse_since(since))
-    if until:
-        query.end_time.FromDatetime(parse_since(until))
-    return query
+    envelope: envelope_pb2.Envelope
+    delivery: envelope_pb2.Delivery
+
+    @property
+    def problem(self) -> str:
+        """The reason of the last attempt that has one."""
+        attempts = reversed(self.delivery.attempts)
+        return next((attempt.problem for attempt in attempts if attempt.problem), "")
+
+
+# The columns of the tables. The page has the same words.
+MESSAGE_COLUMNS: Final[Mapping[str, Callable[[Stored], str]]] = {
+    "MESSAGE": lambda stored: stored.envelope.envelope_id,
+    "FROM": lambda stored: stored.envelope.sender,
+    "TO": lambda stored: stored.envelope.recipient,
+    "STATE": lambda stored: _state_cell(stored),
+    "SENT": lambda stored: time_cell(stored.envelope.create_time),
+    "TYPE": lambda stored: stored.envelope.type,
+}
+DEAD_LETTER_COLUMNS: Final[Mapping[str, Callable[[DeadLetter], object]]] = {
+    "MESSAGE": lambda dead: dead.envelope.envelope_id,
+    "RECIPIENT": lambda dead: dead.delivery.recipient,
+    "ATTEMPTS": lambda dead: dead.delivery.attempt_count,
+    "SINCE": lambda dead: time_cell(dead.delivery.update_time),
+    "REASON": lambda dead: dead.problem,
+}
+ROOM_COLUMNS: Final[Mapping[str, Callable[[messaging_service_pb2.Room], object]]] = {
+    "ROOM": lambda room: room.name,
+    "MEMBERS": lambda room: len(room.members),
+    "SINCE": lambda room: time_cell(room.create_time),
+    "WHO": lambda room: ", ".join(room.members),
+}
 
 
 def build_message(
@@ -81,67 +95,62 @@ def build_message(
 
 @asynccontextmanager
 async def open_messaging(
-    mesh: str | None, account: str, user: str = "", *, is_traced: bool = False
+    call: MeshCall, *, user: str = "", is_traced: bool = False
 ) -> AsyncGenerator[MessagingClient]:
     """Yield a client of the messaging service of a mesh; `is_traced` as in `open_mesh_view`."""
-    async with open_mesh_view(mesh, is_traced=is_traced) as view:
-        yield MessagingClient(view, account=account, caller=user)
+    async with open_mesh_view(call.mesh, is_traced=is_traced) as view:
+        yield MessagingClient(view, account=call.account, caller=user)
 
 
-def print_messages(found: Iterable[envelope_pb2.StoredEnvelope]) -> None:
-    """Print messages as a table. A terminal without room for their ids shows less."""
-    rows = [
-        (
-            stored.envelope.envelope_id,
-            stored.envelope.sender,
-            stored.envelope.recipient,
-            _state_cell(stored),
-            time_cell(stored.envelope.create_time),
-            stored.envelope.type,
-        )
-        for stored in found
-    ]
-    print_table(MESSAGE_TITLES, rows, optional=("TYPE", "SENT"), empty="no messages")
+def print_messages(found: Iterable[Stored], *, as_json: bool = False) -> None:
+    """Print messages. A table without room for their ids has fewer columns."""
+    optional = ("TYPE", "SENT")
+    print_list(
+        found, MESSAGE_COLUMNS, to_fields, as_json=as_json, optional=optional, empty="no messages"
+    )
 
 
-def print_dead_letters(found: Iterable[envelope_pb2.StoredEnvelope], *, as_json: bool) -> None:
-    """Print the dead letters of messages, each with the reason of its last attempt."""
-    dead = [
-        (stored.envelope, delivery)
+def list_dead(found: Iterable[Stored]) -> list[DeadLetter]:
+    """Return the dead letters of messages."""
+    return [
+        DeadLetter(stored.envelope, delivery)
         for stored in found
         for delivery in stored.deliveries
         if delivery.state == envelope_pb2.DELIVERY_STATE_DEAD
     ]
+
+
+def dead_letter_fields(dead: DeadLetter) -> dict[str, Any]:
+    """Return a dead letter as JSON."""
+    return {
+        "envelope_id": dead.envelope.envelope_id,
+        "type": dead.envelope.type,
+        "sender": dead.envelope.sender,
+        "recipient": dead.delivery.recipient,
+        "attempts": dead.delivery.attempt_count,
+        "problem": dead.problem,
+        "update_time": dead.delivery.update_time.ToJsonString(),
+    }
+
+
+def room_fields(room: messaging_service_pb2.Room) -> dict[str, Any]:
+    """Return a room as JSON."""
+    return {
+        "name": room.name,
+        "members": list(room.members),
+        "create_time": room.create_time.ToJsonString() if room.HasField("create_time") else "",
+    }
+
+
+def print_room(room: messaging_service_pb2.Room, *, as_json: bool) -> None:
+    """Print a room and its members."""
     if as_json:
-        print_json(
-            [
-                {
-                    "envelope_id": envelope.envelope_id,
-                    "type": envelope.type,
-                    "sender": envelope.sender,
-                    "recipient": delivery.recipient,
-                    "attempts": delivery.attempt_count,
-                    "problem": _last_problem(delivery),
-                    "update_time": delivery.update_time.ToJsonString(),
-                }
-                for envelope, delivery in dead
-            ]
-        )
-        return
-    rows = [
-        (
-            envelope.envelope_id,
-            delivery.recipient,
-            str(delivery.attempt_count),
-            time_cell(delivery.update_time),
-            _last_problem(delivery),
-        )
-        for envelope, delivery in dead
-    ]
-    print_table(DEAD_LETTER_TITLES, rows, empty="no dead letters")
+        print_json(room_fields(room))
+    else:
+        print(f"{room.name}: {', '.join(room.members) or 'no members'}")
 
 
-def to_fields(stored: envelope_pb2.StoredEnvelope) -> dict[str, Any]:
+def to_fields(stored: Stored) -> dict[str, Any]:
     """Return a message as JSON, with the names of the contract."""
     fields = message_to_dict(stored, with_proto_names=True)
     fields["envelope"] = envelope_fields(stored.envelope)
@@ -161,16 +170,12 @@ def envelope_fields(envelope: envelope_pb2.Envelope) -> dict[str, Any]:
 
 
 async def read_messages(
-    mesh: str | None,
-    account: str,
-    selected: messaging_service_pb2.EnvelopeFilter,
-    *,
-    limit: int,
-) -> Sequence[envelope_pb2.StoredEnvelope]:
+    call: MeshCall, selected: messaging_service_pb2.EnvelopeFilter, *, limit: int
+) -> Sequence[Stored]:
     """Return messages, newest first."""
-    found: list[envelope_pb2.StoredEnvelope] = []
+    found: list[Stored] = []
     token = ""
-    async with open_messaging(mesh, account) as client:
+    async with open_messaging(call) as client:
         while len(found) < limit:
             size = min(_PAGE_SIZE, limit - len(found))
             page = await client.read_page(selected, page_size=size, page_token=token)
@@ -181,22 +186,20 @@ async def read_messages(
     return found
 
 
-async def follow_messages(
-    mesh: str | None,
-    account: str,
+async def print_new_messages(
+    call: MeshCall,
     selected: messaging_service_pb2.EnvelopeFilter,
     *,
     after: int | None,
     with_deliveries: bool = False,
-    as_json: bool,
 ) -> None:
     """Print messages as they are accepted, a line each, until Ctrl-C."""
-    async with open_messaging(mesh, account) as client:
+    async with open_messaging(call) as client:
         watch = client.watch(selected, after_position=after, with_deliveries=with_deliveries)
         async with aclosing(watch) as updates:
             async for update in updates:
                 for stored in update.envelopes:
-                    if as_json:
+                    if call.json:
                         print_json(to_fields(stored))
                     else:
                         print(_follow_line(stored, with_state=with_deliveries), flush=True)
@@ -217,7 +220,7 @@ def _state_name(state: envelope_pb2.DeliveryState.ValueType) -> str:
     return envelope_pb2.DeliveryState.Name(state).removeprefix(_PREFIX).lower()
 
 
-def _state_cell(stored: envelope_pb2.StoredEnvelope) -> str:
+def _state_cell(stored: Stored) -> str:
     """Return the state of a message's deliveries; if they differ, each with its number."""
     names = [_state_name(delivery.state) for delivery in stored.deliveries]
     counts = {name: names.count(name) for name in names}
@@ -226,11 +229,7 @@ def _state_cell(stored: envelope_pb2.StoredEnvelope) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-def _last_problem(delivery: envelope_pb2.Delivery) -> str:
-    return next((a.problem for a in reversed(delivery.attempts) if a.problem), "")
-
-
-def describe_message(stored: envelope_pb2.StoredEnvelope) -> list[str]:
+def describe_message(stored: Stored) -> list[str]:
     """Return the lines that describe a message, its payload and its deliveries."""
     envelope = stored.envelope
     priority = envelope_pb2.EnvelopePriority.Name(envelope.priority)
@@ -263,7 +262,7 @@ def describe_message(stored: envelope_pb2.StoredEnvelope) -> list[str]:
     return lines
 
 
-def _follow_line(stored: envelope_pb2.StoredEnvelope, *, with_state: bool) -> str:
+def _follow_line(stored: Stored, *, with_state: bool) -> str:
     envelope = stored.envelope
     time = envelope.create_time.ToDatetime().strftime("%H:%M:%S")
     way = f"{envelope.sender} > {envelope.recipient}"

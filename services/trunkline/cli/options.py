@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import typer
 
 from trunkline.cli.terminal import print_stderr
+from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import ConfigurationError
 
 # Settings take a quarter of the time of a command's help to load.
@@ -105,44 +106,19 @@ MeshOption = Annotated[
     str | None, option("HOST:PORT", "The mesh's gRPC address. [TRUNKLINE_MESH]", "--mesh")
 ]
 
-# Options of serving commands.
-HttpOption = Annotated[
-    str | None, option("HOST:PORT", "Serve A2A over HTTP here. [default: 127.0.0.1:8000]")
+DataOption = Annotated[
+    Path | None, option("DIR", "The data directory. [default: .trunkline]", "--data")
 ]
-A2aGrpcOption = Annotated[
-    str | None, option("HOST:PORT", "Serve A2A over gRPC here. [default: 127.0.0.1:50052]")
-]
-ListenOption = Annotated[
-    str | None, option("HOST:PORT", "Serve gRPC here. [default: any port of 127.0.0.1]")
-]
-AdvertiseOption = Annotated[
-    str | None, option("HOST[:PORT]", "Its address for others. [default: where it serves]")
-]
-DataOption = Annotated[Path | None, option("DIR", "The data directory. [default: .trunkline]")]
-McpFileOption = Annotated[Path | None, option("FILE", "MCP servers, in the mcpServers form.")]
-AgentSpecsOption = Annotated[
-    list[str] | None, option("MODULE:NAME", "Also run this agent; may be repeated.")
-]
-WorkflowFilesOption = Annotated[
-    list[str] | None,
-    option(
-        "FILE|NAME",
-        "Also run this workflow, those in a folder, or an installed one; may be repeated.",
-    ),
-]
-DefaultOption = Annotated[
-    str | None, option("NAME", "The agent that answers at /. [default: supervisor]")
-]
-AllowWebhookOption = Annotated[
-    list[str] | None,
-    option(
-        "HOST[:PORT]",
-        "Allow webhooks to this host, even if private or without https; may be repeated.",
-    ),
-]
-InsecureOption = Annotated[
-    bool, flag("Serve other machines, without authentication.", "--insecure")
-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshCall:
+    """The options of a command that calls a mesh for an account."""
+
+    mesh: MeshOption = None
+    account: AccountOption = ANONYMOUS_ACCOUNT
+    json: JsonOption = False
+
 
 TaskIdArgument = Annotated[str, argument("ID", "The task.")]
 ApprovalIdArgument = Annotated[str, argument("ID", "The id that `trunkline approvals` shows.")]

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from trunkline.cli.event_lines import EventDescriber
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view
+from trunkline.cli.options import MeshCall
 from trunkline.cli.table_layout import cut_text
 from trunkline.cli.terminal import paint_state, print_json, write
 from trunkline.cli.times import render_duration
@@ -61,7 +62,7 @@ def end_of_turn(batch: event_pb2.EventBatch, code: ExitCode) -> ExitCode:
 
 
 async def read_batches(
-    task_id: str, mesh: str | None, *, account: str, follows: bool
+    task_id: str, call: MeshCall, *, follows: bool
 ) -> AsyncGenerator[event_pb2.EventBatch]:
     """Yield the events of a task. With `follows`, a cut stream resumes after the last event.
 
@@ -69,9 +70,9 @@ async def read_batches(
         InvalidArgumentError: single events are no longer retained.
         TaskNotFoundError: no running host has the task, or it is another account's.
     """
-    async with open_mesh_view(mesh) as view:
+    async with open_mesh_view(call.mesh) as view:
         try:
-            async with _open_stream(view, task_id, account=account, follows=follows) as stream:
+            async with _open_stream(view, task_id, account=call.account, follows=follows) as stream:
                 async for sealed_batches in stream:
                     for sealed in sealed_batches:
                         yield parse_batch(sealed)

@@ -1,25 +1,31 @@
 """Selects the latest tasks of a mesh, follows how they change, and prints them."""
 
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import MeshView, list_host_tasks, query_hosts
-from trunkline.cli.terminal import paint_state, print_json, print_table
+from trunkline.cli.mesh_view import MeshView, query_hosts
+from trunkline.cli.terminal import paint_state, print_json, print_list
 from trunkline.cli.times import time_cell
 from trunkline.core.task_states import TaskState, state_name
 from trunkline.errors import InvalidArgumentError
 from trunkline.mesh.client import HostClient
-from trunkline.mesh.client.mesh_tasks import watch_mesh_tasks
+from trunkline.mesh.client.mesh_tasks import list_host_tasks, watch_mesh_tasks
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 
 # The tasks whose latest status is remembered, so that none is printed twice.
 _MAX_SEEN: Final = 10_000
-# The page has the same words.
-TITLES: Final = ("TASK", "AGENT", "STATE", "SINCE", "PARENT")
+# The columns of the table. The page has the same words.
+COLUMNS: Final[Mapping[str, Callable[[snapshot_pb2.TaskSummary], str]]] = {
+    "TASK": lambda task: task.task_id,
+    "AGENT": lambda task: task.agent,
+    "STATE": lambda task: state_name(task.status.state),
+    "SINCE": lambda task: time_cell(task.status.timestamp),
+    "PARENT": lambda task: task.parent_task_id,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +122,7 @@ async def fetch_tasks(
 
 def print_tasks(tasks: Sequence[snapshot_pb2.TaskSummary], *, empty: str, as_json: bool) -> None:
     """Print tasks as a table; a terminal without tasks shows `empty`."""
-    if as_json:
-        print_json([_task_json(task) for task in tasks])
-        return
-    rows = [
-        (
-            task.task_id,
-            task.agent,
-            state_name(task.status.state),
-            time_cell(task.status.timestamp),
-            task.parent_task_id,
-        )
-        for task in tasks
-    ]
-    print_table(TITLES, rows, optional=("PARENT",), empty=empty)
+    print_list(tasks, COLUMNS, _task_json, as_json=as_json, optional=("PARENT",), empty=empty)
 
 
 def print_change(task: snapshot_pb2.TaskSummary, *, as_json: bool) -> None:

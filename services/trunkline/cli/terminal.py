@@ -7,10 +7,12 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Sequence
-from typing import TextIO
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TextIO, TypeVar
 
 from trunkline.core.printable import remove_controls
+
+T = TypeVar("T")
 
 DIM, RED, GREEN, YELLOW, CYAN, BOLD = "2", "31", "32", "33", "36", "1"
 
@@ -188,6 +190,27 @@ def print_table(
         if state is not None:
             cells[state] = paint_state(cells[state], sys.stdout)
         print(join_cells(cells))
+
+
+def print_list(
+    items: Iterable[T],
+    columns: Mapping[str, Callable[[T], object]],
+    fields: Callable[[T], object],
+    *,
+    as_json: bool,
+    optional: Collection[str] = (),
+    empty: str = "",
+) -> None:
+    """Print a list: as one JSON document of the `fields` of each item, or as a table.
+
+    `columns` has the title of each column and what its cells show of an item. `optional` and
+    `empty` are as in `print_table`.
+    """
+    if as_json:
+        print_json([fields(item) for item in items])
+        return
+    rows = [[str(cell(item)) for cell in columns.values()] for item in items]
+    print_table([*columns], rows, optional=optional, empty=empty)
 
 
 def print_wrapped(line: str, *, indent: int) -> None:

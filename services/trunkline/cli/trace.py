@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from shutil import get_terminal_size
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 from google.protobuf import timestamp_pb2
 
 from trunkline.cli.table_layout import cut_text
-from trunkline.cli.terminal import RED, paint, print_json, print_table
+from trunkline.cli.terminal import RED, paint, print_list
 from trunkline.cli.times import render_cost, render_latency, time_cell
 from trunkline.core.json_values import message_to_dict, read_number, read_text, struct_json
 from trunkline.core.printable import remove_controls
@@ -28,8 +28,15 @@ _RETRY_INTERVAL_S = 0.2
 _PAGE_SIZE = 20
 # Longer reasons are on the page, and in --json.
 _PROBLEM_CHARS: Final = 200
-# The page has the same words.
-TITLES: Final = ("TRACE", "STARTED", "DURATION", "SPANS", "ERRORS", "ROOT")
+# The columns of the table. The page has the same words.
+COLUMNS: Final[Mapping[str, Callable[[trace_service_pb2.TraceSummary], object]]] = {
+    "TRACE": lambda trace: trace.trace_id,
+    "STARTED": lambda trace: time_cell(trace.start_time),
+    "DURATION": lambda trace: render_latency(_ms(trace.end_time) - _ms(trace.start_time)),
+    "SPANS": lambda trace: trace.span_count,
+    "ERRORS": lambda trace: trace.error_count,
+    "ROOT": lambda trace: f"{trace.root_service}: {trace.root_name}",
+}
 _TRACE_ID_DIGITS = 32
 _CLIENT_ERROR = 400
 
@@ -47,21 +54,13 @@ async def print_latest_traces(
 ) -> None:
     """Print the latest traces."""
     listing = await stub.ListTraces(trace_service_pb2.ListTracesRequest(page_size=_PAGE_SIZE))
-    if as_json:
-        print_json([message_to_dict(trace, with_proto_names=True) for trace in listing.traces])
-        return
-    table = [
-        (
-            trace.trace_id,
-            time_cell(trace.start_time),
-            render_latency(_ms(trace.end_time) - _ms(trace.start_time)),
-            str(trace.span_count),
-            str(trace.error_count),
-            f"{trace.root_service}: {trace.root_name}",
-        )
-        for trace in listing.traces
-    ]
-    print_table(TITLES, table, empty="no traces yet; each request makes one")
+    print_list(
+        listing.traces,
+        COLUMNS,
+        lambda trace: message_to_dict(trace, with_proto_names=True),
+        as_json=as_json,
+        empty="no traces yet; each request makes one",
+    )
 
 
 async def fetch_trace(

@@ -1,6 +1,6 @@
 """Webhooks as commands show them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from google.protobuf import timestamp_pb2
@@ -16,8 +16,15 @@ STATES: Final = {
 }
 """The states that `--state` selects, by name."""
 
-# The page has the same words.
-TITLES: Final = ("TASK", "WEBHOOK", "STATE", "SENT", "URL", "LAST ERROR")
+# The columns of the table. The page has the same words.
+COLUMNS: Final[Mapping[str, Callable[[webhook_service_pb2.Webhook], str]]] = {
+    "TASK": lambda webhook: webhook.config.task_id,
+    "WEBHOOK": lambda webhook: webhook.config.id,
+    "STATE": lambda webhook: state_name(webhook),
+    "SENT": lambda webhook: webhook.cursor or "-",
+    "URL": lambda webhook: webhook.config.url,
+    "LAST ERROR": lambda webhook: webhook.last_error,
+}
 
 
 def webhook_not_found(task_id: str, config_id: str) -> ConfigurationError:

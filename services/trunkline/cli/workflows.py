@@ -16,8 +16,7 @@ from trunkline.journal.batches import parse_batch
 from trunkline.mesh.client import HostClient
 from trunkline.mesh.client.run_paths import find_failed, find_path, find_version, list_visited
 from trunkline.mesh.client.services import TOOL_SERVERS_TIMEOUT_S
-from trunkline.supervisor.plan_export import export_plan, has_files
-from trunkline.supervisor.references import format_node_id
+from trunkline.supervisor.plan_export import export_plan, format_node_id, has_files
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline.workflows.definition import Workflow
 from trunkline.workflows.drawing import RunPath

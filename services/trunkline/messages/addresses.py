@@ -7,9 +7,9 @@ from trunkline.core.names import NAME_RULE, is_name
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 ALL: Final = "all"
-"""Every agent but the sender."""
+"""The recipient that stands for all agents but the sender."""
 BROADCAST: Final = "broadcast"
-"""The room of the message, and its listeners."""
+"""The recipient that stands for the members and listeners of the message's room."""
 RESERVED_NAMES: Final = frozenset({ALL, BROADCAST})
 """No agent can have these names."""
 SERVICE: Final = "system:mesh"
@@ -38,7 +38,7 @@ def user_address(caller: str) -> str:
 
 
 def is_user(address: str) -> bool:
-    """Return whether an address is a user's, or the service's: nobody is called for it."""
+    """Return whether an address is of a user or of the messaging service, not of an agent."""
     return address.startswith((_USER_PREFIX, SERVICE))
 
 
@@ -48,10 +48,10 @@ def room_address(room: str) -> str:
 
 
 def room_of(recipient: str, room: str) -> str | None:
-    """Return the room that a recipient means; None: it is no room.
+    """Return the name of the room that a recipient means, or None for another recipient.
 
     Raises:
-        InvalidArgumentError: it is no name of a room, or `broadcast` without a room.
+        InvalidArgumentError: the room has no valid name, or `broadcast` has no room.
     """
     if recipient.startswith(_ROOM_PREFIX):
         return check_room(recipient.removeprefix(_ROOM_PREFIX), field="recipient")

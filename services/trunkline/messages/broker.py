@@ -1,4 +1,4 @@
-"""Accepts messages: checks and completes them, and finds the agents that get them."""
+"""Accepts messages: checks and completes them, and finds their recipients."""
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,7 +66,7 @@ class Sender:
 
 
 def count_sent(messages: Iterable[NewMessage]) -> None:
-    """Count messages that the store has accepted. Notices are the service's own: none sent them."""
+    """Count messages that the store has accepted, except notices of the messaging service."""
     for message in messages:
         if message.envelope.sender != addresses.SERVICE:
             kind = message.envelope.type
@@ -86,7 +86,7 @@ class MessageBroker:
         policy: Policy | None = None,
         retention_s: float = 30 * 24 * 3600.0,
     ) -> None:
-        """Messages without an expiry of their own expire after `retention_s`."""
+        """Messages without an expire time expire after `retention_s`."""
         self.store = store
         self._directory = directory
         self._types = types
@@ -128,14 +128,15 @@ class MessageBroker:
     async def replay(
         self, sender: Sender, envelopes: Sequence[Envelope], *, recipient: str = ""
     ) -> list[str]:
-        """Accept stored messages again, in order, as new ones that name them; return the new ids.
+        """Accept stored messages again, in order, as new messages; return the new ids.
 
-        They stay those of their senders. All are checked before the first is accepted.
+        The new messages have the senders of the stored messages, and name the stored messages in
+        `replay_of`. All are checked before the first is accepted.
 
         Args:
-            sender: Whoever replays them.
+            sender: The user who replays the messages.
             envelopes: The stored messages.
-            recipient: Gets them instead of their recipients.
+            recipient: The recipient of the new messages. Without it, their recipients stay.
 
         Raises:
             As `send`.
@@ -178,12 +179,13 @@ class MessageBroker:
     ) -> NewMessage:
         """Return a message, checked and completed; raises what `send` raises.
 
-        A replayed message stays one of the sender that it is sent `on_behalf_of`, and its span has
-        a link to that of the `original`. The dispatcher knows that a message `is_reply`; of others
-        that is checked.
+        The sender of a replayed message is the original sender, in `on_behalf_of`. The span of a
+        replayed message has a link to the span of the `original`. With `is_reply` the caller
+        vouches that the message is a reply. Otherwise a message that claims to be a reply is
+        checked.
         """
         attributes = message_attributes("send", envelope, destination=envelope.recipient)
-        # Users and rooms are many, and names of spans are few.
+        # There are many users and rooms, but the names of spans must be few.
         kind, _, rest = envelope.recipient.partition(":")
         name = f"send {kind}" if rest else f"send {envelope.recipient}"
         link = None if original is None else telemetry.parse_link(original.traceparent)
@@ -269,7 +271,7 @@ class MessageBroker:
         account = sender.account or ANONYMOUS_ACCOUNT
         members = (await self.store.get_room(account, room)).members
         if (member in members) == (event == "leave"):
-            # It is a change: a middleware may record or refuse it.
+            # The membership changes, and a middleware may record or refuse the change.
             await middleware.send(self._middleware, account, notice)
             self._check(notice)
         others = (name for name in members if name != member)
@@ -280,8 +282,9 @@ class MessageBroker:
     async def prepare_error(self, delivery: QueuedDelivery, problem: str) -> NewMessage | None:
         """Return the notice for the agent whose message is a dead letter now.
 
-        None: a user sent it, the agent does not handle notices, or the message is a notice itself.
-        Its id is derived from the attempt, so that a repeated end of that gives the same notice.
+        There is no notice if a user sent the message, if the agent does not handle notices, or if
+        the message is a notice. The id of the notice is derived from the attempt, so that a
+        repeated end of the attempt has the same notice.
 
         Raises:
             As `send`.
@@ -313,7 +316,7 @@ class MessageBroker:
         member: str,
         text: str = "",
     ) -> Envelope:
-        """Return a message of the service itself."""
+        """Return a notice, which is a message of the messaging service."""
         now = datetime.now(UTC)
         notice = Envelope(
             envelope_id=str(uuid.uuid4()),
@@ -361,7 +364,7 @@ class MessageBroker:
         self._types.validate(envelope)
 
     async def _check_reply(self, sender: Sender, reply: Envelope) -> None:
-        """Check that a message may be the reply to another one: that its sender got that."""
+        """Check that the sender of a reply got the message that the reply answers."""
         try:
             stored = await self.store.get(sender.account, reply.causation_id)
         except EnvelopeNotFoundError:
@@ -388,7 +391,7 @@ class MessageBroker:
             envelope.room = room
             members = (await self.store.get_room(account, room)).members
             if members:
-                # Callers may invent rooms: those are no nodes of the mesh.
+                # Callers may invent rooms. A room without members is no node of the mesh.
                 trace.get_current_span().set_attributes(edge_attributes(envelope))
             return self._select(account, envelope, members)
         if recipient == addresses.ALL:
@@ -403,11 +406,11 @@ class MessageBroker:
         return [recipient] if agent is None or _takes(agent, envelope) else []
 
     async def _find_agent(self, name: str) -> registry_service_pb2.AgentRegistration | None:
-        """Return an agent's registration; None: it was on the mesh, and may be back.
+        """Return an agent's registration, or None for an agent that was on the mesh and may return.
 
         Raises:
-            AgentNotFoundError: it never was on the mesh.
-            PeerUnavailableError: the same, but not all hosts are known yet.
+            AgentNotFoundError: the agent never was on the mesh.
+            PeerUnavailableError: the agent is unknown, but not all hosts are known yet.
         """
         try:
             return self._directory.get_agent(name)
@@ -417,7 +420,7 @@ class MessageBroker:
             raise
 
     def _select(self, account: str, envelope: Envelope, names: Iterable[str]) -> Sequence[str]:
-        """Return the agents among names, without the sender, that take the message and may."""
+        """Return the agents among names, except the sender, that handle and may get a message."""
         agents = self._directory.list_agents()
         return [
             name
@@ -442,7 +445,7 @@ def _takes(agent: registry_service_pb2.AgentRegistration, envelope: Envelope) ->
     if not agent.message_types:
         return not envelope.is_reply and envelope.type != _NOTICE_TYPE
     if not envelope.type_version:
-        # The newest one that the receiver knows.
+        # Version 0 stands for the newest version that the receiver knows.
         return any(each.partition("@")[0] in {"*", envelope.type} for each in agent.message_types)
     versions = {"*", envelope.type, f"{envelope.type}@{envelope.type_version}"}
     return not versions.isdisjoint(agent.message_types)
@@ -464,7 +467,7 @@ def message_attributes(
 
 
 def edge_attributes(envelope: Envelope) -> Mapping[str, str]:
-    """Return the attributes that make a span of a message an edge of the mesh."""
+    """Return the attributes by which the span of a message becomes an edge of the mesh."""
     sender = "client" if addresses.is_user(envelope.sender) else envelope.sender
     room = addresses.room_of(envelope.recipient, envelope.room)
     return {

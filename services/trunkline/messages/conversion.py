@@ -1,4 +1,4 @@
-"""Converts between envelopes of the contract and what the code of agents sees."""
+"""Converts between envelopes of the contract and the messages that agents see."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -94,7 +94,7 @@ def build_reply(result: Payload | Reply) -> Envelope:
 
 
 def read_message(envelope: Envelope) -> MeshMessage:
-    """Return a message as the code of agents sees it.
+    """Return the message that an agent sees.
 
     Raises:
         InvalidArgumentError: the payload does not fit its type.
@@ -125,9 +125,9 @@ def read_message(envelope: Envelope) -> MeshMessage:
 def complete_replies(
     replies: Sequence[Envelope], envelope: Envelope, key: DeliveryKey
 ) -> Sequence[Envelope]:
-    """Complete the replies of a recipient by ids, the conversation and the way back; return them.
+    """Complete the replies of a recipient by ids, conversation and recipients; return them.
 
-    Ids are derived from the delivery, so that a repeated one gives the same replies.
+    Ids are derived from the delivery, so that a repeated delivery has the same replies.
     """
     for number, reply in enumerate(replies, start=1):
         reply.envelope_id = f"{key.envelope_id}.{key.recipient}.{number}"[-128:]
@@ -142,7 +142,7 @@ def complete_replies(
 
 
 def read_text(envelope: Envelope) -> str:
-    """Return the payload of a message as text: plain text as it was sent, else JSON."""
+    """Return the payload of a message: plain text, or data as JSON."""
     if envelope.WhichOneof("payload") != "data":
         return envelope.text
     return json.dumps(struct_json(envelope.data), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Makes the deliveries that are ready together, and go to one agent and account, in one call."""
+"""Makes the deliveries of one moment to one agent and account in one call."""
 
 import asyncio
 from collections import defaultdict
@@ -14,7 +14,7 @@ from trunkline.mesh.client.status import from_trunk_end
 from trunkline.observe import telemetry
 from trunkline.v1 import message_service_pb2
 
-# Of one call. A larger request is not sent over the trunk.
+# The limits of one call. A larger request is not sent over the trunk.
 _CALL_LIMIT: Final = 100
 _CALL_BYTES: Final = 128 * 1024
 
@@ -47,7 +47,7 @@ class DeliveryCalls:
         self._has_waiting = asyncio.Event()
 
     async def run(self) -> None:
-        """Make the calls of `deliver`; never returns."""
+        """Make the calls of `deliver` until canceled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._has_waiting.wait()
@@ -60,12 +60,12 @@ class DeliveryCalls:
     async def deliver(
         self, delivery: MessageDelivery, *, agent: str, account: str, caller: str
     ) -> DeliveryOutcome:
-        """Make a delivery, together with the others of this iteration of the loop.
+        """Make a delivery, in one call with the other deliveries of this iteration of the loop.
 
-        Returns once the turn of its task is over. Canceling this does not end the task.
+        Returns once the turn of the delivery's task is over. Cancellation does not end the task.
 
         Raises:
-            TrunklineError: the delivery could not be made, or its task not be followed.
+            TrunklineError: the delivery could not be made, or its task could not be followed.
         """
         client = self._directory.client_for_task(delivery.task_id)
         waiting = _Waiting(delivery, asyncio.get_running_loop().create_future())

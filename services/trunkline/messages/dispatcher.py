@@ -1,9 +1,9 @@
-"""Delivers messages: each delivery is a task of its recipient, and ends as that task does.
+"""Delivers messages. Each delivery is a task of its recipient, and ends as the task ends.
 
 The task's id is stored before the task is submitted, so a dispatcher that continues after a crash
-finds the same task. A completed task is a handled message. A failed one is tried again with
-exponential back-off, until the message is a dead letter. A recipient that is away or full costs no
-attempt, and a handler may take as long as it needs.
+finds the same task. If the task completes, the message is handled. If the task fails, another
+attempt follows after an exponential back-off, until the message is a dead letter. A recipient that
+is away or at its limit costs no attempt. The time of a handler is not limited.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ _CANCELED: Final = envelope_pb2.DELIVERY_STATE_CANCELED
 _STATES: Final = {_HANDLED: "handled", _DEAD: "dead", _EXPIRED: "expired", _CANCELED: "canceled"}
 _UNWANTED_TEXT: Final = "its recipient came back without a handler for notices"
 _EXPIRED_TEXT: Final = "it expired before it was handled"
-# A delivery gives its place to others when its host is unreachable for longer than a takeover.
+# A delivery whose host is unreachable for longer than a takeover no longer counts as running.
 _RELEASE_AFTER_S: Final = 30.0
 _T = TypeVar("_T")
 
@@ -81,20 +81,20 @@ class DispatchOptions:
     """The limits and pauses of deliveries."""
 
     attempts: int = 5
-    """A message is a dead letter after so many failed attempts."""
+    """The number of failed attempts after which a message is a dead letter."""
     first_backoff_s: float = 1.0
-    """The wait before the second attempt. Each further one doubles it."""
+    """The wait before the second attempt. Each further attempt doubles it."""
     max_backoff_s: float = 30.0
     per_recipient: int = 16
     """The deliveries that one agent handles at once."""
     total: int = 256
     """The deliveries that run at once."""
     patience_s: float = 600.0
-    """An attempt has failed if its host is gone for so long, and no other one has its journal."""
+    """The time after which an attempt fails if its host is gone and no host has its journal."""
 
 
 class Dispatcher:
-    """Makes the deliveries of a store, for as long as its `run` runs."""
+    """Makes the deliveries of a store while `run` runs."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Dispatcher:
         self._calls = DeliveryCalls(directory)
 
     async def run(self) -> None:
-        """Make deliveries; never returns. Canceled, it leaves running tasks to the next one."""
+        """Make deliveries until canceled. The next dispatcher continues the running tasks."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._calls.run())
             group.create_task(self._read_store())
@@ -171,9 +171,9 @@ class Dispatcher:
             await self._end(delivery, _EXPIRED, problem=_EXPIRED_TEXT)
 
     async def _deliver(self, delivery: QueuedDelivery) -> None:
-        """Make one attempt, and note how the delivery continues."""
+        """Make one attempt, and schedule the rest of the delivery."""
         postponed = None
-        # Fenced: another process has this delivery.
+        # A FencedError says that another process has this delivery.
         with contextlib.suppress(FencedError):
             postponed = await self._attempt(delivery)
         if postponed is None:
@@ -183,7 +183,7 @@ class Dispatcher:
         self._wake.set()
 
     async def _attempt(self, delivery: QueuedDelivery) -> QueuedDelivery | None:
-        """Make an attempt, and store how it ended; return the delivery if it is postponed."""
+        """Make an attempt, and store its end; return the delivery if it is postponed."""
         envelope = Envelope()
         envelope.CopyFrom(delivery.envelope)
         telemetry.continue_trace(envelope.traceparent)
@@ -216,7 +216,7 @@ class Dispatcher:
     async def _refuse(
         self, delivery: QueuedDelivery, error: TrunklineError
     ) -> QueuedDelivery | None:
-        """Store that a middleware, or the policy, does not let a message through."""
+        """Store that a middleware or the policy refuses a message."""
         problem = str(redact_addresses(error))
         if not delivery.task_id:
             delivery = await self._begin(delivery, "")
@@ -226,7 +226,7 @@ class Dispatcher:
         return await self._fail(delivery, problem)
 
     async def _begin(self, delivery: QueuedDelivery, task_id: str) -> QueuedDelivery:
-        """Store an attempt, and link its span, the current one, to that of the attempt before."""
+        """Store an attempt, and link the current span to the span of the previous attempt."""
         traceparent = telemetry.current_traceparent()
         begun = await self._persist(
             lambda: self._store.begin_attempt(delivery, task_id, traceparent=traceparent)
@@ -249,7 +249,7 @@ class Dispatcher:
         except FencedError:
             raise
         except (AgentNotFoundError, OverloadedError, LimitExceededError) as error:
-            # The recipient left meanwhile, or has enough to do.
+            # The recipient has left the mesh, or is at its limit.
             return await self._postpone(begun, str(error), is_failure=False)
         except RequestError as error:
             telemetry.mark_error(span, error)
@@ -284,7 +284,7 @@ class Dispatcher:
         return None
 
     async def _fail(self, delivery: QueuedDelivery, problem: str) -> QueuedDelivery | None:
-        """Store that an attempt failed: another one follows, unless it was the last."""
+        """Store that an attempt failed. Another attempt follows, unless it was the last."""
         if _has_expired(delivery.envelope):
             await self._end(delivery, _EXPIRED, problem=problem)
             return None
@@ -297,7 +297,7 @@ class Dispatcher:
         self, delivery: QueuedDelivery, problem: str, *, is_failure: bool = True
     ) -> QueuedDelivery:
         instruments.DELIVERIES_RETRIED.add(1, delivery.key.recipient)
-        # A recipient without time is not asked more often than one that fails first.
+        # A recipient at its limit is asked as often as after a first failure.
         doublings = min(30, max(0, delivery.attempt_count - 1)) if is_failure else 0
         backoff_s = min(self._options.max_backoff_s, self._options.first_backoff_s * 2**doublings)
         not_before = _now() + Backoff(first_s=backoff_s, limit_s=backoff_s).next_s()
@@ -326,7 +326,7 @@ class Dispatcher:
                 prepare = partial(self._prepare_reply, delivery, reply)
                 prepared.append(await self._persist(prepare))
             except TrunklineError as error:
-                # The handler committed, so it is not called again for a wrong reply.
+                # The handler has committed, so a wrong reply does not call it again.
                 problem = _note_dropped(delivery, error)
         if state == _DEAD:
             prepared += await self._prepare_error(delivery, problem)
@@ -342,7 +342,7 @@ class Dispatcher:
         count_sent(prepared)
         instruments.DELIVERIES_ENDED.add(1, delivery.key.recipient, _STATES[state])
         if state == _DEAD:
-            # The dead letter has the problem, which may quote the recipient.
+            # The problem is in the dead letter only, because it may quote the recipient.
             key = delivery.key
             extra = {"envelope": key.envelope_id, "recipient": key.recipient}
             logger.warning("messages.dead_letter", extra=extra)
@@ -352,7 +352,7 @@ class Dispatcher:
         return await self._broker.prepare(sender, reply, cause=delivery.envelope, is_reply=True)
 
     async def _prepare_error(self, delivery: QueuedDelivery, problem: str) -> Sequence[NewMessage]:
-        """Return the notice for the sender of a dead letter, if it gets one."""
+        """Return the notice for the sender of a dead letter, if the sender gets a notice."""
         try:
             notice = await self._persist(lambda: self._broker.prepare_error(delivery, problem))
         except TrunklineError as error:
@@ -361,7 +361,7 @@ class Dispatcher:
         return () if notice is None else (notice,)
 
     async def _persist(self, write: Callable[[], Awaitable[_T]]) -> _T:
-        """Repeat a write until the store can be written, so that no step is made twice.
+        """Repeat a write until the store can be written, so that no earlier step is repeated.
 
         Raises:
             FencedError: another process has the delivery.
@@ -382,11 +382,12 @@ class Dispatcher:
     ) -> message_service_pb2.DeliveryOutcome:
         """Submit the task of a delivery, or follow it; return its outcome once it has ended.
 
-        A host that can't be reached is awaited: its task continues, or another host takes it over.
+        While a host can't be reached, this waits, because its task continues, or another host takes
+        the task over.
 
         Raises:
             RequestError: the recipient refused the message.
-            OverloadedError, LimitExceededError: it has enough to do.
+            OverloadedError, LimitExceededError: the recipient is at its limit.
             PeerError: the host is gone for longer than the options' patience, or the message
                 expired.
         """
@@ -434,12 +435,12 @@ class Dispatcher:
                 await self._wait_for_end(delivery)
 
     def _release(self, delivery: QueuedDelivery) -> None:
-        """Let others run in place of a delivery that waits for a person or for its host."""
+        """Let another delivery run beside a delivery that waits for a person or for its host."""
         self._scheduler.release(delivery)
         self._wake.set()
 
     async def _wait_for_end(self, delivery: QueuedDelivery) -> None:
-        """Wait until a task ends that waits for a person."""
+        """Wait for the end of a task that waits for a person."""
         watch = self._directory.watch(delivery.task_id, account=delivery.key.account)
         try:
             async with watch as batches:
@@ -464,5 +465,5 @@ def _has_expired(envelope: Envelope) -> bool:
 
 
 def _now() -> float:
-    """Return the time in seconds since the epoch, as the store has it."""
+    """Return the time in seconds since the epoch, the unit of the store."""
     return datetime.now(UTC).timestamp()

@@ -1,7 +1,7 @@
-"""Comparisons of messages, with filters and with each other, which all stores share."""
+"""Filters of messages."""
 
 from trunkline.errors import InvalidArgumentError
-from trunkline.messages.store import Envelope, EnvelopeFilter, StoredEnvelope
+from trunkline.messages.store import EnvelopeFilter, StoredEnvelope
 
 
 def matches(stored: StoredEnvelope, query: EnvelopeFilter) -> bool:
@@ -37,17 +37,3 @@ def require_condition(query: EnvelopeFilter) -> None:
     """
     if not query.ByteSize():
         raise InvalidArgumentError("filter", "is empty; give at least one condition")
-
-
-def is_repetition(stored: Envelope, repeated: Envelope) -> bool:
-    """Return whether a message that has the id of a stored one is the same message."""
-
-    def content(envelope: Envelope) -> Envelope:
-        copy = Envelope()
-        copy.CopyFrom(envelope)
-        # A sender that repeats a message may have set these anew.
-        for name in ("create_time", "traceparent", "expire_time", "correlation_id"):
-            copy.ClearField(name)
-        return copy
-
-    return content(stored) == content(repeated)

@@ -1,4 +1,4 @@
-"""Writes to a SQLite file in its own thread: writes that wait together are one transaction."""
+"""Writes to a SQLite file in its own thread. Waiting writes are one transaction."""
 
 import asyncio
 import sqlite3
@@ -16,7 +16,7 @@ _Result: TypeAlias = tuple["asyncio.Future[Any]", object, BaseException | None]
 
 @dataclass(slots=True)
 class Counters:
-    """The counts of a store. A write that fails counts nothing."""
+    """The counts of a store. A failed write does not change them."""
 
     position: int = 0
     """The position of the newest message."""
@@ -26,7 +26,7 @@ class Counters:
     """The number of deliveries that have not ended."""
 
     def restore(self, earlier: "Counters") -> None:
-        """Set all counters as they were."""
+        """Set all counters to the values of earlier counters."""
         self.position, self.change = earlier.position, earlier.change
         self.open_count = earlier.open_count
 
@@ -41,7 +41,7 @@ class _Write(Generic[_T]):
 
 
 class GroupWriter:
-    """The writes to a file, all of which its own thread does."""
+    """The writes to a file, which the file's own thread makes."""
 
     def __init__(self, database: Database, *, on_commit: Callable[[], None]) -> None:
         """Use an open file. `on_commit` is called in the loop after each transaction."""
@@ -55,8 +55,9 @@ class GroupWriter:
     async def write(self, work: Callable[[], _T], on_done: Callable[[], None] | None = None) -> _T:
         """Run a function that writes, in the next transaction; return once that is committed.
 
-        `work` may run twice: then what it did the first time was rolled back. `on_done` is called
-        in the connection's thread after the transaction, also if `work` raised an error of its own.
+        If a write of the same transaction fails, the transaction is rolled back and `work` runs
+        again. `on_done` is called in the connection's thread after the transaction, also if `work`
+        has raised an error.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
@@ -67,7 +68,7 @@ class GroupWriter:
         return await future
 
     def _commit_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commit what is pending, until nothing is. Runs in the connection's thread."""
+        """Commit the waiting writes until none waits. Runs in the connection's thread."""
         while True:
             writes = self._writes[:_WRITE_LIMIT]
             if not writes:
@@ -84,7 +85,7 @@ class GroupWriter:
             self._database.submit(self._commit_all, loop)
 
     def _commit(self, writes: Sequence[_Write[Any]]) -> list[_Result]:
-        """Run writes in one transaction. One that fails changes nothing, and fails no other."""
+        """Run writes in one transaction. A failed write changes nothing and fails no other."""
         before = replace(self.counters)
         try:
             try:
@@ -117,7 +118,7 @@ class GroupWriter:
         return write.future, write.work(), None
 
     def _run_apart(self, write: _Write[Any]) -> _Result:
-        """Run a write whose error undoes only what it did itself."""
+        """Run a write whose error undoes only this write."""
         earlier = replace(self.counters)
         try:
             with savepoint(self._connection):

@@ -1,6 +1,7 @@
-"""Messages that an earlier run accepted in the local mode, once the mesh is in the distributed one.
+"""Messages of an earlier run in the local mode, once the mesh is in the distributed mode.
 
-They stay in their file until they are handled. Their replies, and everything new, go to Redis.
+These messages stay in their file until they are handled. Their replies and all new messages go to
+Redis.
 """
 
 import logging
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeftoverStore(SqliteMessageStore):
-    """The local store of an earlier run. A second dispatcher delivers what is in it."""
+    """The local store of an earlier run. A second dispatcher delivers its messages."""
 
     def __init__(self, primary: MessageStore, path: Path, *, keyring: Keyring | None) -> None:
         """`primary` is the store of new messages. Raises as SqliteMessageStore."""
@@ -41,9 +42,10 @@ class LeftoverStore(SqliteMessageStore):
         problem: str = "",
         replies: Sequence[NewMessage] = (),
     ) -> list[StoredEnvelope]:
-        """Accept the replies in the other store, then end the delivery.
+        """Accept the replies in the primary store, then end the delivery.
 
-        If the process dies in between, the same replies come again, and are known by their ids.
+        If the process dies in between, the delivery ends again with the same replies, and the
+        primary store finds them by their ids.
         """
         backoff = Backoff()
         stored: list[StoredEnvelope] = []
@@ -57,15 +59,15 @@ class LeftoverStore(SqliteMessageStore):
         return stored
 
     async def get_room(self, account: str, room: str) -> Room:
-        """Return a room of the other store: replies go to those who are in it now."""
+        """Return a room of the primary store: replies go to its present members."""
         return await self._primary.get_room(account, room)
 
     async def add_agents(self, names: Collection[str]) -> None:
-        """Note agents in the other store."""
+        """Note agents in the primary store."""
         await self._primary.add_agents(names)
 
     async def list_agents(self) -> Set[str]:
-        """Return the agents of the other store."""
+        """Return the agents of the primary store."""
         return await self._primary.list_agents()
 
 
@@ -73,7 +75,7 @@ class LeftoverStore(SqliteMessageStore):
 async def open_leftover(
     primary: MessageStore, *, path: Path, keyring: Keyring | None
 ) -> AsyncIterator[LeftoverStore | None]:
-    """Open the local store if the mode is another one, and messages in it wait; else yield None."""
+    """Yield the local store if the mode is distributed and messages in the file wait, or None."""
     if primary.mode == "local" or not (count := _count_waiting(path)):
         yield None
         return
@@ -89,7 +91,7 @@ async def open_leftover(
 
 
 def _count_waiting(path: Path) -> int:
-    """Return the number of deliveries in a file that have not ended. 0: there is no file."""
+    """Return the number of deliveries in a file that have not ended, or 0 without a file."""
     if not path.is_file():
         return 0
     try:

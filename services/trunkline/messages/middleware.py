@@ -1,8 +1,9 @@
-"""Middleware: what sees each message when it is sent, and when it is delivered.
+"""Middleware: checks and completes each message before it is accepted, and before each delivery.
 
-The mesh's own come first: the span of the message, and on receive the policy. Then those of the
-settings, in their order. On send, the checks of the message and the policy follow, because a
-middleware may complete the message, and its record in the audit log, which has the outcome.
+The span of the message comes first, and on receive also the policy of the mesh. The middleware of
+the settings follows in its order. On send, the checks of the message and the policy come after the
+middleware, because it may complete the message. The record in the audit log comes last, because it
+contains the outcome.
 """
 
 import logging
@@ -23,14 +24,14 @@ class Middleware(Protocol):
     """Checks or completes messages. Middlewares run in the order of the settings."""
 
     async def on_send(self, account: str, envelope: Envelope) -> None:
-        """See a message before it is accepted, and before it is checked. It may be changed.
+        """See, and perhaps change, a message before it is checked and accepted.
 
         Raises:
             TrunklineError: the message is refused.
         """
 
     async def on_receive(self, account: str, recipient: str, envelope: Envelope) -> None:
-        """See a message before each attempt to deliver it. It may be changed.
+        """See, and perhaps change, a message before each attempt to deliver it.
 
         Raises:
             TrunklineError: the delivery fails; a RequestError makes it a dead letter.
@@ -38,7 +39,7 @@ class Middleware(Protocol):
 
 
 async def send(middleware: Sequence[Middleware], account: str, envelope: Envelope) -> None:
-    """Show a message to each middleware before it is accepted; raises what they raise.
+    """Show a message to each middleware before it is accepted; raise the errors of middleware.
 
     Raises:
         InternalError: one of them raised another exception.

@@ -26,10 +26,10 @@ _ANSWER_S: Final = 5.0
 async def open_store(
     table: MessagingSettings, *, path: Path, keyring: Keyring | None, mesh_mode: str = ""
 ) -> AsyncIterator[MessageStore]:
-    """Open the store that the settings choose. The choice is logged, and holds while it is open.
+    """Open the store that the settings choose. The choice is logged, and lasts while it is open.
 
-    Its `mode` is what was chosen. `mesh_mode` is the mode of the mesh's other processes, if known:
-    beside distributed ones, `auto` does not choose the local mode, which would split conversations.
+    `mesh_mode` is the mode of the mesh's other processes, if it is known. If they are distributed,
+    `auto` does not choose the local mode, which would split conversations.
 
     Raises:
         ConfigurationError: the distributed mode has no URL, or its server does not answer.

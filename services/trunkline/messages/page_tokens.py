@@ -35,7 +35,7 @@ def read_page_token(token: str, account: str, query: EnvelopeFilter) -> int:
     """Return the position of a token.
 
     Raises:
-        InvalidArgumentError: it is not a token of this account and filter.
+        InvalidArgumentError: the token is of another account or filter.
     """
     try:
         padded = token + "=" * (-len(token) % 4)

@@ -18,15 +18,15 @@ logger = logging.getLogger(__name__)
 
 _READ_LIMIT: Final = 1_000
 _ENDED: Final = b"e"
-# How many changes are read again after some were lost. Nobody knows how many were.
+# The number of changes that are read again after a loss, whose size is not known.
 _STEP_BACK: Final = 10_000
 
 
 class ChangeFollower:
     """Wakes those who wait for a message or the end of a delivery, in all processes.
 
-    A reader waits for its account, or for one conversation, and learns the number of the first
-    change that concerns it. So it need not read those before.
+    A reader waits for its account or for one conversation. It gets the number of the first change
+    of that account or conversation, so it need not read the earlier changes.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class ChangeFollower:
         self.last = 0
         """The number of the last change that was seen."""
         self.losses = 0
-        """How many times the server has lost changes. Their numbers are used again."""
-        self.resumed_after = 0
-        """The number after which reading continued at the last loss."""
+        """How often the server lost changes since the store was opened."""
+        self.resumes_after = 0
+        """The change after which all readers read again after the latest loss."""
         self._last_fields: dict[bytes, bytes] = {}
 
     async def start(self) -> None:
-        """Begin behind the changes so far. Raises PeerUnavailableError."""
+        """Begin after the present changes. Raises PeerUnavailableError."""
         async with translate_errors():
             self.last = await self._read_newest()
             self._last_fields = await self._read_entry(self.last)
@@ -61,8 +61,8 @@ class ChangeFollower:
     def waiting(self, account: str, correlation_id: str = "") -> Iterator["asyncio.Future[int]"]:
         """Within the block, the first change that concerns an account resolves the future.
 
-        With a correlation id only changes of its messages count. The future's result 0 stands for
-        a loss, so a reader compares `losses` with the number that it saw before.
+        With a correlation id, only changes of its messages count. After a loss of changes, the
+        result is 0.
         """
         key = (account, correlation_id)
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -75,7 +75,7 @@ class ChangeFollower:
                 del self._waiting[key]
 
     async def follow(self) -> None:
-        """Read changes, for as long as it runs. It continues after the server was away."""
+        """Read changes until canceled. An outage of the server only interrupts this."""
         backoff = Backoff()
         is_connected = True
         while True:
@@ -118,12 +118,11 @@ class ChangeFollower:
                 future.set_result(change)
 
     async def _continue(self) -> None:
-        """Step back if the server lost changes: after a failover, numbers are used again."""
+        """Step back if the server lost changes. After a failover, numbers are used again."""
         if self.last and await self._read_entry(self.last) != self._last_fields:
             newest = await self._read_newest()
-            self.last = max(0, min(self.last, newest) - _STEP_BACK)
+            self.last = self.resumes_after = max(0, min(self.last, newest) - _STEP_BACK)
             self.losses += 1
-            self.resumed_after = self.last
             logger.warning("messages.changes_lost", extra={"continues_after": self.last})
             for key in list(self._waiting):
                 self._resolve(key, 0)
@@ -134,7 +133,7 @@ class ChangeFollower:
         return int(await newest or 0)
 
     async def _read_entry(self, change: int) -> dict[bytes, bytes]:
-        """Return the fields of a change; none: it is not there."""
+        """Return the fields of a change. The result is empty if there is no such change."""
         entry = f"{change}-0"
         found: Any = await self._client.xrange(f"{self._prefix}:changes", min=entry, max=entry)
         return found[0][1] if found else {}

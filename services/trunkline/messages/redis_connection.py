@@ -1,4 +1,4 @@
-"""The connection to Redis or Valkey: opening it, its errors, and what it promises."""
+"""The connection to Redis or Valkey: its opening, its errors, and its durability."""
 
 import asyncio
 import contextlib
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PEER: Final = "Redis (messaging.url)"
-"""The server in errors. Its address may have a password, and is not named."""
+"""The name of the server in errors. Its address may contain a password."""
 BLOCK_MS: Final = 3_000
-"""The time of a read that waits for new entries."""
+"""The longest wait of a read for new entries."""
 _CONNECT_S: Final = 2.0
 ANSWER_S: Final = 2.0 + BLOCK_MS / 1000
-"""The time of an answer. It is longer than a read that waits."""
+"""The longest wait for an answer. It exceeds the wait of a read for new entries."""
 REPLICATION_MS: Final = 1_000
-"""The time of replicas: those that are connected have a write within milliseconds."""
+"""The longest wait for replicas. Connected replicas have a write within milliseconds."""
 _CONNECTIONS: Final = 32
-# Of server 7.0, which scripts may rely on.
+# Scripts rely on server 7.0.
 _LEAST_VERSION: Final = 7
 
 
 def connect(url: str) -> "Redis":
-    """Return a client, which connects when it is used. Close it with `aclose`.
+    """Return a client, which connects at its first use. Close it with `aclose`.
 
     Raises:
         ConfigurationError: the address is wrong, or the extra `redis` is not installed.
@@ -47,11 +47,11 @@ def connect(url: str) -> "Redis":
             max_connections=_CONNECTIONS,
             timeout=ANSWER_S,
             socket_connect_timeout=_CONNECT_S,
-            # `translate_errors` limits the time. The library does so by asyncio.wait_for, which
-            # may swallow a cancellation in Python 3.11.
+            # `translate_errors` limits the time. The library would use asyncio.wait_for, which may
+            # swallow a cancellation in Python 3.11.
             socket_timeout=None,
             socket_keepalive=True,
-            # The store repeats what may be repeated.
+            # The store repeats calls that may be repeated.
             retry=Retry(NoBackoff(), retries=0),
         )
     except (ValueError, TypeError):
@@ -82,7 +82,7 @@ async def translate_errors() -> AsyncIterator[None]:
 
 
 async def check_server(client: "Redis") -> None:
-    """Check that the server answers and is new enough; warn of what it may lose.
+    """Check that the server answers and is new enough; warn if it may lose messages.
 
     Raises:
         PeerUnavailableError: it does not answer.
@@ -99,7 +99,7 @@ async def check_server(client: "Redis") -> None:
 
 
 async def _find_risks(client: "Redis") -> list[str]:
-    """Return what in the server's configuration may lose accepted messages."""
+    """Return the settings of the server by which accepted messages may be lost."""
     from redis.exceptions import ResponseError
 
     try:

@@ -9,7 +9,7 @@ from trunkline.errors import EnvelopeNotFoundError, PeerUnavailableError
 from trunkline.messages.envelope_filter import matches
 from trunkline.messages.redis_changes import ChangeFollower, change_number
 from trunkline.messages.redis_connection import translate_errors
-from trunkline.messages.redis_records import Codec, best_index
+from trunkline.messages.redis_records import RedisCodec, best_index
 from trunkline.messages.store import EnvelopeFilter, StoredEnvelope
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ _Changes: TypeAlias = Sequence[tuple[bytes, dict[bytes, bytes]]]
 class MessageReader:
     """Reads messages, by one client."""
 
-    def __init__(self, client: "Redis", prefix: str, codec: Codec, changes: ChangeFollower) -> None:
+    def __init__(
+        self, client: "Redis", prefix: str, codec: RedisCodec, changes: ChangeFollower
+    ) -> None:
         # The library's types have the answers of all its clients and protocols.
         self._client: Any = client
         self._prefix = prefix
@@ -48,16 +50,16 @@ class MessageReader:
         with_deliveries: bool = False,
     ) -> AsyncGenerator[tuple[Sequence[StoredEnvelope], int], None]:
         """Yield messages that match; see `MessageStore.watch`."""
-        losses = self._changes.losses
         cursor, position = await self._find_start(account, after_position)
         is_first = True
         backoff = Backoff()
+        losses = self._changes.losses
         while True:
             with self._changes.waiting(account, query.correlation_id) as change:
                 if losses != self._changes.losses:
-                    # Perhaps while the caller handled the rows before, when nothing waited.
+                    # The loss may have happened while the reader of this watch was busy.
                     losses = self._changes.losses
-                    cursor, position = min(cursor, self._changes.resumed_after), 0
+                    cursor, position = min(cursor, self._changes.resumes_after), 0
                 try:
                     entries = await self._read_changes(cursor)
                     positions = _select_changes(
@@ -111,7 +113,8 @@ class MessageReader:
     ) -> AsyncIterator[list[StoredEnvelope]]:
         """Yield the messages that match, newest first, in batches.
 
-        They are before a position, or 0: all. `wanted` is how many the caller needs.
+        With `before`, only messages before this position are found. `wanted` is the number that the
+        caller needs.
         """
         if query.envelope_id:
             with contextlib.suppress(EnvelopeNotFoundError):
@@ -131,7 +134,7 @@ class MessageReader:
             start = f"({positions[-1]}"
 
     async def load(self, positions: Iterable[int]) -> list[StoredEnvelope]:
-        """Return the messages at positions, without those that were deleted."""
+        """Return the messages at positions. Deleted messages are left out."""
         wanted = list(positions)
         if not wanted:
             return []

@@ -1,9 +1,9 @@
 """Reads the deliveries of the partitions that this process holds.
 
-Processes share the partitions by leases. A process writes under its lease only: every script that
-writes compares it, so a process that was frozen meanwhile is refused. An entry stays pending in the
-consumer group until its delivery ends. The next owner of a partition claims what is pending, and
-continues it by the stored task.
+Processes share the partitions by leases. Every script that writes compares the lease of its caller,
+so a process that was frozen until its lease lapsed is refused. An entry stays pending in the
+consumer group until its delivery ends. The next owner of a partition claims the pending entries,
+and continues their deliveries by the stored tasks.
 """
 
 import asyncio
@@ -20,14 +20,16 @@ from trunkline.messages import redis_scripts as scripts
 from trunkline.messages.redis_connection import translate_errors
 from trunkline.messages.redis_records import (
     PARTITIONS,
-    RUNNING,
-    Codec,
     DeliveryRecord,
     GrantedDelivery,
     PartitionGrant,
+    RedisCodec,
     RedisOptions,
+    attempts_place,
+    message_place,
 )
 from trunkline.messages.store import DeliveryKey
+from trunkline.messages.stored_form import RUNNING
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -37,7 +39,7 @@ logger = logging.getLogger(__name__)
 _READ_LIMIT: Final = 500
 _RENEWALS_PER_LEASE: Final = 3
 RunScript: TypeAlias = Callable[..., Awaitable[Any]]
-_LaneKey: TypeAlias = tuple[str, str]
+_QueueKey: TypeAlias = tuple[str, str]
 
 
 class _Entry(NamedTuple):
@@ -48,20 +50,20 @@ class _Entry(NamedTuple):
     grant: PartitionGrant
     recipient: str
     conversation: str
-    lane: _LaneKey
+    queue: _QueueKey
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Queue:
     """The entries of one recipient and one priority.
 
-    A recipient that is away, or slow, fills its own lanes only.
+    A recipient that is away or slow fills only its own queues.
     """
 
     waiting: list[_Entry] = field(default_factory=list)
     """A heap, because entries of several partitions are not in order."""
-    given: int = 0
-    """The deliveries that the dispatcher has."""
+    in_flight: int = 0
+    """The number of deliveries that the dispatcher has."""
 
 
 @dataclass(slots=True)
@@ -70,22 +72,22 @@ class _Partition:
 
     grant: PartitionGrant
     claim_from: str | None = "0-0"
-    """The entry from which the claim of pending ones continues. None: all are claimed."""
-    given: dict[str, _Entry] = field(default_factory=dict)
+    """The pending entry from which the claim continues, or None if all are claimed."""
+    in_flight: dict[str, _Entry] = field(default_factory=dict)
     """The entries whose deliveries the dispatcher has, by id."""
-    conversations: dict[str, tuple[_LaneKey, int]] = field(default_factory=dict)
-    """The lane of each conversation that has entries here, and their number."""
+    conversations: dict[str, tuple[_QueueKey, int]] = field(default_factory=dict)
+    """The queue of each conversation that has entries here, and their number."""
 
     def add(self, entry: _Entry) -> None:
         """Count an entry for its conversation."""
-        _, count = self.conversations.get(entry.conversation, (entry.lane, 0))
-        self.conversations[entry.conversation] = (entry.lane, count + 1)
+        _, count = self.conversations.get(entry.conversation, (entry.queue, 0))
+        self.conversations[entry.conversation] = (entry.queue, count + 1)
 
     def remove(self, entry: _Entry) -> None:
         """Stop counting an entry."""
-        lane, count = self.conversations[entry.conversation]
+        queue, count = self.conversations[entry.conversation]
         if count > 1:
-            self.conversations[entry.conversation] = (lane, count - 1)
+            self.conversations[entry.conversation] = (queue, count - 1)
         else:
             del self.conversations[entry.conversation]
 
@@ -97,7 +99,7 @@ class PartitionReader:
         self,
         client: "Redis",
         run_script: RunScript,
-        codec: Codec,
+        codec: RedisCodec,
         *,
         owner: str,
         options: RedisOptions,
@@ -111,7 +113,7 @@ class PartitionReader:
         self._lease_s = options.lease_s
         self._prefetch = options.prefetch
         self._partitions: dict[str, _Partition] = {}
-        self._lanes: dict[_LaneKey, _Lane] = {}
+        self._queues: dict[_QueueKey, _Queue] = {}
         self._is_reading = asyncio.Event()
         self._shares_again = asyncio.Event()
         self._wake = asyncio.Event()
@@ -129,7 +131,7 @@ class PartitionReader:
         self._wake.set()
 
     def read_again(self) -> None:
-        """Note that the server was away: one that took its place may have lost what has ended."""
+        """Note that the server was away. Its successor may not know all ended deliveries."""
         self._claims_again = True
         self._wake.set()
 
@@ -174,32 +176,36 @@ class PartitionReader:
             else:
                 await self._wake.wait()
 
-    def take_back(self, delivery: GrantedDelivery) -> None:
-        """Note that the dispatcher is done with a delivery."""
+    def remove(self, delivery: GrantedDelivery) -> None:
+        """Note that a delivery is no longer in flight."""
         partition = self._partitions.get(delivery.grant.partition)
         if partition is None or partition.grant != delivery.grant:
             return
-        entry = partition.given.get(delivery.entry)
+        entry = partition.in_flight.get(delivery.entry)
         if entry is not None:
             partition.remove(entry)
             self._return(entry)
 
     def _return(self, entry: _Entry) -> None:
-        """Make room in the lane of an entry that the dispatcher does not have any more."""
+        """Make room in the queue of an entry that is no longer in flight."""
         partition = self._partitions.get(entry.grant.partition)
         if partition is None or partition.grant != entry.grant:
             return
-        if partition.given.pop(entry.id, None) is None:
+        if partition.in_flight.pop(entry.id, None) is None:
             return
-        lane = self._lanes[entry.lane]
-        lane.given -= 1
-        if lane.waiting:
+        queue = self._queues[entry.queue]
+        queue.in_flight -= 1
+        if queue.waiting:
             self._wake.set()
-        elif not lane.given:
-            del self._lanes[entry.lane]
+        elif not queue.in_flight:
+            del self._queues[entry.queue]
 
     async def release(self) -> None:
-        """Give the partitions to other processes. Raises PeerUnavailableError."""
+        """Give the partitions to other processes.
+
+        Raises:
+            PeerUnavailableError: the server does not answer.
+        """
         held = _flatten(partition.grant for partition in self._partitions.values())
         await self._run(scripts.RELEASE, self._owner, *held)
 
@@ -209,7 +215,7 @@ class PartitionReader:
             self._claims_again = False
             self._claim_again()
         await self._claim_pending()
-        # All of them, before the first is made: partitions are read one after another.
+        # All new entries, before the first delivery is made: partitions are read one by one.
         while self._has_new:
             self._has_new = False
             await self._read_new()
@@ -236,10 +242,10 @@ class PartitionReader:
             logger.info("messages.partitions", extra={"partitions": self.partitions})
 
     def _drop(self, number: str) -> None:
-        """Forget a partition whose lease is lost. What the dispatcher has of it is refused."""
+        """Forget a partition whose lease is lost. The server refuses writes of its deliveries."""
         partition = self._partitions.pop(number)
-        for entry in partition.given.values():
-            self._lanes[entry.lane].given -= 1
+        for entry in partition.in_flight.values():
+            self._queues[entry.queue].in_flight -= 1
         self._shares_again.set()
 
     def _drop_fenced(self, grant: PartitionGrant) -> None:
@@ -249,13 +255,13 @@ class PartitionReader:
             self._drop(grant.partition)
 
     def _claim_again(self) -> None:
-        """Read everything again that the dispatcher does not have: an answer may be lost."""
-        for lane in self._lanes.values():
-            lane.waiting.clear()
+        """Read all entries again that are not in flight, because an answer may be lost."""
+        for queue in self._queues.values():
+            queue.waiting.clear()
         for partition in self._partitions.values():
             partition.claim_from = "0-0"
             partition.conversations.clear()
-            for entry in partition.given.values():
+            for entry in partition.in_flight.values():
                 partition.add(entry)
         self._has_new = True
 
@@ -282,7 +288,7 @@ class PartitionReader:
         held = _flatten(partition.grant for partition in partitions.values())
         if not held:
             return
-        # Not repeated: entries that were read stay pending, and are claimed.
+        # Not repeated: entries of a lost answer stay pending, and are claimed.
         answer = await self._run(
             scripts.READ, self._group, self._owner, _READ_LIMIT, *held, is_repeatable=False
         )
@@ -299,31 +305,31 @@ class PartitionReader:
     def _add(self, partition: _Partition, entries: Iterable[tuple[bytes, Sequence[bytes]]]) -> None:
         for id_bytes, values in entries:
             entry_id = id_bytes.decode()
-            if entry_id in partition.given:
+            if entry_id in partition.in_flight:
                 continue
             fields = dict(zip(values[::2], values[1::2], strict=True))
             conversation, recipient = fields[b"c"].decode(), fields[b"r"].decode()
-            own_lane = (recipient, fields[b"u"].decode())
-            # A conversation is made in order, so all of it is in the lane of its first entry.
-            lane, _ = partition.conversations.get(conversation, (own_lane, 0))
+            own_queue = (recipient, fields[b"u"].decode())
+            # A conversation is delivered in order, so all its entries are in one queue.
+            queue, _ = partition.conversations.get(conversation, (own_queue, 0))
             position = int(fields[b"p"])
-            entry = _Entry(position, entry_id, partition.grant, recipient, conversation, lane)
+            entry = _Entry(position, entry_id, partition.grant, recipient, conversation, queue)
             partition.add(entry)
-            heapq.heappush(self._lanes.setdefault(lane, _Lane()).waiting, entry)
+            heapq.heappush(self._queues.setdefault(queue, _Queue()).waiting, entry)
 
     async def _load(self) -> list[GrantedDelivery]:
-        """Return the next deliveries of all lanes that have room, with their messages."""
+        """Return the next deliveries of all queues that have room, with their messages."""
         entries: list[_Entry] = []
-        for key, lane in list(self._lanes.items()):
-            while lane.waiting and lane.given < self._prefetch and len(entries) < _READ_LIMIT:
-                entry = heapq.heappop(lane.waiting)
+        for key, queue in list(self._queues.items()):
+            while queue.waiting and queue.in_flight < self._prefetch and len(entries) < _READ_LIMIT:
+                entry = heapq.heappop(queue.waiting)
                 partition = self._partitions.get(entry.grant.partition)
                 if partition is not None and partition.grant == entry.grant:
-                    partition.given[entry.id] = entry
-                    lane.given += 1
+                    partition.in_flight[entry.id] = entry
+                    queue.in_flight += 1
                     entries.append(entry)
-            if not lane.waiting and not lane.given:
-                del self._lanes[key]
+            if not queue.waiting and not queue.in_flight:
+                del self._queues[key]
         if not entries:
             return []
         try:
@@ -349,17 +355,18 @@ class PartitionReader:
         return [dict(zip(("e", "a", "c", "u", "d", "h"), row, strict=True)) for row in rows]
 
     async def _build(self, entry: _Entry, fields: Mapping[str, bytes]) -> GrantedDelivery | None:
-        """Return a delivery; None: it is not there any more, which only happens by hand."""
+        """Return a delivery, or None if an operator has removed it from the server."""
         record = DeliveryRecord.decode(fields["d"]) if fields["d"] else None
         if record is None or not record.is_open:
             await self._run(scripts.DROP, *_flatten([entry.grant]), self._group, entry.id)
             self._return(entry)
             return None
-        account, envelope_id = fields["a"].decode(), fields["u"].decode()
+        key = DeliveryKey(fields["a"].decode(), fields["u"].decode(), entry.recipient)
+        place = message_place(key.account, key.envelope_id)
         return GrantedDelivery(
-            DeliveryKey(account, envelope_id, entry.recipient),
+            key,
             entry.position,
-            self._codec.decode_envelope(account, envelope_id, fields["e"]),
+            self._codec.decode_envelope(fields["e"], place),
             fields["c"].decode(),
             record.attempt_count,
             record.task_id if record.state == RUNNING else "",
@@ -367,9 +374,7 @@ class PartitionReader:
             grant=entry.grant,
             entry=entry.id,
             record=fields["d"],
-            attempts=self._codec.decode_attempts(
-                account, envelope_id, entry.recipient, fields["h"] or b""
-            ),
+            attempts=self._codec.decode_attempts(fields["h"] or b"", attempts_place(key)),
         )
 
 

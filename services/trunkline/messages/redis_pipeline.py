@@ -1,4 +1,4 @@
-"""Runs the scripts of the distributed store: those that wait together are one round trip."""
+"""Runs the scripts of the distributed store. Waiting calls are sent in one round trip."""
 
 import asyncio
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class _Call:
     script: Any
     arguments: tuple[Any, ...]
     is_acknowledged: bool
-    """It counts once enough replicas have it."""
+    """The write counts once enough replicas have it."""
     answer: "asyncio.Future[Any]"
 
 
@@ -30,7 +30,7 @@ class ScriptPipeline:
     """Sends calls of scripts while `run` runs. One round trip is under way at a time."""
 
     def __init__(self, client: "Redis", prefix: str, *, replicas: int = 0) -> None:
-        """`prefix` is the key of all scripts; so many replicas must have what they wrote."""
+        """`prefix` is the key of all scripts, `replicas` the number that must have each write."""
         # The library's types have the answers of all its clients and protocols.
         self._client: Any = client
         self._prefix = prefix
@@ -65,7 +65,7 @@ class ScriptPipeline:
             return await self._put(prepared, arguments, is_acknowledged)
 
     async def run(self) -> None:
-        """Send the calls that wait, again and again; never returns."""
+        """Send waiting calls until canceled."""
         while True:
             await self._has_waiting.wait()
             calls = self._waiting[:_CALL_LIMIT]
@@ -102,8 +102,8 @@ class ScriptPipeline:
         for call in calls:
             pipeline.evalsha(call.script.sha, 1, self._prefix, *call.arguments)
         if needs_replicas := any(call.is_acknowledged for call in calls):
-            # What scripts found may be a write of another connection, so this one, which waits for
-            # its own writes, writes something after it.
+            # WAIT covers the writes of its own connection. A script may have found a write of
+            # another connection, so this connection writes something after it.
             pipeline.hincrby(f"{self._prefix}:counters", "replicated", 1)
             pipeline.wait(self._replicas, REPLICATION_MS)
         answers: list[Any] = await pipeline.execute(raise_on_error=False)
@@ -121,7 +121,7 @@ class ScriptPipeline:
         return answers
 
     def _check_replicas(self, calls: list[_Call], answers: list[Any], reached: Any) -> None:  # noqa: ANN401
-        """Replace the answers of calls whose writes too few replicas have by an error."""
+        """Replace the answers of calls by an error if too few replicas have their writes."""
         error: Exception | None = None
         if isinstance(reached, Exception):
             error = reached

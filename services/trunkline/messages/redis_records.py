@@ -1,13 +1,12 @@
-"""The form in which the distributed store has messages and deliveries in Redis."""
+"""The form of messages and deliveries in Redis."""
 
 import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
-from trunkline.core.encryption import Cipher
 from trunkline.messages.store import (
+    DeliveryKey,
     DeliveryState,
     Envelope,
     EnvelopeFilter,
@@ -15,15 +14,12 @@ from trunkline.messages.store import (
     QueuedDelivery,
     StoredEnvelope,
 )
+from trunkline.messages.stored_form import PENDING, RUNNING, Codec, StoredAttempts, add_delivery
 from trunkline.v1 import envelope_pb2
 
 PARTITIONS: Final = 16
-"""The streams of deliveries, and so the number of processes that can share them. It can't change
-while deliveries wait."""
-PENDING: Final = envelope_pb2.DELIVERY_STATE_PENDING
-RUNNING: Final = envelope_pb2.DELIVERY_STATE_RUNNING
-_STORED_ATTEMPTS: Final = 20
-_NANO: Final = 10**9
+"""The number of streams of deliveries, and so of processes that can share them. The number can't
+change while deliveries wait."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,9 +35,9 @@ class RedisOptions:
     prefetch: int = 256
     """The deliveries to one recipient of one priority that the dispatcher has at once."""
     lease_s: float = 10.0
-    """The deliveries of a process that does not answer for so long come to another one."""
+    """After this time without an answer, another process gets the deliveries of a process."""
     replicas: int = 0
-    """The replicas of the server that have a write before it counts."""
+    """The number of replicas of the server that must have a write before it counts."""
 
     @property
     def prefix(self) -> str:
@@ -49,19 +45,9 @@ class RedisOptions:
         return f"{{{self.stream}}}"
 
 
-class RecordedAttempt(NamedTuple):
-    """An attempt to deliver."""
-
-    task_id: str
-    start_ns: int
-    end_ns: int | None
-    problem: str
-    traceparent: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class DeliveryRecord:
-    """The state of a delivery. Equal ones are the same write: the time makes them unique."""
+    """The state of a delivery. The time makes each write unique, so equal records are one write."""
 
     state: DeliveryState
     update_ns: int
@@ -70,7 +56,7 @@ class DeliveryRecord:
     not_before: float = 0.0
 
     def encode(self) -> bytes:
-        """Return the record as it is stored. Scripts read its first word."""
+        """Return the stored form of the record. Scripts read its first word."""
         words = (self.state, self.update_ns, self.attempt_count, self.not_before, self.task_id)
         return " ".join(map(str, words)).encode()
 
@@ -104,54 +90,17 @@ class PartitionGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantedDelivery(QueuedDelivery):
-    """A delivery under a lease. Without it, nothing about the delivery can be written."""
+    """A delivery under a lease, without which nothing about the delivery can be written."""
 
     grant: PartitionGrant
     entry: str
     """The id of its entry in the stream."""
     record: bytes
-    attempts: tuple[RecordedAttempt, ...] = field(default=(), repr=False)
+    attempts: StoredAttempts = field(default=(), repr=False)
 
 
-class Codec:
-    """Encodes messages and attempts, and encrypts them if there are keys."""
-
-    def __init__(self, cipher: Cipher | None) -> None:
-        self._cipher = cipher
-
-    def encode_envelope(self, account: str, envelope: Envelope) -> bytes:
-        """Return a message as it is stored."""
-        content = envelope.SerializeToString()
-        if self._cipher is None:
-            return content
-        return self._cipher.encrypt(content, _message_place(account, envelope.envelope_id))
-
-    def decode_envelope(self, account: str, envelope_id: str, content: bytes) -> Envelope:
-        """Return a stored message."""
-        if self._cipher is not None:
-            content = self._cipher.decrypt(content, _message_place(account, envelope_id))
-        return Envelope.FromString(content)
-
-    def encode_attempts(
-        self, account: str, envelope_id: str, recipient: str, attempts: Sequence[RecordedAttempt]
-    ) -> bytes:
-        """Return the newest attempts of a delivery as they are stored."""
-        content = json.dumps(attempts[-_STORED_ATTEMPTS:], ensure_ascii=False).encode()
-        if self._cipher is None:
-            return content
-        return self._cipher.encrypt(content, _attempts_place(account, envelope_id, recipient))
-
-    def decode_attempts(
-        self, account: str, envelope_id: str, recipient: str, content: bytes
-    ) -> tuple[RecordedAttempt, ...]:
-        """Return the stored attempts of a delivery."""
-        if not content:
-            return ()
-        if self._cipher is not None:
-            content = self._cipher.decrypt(
-                content, _attempts_place(account, envelope_id, recipient)
-            )
-        return tuple(RecordedAttempt(*fields) for fields in json.loads(content))
+class RedisCodec(Codec):
+    """Encodes messages with their deliveries."""
 
     def encode_message(self, message: NewMessage) -> list[bytes | str | int]:
         """Return a message as the arguments of a script."""
@@ -165,7 +114,7 @@ class Codec:
             message.caller,
             f"{create_ns / 1e6:.4f}",
             envelope.correlation_id,
-            self.encode_envelope(account, envelope),
+            self.encode_envelope(envelope, message_place(account, envelope.envelope_id)),
             len(indexes),
             *indexes,
             len(recipients),
@@ -179,22 +128,23 @@ class Codec:
         """Return a message with its deliveries from the fields of its hash."""
         account, envelope_id = fields[b"a"].decode(), fields[b"u"].decode()
         stored = StoredEnvelope(account=account, caller=fields[b"c"].decode(), position=position)
-        stored.envelope.CopyFrom(self.decode_envelope(account, envelope_id, fields[b"e"]))
+        content = self.decode_envelope(fields[b"e"], message_place(account, envelope_id))
+        stored.envelope.CopyFrom(content)
         for name in sorted(name for name in fields if name.startswith(b"d:")):
             recipient = name[2:].decode()
             record = DeliveryRecord.decode(fields[name])
-            delivery = stored.deliveries.add(
-                recipient=recipient, state=record.state, attempt_count=record.attempt_count
-            )
-            delivery.update_time.FromNanoseconds(record.update_ns)
-            if record.not_before:
-                delivery.next_attempt_time.FromNanoseconds(int(record.not_before * _NANO))
             attempts = fields.get(b"h:" + name[2:], b"")
-            for attempt in self.decode_attempts(account, envelope_id, recipient, attempts):
-                added = delivery.attempts.add(task_id=attempt.task_id, problem=attempt.problem)
-                added.start_time.FromNanoseconds(attempt.start_ns)
-                if attempt.end_ns is not None:
-                    added.end_time.FromNanoseconds(attempt.end_ns)
+            add_delivery(
+                stored,
+                recipient,
+                record.state,
+                attempt_count=record.attempt_count,
+                update_ns=record.update_ns,
+                not_before=record.not_before,
+                attempts=self.decode_attempts(
+                    attempts, attempts_place(DeliveryKey(account, envelope_id, recipient))
+                ),
+            )
         return stored
 
 
@@ -210,7 +160,7 @@ def routing(account: str, recipient: str, envelope: Envelope) -> tuple[int, str,
 
 
 def index_names(account: str, envelope: Envelope) -> list[str]:
-    """Return the indexes in which a message is."""
+    """Return the names of the indexes that contain a message."""
     names = [f"a{account}", f"c{account}\0{envelope.correlation_id}"]
     if envelope.causation_id:
         names.append(f"u{account}\0{envelope.causation_id}")
@@ -220,7 +170,7 @@ def index_names(account: str, envelope: Envelope) -> list[str]:
 
 
 def best_index(account: str, query: EnvelopeFilter) -> str:
-    """Return the smallest index that has all messages that match."""
+    """Return the smallest index that contains all messages that match a filter."""
     if query.causation_id:
         return f"u{account}\0{query.causation_id}"
     if query.correlation_id:
@@ -230,18 +180,11 @@ def best_index(account: str, query: EnvelopeFilter) -> str:
     return f"a{account}"
 
 
-def end_attempt(
-    attempts: tuple[RecordedAttempt, ...], problem: str, now_ns: int
-) -> tuple[RecordedAttempt, ...]:
-    """End the last attempt, or add one for a delivery that ends without any."""
-    if attempts and attempts[-1].end_ns is None:
-        return (*attempts[:-1], attempts[-1]._replace(end_ns=now_ns, problem=problem))
-    return (*attempts, RecordedAttempt("", now_ns, now_ns, problem)) if problem else attempts
-
-
-def _message_place(account: str, envelope_id: str) -> str:
+def message_place(account: str, envelope_id: str) -> str:
+    """Return the place of a message, to which its ciphertext is bound."""
     return f"message {account}\0{envelope_id}"
 
 
-def _attempts_place(account: str, envelope_id: str, recipient: str) -> str:
-    return f"attempts {account}\0{envelope_id}\0{recipient}"
+def attempts_place(key: DeliveryKey) -> str:
+    """Return the place of the attempts of a delivery, to which their ciphertext is bound."""
+    return f"attempts {key.account}\0{key.envelope_id}\0{key.recipient}"

@@ -6,9 +6,9 @@ Keys, after the prefix, which is a hash tag, so that all keys are in one slot of
 - `:m:POSITION` hash of a message: `e` envelope, `a` account, `u` id, `c` caller, `r` correlation,
   `i` its indexes, `n` its changes, `t` time in ms; for each recipient `d:NAME` the record of its
   delivery, `h:NAME` its attempts
-- `:id:ACCOUNT NUL ID` its position; 0: it was deleted, and the id may not be used yet
+- `:id:ACCOUNT NUL ID` its position, or 0 if it was deleted and the id may not be used yet
 - `:x:NAME` sorted sets of positions: the indexes; `:times` one by time, of all accounts
-- `:deliveries:N` streams of what is to be delivered, by partition; `:changes` stream for watches
+- `:deliveries:N` streams of open deliveries, by partition; `:changes` stream for watches
 - `:lease:N` `OWNER:TOKEN` of a partition; `:members` processes that share them, by expiry
 - `:room:ACCOUNT NUL NAME` hash: members; `:rooms:ACCOUNT` set; `:agents` sorted set
 """
@@ -72,7 +72,7 @@ local function find(m)
   return redis.call('GET', p .. ':id:' .. m.account .. '\\0' .. m.id)
 end
 
--- Insert messages that are new; return positions, 0 for those that are not.
+-- Insert the messages that are new; return positions, with 0 for each message that is not new.
 local function insert_new(messages)
   local positions = {}
   for _, m in ipairs(messages) do
@@ -163,7 +163,7 @@ return {'stored', insert_new(take_messages())}
 """
 )
 
-# owner, lease in ms, number of partitions, group, the leases that it holds: partition, lease
+# owner, lease in ms, number of partitions, group, the leases of the owner: partition, lease
 SHARE: Final = (
     _COMMON
     + """
@@ -193,7 +193,7 @@ for n = 0, total - 1 do
   local partition = tostring(n)
   if count < target and not held[partition] then
     local lease = redis.call('GET', p .. ':lease:' .. partition)
-    -- One of this owner that it does not name: the answer that told it was lost.
+    -- A lease of this owner that it does not name: the answer with that lease was lost.
     if not lease or string.sub(lease, 1, #owner + 1) == owner .. ':' then
       lease = owner .. ':' .. redis.call('HINCRBY', p .. ':counters', 'token', 1)
       redis.call('SET', p .. ':lease:' .. partition, lease, 'PX', ttl)
@@ -208,7 +208,7 @@ return result
 """
 )
 
-# owner, the leases that it holds: partition, lease
+# owner, the leases of the owner: partition, lease
 RELEASE: Final = (
     _COMMON
     + """

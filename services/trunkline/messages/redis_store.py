@@ -2,7 +2,7 @@
 
 Any number of processes use it at once. Every write is one script, so it is done as a whole or not
 at all. With encryption keys, messages and the attempts of deliveries are encrypted under a key that
-all processes derive from the configured ones; ids, names and times are not.
+all processes derive from the configured keys. Ids, names and times are not encrypted.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence, Set
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -20,12 +20,10 @@ from trunkline.core.encryption import Keyring
 from trunkline.core.runtime import run_in_background
 from trunkline.errors import (
     FencedError,
-    InvalidArgumentError,
     PeerUnavailableError,
     QueueFullError,
 )
 from trunkline.messages import redis_scripts as scripts
-from trunkline.messages.envelope_filter import is_repetition
 from trunkline.messages.page_tokens import make_page_token, read_page_token
 from trunkline.messages.redis_changes import ChangeFollower
 from trunkline.messages.redis_connection import PEER, check_server, connect, translate_errors
@@ -33,19 +31,15 @@ from trunkline.messages.redis_messages import MessageReader
 from trunkline.messages.redis_partitions import PartitionReader
 from trunkline.messages.redis_pipeline import ScriptPipeline
 from trunkline.messages.redis_records import (
-    PENDING,
-    RUNNING,
-    Codec,
     DeliveryRecord,
     GrantedDelivery,
-    RecordedAttempt,
+    RedisCodec,
     RedisOptions,
-    end_attempt,
+    attempts_place,
     routing,
 )
 from trunkline.messages.store import (
     DeliveryState,
-    Envelope,
     EnvelopeFilter,
     MessagePage,
     NewMessage,
@@ -53,7 +47,22 @@ from trunkline.messages.store import (
     Room,
     StoredEnvelope,
 )
-from trunkline.v1 import envelope_pb2, messaging_service_pb2
+from trunkline.messages.stored_form import (
+    AGENTS_LIMIT,
+    DEAD,
+    DEDUPLICATION_S,
+    PENDING,
+    RUNNING,
+    StoredAttempt,
+    StoredAttempts,
+    build_accepted,
+    build_room,
+    check_repetition,
+    dead_letters,
+    deleted_id_error,
+    end_attempt,
+    list_dead_recipients,
+)
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -62,9 +71,6 @@ logger = logging.getLogger(__name__)
 
 _READ_LIMIT: Final = 500
 _WRITE_LIMIT: Final = 200
-_AGENTS_LIMIT: Final = 10_000
-_DEDUPLICATION_MS: Final = 24 * 3600 * 1000
-_DEAD: Final = envelope_pb2.DELIVERY_STATE_DEAD
 
 
 class RedisMessageStore:
@@ -83,7 +89,7 @@ class RedisMessageStore:
         self._pipeline = ScriptPipeline(client, options.prefix, replicas=options.replicas)
         self._run = self._pipeline.call
         cipher = None if keyring is None else keyring.shared_cipher("messages", name=PEER)
-        self._codec = Codec(cipher)
+        self._codec = RedisCodec(cipher)
         self.owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         """The name of this process as a consumer."""
         self._reader = PartitionReader(
@@ -133,7 +139,7 @@ class RedisMessageStore:
         first: dict[tuple[str, str], NewMessage] = {}
         for message in messages:
             key = (message.account, message.envelope.envelope_id)
-            _check_repetition(first.setdefault(key, message).envelope, message)
+            check_repetition(first.setdefault(key, message).envelope, message.envelope)
         unique = list(first.values())
         known: dict[tuple[str, str], StoredEnvelope] = {}
         while True:
@@ -151,7 +157,7 @@ class RedisMessageStore:
                     break
                 case _:
                     await self._check_known(unique, answer[1], known)
-        stored = dict(zip(first, map(_as_stored, unique, answer[1]), strict=True)) | known
+        stored = dict(zip(first, map(build_accepted, unique, answer[1]), strict=True)) | known
         return [stored[each.account, each.envelope.envelope_id] for each in messages]
 
     async def _check_known(
@@ -165,11 +171,10 @@ class RedisMessageStore:
             message = messages[index - 1]
             envelope_id = message.envelope.envelope_id
             if int(position) == 0:
-                problem = f"{envelope_id!r} was used for a deleted message; choose a new one"
-                raise InvalidArgumentError("envelope_id", problem)
+                raise deleted_id_error(envelope_id)
             loaded = await self._messages.load([int(position)])
             if loaded:
-                _check_repetition(loaded[0].envelope, message)
+                check_repetition(loaded[0].envelope, message.envelope)
                 known[message.account, envelope_id] = loaded[0]
 
     def _encode(self, messages: Sequence[NewMessage]) -> list[bytes | str | int]:
@@ -190,7 +195,7 @@ class RedisMessageStore:
     ) -> QueuedDelivery:
         """Store the task of an attempt; see `MessageStore.begin_attempt`.
 
-        If the answer to an earlier call was lost, it returns the attempt that this one began.
+        If the answer to an earlier call was lost, the result is the attempt that it began.
         """
         granted = _as_granted(delivery)
         while True:
@@ -200,7 +205,7 @@ class RedisMessageStore:
             else:
                 now = time.time_ns()
                 record = DeliveryRecord(RUNNING, now, before.attempt_count + 1, task_id)
-                attempt = RecordedAttempt(task_id, now, None, "", traceparent)
+                attempt = StoredAttempt(task_id, now, None, "", traceparent)
                 attempts = (*granted.attempts, attempt)
             granted = await self._update(granted, record, attempts)
             if granted.record == record.encode():
@@ -269,9 +274,9 @@ class RedisMessageStore:
             if answer[0] == b"stored":
                 break
             granted = self._refresh(granted, answer)
-        self._reader.take_back(granted)
+        self._reader.remove(granted)
         return [
-            _as_stored(reply, position) if position else await self._get_reply(reply)
+            build_accepted(reply, position) if position else await self._get_reply(reply)
             for reply, position in zip(replies, answer[1], strict=True)
         ]
 
@@ -282,9 +287,9 @@ class RedisMessageStore:
         self,
         granted: GrantedDelivery,
         record: DeliveryRecord,
-        attempts: tuple[RecordedAttempt, ...],
+        attempts: StoredAttempts,
     ) -> GrantedDelivery:
-        """Write a record; return the delivery with it, or with the one that is there instead."""
+        """Write a record; return the delivery with it, or with a record that was written before."""
         answer = await self._write(scripts.UPDATE, granted, record, attempts)
         if answer[0] == b"stored":
             return replace(granted, record=record.encode(), attempts=attempts)
@@ -295,7 +300,7 @@ class RedisMessageStore:
         script: str,
         granted: GrantedDelivery,
         record: DeliveryRecord,
-        attempts: tuple[RecordedAttempt, ...],
+        attempts: StoredAttempts,
         *further: bytes | str | int,
     ) -> Any:  # noqa: ANN401  the answer of the script
         key = granted.key
@@ -307,27 +312,25 @@ class RedisMessageStore:
             key.recipient,
             granted.record,
             record.encode(),
-            self._codec.encode_attempts(key.account, key.envelope_id, key.recipient, attempts),
+            self._codec.encode_attempts(attempts, attempts_place(key)),
             *further,
         )
         if answer[0] == b"fenced":
-            self._reader.take_back(granted)
+            self._reader.remove(granted)
             raise FencedError(granted.task_id or key.envelope_id)
         return answer
 
     def _refresh(self, granted: GrantedDelivery, answer: Sequence[bytes]) -> GrantedDelivery:
-        """Return a delivery as it is stored now.
+        """Return a delivery with its stored record and attempts.
 
         Raises:
             FencedError: it has ended.
         """
         key = granted.key
         if not answer[1] or not DeliveryRecord.decode(answer[1]).is_open:
-            self._reader.take_back(granted)
+            self._reader.remove(granted)
             raise FencedError(granted.task_id or key.envelope_id)
-        attempts = self._codec.decode_attempts(
-            key.account, key.envelope_id, key.recipient, answer[2]
-        )
+        attempts = self._codec.decode_attempts(answer[2], attempts_place(key))
         return replace(granted, record=answer[1], attempts=attempts)
 
     # Reading.
@@ -367,20 +370,10 @@ class RedisMessageStore:
     async def redrive(self, account: str, query: EnvelopeFilter) -> int:
         """Deliver dead letters again; see `MessageStore.redrive`."""
         count = 0
-        dead_only = EnvelopeFilter()
-        dead_only.CopyFrom(query)
-        dead_only.ClearField("states")
-        dead_only.states.append(_DEAD)
-        async for batch in self._messages.search(account, dead_only):
+        async for batch in self._messages.search(account, dead_letters(query)):
             # Oldest first: conversations are delivered in order.
             for stored in reversed(batch):
-                recipients = [
-                    delivery.recipient
-                    for delivery in stored.deliveries
-                    if delivery.state == _DEAD
-                    and query.recipient in ("", stored.envelope.recipient, delivery.recipient)
-                ]
-                count += await self._redrive(stored, recipients)
+                count += await self._redrive(stored, list_dead_recipients(stored, query))
         return count
 
     async def _redrive(self, stored: StoredEnvelope, recipients: Sequence[str]) -> int:
@@ -392,7 +385,7 @@ class RedisMessageStore:
         arguments: list[bytes | str | int] = [len(recipients)]
         for recipient, record in zip(recipients, records, strict=True):
             route = routing(stored.account, recipient, stored.envelope)
-            is_dead = record and DeliveryRecord.decode(record).state == _DEAD
+            is_dead = record and DeliveryRecord.decode(record).state == DEAD
             pending = DeliveryRecord(PENDING, time.time_ns()).encode()
             arguments += [stored.position, recipient, *route, record if is_dead else "", pending]
         return int(await self._run(scripts.REDRIVE, *arguments))
@@ -413,7 +406,7 @@ class RedisMessageStore:
             )
             deleted = await self._delete(positions)
             count += deleted
-            # Those that wait stay, and are passed over.
+            # Messages with open deliveries stay, and are skipped.
             skipped += len(positions) - deleted
             if len(positions) < _READ_LIMIT:
                 return count
@@ -423,7 +416,7 @@ class RedisMessageStore:
         count = 0
         for first in range(0, len(positions), _WRITE_LIMIT):
             part = positions[first : first + _WRITE_LIMIT]
-            count += int(await self._run(scripts.DELETE, _DEDUPLICATION_MS, *part))
+            count += int(await self._run(scripts.DELETE, DEDUPLICATION_S * 1000, *part))
         return count
 
     # Agents.
@@ -437,7 +430,7 @@ class RedisMessageStore:
         async with translate_errors():
             pipeline = self._client.pipeline(transaction=True)
             pipeline.zadd(key, dict.fromkeys(names, now))
-            pipeline.zremrangebyrank(key, 0, -_AGENTS_LIMIT - 1)
+            pipeline.zremrangebyrank(key, 0, -AGENTS_LIMIT - 1)
             await pipeline.execute()
 
     async def list_agents(self) -> Set[str]:
@@ -461,13 +454,13 @@ class RedisMessageStore:
     ) -> Room:
         arguments = (account, room, member, time.time_ns(), event, *self._encode([notice]))
         fields = await self._run(scripts.MEMBERSHIP, *arguments)
-        return _as_room(room, dict(zip(fields[::2], fields[1::2], strict=True)))
+        return _read_room(room, dict(zip(fields[::2], fields[1::2], strict=True)))
 
     async def get_room(self, account: str, room: str) -> Room:
         """Return a room; see `MessageStore.get_room`."""
         async with translate_errors():
             fields = await self._client.hgetall(f"{self._prefix}:room:{account}\0{room}")
-        return _as_room(room, fields)
+        return _read_room(room, fields)
 
     async def list_rooms(self, account: str) -> list[Room]:
         """Return the rooms; see `MessageStore.list_rooms`."""
@@ -483,29 +476,5 @@ def _as_granted(delivery: QueuedDelivery) -> GrantedDelivery:
     return delivery
 
 
-def _as_stored(message: NewMessage, position: int) -> StoredEnvelope:
-    """Return a message that was just accepted."""
-    stored = StoredEnvelope(
-        envelope=message.envelope,
-        position=position,
-        account=message.account,
-        caller=message.caller,
-    )
-    for recipient in dict.fromkeys(message.recipients):
-        delivery = stored.deliveries.add(recipient=recipient, state=PENDING)
-        delivery.update_time.CopyFrom(message.envelope.create_time)
-    return stored
-
-
-def _check_repetition(stored: Envelope, message: NewMessage) -> None:
-    if stored is not message.envelope and not is_repetition(stored, message.envelope):
-        envelope_id = message.envelope.envelope_id
-        problem = f"{envelope_id!r} was used for another message; choose a new one"
-        raise InvalidArgumentError("envelope_id", problem)
-
-
-def _as_room(room: str, fields: dict[bytes, bytes]) -> Room:
-    found = messaging_service_pb2.Room(name=room, members=sorted(map(bytes.decode, fields)))
-    if fields:
-        found.create_time.FromNanoseconds(min(map(int, fields.values())))
-    return found
+def _read_room(room: str, fields: Mapping[bytes, bytes]) -> Room:
+    return build_room(room, {name.decode(): int(time_ns) for name, time_ns in fields.items()})

@@ -24,7 +24,7 @@ ALLOWANCE_S: Final = {
     envelope_pb2.ENVELOPE_PRIORITY_UNSPECIFIED: 60.0,
     envelope_pb2.ENVELOPE_PRIORITY_LOW: 300.0,
 }
-"""The seconds that a message of each priority may be overtaken by later ones."""
+"""The seconds for which later messages may overtake a message, by its priority."""
 
 
 _NEVER: Final = float("inf")
@@ -43,9 +43,9 @@ class _Conversation:
     waiting: deque[QueuedDelivery] = field(default_factory=deque)
     is_running: bool = False
     has_slot: bool = False
-    """The running delivery counts for the limits."""
+    """The running delivery counts towards the limits."""
     due: float = _NEVER
-    """The due time with which the conversation is in its recipient's heap."""
+    """The due time of the conversation in its recipient's heap."""
     not_before: float = 0.0
 
 
@@ -60,7 +60,7 @@ class Scheduler:
         self._heaps: dict[str, list[tuple[float, int, _ConversationKey]]] = defaultdict(list)
         self._postponed: list[tuple[float, int, _ConversationKey]] = []
         self._expiries: list[tuple[float, int, _ConversationKey, DeliveryKey]] = []
-        # The deliveries that may still expire. Entries of others in `_expiries` are stale.
+        # The deliveries that may still expire. Other entries in `_expiries` are stale.
         self._expiring: set[DeliveryKey] = set()
         self._running: dict[str, int] = defaultdict(int)
         self._running_total = 0
@@ -70,7 +70,7 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """The number of deliveries that run and count for the limits."""
+        """The number of running deliveries that count towards the limits."""
         return self._running_total
 
     @property
@@ -87,7 +87,7 @@ class Scheduler:
         return [((), self._running_total)]
 
     def add(self, deliveries: Iterable[QueuedDelivery]) -> None:
-        """Add deliveries. Those of a conversation are made in the order of their positions."""
+        """Add deliveries. A conversation's deliveries are made in the order of their positions."""
         for delivery in deliveries:
             key = _conversation_key(delivery)
             conversation = self._conversations.setdefault(key, _Conversation())
@@ -102,7 +102,7 @@ class Scheduler:
         waiting = conversation.waiting
         first = 1 if conversation.is_running else 0
         index = len(waiting)
-        # A dead letter that is delivered again is older than what waits.
+        # A dead letter that is delivered again is older than the waiting deliveries.
         while index > first and waiting[index - 1].position > delivery.position:
             index -= 1
         waiting.insert(index, delivery)
@@ -114,9 +114,9 @@ class Scheduler:
     def take(
         self, now: float, *, is_available: Callable[[str], bool] = lambda _: True
     ) -> QueuedDelivery | None:
-        """Return the next delivery, which then runs; None: none may run now.
+        """Return the next delivery, which then runs, or None if no delivery may run now.
 
-        Recipients for which `is_available` is false get nothing.
+        Recipients for which `is_available` is false get no deliveries.
         """
         # First, so that `next_time` is not in the past while the limit is reached.
         self._wake(now)
@@ -140,15 +140,16 @@ class Scheduler:
         return conversation.waiting[0]
 
     def release(self, delivery: QueuedDelivery) -> None:
-        """Let others run in place of a running delivery, which continues beside them.
+        """Let another delivery run beside a running delivery that waits.
 
-        For one that waits for a person, or for a host that is gone: its conversation waits with it.
+        The running delivery waits for a person, or for a host that is gone. Its conversation waits
+        for its end.
         """
         key = _conversation_key(delivery)
         self._release_slot(key, self._conversations[key])
 
     def next_time(self) -> float | None:
-        """Return when a delivery may run again or expires at the earliest; None: none does."""
+        """Return the earliest time at which a delivery may run again or expires, if any."""
         while self._expiries and self._expiries[0][3] not in self._expiring:
             heapq.heappop(self._expiries)
         times = [heap[0][0] for heap in (self._postponed, self._expiries) if heap]
@@ -157,7 +158,8 @@ class Scheduler:
     def take_expired(self, now: float) -> list[QueuedDelivery]:
         """Remove and return the deliveries that have expired and do not run.
 
-        One whose attempt was begun may have been handled, so it runs, to learn that.
+        A delivery with an unfinished attempt may have been handled. It is not expired but runs, so
+        that the outcome of its task is known.
         """
         expired: list[QueuedDelivery] = []
         while self._expiries and self._expiries[0][0] <= now:
@@ -185,7 +187,7 @@ class Scheduler:
             self._offer_next(key, conversation)
 
     def end(self, delivery: QueuedDelivery) -> None:
-        """Note that a running delivery has ended: the next one of its conversation may run."""
+        """Note that a running delivery has ended. The next delivery of its conversation may run."""
         key = _conversation_key(delivery)
         conversation = self._stop(key)
         conversation.waiting.popleft()
@@ -213,7 +215,7 @@ class Scheduler:
         heapq.heappush(self._expiries, entry)
 
     def _drop_ended_expiries(self) -> None:
-        """Keep the heap of expiries about as large as what may expire: expiries are far away."""
+        """Bound the heap of expiries by the number of deliveries that may expire."""
         if len(self._expiries) <= 2 * len(self._expiring) + 64:
             return
         latest = {entry[3]: entry for entry in self._expiries if entry[3] in self._expiring}

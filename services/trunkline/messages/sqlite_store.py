@@ -1,11 +1,10 @@
 """The local store: messages, deliveries and rooms in one SQLite file.
 
-One process has the file open. Writes that are pending together are one transaction. With an
-encryption key, messages and the problems of deliveries are encrypted; ids, names and times are not.
+One process has the file open. Waiting writes are committed in one transaction. With an encryption
+key, messages and the attempts of deliveries are encrypted. Ids, names and times are not encrypted.
 """
 
 import asyncio
-import json
 import time
 from collections.abc import (
     AsyncGenerator,
@@ -28,18 +27,15 @@ from trunkline.core.private_files import create_private_folder
 from trunkline.errors import (
     EnvelopeNotFoundError,
     FencedError,
-    InvalidArgumentError,
     QueueFullError,
 )
-from trunkline.messages.envelope_filter import is_repetition, matches
 from trunkline.messages.group_writer import GroupWriter
 from trunkline.messages.page_tokens import make_page_token, read_page_token
-from trunkline.messages.sqlite_lanes import Lanes
-from trunkline.messages.sqlite_tables import SCHEMA, StoredAttempt, build_conditions, end_attempt
+from trunkline.messages.sqlite_queues import DeliveryQueues
+from trunkline.messages.sqlite_tables import SCHEMA, build_conditions
 from trunkline.messages.store import (
     DeliveryKey,
     DeliveryState,
-    Envelope,
     EnvelopeFilter,
     MessagePage,
     NewMessage,
@@ -47,24 +43,34 @@ from trunkline.messages.store import (
     Room,
     StoredEnvelope,
 )
-from trunkline.v1 import envelope_pb2, messaging_service_pb2
+from trunkline.messages.stored_form import (
+    AGENTS_LIMIT,
+    DEDUPLICATION_S,
+    PENDING,
+    RUNNING,
+    Codec,
+    StoredAttempt,
+    StoredAttempts,
+    add_delivery,
+    build_accepted,
+    build_room,
+    check_repetition,
+    dead_letters,
+    deleted_id_error,
+    end_attempt,
+    list_dead_recipients,
+)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _READ_LIMIT: Final = 500
 _WRITE_LIMIT: Final = 1_000
-_STORED_ATTEMPTS: Final = 20
-_AGENTS_LIMIT: Final = 10_000
-_DEDUPLICATION_NS: Final = 24 * 3600 * 10**9
 _NANO: Final = 10**9
-# The time that an earlier process has to close the file.
+_DEDUPLICATION_NS: Final = DEDUPLICATION_S * _NANO
+# The time in which an earlier process has to close the file.
 _LOCK_WAIT_S: Final = 10.0
-_PENDING: Final = envelope_pb2.DELIVERY_STATE_PENDING
-_RUNNING: Final = envelope_pb2.DELIVERY_STATE_RUNNING
-_DEAD: Final = envelope_pb2.DELIVERY_STATE_DEAD
 _SELECT_DELIVERY: Final = """
-SELECT state, attempt_count, task_id, not_before, attempts, update_ns FROM deliveries
-WHERE position = ? AND recipient = ?
+SELECT state, attempt_count, attempts FROM deliveries WHERE position = ? AND recipient = ?
 """
 
 
@@ -84,14 +90,14 @@ class SqliteMessageStore:
     ) -> None:
         """Open the file, or create it.
 
-        `queue_limit` is the number of deliveries that may wait, and `prefetch` that of deliveries
-        to one recipient of one priority that the dispatcher has at once.
+        `queue_limit` is the number of deliveries that may wait. `prefetch` is the number of
+        deliveries to one recipient of one priority that may be in flight.
 
         Raises:
             JournalUnavailableError: the file can't be used, or another process has it open.
         """
         self._queue_limit = queue_limit
-        self._cipher = keyring.cipher("messages", name=str(path)) if keyring is not None else None
+        self._codec = Codec(None if keyring is None else keyring.cipher("messages", name=str(path)))
         create_private_folder(path.parent)
         self._changed = asyncio.Event()
         self._file = Database(path, SCHEMA, synchronous=synchronous, lock_wait_s=_LOCK_WAIT_S)
@@ -104,9 +110,9 @@ class SqliteMessageStore:
         self._counters.open_count = self._count(
             "SELECT count(*) FROM deliveries WHERE state IN (1, 2)"
         )
-        self._lanes = Lanes(self._database, self._build_delivery, prefetch=prefetch)
+        self._queues = DeliveryQueues(self._database, self._build_delivery, prefetch=prefetch)
         with self._file.read():
-            self._lanes.find()
+            self._queues.find()
 
     async def __aenter__(self) -> Self:
         return self
@@ -148,16 +154,13 @@ class SqliteMessageStore:
         ).fetchone()
         if known is not None:
             stored = self._load(known[0])
-            if not is_repetition(stored.envelope, envelope):
-                problem = f"{envelope.envelope_id!r} was used for another message; choose a new one"
-                raise InvalidArgumentError("envelope_id", problem)
+            check_repetition(stored.envelope, envelope)
             return stored
         if self._database.execute(
             "SELECT 1 FROM deleted WHERE account = ? AND envelope_id = ? AND create_ns > ?",
             (*key, time.time_ns() - _DEDUPLICATION_NS),
         ).fetchone():
-            problem = f"{envelope.envelope_id!r} was used for a deleted message; choose a new one"
-            raise InvalidArgumentError("envelope_id", problem)
+            raise deleted_id_error(envelope.envelope_id)
         self._counters.position += 1
         self._counters.change += 1
         created = envelope.create_time.ToNanoseconds()
@@ -174,29 +177,20 @@ class SqliteMessageStore:
                 envelope.recipient,
                 message.caller,
                 created,
-                self._encrypt(envelope.SerializeToString(), f"message {self._counters.position}"),
+                self._codec.encode_envelope(envelope, f"message {self._counters.position}"),
                 self._counters.change,
             ),
         )
-        recipients = list(dict.fromkeys(message.recipients))
+        accepted = build_accepted(message, self._counters.position)
         correlation = (message.account, envelope.correlation_id)
-        for recipient in recipients:
-            lane = self._lanes.choose(*correlation, recipient, envelope)
+        for delivery in accepted.deliveries:
+            queue = self._queues.choose(*correlation, delivery.recipient, envelope)
             self._database.execute(
                 "INSERT INTO deliveries VALUES (?, ?, ?, ?, ?, ?, 0, '', 0, X'', ?)",
-                (self._counters.position, recipient, lane, *correlation, _PENDING, created),
+                (accepted.position, delivery.recipient, queue, *correlation, PENDING, created),
             )
-        self._counters.open_count += len(recipients)
-        stored = StoredEnvelope(
-            envelope=envelope,
-            position=self._counters.position,
-            account=message.account,
-            caller=message.caller,
-        )
-        for recipient in recipients:
-            delivery = stored.deliveries.add(recipient=recipient, state=_PENDING)
-            delivery.update_time.FromNanoseconds(created)
-        return stored
+        self._counters.open_count += len(accepted.deliveries)
+        return accepted
 
     # Deliveries.
 
@@ -204,21 +198,21 @@ class SqliteMessageStore:
         """Yield the deliveries to make; see `MessageStore.deliveries`."""
         while True:
             event = self._changed
-            if batch := await self._run(self._lanes.read):
+            if batch := await self._run(self._queues.read):
                 yield batch
             else:
                 await event.wait()
 
     def _build_delivery(self, row: Sequence[Any]) -> QueuedDelivery:
         position, recipient, attempt_count, task_id, not_before, state, account, caller, body = row
-        envelope = Envelope.FromString(self._decrypt(body, f"message {position}"))
+        envelope = self._codec.decode_envelope(body, f"message {position}")
         return QueuedDelivery(
             DeliveryKey(account, envelope.envelope_id, recipient),
             position,
             envelope,
             caller,
             attempt_count,
-            task_id if state == _RUNNING else "",
+            task_id if state == RUNNING else "",
             not_before,
         )
 
@@ -230,8 +224,8 @@ class SqliteMessageStore:
         def write() -> QueuedDelivery:
             count, attempts = self._load_attempts(delivery)
             previous = attempts[-1].traceparent if attempts else ""
-            attempts.append(StoredAttempt(task_id, time.time_ns(), None, "", traceparent))
-            self._update(delivery, _RUNNING, count + 1, attempts, task_id=task_id)
+            attempts = (*attempts, StoredAttempt(task_id, time.time_ns(), None, "", traceparent))
+            self._update(delivery, RUNNING, count + 1, attempts, task_id=task_id)
             return replace(
                 delivery,
                 attempt_count=count + 1,
@@ -255,11 +249,10 @@ class SqliteMessageStore:
         def write() -> QueuedDelivery:
             count, attempts = self._load_attempts(delivery)
             if is_failure:
-                end_attempt(attempts, problem)
+                attempts = end_attempt(attempts, problem, time.time_ns())
             elif delivery.task_id:
-                count -= 1
-                attempts.pop()
-            self._update(delivery, _PENDING, count, attempts, not_before=not_before)
+                count, attempts = count - 1, attempts[:-1]
+            self._update(delivery, PENDING, count, attempts, not_before=not_before)
             return replace(delivery, attempt_count=count, task_id="", not_before=not_before)
 
         return await self._write(write)
@@ -276,14 +269,14 @@ class SqliteMessageStore:
 
         def write() -> list[StoredEnvelope]:
             count, attempts = self._load_attempts(delivery)
-            end_attempt(attempts, problem)
+            attempts = end_attempt(attempts, problem, time.time_ns())
             self._update(delivery, state, count, attempts)
             self._counters.open_count -= 1
             self._note_change(delivery.position)
-            # The limit of the queue does not hold for replies, or handlers would have to run again.
+            # Replies are beyond the limit of the queue, or their handlers would have to run again.
             return [self._insert(reply) for reply in replies]
 
-        return await self._write(write, on_done=partial(self._lanes.take_back, delivery.key))
+        return await self._write(write, on_done=partial(self._queues.remove, delivery.key))
 
     def _note_change(self, position: int) -> None:
         """Make watches of deliveries yield a message again."""
@@ -292,32 +285,26 @@ class SqliteMessageStore:
             "UPDATE messages SET change = ? WHERE position = ?", (self._counters.change, position)
         )
 
-    def _load_attempts(self, delivery: QueuedDelivery) -> tuple[int, list[StoredAttempt]]:
+    def _load_attempts(self, delivery: QueuedDelivery) -> tuple[int, StoredAttempts]:
         row = self._database.execute(
             _SELECT_DELIVERY, (delivery.position, delivery.key.recipient)
         ).fetchone()
-        if row is None or row[0] not in (_PENDING, _RUNNING):
+        if row is None or row[0] not in (PENDING, RUNNING):
             raise FencedError(delivery.task_id or delivery.key.envelope_id)
-        return int(row[1]), self._read_attempts(row[4], delivery.position, delivery.key.recipient)
-
-    def _read_attempts(self, stored: bytes, position: int, recipient: str) -> list[StoredAttempt]:
-        if not stored:
-            return []
-        content = self._decrypt(stored, f"attempts {position} {recipient}")
-        return [StoredAttempt(*fields) for fields in json.loads(content)]
+        place = _attempts_place(delivery.position, delivery.key.recipient)
+        return int(row[1]), self._codec.decode_attempts(row[2], place)
 
     def _update(
         self,
         delivery: QueuedDelivery,
         state: DeliveryState,
         count: int,
-        attempts: list[StoredAttempt],
+        attempts: StoredAttempts,
         *,
         task_id: str = "",
         not_before: float = 0.0,
     ) -> None:
         position, recipient = delivery.position, delivery.key.recipient
-        content = json.dumps(attempts[-_STORED_ATTEMPTS:], ensure_ascii=False).encode()
         self._database.execute(
             "UPDATE deliveries SET state = ?, attempt_count = ?, task_id = ?, not_before = ?,"
             " attempts = ?, update_ns = ? WHERE position = ? AND recipient = ?",
@@ -326,7 +313,7 @@ class SqliteMessageStore:
                 count,
                 task_id,
                 not_before,
-                self._encrypt(content, f"attempts {position} {recipient}"),
+                self._codec.encode_attempts(attempts, _attempts_place(position, recipient)),
                 time.time_ns(),
                 position,
                 recipient,
@@ -375,20 +362,22 @@ class SqliteMessageStore:
         with_deliveries: bool = False,
     ) -> AsyncGenerator[tuple[Sequence[StoredEnvelope], int], None]:
         """Yield messages that match; see `MessageStore.watch`."""
-        position = self._counters.position if after_position is None else after_position
-        change = self._counters.change
-        if with_deliveries and after_position is not None:
-            change = await self._run(self._change_before, after_position)
+        cursor = position = self._counters.position if after_position is None else after_position
+        if with_deliveries:
+            cursor = self._counters.change
+            if after_position is not None:
+                cursor = await self._run(self._change_before, after_position)
+        column: Literal["position", "change"] = "change" if with_deliveries else "position"
         is_first = True
         while True:
             event = self._changed
+            rows, cursor, is_end = await self._run(
+                self._select_after, account, query, column, cursor
+            )
             if with_deliveries:
-                rows, change, is_end = await self._run(self._select_changed, account, query, change)
                 position = max([position, *(stored.position for stored in rows)])
             else:
-                rows, position, is_end = await self._run(
-                    self._select_after, account, query, position
-                )
+                position = cursor
             if rows or is_first:
                 is_first = False
                 yield rows, position
@@ -399,18 +388,12 @@ class SqliteMessageStore:
 
     async def redrive(self, account: str, query: EnvelopeFilter) -> int:
         """Deliver dead letters again; see `MessageStore.redrive`."""
-        dead_only = EnvelopeFilter()
-        dead_only.CopyFrom(query)
-        dead_only.ClearField("states")
-        dead_only.states.append(_DEAD)
 
         def write() -> list[tuple[int, str]]:
             dead = [
-                (stored.position, delivery.recipient)
-                for stored in self._search(account, dead_only)
-                for delivery in stored.deliveries
-                if delivery.state == _DEAD
-                and query.recipient in ("", stored.envelope.recipient, delivery.recipient)
+                (stored.position, recipient)
+                for stored in self._search(account, dead_letters(query))
+                for recipient in list_dead_recipients(stored, query)
             ]
             self._database.executemany(
                 "UPDATE deliveries SET state = 1, attempt_count = 0, task_id = '', not_before = 0,"
@@ -423,7 +406,7 @@ class SqliteMessageStore:
             return dead
 
         dead = await self._write(write)
-        await self._run(self._lanes.read_again, dead)
+        await self._run(self._queues.read_again, dead)
         self._notify()
         return len(dead)
 
@@ -434,7 +417,7 @@ class SqliteMessageStore:
             ended = [
                 stored.position
                 for stored in self._search(account, query)
-                if all(d.state not in (_PENDING, _RUNNING) for d in stored.deliveries)
+                if all(d.state not in (PENDING, RUNNING) for d in stored.deliveries)
             ]
             self._delete(ended)
             return len(ended)
@@ -475,27 +458,27 @@ class SqliteMessageStore:
 
     async def join(self, account: str, room: str, member: str, notice: NewMessage) -> Room:
         """Add a member; see `MessageStore.join`."""
-
-        def write() -> Room:
-            cursor = self._database.execute(
-                "INSERT OR IGNORE INTO members VALUES (?, ?, ?, ?)",
-                (account, room, member, time.time_ns()),
-            )
-            if cursor.rowcount:
-                self._insert(notice)
-            return self._load_room(account, room)
-
-        return await self._write(write)
+        statement = "INSERT OR IGNORE INTO members VALUES (?, ?, ?, ?)"
+        values = (account, room, member, time.time_ns())
+        return await self._change_members(account, room, statement, values, notice)
 
     async def leave(self, account: str, room: str, member: str, notice: NewMessage) -> Room:
         """Remove a member; see `MessageStore.leave`."""
+        statement = "DELETE FROM members WHERE account = ? AND room = ? AND member = ?"
+        return await self._change_members(account, room, statement, (account, room, member), notice)
+
+    async def _change_members(
+        self,
+        account: str,
+        room: str,
+        statement: str,
+        values: Sequence[object],
+        notice: NewMessage,
+    ) -> Room:
+        """Change the members of a room; accept the notice if there was a change."""
 
         def write() -> Room:
-            cursor = self._database.execute(
-                "DELETE FROM members WHERE account = ? AND room = ? AND member = ?",
-                (account, room, member),
-            )
-            if cursor.rowcount:
+            if self._database.execute(statement, values).rowcount:
                 self._insert(notice)
             return self._load_room(account, room)
 
@@ -529,7 +512,7 @@ class SqliteMessageStore:
             self._database.execute(
                 "DELETE FROM agents WHERE name NOT IN"
                 " (SELECT name FROM agents ORDER BY seen_ns DESC LIMIT ?)",
-                (_AGENTS_LIMIT,),
+                (AGENTS_LIMIT,),
             )
 
         await self._write(write)
@@ -544,13 +527,9 @@ class SqliteMessageStore:
 
     def _load_room(self, account: str, room: str) -> Room:
         rows = self._database.execute(
-            "SELECT member, join_ns FROM members WHERE account = ? AND room = ? ORDER BY member",
-            (account, room),
-        ).fetchall()
-        found = messaging_service_pb2.Room(name=room, members=[member for member, _ in rows])
-        if rows:
-            found.create_time.FromNanoseconds(min(joined for _, joined in rows))
-        return found
+            "SELECT member, join_ns FROM members WHERE account = ? AND room = ?", (account, room)
+        )
+        return build_room(room, dict(rows.fetchall()))
 
     # Rows.
 
@@ -566,44 +545,36 @@ class SqliteMessageStore:
                 (*values, before, _READ_LIMIT),
             ).fetchall()
             for (position,) in rows:
-                stored = self._load(position)
-                if matches(stored, query):
-                    yield stored
+                yield self._load(position)
             if len(rows) < _READ_LIMIT:
                 return
             before = rows[-1][0]
 
     def _select_after(
-        self, account: str, query: EnvelopeFilter, position: int
+        self,
+        account: str,
+        query: EnvelopeFilter,
+        column: Literal["position", "change"],
+        after: int,
     ) -> tuple[list[StoredEnvelope], int, bool]:
-        """Return a page of matches after a position, the next position, and if it is the last."""
-        conditions, values = build_conditions(account, query)
-        rows = self._database.execute(
-            f"SELECT position FROM messages WHERE {conditions} AND position > ?"  # noqa: S608  the conditions are constants
-            " ORDER BY position LIMIT ?",
-            (*values, position, _READ_LIMIT),
-        ).fetchall()
-        is_end = len(rows) < _READ_LIMIT
-        found = [self._load(row[0]) for row in rows]
-        end = self._counters.position if is_end else rows[-1][0]
-        return [stored for stored in found if matches(stored, query)], max(position, end), is_end
+        """Return the next matches after a position or a change, in its order.
 
-    def _select_changed(
-        self, account: str, query: EnvelopeFilter, change: int
-    ) -> tuple[list[StoredEnvelope], int, bool]:
+        The results are the messages, the position or change to continue from, and whether these
+        are the last matches.
+        """
         conditions, values = build_conditions(account, query)
         rows = self._database.execute(
-            f"SELECT position, change FROM messages WHERE {conditions} AND change > ?"  # noqa: S608  the conditions are constants
-            " ORDER BY change LIMIT ?",
-            (*values, change, _READ_LIMIT),
+            f"SELECT position, {column} FROM messages WHERE {conditions} AND {column} > ?"  # noqa: S608  the conditions are constants
+            f" ORDER BY {column} LIMIT ?",
+            (*values, after, _READ_LIMIT),
         ).fetchall()
         is_end = len(rows) < _READ_LIMIT
-        found = [self._load(position) for position, _ in rows]
-        end = self._counters.change if is_end else rows[-1][1]
-        return [stored for stored in found if matches(stored, query)], max(change, end), is_end
+        newest = self._counters.position if column == "position" else self._counters.change
+        end = newest if is_end else rows[-1][1]
+        return [self._load(position) for position, _ in rows], max(after, end), is_end
 
     def _change_before(self, position: int) -> int:
-        """Return the change after which all messages behind a position come, and changed ones."""
+        """Return the change before the first change of the messages after a position."""
         row = self._database.execute(
             "SELECT min(change) FROM messages WHERE position > ?", (position,)
         ).fetchone()
@@ -614,31 +585,25 @@ class SqliteMessageStore:
             "SELECT account, caller, content FROM messages WHERE position = ?", (position,)
         ).fetchone()
         stored = StoredEnvelope(account=account, caller=caller, position=position)
-        stored.envelope.ParseFromString(self._decrypt(content, f"message {position}"))
+        stored.envelope.CopyFrom(self._codec.decode_envelope(content, f"message {position}"))
         rows = self._database.execute(
             "SELECT recipient, state, attempt_count, not_before, attempts, update_ns"
             " FROM deliveries WHERE position = ? ORDER BY recipient",
             (position,),
         ).fetchall()
         for recipient, state, attempt_count, not_before, attempts, update_ns in rows:
-            delivery = stored.deliveries.add(
-                recipient=recipient, state=state, attempt_count=attempt_count
+            add_delivery(
+                stored,
+                recipient,
+                state,
+                attempt_count=attempt_count,
+                update_ns=update_ns,
+                not_before=not_before,
+                attempts=self._codec.decode_attempts(
+                    attempts, _attempts_place(position, recipient)
+                ),
             )
-            delivery.update_time.FromNanoseconds(update_ns)
-            if not_before:
-                delivery.next_attempt_time.FromNanoseconds(int(not_before * _NANO))
-            for attempt in self._read_attempts(attempts, position, recipient):
-                added = delivery.attempts.add(task_id=attempt.task_id, problem=attempt.problem)
-                added.start_time.FromNanoseconds(attempt.start_ns)
-                if attempt.end_ns is not None:
-                    added.end_time.FromNanoseconds(attempt.end_ns)
         return stored
-
-    def _encrypt(self, content: bytes, place: str) -> bytes:
-        return content if self._cipher is None else self._cipher.encrypt(content, place)
-
-    def _decrypt(self, content: bytes, place: str) -> bytes:
-        return content if self._cipher is None else self._cipher.decrypt(content, place)
 
     def _count(self, query: str) -> int:
         with self._file.read():
@@ -649,3 +614,7 @@ class SqliteMessageStore:
         """Wake all readers."""
         event, self._changed = self._changed, asyncio.Event()
         event.set()
+
+
+def _attempts_place(position: int, recipient: str) -> str:
+    return f"attempts {position} {recipient}"

@@ -1,7 +1,6 @@
 """The tables of the local store of messages, and the conditions of their queries."""
 
-import time
-from typing import Final, NamedTuple
+from typing import Final
 
 from trunkline.core.database import Schema
 from trunkline.messages.store import EnvelopeFilter
@@ -22,7 +21,8 @@ CREATE INDEX IF NOT EXISTS messages_by_causation ON messages (account, causation
 CREATE INDEX IF NOT EXISTS messages_by_room ON messages (account, room) WHERE room != '';
 CREATE INDEX IF NOT EXISTS messages_by_time ON messages (create_ns);
 CREATE INDEX IF NOT EXISTS messages_by_change ON messages (change);
--- lane: the priority of the first waiting message of the conversation when this one was accepted
+-- lane: the number of the delivery's queue, which is the priority of the first open message of the
+-- conversation when this message was accepted
 -- attempts: a JSON list of [task id, start, end, problem, traceparent]
 CREATE TABLE IF NOT EXISTS deliveries (
     position INTEGER NOT NULL, recipient TEXT NOT NULL, lane INTEGER NOT NULL,
@@ -53,25 +53,6 @@ CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NU
 _HAS_DELIVERY: Final = "EXISTS (SELECT 1 FROM deliveries d WHERE d.position = messages.position"
 
 
-class StoredAttempt(NamedTuple):
-    """An attempt of a delivery, as it is stored."""
-
-    task_id: str
-    start_ns: int
-    end_ns: int | None
-    problem: str
-    traceparent: str = ""
-
-
-def end_attempt(attempts: list[StoredAttempt], problem: str) -> None:
-    """End the last attempt, or add one for a delivery that ends without any."""
-    now = time.time_ns()
-    if attempts and attempts[-1].end_ns is None:
-        attempts[-1] = attempts[-1]._replace(end_ns=now, problem=problem)
-    elif problem:
-        attempts.append(StoredAttempt("", now, now, problem))
-
-
 def _clamp(nanoseconds: int) -> int:
     """Return the nearest number that SQLite has: its integers end in the year 2262."""
     return min(max(nanoseconds, -(2**63)), 2**63 - 1)
@@ -86,10 +67,12 @@ def build_conditions(account: str, query: EnvelopeFilter) -> tuple[str, list[obj
         ("causation_id = ?", query.causation_id),
         ("room = ?", query.room),
         ("type = ?", query.type),
-        ("create_ns >= ?", _clamp(query.start_time.ToNanoseconds())),
-        ("create_ns < ?", _clamp(query.end_time.ToNanoseconds())),
     ]
     chosen = [column for column in columns if column[1]]
+    if query.HasField("start_time"):
+        chosen.append(("create_ns >= ?", _clamp(query.start_time.ToNanoseconds())))
+    if query.HasField("end_time"):
+        chosen.append(("create_ns < ?", _clamp(query.end_time.ToNanoseconds())))
     conditions = [condition for condition, _ in chosen]
     values = [value for _, value in chosen]
     if query.recipient:

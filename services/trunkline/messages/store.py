@@ -1,8 +1,9 @@
 """The interface of a message store, which the local and the distributed store implement.
 
-A store holds messages, their deliveries and the rooms. It knows nothing of agents: the dispatcher
-(trunkline.messages.dispatcher) takes deliveries from it, runs them as tasks of their recipients,
-and tells it how they ended. `tests/contract/test_message_store.py` is what each store has to pass.
+A store holds messages, their deliveries and the rooms. The dispatcher
+(`trunkline.messages.dispatcher`) reads deliveries from the store, runs them as tasks of their
+recipients, and stores how they ended. Each store has to pass
+`tests/contract/test_message_store.py`.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence, Set
@@ -20,13 +21,13 @@ Room: TypeAlias = messaging_service_pb2.Room
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A checked message, and the agents that it is delivered to."""
+    """A checked message, and the agents that get it."""
 
     account: str
     envelope: Envelope
     """With id, correlation id, sender and create time."""
     caller: str = ""
-    """The user for whom it is sent."""
+    """The user for whom the message is sent."""
     recipients: Sequence[str] = ()
     """Agents, each once. Empty for a message that users read."""
 
@@ -46,24 +47,24 @@ class QueuedDelivery:
 
     key: DeliveryKey
     position: int
-    """The position of its message: deliveries of one conversation to one recipient are made in
-    this order."""
+    """The position of the message. Deliveries of one conversation to one recipient are made in the
+    order of positions."""
     envelope: Envelope = field(repr=False)
     caller: str = ""
     """The user for whom the message was sent."""
     attempt_count: int = 0
     task_id: str = ""
-    """The task of an attempt that was begun and has not ended, for example because the dispatcher
-    was killed. It is followed, or submitted under the same id."""
+    """The task of an unfinished attempt, for example of a dispatcher that was killed. The task is
+    followed, or submitted under the same id. Without such an attempt, this is empty."""
     not_before: float = 0.0
-    """The time of the next attempt, in seconds since the epoch; 0: now."""
+    """The earliest time of the next attempt, in seconds since the epoch."""
     previous_traceparent: str = ""
-    """The span of the attempt before the one that was begun; "": there was none."""
+    """The span of the previous attempt as a `traceparent`, or "" without a previous attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessagePage:
-    """A page of messages, newest first, and the token of the next one; "": the last page."""
+    """A page of messages, newest first, and the token of the next page, or "" on the last page."""
 
     messages: Sequence[StoredEnvelope]
     next_page_token: str
@@ -72,8 +73,7 @@ class MessagePage:
 class MessageStore(Protocol):
     """Holds messages, deliveries and rooms. Everything is durable when a call returns.
 
-    Every method may raise JournalUnavailableError or PeerUnavailableError, and nothing is half done
-    then.
+    Every method may raise JournalUnavailableError or PeerUnavailableError. Then nothing is stored.
     """
 
     @property
@@ -83,8 +83,8 @@ class MessageStore(Protocol):
     async def accept(self, messages: Sequence[NewMessage]) -> list[StoredEnvelope]:
         """Store messages and their deliveries, all or none, in one order.
 
-        A message whose id the account used within the last 24 hours is not stored again: the stored
-        one is in the result.
+        If the account used the id of a message within the last 24 hours, the message is not stored
+        again, and the result contains the stored message.
 
         Raises:
             OverloadedError: too many deliveries wait.
@@ -96,21 +96,23 @@ class MessageStore(Protocol):
     def deliveries(self) -> AsyncIterator[Sequence[QueuedDelivery]]:
         """Yield the deliveries that this process has to make, each once, in order of positions.
 
-        The first batches are those that earlier processes left. In the distributed mode, processes
-        share the conversations, and those of a process that is gone come to another one. The number
-        of deliveries that were yielded and have not ended is bounded for each recipient and
-        priority, so that what one agent does not handle delays no other agent, and nothing urgent.
+        The first batches contain the open deliveries of earlier processes. In the distributed mode,
+        processes share the conversations. If a process is gone, another process gets its
+        conversations. The number of deliveries in flight is bounded for each recipient and
+        priority, so that an agent that is slow or away delays no other agent, and no urgent
+        message.
         """
 
     async def begin_attempt(
         self, delivery: QueuedDelivery, task_id: str, *, traceparent: str = ""
     ) -> QueuedDelivery:
-        """Store the task of a new attempt, before it is submitted; return the delivery with it.
+        """Store the task of a new attempt before it is submitted; return the changed delivery.
 
-        `traceparent` is the span of the attempt, which the next attempt gets, also after `redrive`.
+        `traceparent` is the span of the attempt. The next attempt gets it as the previous span,
+        also after `redrive`.
 
         Raises:
-            FencedError: another process makes this delivery now, or it has ended.
+            FencedError: another process makes this delivery, or the delivery has ended.
         """
 
     async def postpone(
@@ -121,10 +123,10 @@ class MessageStore(Protocol):
         not_before: float,
         is_failure: bool = True,
     ) -> QueuedDelivery:
-        """Store that an attempt failed, and when the next one begins. Raises as `begin_attempt`.
+        """Store that an attempt failed, and the time of the next. Raises as `begin_attempt`.
 
-        Without `is_failure`, the recipient had no time for it: the attempt, if one was begun, is
-        forgotten.
+        Without `is_failure`, the recipient was away or had no capacity. Then an unfinished attempt
+        is removed and does not count.
         """
 
     async def end(
@@ -137,7 +139,7 @@ class MessageStore(Protocol):
     ) -> list[StoredEnvelope]:
         """End a delivery and accept the replies of its recipient, in one step.
 
-        Raises as `begin_attempt`, also if it is repeated: then nothing changes.
+        Raises as `begin_attempt`. A repeated call also raises, and changes nothing.
         """
 
     # Reading.
@@ -146,7 +148,7 @@ class MessageStore(Protocol):
         """Return a message with its deliveries.
 
         Raises:
-            EnvelopeNotFoundError: the account has none with this id.
+            EnvelopeNotFoundError: the account has no message with this id.
         """
 
     async def read_page(
@@ -168,7 +170,7 @@ class MessageStore(Protocol):
     ) -> AsyncGenerator[tuple[Sequence[StoredEnvelope], int], None]:
         """Yield messages that match, and the position to continue from; never ends.
 
-        The first batch comes at once, and may be empty. Readers are cursors: a slow one costs
+        The first batch comes at once, and may be empty. Readers are cursors, so a slow reader costs
         no memory. With `with_deliveries` a message comes again when one of its deliveries ends.
         """
 
@@ -183,7 +185,7 @@ class MessageStore(Protocol):
     async def remove_old(self, *, before: float) -> int:
         """Delete messages of all accounts whose deliveries have ended; return their number.
 
-        Only those that were accepted before a time, in seconds since the epoch.
+        Only messages that were accepted before `before`, in seconds since the epoch, are deleted.
         """
 
     # Agents that were on the mesh: messages to them wait until they are back.
@@ -197,13 +199,13 @@ class MessageStore(Protocol):
     # Rooms.
 
     async def join(self, account: str, room: str, member: str, notice: NewMessage) -> Room:
-        """Add a member; return the room. `notice` is accepted in the same step if it is new."""
+        """Add a member; return the room. A new member's `notice` is accepted in the same step."""
 
     async def leave(self, account: str, room: str, member: str, notice: NewMessage) -> Room:
-        """Remove a member; return the room. `notice` is accepted in the same step if it was one."""
+        """Remove a member; return the room. A member's `notice` is accepted in the same step."""
 
     async def get_room(self, account: str, room: str) -> Room:
-        """Return a room; one that nobody joined has no members."""
+        """Return a room. A room that nobody joined has no members."""
 
     async def list_rooms(self, account: str) -> list[Room]:
         """Return the rooms that have members, sorted by name."""

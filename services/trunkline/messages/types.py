@@ -1,7 +1,7 @@
 """The types of messages: pydantic models, registered by name and version.
 
 A payload is validated where it is sent and where it is received. Plain text is a payload of any
-type; a model with one required field of type `str` gets it there.
+type; a model with one required field of type `str` gets the text in this field.
 """
 
 import json
@@ -62,17 +62,17 @@ class MessageTypes:
         return message_type
 
     def find(self, name: str, version: int = 0) -> MessageType | None:
-        """Return a type; version 0 is the newest one. None: it is not known here."""
+        """Return a type, or None if it is unknown. Version 0 stands for the newest version."""
         versions = self._types.get(name, {})
         return versions.get(version or max(versions, default=0))
 
     def resolve(self, name: str, version: int) -> int:
-        """Return a version; for 0 the newest that is known here, or 1."""
+        """Return the version. For 0, return the newest version that is known here, or 1."""
         found = self.find(name, version)
         return version or (found.version if found is not None else 1)
 
     def of_model(self, model: type[BaseModel]) -> MessageType | None:
-        """Return the type of a model; None: it is not registered."""
+        """Return the type of a model, or None if the model is not registered."""
         return self._by_model.get(model)
 
     def names(self) -> list[str]:
@@ -82,7 +82,7 @@ class MessageTypes:
     def validate(self, envelope: envelope_pb2.Envelope) -> BaseModel | str:
         """Return the payload of a message: an object of its type's model, or its plain text.
 
-        The data of a type that is not known here is returned as text: its JSON.
+        The data of an unknown type is returned as JSON text.
 
         Raises:
             InvalidArgumentError: the payload does not fit the type. It names the field.
@@ -117,14 +117,14 @@ def _validate(message_type: MessageType, data: Mapping[str, Any]) -> BaseModel:
 
 
 TYPES: Final = MessageTypes()
-"""The types of this process: the built-in ones, and those of packages."""
+"""The types of this process: built-in types, and types of installed packages."""
 
 
 def load_type_plugins() -> None:
-    """Import the modules that declare types, of all installed packages.
+    """Import the modules of all installed packages that declare types.
 
     Raises:
-        ConfigurationError: one of them can't be imported.
+        ConfigurationError: a module can't be imported.
     """
     for entry in entry_points(group=ENTRY_POINTS):
         try:
@@ -155,7 +155,7 @@ def message_type(
             number: str
             total: Decimal
 
-    Without a name, the type is called as the class, in lower case with underscores.
+    Without a name, the type has the name of the class, in lower case with underscores.
 
     Raises:
         ConfigurationError: the name is invalid, or registered for another model.

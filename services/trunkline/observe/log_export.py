@@ -8,12 +8,12 @@ import logging
 import time
 import traceback
 from collections.abc import Mapping
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import context as otel_context
 from opentelemetry._logs import LogRecord, SeverityNumber
 
+from trunkline.observe.flushing import finish_exports
 from trunkline.observe.logs import event_fields, message_text
 from trunkline.observe.otel_environment import is_sdk_disabled, make_exporters, make_resource
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk._logs import LoggerProvider
 
-_FLUSH_TIMEOUT_S: Final = 3.0
 # Records of exporters are not exported, because each export would cause the next export.
 _OWN_LOGGERS: Final = ("opentelemetry", "grpc", "urllib3", "requests")
 _SEVERITIES: Final[Mapping[int, tuple[str, SeverityNumber]]] = {
@@ -53,10 +52,7 @@ def configure_log_export(service_name: str) -> "Callable[[], None]":
 
     def end() -> None:
         logging.getLogger().removeHandler(handler)
-        # In a thread: an exporter whose collector is gone blocks for longer.
-        thread = Thread(target=provider.shutdown, daemon=True)
-        thread.start()
-        thread.join(_FLUSH_TIMEOUT_S)
+        finish_exports([provider.shutdown])
 
     return end
 

@@ -313,11 +313,6 @@ def current_service(context: Context | None = None) -> str:
     return service if isinstance(service, str) else ""
 
 
-def use_service(name: str) -> AbstractContextManager[None]:
-    """Record spans that start inside the block as made by service `name`."""
-    return use_context(otel_context.set_value(_SERVICE_KEY, name))
-
-
 def use_context(context: Context) -> AbstractContextManager[None]:
     """Make a context the current one inside the block."""
     return _ContextBlock(context)

@@ -13,21 +13,20 @@ from trunkline.agents.calls.tool_source import (
     ToolSource,
     WatchableToolSource,
 )
-from trunkline.agents.changing_skills import follow_skills
-from trunkline.agents.hosting import join_mesh
+from trunkline.agents.followed_skills import follow_skills, follow_tools
 from trunkline.agents.plugins import AgentPlugin, ReasoningAgentSpec, load_plugins
-from trunkline.agents.process import load_agent
 from trunkline.agents.reasoning import ModelChoice, ReasoningAgent
 from trunkline.agents.reasoning import prewarm as prewarm_reasoning
 from trunkline.agents.reasoning.models import RULES, open_model
-from trunkline.agents.tool_skills import follow_tools
 from trunkline.core.runtime import ServiceStatus
 from trunkline.core.settings import AgentSettings, Settings, SupervisorSettings
 from trunkline.embeddings import EmbeddingModel
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.client import Directory, run_in_background
 from trunkline.messages.addresses import RESERVED_NAMES
+from trunkline.processes.hosting import join_mesh
 from trunkline.processes.participants import build_participants
+from trunkline.processes.run import load_agent
 from trunkline.processes.supervisor_names import check_agent_names, check_circles, check_names
 from trunkline.processes.tools import load_mcp_config
 from trunkline.rules.planner import RulesPlanner

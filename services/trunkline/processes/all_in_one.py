@@ -4,7 +4,6 @@ import logging
 from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from trunkline.agents.hosting import AgentReadiness, add_host_services, open_host, open_membership
 from trunkline.agents.plugins import load_plugins
 from trunkline.core.identity import open_credentials
 from trunkline.core.runtime import ServiceStatus
@@ -21,6 +20,12 @@ from trunkline.processes.agents import (
     prewarm,
 )
 from trunkline.processes.bridge import check_addresses, open_bridge
+from trunkline.processes.hosting import (
+    AgentReadiness,
+    add_host_services,
+    open_host,
+    open_membership,
+)
 from trunkline.processes.inventory import describe_inventory
 from trunkline.processes.messaging import add_messages
 from trunkline.processes.registry import (
@@ -32,7 +37,7 @@ from trunkline.processes.registry import (
 from trunkline.processes.tools import add_tool_adapter, load_mcp_config, map_server_agents
 from trunkline.processes.webhook_secret import load_or_create_secret
 from trunkline.supervisor import Supervisor
-from trunkline.tasks.agent import Agent, PausableAgent
+from trunkline.tasks.agent import Agent
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig
 from trunkline.tools.span_intake_servicer import SpanIntake
@@ -137,11 +142,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
                 config,
                 names,
                 plugins,
-                workflows=[
-                    agent.card.name
-                    for agent in agents
-                    if isinstance(agent, PausableAgent) and agent.is_pausable
-                ],
+                workflows=[agent.card.name for agent in agents if agent.is_pausable],
                 brought=map_brought_agents(agents, settings),
             ),
         )

@@ -9,16 +9,16 @@ import contextlib
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from trunkline.agents.calls.child import ChildLimits
+from trunkline.agents.calls.agent_call import AgentCalls, ChildLimits
 from trunkline.core import runtime
 from trunkline.core.light_imports import light_imports
-from trunkline.core.settings import SupervisorSettings
+from trunkline.core.settings import Settings, SupervisorSettings
 from trunkline.errors import PeerError
-from trunkline.mesh.client import Directory
+from trunkline.mesh.client import Directory, run_in_background
 from trunkline.supervisor.inheritance import (
     DEFAULT_TAGS,
     OWN_SKILL_ID,
@@ -28,8 +28,9 @@ from trunkline.supervisor.inheritance import (
 from trunkline.supervisor.planning import Planner
 from trunkline.supervisor.recovery import answer_waiting_children, recover_state
 from trunkline.supervisor.roster import Roster
-from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
+from trunkline.supervisor.turn import SupervisorTurn
+from trunkline.tasks.agent import Agent
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, event_pb2, registry_service_pb2
 
@@ -44,17 +45,12 @@ _ABSENCE_S: Final = 30.0
 _CARDS_S: Final = 10.0
 
 
-class Supervisor:
+class Supervisor(Agent):
     """An agent that routes to the agents in the directory at the time of the request."""
 
     kind = "supervisor"
-    direct_replies = False
-    # A repeated turn would call its children a second time.
-    repeatable = False
+    # Not repeatable: a repeated turn would call its children a second time.
     resumable = True
-    timeout_s: float | None = None
-    extended_skills = ()
-    concurrency = None
 
     def __init__(
         self,
@@ -72,6 +68,7 @@ class Supervisor:
         """
         options = options or SupervisorSettings()
         self.card = build_supervisor_card(name, options)
+        self.lifespan = self._follow_mesh
         self._own_skills = tuple(self.card.skills)
         self.routable = bool(options.description or options.tags)
         self._options = options
@@ -94,7 +91,7 @@ class Supervisor:
     def inherit(self, agents: Mapping[str, registry_service_pb2.AgentRegistration]) -> bool:
         """Update the card by the skills of the agents behind it; return whether it changed.
 
-        `agents` are those that are available, by name.
+        `agents` are the available agents by name.
         """
         cards = [agent.card for agent in self._allowed(agents)]
         skills = [*self._own_skills, *inherit_skills(self.card.name, cards, agents.keys())]
@@ -104,11 +101,18 @@ class Supervisor:
         self.card.skills.extend(skills)
         return True
 
-    async def follow_card(self, on_change: Callable[[], None]) -> None:
-        """Keep the card up to date while agents come and go; never returns.
+    @contextlib.asynccontextmanager
+    async def _follow_mesh(self, _: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
+        """Keep the card up to date for the length of a block, while agents come and go."""
+        # The supervisor joins the mesh at the first call.
+        on_change()
+        async with run_in_background(self._follow_card(on_change)):
+            yield
 
-        `on_change` is called after each change. Named agents that are not there some time after the
-        registry has been read are logged.
+    async def _follow_card(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` after each change of the card; never returns.
+
+        Named agents that are not there some time after the registry has been read are logged.
         """
         revision = await self._directory.wait_for_change(0)
         async with asyncio.TaskGroup() as group:
@@ -144,9 +148,8 @@ class Supervisor:
         else:
             await self._wait_for_cards(task)
         roster = self._current_roster().exclude(task.path)
-        turn = SupervisorTurn(
-            task, self._directory, roster, task.plan(), self._limits, self._planner
-        )
+        calls = AgentCalls(task, self._directory, self._limits)
+        turn = SupervisorTurn(task, self._directory, roster, task.plan(), calls, self._planner)
         if self._graph is None:
             if self.on_load is not None:
                 self.on_load(self._predict_agents(task, roster, state))

@@ -14,8 +14,8 @@ from trunkline.core.task_states import (
     TaskOutcome,
 )
 from trunkline.supervisor.planning import MAX_STEPS
-from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step
+from trunkline.supervisor.turn import SupervisorTurn
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2

@@ -68,6 +68,6 @@ def drop_inherited(
 
 
 def skill_owner(skill: agent_card_pb2.AgentSkill) -> str:
-    """Return the agent from which a skill was inherited; empty: it was not inherited."""
+    """Return the agent from which a skill was inherited, or "" for an own skill."""
     owner, colon, _ = skill.id.partition(":")
     return owner if colon else ""

@@ -8,9 +8,8 @@ from typing import Any, Final
 from trunkline.agents.reasoning.toolbox import ToolSpec, build_tool_spec, object_schema
 from trunkline.agents.reasoning.turn_result import ASK_USER, ASK_USER_PROPERTIES
 from trunkline.supervisor.planning import MAX_STEPS
-from trunkline.supervisor.references import format_step_id
 from trunkline.supervisor.roster import Roster, build_step
-from trunkline.supervisor.steps import LINE_CHARS, Step, summary_line
+from trunkline.supervisor.steps import LINE_CHARS, Step, format_step_id, summary_line
 from trunkline.v1 import event_pb2
 
 MAKE_PLAN: Final = "make_plan"

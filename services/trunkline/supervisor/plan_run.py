@@ -1,16 +1,16 @@
 """Runs the steps of a plan: all at the same time, each behind the steps that it comes after."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from trunkline.agents.calls.outcome import Outcome, failed_outcome
-from trunkline.supervisor.references import fill_references
-from trunkline.supervisor.step_runner import SupervisorTurn, get_child, run_step
-from trunkline.supervisor.steps import Step
+from trunkline.supervisor.steps import Step, fill_references
 from trunkline.tasks.lifecycle import State
 
 _T = TypeVar("_T")
+Ask: TypeAlias = Callable[[Step, str, int], Awaitable[Outcome]]
+"""Has the agent of a step answer a text, with one of a number of equal shares of the limits."""
 
 
 class PlanRun:
@@ -20,17 +20,15 @@ class PlanRun:
     need its result.
     """
 
-    def __init__(
-        self, turn: SupervisorTurn, steps: Sequence[Step], outcomes: Mapping[str, Outcome]
-    ) -> None:
+    def __init__(self, ask: Ask, steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> None:
         """`steps` have no circles: a step comes after steps that don't come after it."""
-        self._turn = turn
+        self._ask = ask
         self._outcomes = dict(outcomes)
         self.steps = [step for step in steps if step.id not in outcomes]
         """The steps to run."""
         self._ended = {step.id: asyncio.Event() for step in self.steps}
         # The steps that need a share of the limits per tree of tasks.
-        self._uncalled_ids = {step.id for step in self.steps if not get_child(step)}
+        self._uncalled_ids = {step.id for step in self.steps if not step.started_child_id}
 
     async def run(self, step: Step) -> Outcome:
         """Wait for the steps before a step, run it, and return its outcome.
@@ -58,7 +56,7 @@ class PlanRun:
         text = fill_references(step.text, {name: each.text for name, each in needed.items()})
         shares = max(1, len(self._uncalled_ids))
         self._uncalled_ids.discard(step.id)
-        return await run_step(self._turn, step, text, shares=shares)
+        return await self._ask(step, text, shares)
 
 
 async def _cancel_once(work: Coroutine[Any, Any, _T]) -> _T:

@@ -84,5 +84,5 @@ class Planner(Protocol):
         *,
         meter: UsageMeter | None = None,
     ) -> str:
-        """Merge several answers into one, and stream it; "" to leave them as they are."""
+        """Merge several answers into one, and stream it. Returns "" to leave them as they are."""
         ...

@@ -18,7 +18,7 @@ from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2
 def answer_waiting_children(
     snapshot: snapshot_pb2.TaskSnapshot, text: str
 ) -> SupervisorState | None:
-    """Return the state that passes a turn's message to the waiting children; None if none waits.
+    """Return the state that passes the message of a turn to the waiting children, if some wait.
 
     Answers to approvals go to the children that requested them, and the other children keep
     waiting. Without such answers, the text goes to the first child with another question.

@@ -6,14 +6,13 @@ from typing import Final
 
 from trunkline.agents.calls.outcome import clip
 from trunkline.core.names import NAME_PATTERN
-from trunkline.supervisor.references import format_step_id
-from trunkline.supervisor.steps import Step
+from trunkline.supervisor.steps import Step, format_step_id
 from trunkline.v1 import agent_card_pb2, event_pb2
 
 # Names after this many characters of a request are part of its text.
 _SEARCHED_CHARS = 4000
 _ADDRESS = re.compile(rf"(?<![\w@])@({NAME_PATTERN})(?![\w@-])[:,]?")
-# The word that makes a step wait for the one before it.
+# The word that makes a step wait for the step before it.
 _THEN = re.compile(r"(?:^|[\s,;])then[\s,;]*$", re.IGNORECASE)
 _THEN_CHARS = 20
 _JOINTS = ("and", "then")
@@ -25,7 +24,7 @@ class Roster:
     """The cards of the agents, by name. Immutable."""
 
     def __init__(self, cards: Iterable[agent_card_pb2.AgentCard], *, default: str = "") -> None:
-        """`default` is the agent for requests that fit no agent or several; "" for none."""
+        """`default` is the agent for requests that fit no agent or several, if there is one."""
         self.cards = {card.name: card for card in sorted(cards, key=lambda card: card.name)}
         self.default = default if default in self.cards else ""
         self._names = {name.lower(): name for name in self.cards}
@@ -47,7 +46,7 @@ class Roster:
         return match[1] if match and not self.find_name(match[1]) else ""
 
     def find_address(self, text: str) -> int | None:
-        """Return where the first @NAME of an agent is in a text; None: nowhere."""
+        """Return the position of the first @NAME of an agent in a text, if there is one."""
         return next((match.start() for match in self._find_addresses(text)), None)
 
     def split_at_addresses(self, text: str) -> tuple[Step, ...]:

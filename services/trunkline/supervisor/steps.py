@@ -1,16 +1,23 @@
-"""The steps of a plan."""
+"""The steps of a plan, and their references to the results of earlier steps.
 
-from collections.abc import Mapping
+{1} in a later step stands for the result of step 1: the whole answer if it is alone on its line,
+else its value.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypedDict
+from typing import Annotated, Final, TypedDict
 from urllib.parse import unquote, urlsplit
 
 from trunkline.agents.calls.outcome import Outcome, clip
 from trunkline.journal.artifacts.references import sanitize_filename
-from trunkline.supervisor.references import find_needed_steps
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
+from trunkline.workflows.values import extract_value
 
 LINE_CHARS = 80
+PLACEHOLDER: Final = re.compile(r"\{(\d{1,3})\}")
+"""A reference to the result of an earlier step, by its number."""
 
 
 def summary_line(text: str) -> str:
@@ -45,6 +52,11 @@ class Step:
         return self.route.agent
 
     @property
+    def started_child_id(self) -> str:
+        """The child that was started for it before, or "" if there is none."""
+        return self.child_id or self.called_child_id
+
+    @property
     def needed_steps(self) -> tuple[str, ...]:
         """The earlier steps whose results its text refers to."""
         return find_needed_steps(self.text, self.after) if self.after else ()
@@ -60,7 +72,7 @@ class Step:
         return f'"{self.line}"'
 
     def describe_failure(self, outcome: Outcome) -> str:
-        """Return a line about its failed outcome, after that about an earlier agent's."""
+        """Return a line about its failed outcome, after the line about an earlier agent."""
         if outcome.names_failures:
             line = outcome.text
         else:
@@ -72,6 +84,38 @@ class Step:
     def add_earlier_failure(self, text: str) -> str:
         """Return a text that is no answer, after the line about an earlier agent's failure."""
         return "\n".join(filter(None, (self.earlier_failure, text)))
+
+
+def format_step_id(number: int) -> str:
+    """Return the id of a step by its number, counted from 1."""
+    return f"step-{number}"
+
+
+def find_needed_steps(text: str, after: Sequence[str]) -> tuple[str, ...]:
+    """Return the ids of the earlier steps whose results the text refers to."""
+    ids = {format_step_id(int(match[1])) for match in PLACEHOLDER.finditer(text)}
+    return tuple(earlier for earlier in after if earlier in ids)
+
+
+def fill_references(text: str, results: Mapping[str, str]) -> str:
+    """Return a text with the results of steps in place of its references.
+
+    `results` are answers by the ids of steps. References to other steps stay as they are.
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        result = results.get(format_step_id(int(match[1])))
+        if result is None:
+            return match[0]
+        return result.strip() if is_whole_line(text, match) else extract_value(result)
+
+    return PLACEHOLDER.sub(fill, text)
+
+
+def is_whole_line(text: str, match: re.Match[str]) -> bool:
+    """Return whether a match stands alone on its line."""
+    start, end = match.span()
+    return text[start - 1 : start] in ("", "\n") and text[end : end + 1] in ("", "\n")
 
 
 def describe_files(message: message_pb2.Message) -> str:

@@ -68,7 +68,7 @@ class AgentQueue:
         """Check that the queue has room for one more turn of an account.
 
         Raises:
-            OverloadedError: it has none; `retry_after_s` estimates when it has.
+            OverloadedError: it has no room; `retry_after_s` estimates when it has room.
         """
         if self._limit is None or self._accepted < self._limit:
             return
@@ -182,7 +182,7 @@ class AdmissionControl:
         by their parents, which run until their children have ended.
 
         Raises:
-            OverloadedError: no room; `retry_after_s` estimates when there is some.
+            OverloadedError: it has no room; `retry_after_s` estimates when it has room.
             LimitExceededError: the account has as many tasks here as it may.
         """
         try:

@@ -1,105 +1,73 @@
-"""The interface of an agent to the host that runs it."""
+"""An agent as the host that runs it sees it."""
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TypeAlias
 
+from trunkline.core.settings import Settings
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, message_pb2, task_pb2
 
-
-class Agent(Protocol):
-    """An agent: its card, its declarations to the host, and the code of a turn."""
-
-    @property
-    def card(self) -> agent_card_pb2.AgentCard:
-        """The agent card, without interfaces and capabilities; its name identifies the agent."""
-
-    @property
-    def extended_skills(self) -> Sequence[agent_card_pb2.AgentSkill]:
-        """The skills that the card shows only to authenticated callers."""
-
-    @property
-    def direct_replies(self) -> bool:
-        """True if the agent may reply with a message instead of a task, before it emits events."""
-
-    @property
-    def repeatable(self) -> bool:
-        """True if the host may rewind a turn to its start and run it again after a host failure."""
-
-    @property
-    def resumable(self) -> bool:
-        """True if `run` may be called again after a host failure, and rewinds the turn itself."""
-
-    @property
-    def timeout_s(self) -> float | None:
-        """The longest lifetime of a task in seconds, unless its caller sets an earlier deadline.
-
-        None: no limit.
-        """
-
-    @property
-    def routable(self) -> bool:
-        """True if a supervisor may choose the agent."""
-
-    @property
-    def concurrency(self) -> int | None:
-        """The number of turns that may run at once, if it is limited."""
-
-    async def run(self, turn: TurnRuntime) -> None:
-        """Run one turn. A return without its end completes the task; an exception fails it."""
+Lifespan: TypeAlias = Callable[[Settings, Callable[[], None]], AbstractAsyncContextManager[None]]
+"""Opened while an agent is served. It gets a function that reports a changed card; the agent joins
+the mesh at the first call of this function."""
 
 
-@runtime_checkable
-class CancelableAgent(Protocol):
-    """An agent whose tasks leave work elsewhere while they wait for input."""
+class Agent:
+    """The base of agents: a card, declarations to the host, and the code of a turn.
 
-    async def cancel_waiting(self, turn: TurnRuntime) -> None:
-        """End what a waiting task left elsewhere, because the task is canceled. It has seconds."""
+    An agent declares what differs from the values here.
+    """
 
-
-@runtime_checkable
-class TimedAgent(Protocol):
-    """An agent whose tasks have time limits that depend on what they are to do."""
-
-    def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
-        """Return the longest lifetime of the task that a message begins, if it is limited."""
-
-
-@runtime_checkable
-class PausableAgent(Protocol):
-    """An agent whose tasks may be paused: it waits for `TurnRuntime.pause`."""
-
-    @property
-    def is_pausable(self) -> bool:
-        """True if it waits before each of its steps while its task is paused."""
-
-
-@runtime_checkable
-class WorkflowAgent(Protocol):
-    """An agent that may run a workflow, which the spans of its turns then say."""
-
-    @property
-    def is_workflow(self) -> bool:
-        """True if it runs a workflow."""
-
-
-@runtime_checkable
-class MessageHandlingAgent(Protocol):
-    """An agent that may have handlers of messages between agents."""
+    card: agent_card_pb2.AgentCard
+    """The card, without interfaces and capabilities. Its name identifies the agent."""
+    card_pending: bool = False
+    """True while the card waits for the first list of the tools that its skills are made of."""
+    extended_skills: Sequence[agent_card_pb2.AgentSkill] = ()
+    """The skills that the card shows only to authenticated callers."""
+    direct_replies: bool = False
+    """The agent may reply with a message in place of a task, before it emits events."""
+    repeatable: bool = False
+    """The host may rewind a turn to its start and run it again after the failure of a host."""
+    resumable: bool = False
+    """`run` may be called again after the failure of a host, and rewinds the turn itself."""
+    timeout_s: float | None = None
+    """The longest life of a task in seconds, if it is limited. An earlier deadline of the caller
+    holds."""
+    routable: bool = True
+    """A supervisor may choose the agent."""
+    concurrency: int | None = None
+    """The number of turns that may run at once, if it is limited."""
+    is_pausable: bool = False
+    """Its tasks may be paused: it waits for `TurnRuntime.pause` before each of its steps."""
+    is_workflow: bool = False
+    """It runs a workflow, and the spans of its turns say so."""
+    kind: str = ""
+    """Its kind in the registry, such as `supervisor`, `workflow`, `remote` or `participant`."""
+    lifespan: Lifespan | None = None
+    """Opened while the agent is served."""
 
     @property
     def message_types(self) -> Sequence[str]:
-        """The types that it handles, each `TYPE` or `TYPE@VERSION`."""
-
-
-@runtime_checkable
-class OutsideAgent(Protocol):
-    """An agent that works outside the mesh, behind a circuit breaker."""
+        """The types of messages between agents that it handles, each `TYPE` or `TYPE@VERSION`."""
+        return ()
 
     @property
     def breaker_state(self) -> str:
-        """The state of the circuit breaker: `closed`, `open` or `half-open`."""
+        """The state of its circuit breaker, `closed`, `open` or `half-open`, or "" without it."""
+        return ""
+
+    def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
+        """Return the longest life of the task that a message begins, if it is limited."""
+        return self.timeout_s
+
+    async def run(self, turn: TurnRuntime) -> None:
+        """Run one turn. A return without its end completes the task; an exception fails it."""
+        raise NotImplementedError
+
+    async def cancel_waiting(self, turn: TurnRuntime) -> None:
+        """End what a waiting task left elsewhere, because the task is canceled. It has seconds."""
 
 
 def may_have_started(agent: Agent | None, state: task_pb2.TaskState.ValueType) -> bool:

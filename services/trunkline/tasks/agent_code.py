@@ -19,10 +19,10 @@ _LIBRARIES: Final = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("pl
 def find_agent_code(
     frames: Iterable[tuple[FrameType, int]], packages: Set[str] = frozenset()
 ) -> str:
-    """Return `MODULE:LINE` of the first frame in code of an agent; "" if there is none.
+    """Return `MODULE:LINE` of the first frame in code of an agent, or "" without such a frame.
 
     `frames` are pairs of a frame and its line. Code of an agent is in one of the top-level
-    `packages`, or is neither ours nor that of a library.
+    `packages`, or is neither ours nor part of a library.
     """
     for frame, line in frames:
         module = str(frame.f_globals.get("__name__", ""))

@@ -102,7 +102,7 @@ class ApprovalRouter:
             task = await self._journal.snapshot(task_id)
             answers = answers_since(task.approvals, since=task.turn + 1)
             if answers and task.task.status.state in INTERRUPTED:
-                # The turn works for the users who answered, not for that of the last turn.
+                # The turn works for the users who answered, not for the user of the last turn.
                 current_user.set(None)
                 for answer in answers:
                     continue_for(task.account, answer.user, answer.user_statement)
@@ -143,7 +143,7 @@ class ApprovalRouter:
     async def _find(
         self, task_id: str, approval_id: str
     ) -> tuple[snapshot_pb2.TaskSnapshot, snapshot_pb2.ApprovalInfo]:
-        """Return the task and its approval. Waits up to 2 s for one that a child forwards."""
+        """Return a task and its approval. Waits up to 2 s until a child forwards the approval."""
         is_own = approval_task_id(approval_id) == task_id
         with suppress(TimeoutError):
             async with asyncio.timeout(_FORWARD_TIMEOUT_S):

@@ -23,7 +23,7 @@ _MILLION: Final = 1_000_000
 
 
 class ModelUsage(NamedTuple):
-    """The tokens of one reply of a model, and the prices of a million. None: no price is set."""
+    """The tokens of one reply of a model, and the prices of a million tokens, if they are set."""
 
     input_tokens: int
     output_tokens: int
@@ -53,7 +53,7 @@ class _Limit(NamedTuple):
     cost: float | None
 
     def describe_excess(self, usage: Usage) -> str:
-        """Return the budget that is used up; "" if none is."""
+        """Return the budget that is used up, or "" if the usage is within it."""
         name = "day" if self.is_day else "month"
         if self.tokens is not None and usage.tokens >= self.tokens:
             return f"{self.subject} has used its budget of {self.tokens} tokens a {name}"
@@ -141,7 +141,7 @@ def _check_limits(limits: Sequence[_Limit], usages: Sequence[Usage], now: dateti
         if (problem := limit.describe_excess(usage))
     ]
     if excesses:
-        # Of several, the one that ends last.
+        # The period that ends last counts.
         end, problem = max(excesses)
         wait_s = math.ceil((end - now).total_seconds())
         text = f"{problem}; the next one begins at {end:%Y-%m-%dT%H:%M:%SZ}"
@@ -149,7 +149,7 @@ def _check_limits(limits: Sequence[_Limit], usages: Sequence[Usage], now: dateti
 
 
 def find_budget(limits: LimitSettings, subject: Subject) -> Budget | None:
-    """Return the budget of an account, a key or a model; None: unlimited."""
+    """Return the budget of an account, a key or a model, if it is limited."""
     if not subject.account:
         return limits.model.get(subject.model)
     if subject.caller:

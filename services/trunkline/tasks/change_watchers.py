@@ -15,7 +15,7 @@ _Row = TypeVar("_Row")
 
 
 class PendingChanges(Generic[_Key, _Row]):
-    """The changes that one watcher has not taken yet: the latest row of each key."""
+    """The changes that a watcher has not taken yet: the latest row of each key."""
 
     def __init__(self, limit: int = _MAX_PENDING) -> None:
         self._limit = limit
@@ -75,7 +75,7 @@ class ChangeWatchers(Generic[_Key, _Row]):
 
 
 ChangedTasks: TypeAlias = PendingChanges[str, TaskRow]
-"""The changes that one watcher has not taken yet: the latest row of each changed task."""
+"""The changes that a watcher has not taken yet: the latest row of each changed task."""
 
 
 class TaskChanges:

@@ -49,7 +49,7 @@ def invalid_content(
 
 
 def describe_type(value: object, allowed: Sequence[type]) -> str:
-    """Return the type of a value and those that are allowed instead, for an error."""
+    """Return the type of a value and the types that are allowed, for an error."""
     *names, last = (_TYPE_NAMES[each] for each in allowed)
     types = f"{', '.join(names)} or {last}" if names else last
     return f"a value of type {type(value).__name__}, not {types}"

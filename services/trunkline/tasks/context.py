@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from trunkline.tasks.resources import JournalResources
 
 SettingsT = TypeVar("SettingsT", default=None)
-"""The type of an agent's settings; None: it has none."""
+"""The type of the settings of an agent. It is None for an agent without settings."""
 
 # A constant, because the lookup of an enum value by name is slow for each event.
 _WORKING: Final = State.TASK_STATE_WORKING
@@ -121,7 +121,7 @@ class TaskContext(Generic[SettingsT]):
         # The artifacts that earlier attempts at this turn wrote, and whether each is closed.
         self._written_artifacts = {} if attempt is None else attempt.written_artifacts()
         self.incoming: MeshMessage | None = None
-        """The message between agents that the turn handles; None for a request."""
+        """The message between agents that the turn handles, unless it handles a request."""
         self.settings: SettingsT = cast("SettingsT", None)
         """The agent's settings, of the type that `@agent(settings=…)` declares."""
 
@@ -179,14 +179,14 @@ class TaskContext(Generic[SettingsT]):
 
     @property
     def deadline(self) -> datetime | None:
-        """The time in UTC at which the task fails if it has not ended, or None."""
+        """The time in UTC at which the task fails if it has not ended, if it has a deadline."""
         if not self._snapshot.HasField("deadline"):
             return None
         return self._snapshot.deadline.ToDatetime(tzinfo=UTC)
 
     @property
     def accepted_output_modes(self) -> Sequence[str]:
-        """The media types that the caller accepts; empty: all."""
+        """The media types that the caller accepts. A caller without a list accepts all."""
         return self._snapshot.accepted_output_modes
 
     @property
@@ -218,7 +218,7 @@ class TaskContext(Generic[SettingsT]):
     async def progress(self, text: str) -> None:
         """Report progress as a status text, without waiting for the journal.
 
-        The event is written together with the next ones. The task is `working` afterwards.
+        The event is written together with the next events. The task is `working` afterwards.
         """
         if not isinstance(text, str):
             raise invalid_content(self.agent, "it reported", text, (str,))
@@ -300,9 +300,9 @@ class TaskContext(Generic[SettingsT]):
     ) -> ArtifactWriter:
         """Return an artifact to write to. It exists from its first append on.
 
-        The `id` of an artifact that an earlier turn wrote continues that one. In a turn that runs
-        again, the same calls return the same artifacts. With `is_answer=False` it is shown while
-        the agent works, and is no part of its answer.
+        The `id` of an artifact that an earlier turn wrote continues this artifact. In a turn that
+        runs again, the same calls return the same artifacts. With `is_answer=False` it is shown
+        while the agent works, and is no part of its answer.
         """
         data = None if metadata is None else build_struct(metadata)
         kind = (
@@ -432,7 +432,7 @@ class TaskContext(Generic[SettingsT]):
         A failure of the tool is an answer with `is_error`. If the tool needs approval, or asks
         something, this task's caller is asked. The function stops here and runs again from its
         start with the same message once that is answered; a rejected call is an answer with
-        `is_error`, too. Calls are identified as those of `ask`. A tool that changes something and
+        `is_error`, too. Calls are identified as calls of `ask`. A tool that changes something and
         is not idempotent is called once, and a turn that runs again gets the stored result. A call
         that the server makes a long-running task is followed, and canceled with this task.
 
@@ -448,11 +448,11 @@ class TaskContext(Generic[SettingsT]):
     ) -> Coroutine[Any, Any, ResultT | None]:
         """Ask the agent's model for an object of a pydantic model.
 
-        The model is that of the mesh's settings, with its fallbacks, limits and budgets. Return
-        None if it is the built-in `rules`, or if that is its fallback and the others fail: `rules`
-        does not reason, so the function does without. An object that does not fit is asked for once
-        more, with the fault. If the turn runs again, the model is asked again. `purpose` is a word
-        for the call in traces and figures.
+        The settings of the mesh say which model, with its fallbacks, limits and budgets. Returns
+        None if it is the built-in `rules`, or if `rules` is its fallback and the others fail:
+        `rules` does not reason. An object that does not fit is asked for once more, with the fault.
+        If the turn runs again, the model is asked again. `purpose` is a word for the call in traces
+        and figures.
 
         Raises:
             ModelUnavailableError: no model answered, or the answers did not fit.
@@ -481,7 +481,7 @@ class TaskContext(Generic[SettingsT]):
         The payload is an object of a declared type, text, or the fields of the `type`. The message
         is stored when the call returns, and is delivered at least once. In a handler, it belongs to
         the conversation of the message that is handled. If the turn runs again, the same call sends
-        nothing new; calls are identified as those of `ask`.
+        nothing new; calls are identified as calls of `ask`.
 
         Raises:
             InvalidArgumentError: the payload does not fit its type, or there is no such recipient.
@@ -498,11 +498,7 @@ class TaskContext(Generic[SettingsT]):
             expires_in_s=expires_in_s,
             key=key,
         )
-        return self._send(message)
-
-    async def _send(self, message: OutgoingMessage) -> MeshMessage:
-        (sent,) = await self._peers().send([message])
-        return sent
+        return self._peers().send(message)
 
     def publish(
         self,
@@ -742,5 +738,5 @@ class TaskContext(Generic[SettingsT]):
 
 
 def get_task_calls(task: TaskContext[Any]) -> TaskCalls | None:
-    """Return the calls of a turn, for adapters of frameworks; None outside a mesh."""
+    """Return what makes the calls of a task, for the mesh's own code. Outside a mesh it is None."""
     return task._calls  # noqa: SLF001  authors call the methods of the task

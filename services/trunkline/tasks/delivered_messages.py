@@ -72,7 +72,7 @@ def without_payload(envelope: envelope_pb2.Envelope) -> envelope_pb2.Envelope:
 
 
 def find_delivered(task: snapshot_pb2.TaskSnapshot) -> envelope_pb2.Envelope | None:
-    """Return the message between agents that a task delivers; None: it was a request."""
+    """Return the message between agents that a task delivers, unless it handles a request."""
     if not task.HasField("envelope"):
         return None
     envelope = envelope_pb2.Envelope()

@@ -153,11 +153,11 @@ class Emitter:
 
     @property
     def error(self) -> BaseException | None:
-        """The error of a write that is not retried; None: events can be written."""
+        """The error of a write that is not retried. Without an error, events can be written."""
         return self._error
 
     def put(self, *events: event_pb2.Event, hold: bool = False) -> None:
-        """Add events. They are written at once, or with `hold` together with later ones."""
+        """Add events. They are written at once, or with `hold` together with later events."""
         self._raise_error()
         self._events += events
         self._open_run = None

@@ -32,7 +32,7 @@ from trunkline.observe.span_content import (
     render_parts,
     use_capture,
 )
-from trunkline.tasks.agent import Agent, WorkflowAgent
+from trunkline.tasks.agent import Agent
 from trunkline.tasks.agent_code import describe_defect
 from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
@@ -81,9 +81,9 @@ class TaskExecution:
         self.task_id: str = task_id
         self.state: ExecutionState = ExecutionState.RESERVED
         self.turn: TurnRuntime | None = None
-        """The turn of the task; None until the task is read or built."""
+        """The turn of the task, once the task is read or built."""
         self.agent: Agent | None = None
-        """The agent whose code runs; None if no code runs."""
+        """The agent whose code runs, if code runs."""
         self.admission: Admission | None = None
         """The place among the turns of the agent, until the code has ended."""
         self.created: asyncio.Future[SubmitResult] | None = None
@@ -136,7 +136,7 @@ class TaskExecutions:
         self._runners: set[asyncio.Task[None]] = set()
 
     def find(self, task_id: str) -> TaskExecution | None:
-        """Return the execution of a task, or None if the task has none."""
+        """Return the execution of a task, if the task has an execution."""
         return self._executions.get(task_id)
 
     def has(self, task_id: str) -> bool:
@@ -150,7 +150,7 @@ class TaskExecutions:
     def reserve(self, task_id: str) -> TaskExecution:
         """Return a new execution of a task.
 
-        The caller must check that the task has none, without an await since the check.
+        The caller must check that the task has no execution, without an await since the check.
         """
         execution = self._executions[task_id] = TaskExecution(task_id)
         return execution
@@ -251,7 +251,7 @@ class TaskExecutions:
                 telemetry.mark_error(observed.span, observed.error_type, _describe_failure(error))
 
     async def _read_answer(self, task_id: str) -> str:
-        """Return the text of the answer of a task; "" if it can't be read."""
+        """Return the text of the answer of a task, or "" if it can't be read."""
         try:
             return find_answer((await self._journal.snapshot(task_id)).task)
         except TrunklineError:
@@ -324,7 +324,7 @@ async def _fail_for(turn: TurnRuntime, error: TrunklineError) -> TrunklineError:
 
 
 def _find_own_errors(group: BaseExceptionGroup[BaseException]) -> list[TrunklineError]:
-    """Return the errors in a group; empty if one of them is a defect of the code."""
+    """Return the errors in a group, or none of them if the group has a defect of the code."""
     errors: list[TrunklineError] = []
     for error in group.exceptions:
         match error:
@@ -344,7 +344,7 @@ def _log_defect(turn: TurnRuntime, error: BaseException) -> str:
 
 
 def _describe_failure(error: BaseException | None) -> str:
-    """Return the reason of a failed turn for its span; "" if the reason may hold content."""
+    """Return the reason of a failed turn for its span, or "" if the reason may hold content."""
     match error:
         case None:
             return ""
@@ -367,8 +367,7 @@ class _ObservedTurn:
 @contextmanager
 def _observe_turn(agent: Agent, turn: TurnRuntime) -> Iterator[_ObservedTurn]:
     """Give a turn its span, its metrics and its line in the log, for the length of a block."""
-    is_workflow = isinstance(agent, WorkflowAgent) and agent.is_workflow
-    operation = telemetry.INVOKE_WORKFLOW if is_workflow else telemetry.INVOKE_AGENT
+    operation = telemetry.INVOKE_WORKFLOW if agent.is_workflow else telemetry.INVOKE_AGENT
     attributes: dict[str, AttributeValue] = {
         telemetry.GEN_AI_OPERATION_NAME: operation,
         telemetry.GEN_AI_AGENT_NAME: turn.agent,

@@ -12,8 +12,8 @@ class FairQueue(Generic[T]):
     """A queue that serves accounts round-robin.
 
     The items of one account come by priority, then in order. So an account's first item waits for
-    at most one item of each other account, however many those have, and priorities give an account
-    no advantage over others.
+    at most one item of each other account, however many items they have, and priorities give an
+    account no advantage over others.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class AccountCounts:
 
 
 def has_room(*, used: int, limit: int, own: int) -> bool:
-    """Return whether an account that uses `own` of the `used` places may take another one.
+    """Return whether an account that uses `own` of the `used` places may take another place.
 
     An account alone may take `limit` places. So that it leaves room for others, there are twice as
     many, and above `limit` an account may use fewer than are free. This is the dynamic threshold of

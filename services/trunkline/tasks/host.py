@@ -1,23 +1,20 @@
-"""Runs the tasks of a process's agents, in its own journal and in adopted ones."""
+"""The tasks of the agents of a process, in its own journal and in adopted journals."""
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import (
-    AgentNotFoundError,
     JournalUnavailableError,
     PeerUnavailableError,
     TaskNotCancelableError,
     TaskNotFoundError,
-    TrunklineError,
     UnsupportedOperationError,
 )
 from trunkline.journal.artifacts import BlobStore
@@ -27,32 +24,27 @@ from trunkline.journal.listing import merge_pages, parse_page_size
 from trunkline.journal.measurements import begin_commit_counts
 from trunkline.observe.audit import Action, AuditLog, process_actor
 from trunkline.tasks.admission import AdmissionControl
-from trunkline.tasks.agent import Agent, PausableAgent
+from trunkline.tasks.agent import Agent
 from trunkline.tasks.approvals import render_decision
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.change_watchers import ChangedTasks, TaskChanges
 from trunkline.tasks.delivered_messages import (
     DeliveryResult,
     build_request,
-    read_direct_reply,
-    read_result,
-    without_payload,
 )
-from trunkline.tasks.execution import TaskExecution
 from trunkline.tasks.journal_host import JournalHost
-from trunkline.tasks.journal_lease import journal_moved_error
-from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
+from trunkline.tasks.lifecycle import TERMINAL, State, state_name
 from trunkline.tasks.loop_watch import LoopWatch
 from trunkline.tasks.outbox import Outbox, PushConfigs
 from trunkline.tasks.resources import HostResources, OtherHosts
+from trunkline.tasks.served_journals import ServedJournals
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import (
     SubmitResult,
-    build_creation_error,
     check_alias,
     check_message,
 )
-from trunkline.tasks.task_rows import find_row, read_first_text
+from trunkline.tasks.task_rows import read_first_text, wait_for_turn_end
 from trunkline.tasks.watch import TaskWatch, check_cursor
 from trunkline.v1 import (
     envelope_pb2,
@@ -68,9 +60,8 @@ logger = logging.getLogger(__name__)
 class TaskHost:
     """Serves the tasks of a process's agents. An async context manager.
 
-    New tasks are written to the primary journal. The host may adopt the journals of failed hosts.
-    A task's id begins with the id of its journal. The concurrency limits of the agents hold for
-    all journals together.
+    New tasks are written to the primary journal; `journals` may adopt the journals of failed hosts.
+    The concurrency limits of the agents hold for all journals together.
     """
 
     def __init__(  # noqa: PLR0913  independent options
@@ -109,20 +100,14 @@ class TaskHost:
             budgets=budgets,
             others=OtherHosts(self._cancel_child, self._answer_parent, self._others.open_content),
         )
-        self._group = asyncio.TaskGroup()
-        self._closing = asyncio.Event()
-        self._is_draining = False
-        self.primary: JournalHost = self._build_host(journal, checkpoint_path)
-        self.journal_hosts: dict[str, JournalHost] = {journal.id: self.primary}
-        """The hosts of all journals that are served here, by journal id."""
-        self._hidden: set[str] = set()
-        # The ids of journals that were served here before.
-        self._former_ids: set[str] = set()
+        self.journals: ServedJournals = ServedJournals(
+            journal, self._resources, self._changes, checkpoint_path=checkpoint_path
+        )
+        """The journals that are served here."""
 
     async def __aenter__(self) -> Self:
         self._watch.open()
-        await self._group.__aenter__()
-        await self.primary.__aenter__()
+        await self.journals.__aenter__()
         return self
 
     async def __aexit__(
@@ -133,9 +118,7 @@ class TaskHost:
     ) -> None:
         try:
             await self.drain(0)
-            self._closing.set()
-            await self.primary.__aexit__(exc_type, exc, traceback)
-            await self._group.__aexit__(exc_type, exc, traceback)
+            await self.journals.__aexit__(exc_type, exc, traceback)
         finally:
             self._watch.close()
 
@@ -147,68 +130,17 @@ class TaskHost:
     @property
     def journal(self) -> Journal:
         """The primary journal."""
-        return self.primary.journal
-
-    @property
-    def journal_ids(self) -> tuple[str, ...]:
-        """The ids of the served journals except hidden ones, the primary first."""
-        return tuple(
-            journal_id for journal_id in self.journal_hosts if journal_id not in self._hidden
-        )
+        return self.journals.primary.journal
 
     @property
     def lost(self) -> asyncio.Event:
         """Set when another host has taken the primary journal."""
-        return self.primary.lost
+        return self.journals.primary.lost
 
     @property
     def active_turns(self) -> int:
         """The number of turns that run or wait now, on all journals."""
         return self._admissions.active_turns
-
-    async def adopt(self, journal: Journal, *, checkpoint_path: Path | None = None) -> None:
-        """Serve another journal, and recover its unfinished tasks.
-
-        Returns as soon as the tasks can be read. The journal is closed when this host ends, or
-        when another host takes it over.
-
-        Raises:
-            JournalUnavailableError: the tasks can't be read; the journal is closed, and other
-                hosts may take it over.
-        """
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._group.create_task(self._serve(journal, checkpoint_path, ready))
-        await asyncio.shield(ready)
-
-    def journals_missing_agents(self) -> dict[str, frozenset[str]]:
-        """Return the idle adopted journals with unfinished tasks of agents that don't run here.
-
-        The values are the agents of all unfinished tasks of the journal.
-        """
-        agents_by_journal = {
-            journal_id: host.needed_agents
-            for journal_id, host in self.journal_hosts.items()
-            if host is not self.primary
-        }
-        return {
-            journal_id: agents
-            for journal_id, agents in agents_by_journal.items()
-            if agents - self.agents.keys()
-        }
-
-    @contextmanager
-    def hide_journal(self, journal_id: str) -> Iterator[None]:
-        """Omit a journal from `journal_ids` while a block runs. Its tasks are still served."""
-        self._hidden.add(journal_id)
-        try:
-            yield
-        finally:
-            self._hidden.discard(journal_id)
-
-    def release_journal(self, journal_id: str) -> None:
-        """Release an adopted journal, so that a host with the right agents takes it over."""
-        self.journal_hosts[journal_id].release()
-        self._forget(journal_id)
 
     async def submit(
         self,
@@ -241,7 +173,7 @@ class TaskHost:
             PeerTimeoutError: the deadline passed before the task existed.
             JournalUnavailableError: the journal can't be written.
         """
-        host = self._get_writable_host(message, submission)
+        host = self.journals.get_writable(message, submission)
         agent = host.find_agent(agent_name, message.task_id, submission.account)
         check_message(agent.card, message)
         if message.task_id:
@@ -268,77 +200,9 @@ class TaskHost:
             AgentNotFoundError, OverloadedError, LimitExceededError, PeerUnavailableError,
             JournalUnavailableError: as `submit`; the future has the last two as well.
         """
-        task_id = submission.task_id
-        message = build_request(envelope, task_id=task_id)
-        host = self._get_writable_host(message, submission)
-        future: asyncio.Future[DeliveryResult] = asyncio.get_running_loop().create_future()
-        agent = host.agents.get(agent_name)
-        if agent is None and find_row(host.journal, task_id) is not None:
-            # The journal was adopted from a host of the agent.
-            host.get_account_row(task_id, submission.account)
-            self._group.create_task(self._read_result(task_id, future))
-            return future
-        if agent is None:
-            raise AgentNotFoundError(agent_name)
-        found = await host.submit_handler.deliver(
-            agent, message, submission, without_payload(envelope)
-        )
-        if isinstance(found, SubmitResult):
-            self._group.create_task(self._read_result(task_id, future))
-        else:
-            found.on_released.append(partial(self._on_delivered, host, found, future))
-        return future
-
-    def _on_delivered(
-        self, host: JournalHost, execution: TaskExecution, future: asyncio.Future[DeliveryResult]
-    ) -> None:
-        """Set the result of a delivery whose turn has ended."""
-        turn = execution.turn
-        row = find_row(host.journal, execution.task_id)
-        if turn is not None and turn.reply_message is not None:
-            replies = read_direct_reply(turn.reply_message)
-            future.set_result(DeliveryResult(State.TASK_STATE_COMPLETED, "", replies))
-        elif row is None or row.state not in TERMINAL | INTERRUPTED or self._closing.is_set():
-            future.set_exception(build_creation_error(execution))
-        elif row.state == State.TASK_STATE_COMPLETED and turn and not turn.has_artifacts:
-            # The common case, which need not read the task.
-            future.set_result(DeliveryResult(row.state))
-        else:
-            self._group.create_task(self._read_result(execution.task_id, future))
-
-    async def _read_result(self, task_id: str, future: asyncio.Future[DeliveryResult]) -> None:
-        """Set the result of a delivery to what its task has, once its turn is over."""
-        try:
-            result = read_result(await self.wait_turn(task_id))
-        except TrunklineError as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    def _get_writable_host(
-        self, message: message_pb2.Message, submission: message_service_pb2.Submission
-    ) -> JournalHost:
-        """Return the host of the journal that a submission is for.
-
-        Raises:
-            PeerUnavailableError: it is shutting down, or has lost the journal.
-            JournalUnavailableError: the journal can't be written.
-        """
-        task_id = message.task_id or submission.task_id
-        journal_id = parse_journal_id(task_id)
-        if message.task_id or journal_id in self._former_ids:
-            host = self._get_host(task_id)
-        else:
-            host = self.journal_hosts.get(journal_id, self.primary)
-        host.lease.check()
-        is_draining = self._is_draining or host.is_draining
-        if is_draining and not submission.HasField("parent"):
-            # Running tasks may finish during the drain, so their calls of children are allowed.
-            raise PeerUnavailableError("this host", "it is shutting down; try again elsewhere")
-        error = host.flush_scheduler.error
-        if error is not None:
-            raise JournalUnavailableError(error.path, error.problem)
-        return host
+        message = build_request(envelope, task_id=submission.task_id)
+        host = self.journals.get_writable(message, submission)
+        return await host.deliveries.deliver(agent_name, envelope, message, submission)
 
     def _record_answers(
         self, result: SubmitResult, agent: str, submission: message_service_pb2.Submission
@@ -367,7 +231,7 @@ class TaskHost:
             PeerUnavailableError: another host has the journal.
             JournalUnavailableError: the journal can't be read.
         """
-        host = self._get_host(task_id)
+        host = self.journals.get(task_id)
         host.get_account_row(task_id, account)
         return await host.journal.snapshot(task_id)
 
@@ -384,7 +248,7 @@ class TaskHost:
         query.CopyFrom(request)
         query.account = request.account or ANONYMOUS_ACCOUNT
         pages = []
-        for host in self.journal_hosts.values():
+        for host in self.journals.hosts.values():
             host.lease.check()
             pages.append(host.journal.list(query))
         page = pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(query))
@@ -399,7 +263,7 @@ class TaskHost:
 
     def read_text(self, summary: snapshot_pb2.TaskSummary) -> None:
         """Fill in the text of a task's first message. It stays empty if the task is gone."""
-        host = self.journal_hosts.get(parse_journal_id(summary.task_id))
+        host = self.journals.hosts.get(parse_journal_id(summary.task_id))
         if host is not None:
             with suppress(TaskNotFoundError, JournalUnavailableError):
                 summary.text = read_first_text(host.journal, summary.task_id)
@@ -425,7 +289,7 @@ class TaskHost:
             CursorExpiredError: events after the cursor are past retention, or were lost.
             PeerUnavailableError: another host has the journal.
         """
-        host = self._get_host(task_id)
+        host = self.journals.get(task_id)
         row = host.get_account_row(task_id, account)
         if after is not None:
             check_cursor(host.journal, task_id, after, epoch)
@@ -445,7 +309,7 @@ class TaskHost:
             TaskNotFoundError: the account has no such task.
             UnsupportedOperationError: the journal stores no files.
         """
-        host = self._get_host(task_id)
+        host = self.journals.get(task_id)
         host.get_account_row(task_id, account)
         return host.files.local
 
@@ -464,13 +328,13 @@ class TaskHost:
         """
         check_alias(alias, task_id)
         account = account or ANONYMOUS_ACCOUNT
-        host = self._find_alias_host(account, alias) or self._get_host(task_id)
+        host = self._find_alias_host(account, alias) or self.journals.get(task_id)
         host.lease.check()
         bound = host.journal.aliases.bind(account, alias, task_id, replaces=replaces)
         return await asyncio.shield(bound)
 
     def resolve_alias(self, account: str, alias: str) -> str:
-        """Return the id of the task that an alias is bound to; empty: it is not bound.
+        """Return the id of the task that an alias is bound to, or "" if it is not bound.
 
         The task may not exist yet.
 
@@ -479,7 +343,7 @@ class TaskHost:
             JournalUnavailableError: a journal can't be read.
         """
         account = account or ANONYMOUS_ACCOUNT
-        for host in self.journal_hosts.values():
+        for host in self.journals.hosts.values():
             host.lease.check()
             task_id = host.journal.aliases.find(account, alias)
             if task_id is not None:
@@ -488,10 +352,7 @@ class TaskHost:
 
     async def wait_turn(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
         """Wait until the task has ended or is interrupted, and return its snapshot."""
-        journal = self._get_host(task_id).journal
-        while (row := journal.row(task_id)).state not in TERMINAL | INTERRUPTED:
-            await journal.wait(task_id, row.head)
-        return await journal.snapshot(task_id)
+        return await wait_for_turn_end(self.journals.get(task_id).journal, task_id)
 
     async def cancel(
         self, task_id: str, *, account: str, reason: str = ""
@@ -506,7 +367,7 @@ class TaskHost:
             TaskNotCancelableError: it has ended, or ended before the cancel took effect.
             PeerUnavailableError: the host has lost the task, or is shutting down.
         """
-        host = self._get_host(task_id)
+        host = self.journals.get(task_id)
         row = host.get_account_row(task_id, account)
         execution = host.executions.find(task_id)
         if execution is None:
@@ -545,10 +406,10 @@ class TaskHost:
     async def _set_paused(
         self, task_id: str, account: str, *, is_paused: bool
     ) -> snapshot_pb2.TaskSnapshot:
-        host = self._get_host(task_id)
+        host = self.journals.get(task_id)
         row = host.get_account_row(task_id, account)
         agent = host.find_agent(row.agent, task_id, account)
-        if not isinstance(agent, PausableAgent) or not agent.is_pausable:
+        if not agent.is_pausable:
             problem = "only workflows, which work in steps, can be paused"
             raise UnsupportedOperationError(f"agent {row.agent!r}", problem)
         await host.set_paused(task_id, account, is_paused=is_paused)
@@ -564,72 +425,26 @@ class TaskHost:
         Raises:
             As `ApprovalRouter.answer`.
         """
-        host = self._get_host(request.task_id)
+        host = self.journals.get(request.task_id)
         host.lease.check()
         return await host.approval_router.answer(request)
 
     async def drain(self, grace_s: float) -> None:
-        """Refuse new tasks, wait `grace_s` for the running ones, then fail those that remain."""
-        self._is_draining = True
+        """Refuse new tasks, wait `grace_s` for running tasks, then fail the remaining tasks."""
         self.push_configs.outbox.drain()
-        async with asyncio.TaskGroup() as group:
-            for host in self.journal_hosts.values():
-                group.create_task(host.drain(grace_s))
-
-    def _build_host(self, journal: Journal, checkpoint_path: Path | None) -> JournalHost:
-        journal.on_rows_changed = self._changes.publish
-        return JournalHost(journal, self._resources, checkpoint_path=checkpoint_path)
-
-    def _get_host(self, task_id: str) -> JournalHost:
-        journal_id = parse_journal_id(task_id)
-        host = self.journal_hosts.get(journal_id)
-        if host is not None:
-            return host
-        if journal_id in self._former_ids:
-            raise journal_moved_error()
-        raise TaskNotFoundError(task_id)
+        await self.journals.drain(grace_s)
 
     def _find_alias_host(self, account: str, alias: str) -> JournalHost | None:
         """Return the host of the journal that has an alias."""
-        for host in self.journal_hosts.values():
+        for host in self.journals.hosts.values():
             host.lease.check()
             if host.journal.aliases.find(account, alias) is not None:
                 return host
         return None
 
-    async def _serve(
-        self, journal: Journal, checkpoint_path: Path | None, ready: asyncio.Future[None]
-    ) -> None:
-        """Serve an adopted journal until this host ends or another host takes it."""
-        host = self._build_host(journal, checkpoint_path)
-        try:
-            async with host:
-                self.journal_hosts[journal.id] = host
-                self._former_ids.discard(journal.id)
-                ready.set_result(None)
-                if self._is_draining:
-                    await host.drain(0)
-                await _wait_for_any(self._closing, host.lost)
-                if host.lost.is_set() and self.journal_hosts.get(journal.id) is host:
-                    self._forget(journal.id)
-        except JournalUnavailableError as error:
-            if ready.done():
-                raise
-            # The other journals are still served.
-            with suppress(TrunklineError):
-                journal.close(for_takeover=True)
-            ready.set_exception(error)
-        finally:
-            ready.cancel()
-            host.close()
-
-    def _forget(self, journal_id: str) -> None:
-        del self.journal_hosts[journal_id]
-        self._former_ids.add(journal_id)
-
     async def _cancel_child(self, task_id: str, account: str) -> None:
         """Cancel a descendant, directly if this process serves its journal."""
-        if parse_journal_id(task_id) in self.journal_hosts:
+        if parse_journal_id(task_id) in self.journals.hosts:
             await self.cancel(task_id, account=account, reason="its parent was canceled")
         elif self._others.cancel_child is not None:
             await self._others.cancel_child(task_id, account)
@@ -638,17 +453,8 @@ class TaskHost:
         self, request: task_service_pb2.AnswerApprovalRequest
     ) -> snapshot_pb2.ApprovalInfo:
         """Answer an approval of a parent, directly if this process serves its journal."""
-        if parse_journal_id(request.task_id) in self.journal_hosts:
+        if parse_journal_id(request.task_id) in self.journals.hosts:
             return await self.answer_approval(request)
         if self._others.answer_parent is None:
             raise PeerUnavailableError(request.task_id, "its host is not on the mesh")
         return await self._others.answer_parent(request)
-
-
-async def _wait_for_any(*events: asyncio.Event) -> None:
-    """Wait until one of the events is set."""
-    async with asyncio.TaskGroup() as group:
-        waits = [group.create_task(event.wait()) for event in events]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()

@@ -18,6 +18,7 @@ from trunkline.observe import telemetry
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.approval_router import ApprovalRouter, agent_absent_error
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
+from trunkline.tasks.deliveries import Deliveries
 from trunkline.tasks.emitter import FlushScheduler
 from trunkline.tasks.execution import TaskExecution, TaskExecutions
 from trunkline.tasks.files import JournalFiles, sweep
@@ -39,7 +40,7 @@ _EXECUTION_CHECK_S: Final = 0.02
 class JournalHost:
     """Runs the tasks of one journal while this host holds its lease.
 
-    `TaskHost` has one for each journal that it serves, and is the interface for callers. On
+    `ServedJournals` has one for each journal, and `TaskHost` is the interface for callers. On
     entering, the unfinished tasks in the journal are recovered; see `trunkline.tasks.recovery`.
     An async context manager.
     """
@@ -72,6 +73,9 @@ class JournalHost:
         self._deadline_grace_s = settings.deadline_grace_s
         self._orphans = OrphanedChildren(journal, resources.others.cancel_child)
         self.submit_handler: SubmitHandler = SubmitHandler(self.executions, self.deadlines)
+        self.deliveries: Deliveries = Deliveries(
+            self._group, self.executions.resources, self.submit_handler
+        )
         self.approval_router: ApprovalRouter = ApprovalRouter(self.executions, self.submit_handler)
         self._background_tasks: list[asyncio.Task[None]] = []
 
@@ -96,6 +100,7 @@ class JournalHost:
         traceback: TracebackType | None,
     ) -> None:
         await self.drain(0)
+        self.deliveries.close()
         self._push_configs.outbox.close(self.journal)
         self.deadlines.close()
         # Writers that wait for a retry get an error.
@@ -113,7 +118,7 @@ class JournalHost:
         return self.lease.lost
 
     async def drain(self, grace_s: float) -> None:
-        """Refuse new tasks, wait `grace_s` for the running ones, then fail those that remain."""
+        """Refuse new tasks, wait `grace_s` for running tasks, then fail the remaining tasks."""
         self.is_draining = True
         await self.terminator.drain(grace_s, lost=self.lost)
 

@@ -108,7 +108,7 @@ class LoopWatch:
     def _describe(
         self, current: asyncio.Task[Any] | None, frame: FrameType | None
     ) -> dict[str, str]:
-        """Return the agent, the task and the place of the code that runs; empty: not an agent's.
+        """Return the agent, the task and the place of the code that runs, if an agent runs.
 
         Code in an asyncio task that an agent started is of one of the turns that run.
         """

@@ -20,7 +20,7 @@ class MeshMessage:
     correlation_id: str
     """The id of the first message of the conversation."""
     causation_id: str
-    """The message that this one answers, or was sent for; empty for a first one."""
+    """The id of the message that this message answers, or that caused it, if there is one."""
     sender: str
     """The agent, or `user:NAME`. The mesh has checked it."""
     recipient: str
@@ -39,7 +39,7 @@ class MeshMessage:
     created: datetime | None = None
     expires: datetime | None = None
     replay_of: str = ""
-    """The id of the message that this one repeats; empty for an original."""
+    """The id of the message that this message repeats, if it is a repetition."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +54,7 @@ class OutgoingMessage:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     expires_in_s: float | None = None
     key: str = ""
-    """Identifies the message among those of its turn, which may run again."""
+    """Identifies the message among the messages of its turn, which may run again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class Reply:
 
     payload: Payload
     type: str = ""
-    """By default that of the payload's model; `answer` for text."""
+    """By default the type of the payload's model, and `answer` for text."""
     recipient: str = ""
     """By default the sender of the message that is answered."""
     room: str = ""
     priority: Priority | None = None
-    """By default that of the message that is answered."""
+    """By default the priority of the message that is answered."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 

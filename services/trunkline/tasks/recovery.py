@@ -40,7 +40,7 @@ class TurnRecord:
     attempts: int
     """Number of attempts at the turn so far."""
     planned_stops: int
-    """Number of those that ended because their host was shut down."""
+    """Number of attempts that ended because their host was shut down."""
 
 
 async def read_turn(journal: Journal, task_id: str) -> TurnRecord:
@@ -88,7 +88,7 @@ class Recovery:
         self._read_limit = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 
     def reserve(self) -> Sequence[tuple[TaskRow, TaskExecution | None]]:
-        """Return the unfinished tasks, and the executions of those that were running.
+        """Return the unfinished tasks, and the executions of the tasks that were running.
 
         Call it before any call can take their executions.
         """

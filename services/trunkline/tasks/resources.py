@@ -48,7 +48,7 @@ class HostResources:
     watch: LoopWatch
     push_configs: PushConfigs
     budgets: Budgets | None
-    """None if there are no budgets."""
+    """The budgets, if the settings have budgets."""
     others: OtherHosts
     """The ways to tasks on any host; a task on this host is reached directly."""
 
@@ -62,4 +62,4 @@ class JournalResources:
     scheduler: FlushScheduler
     files: JournalFiles
     checkpoint_path: Path | None
-    """The file for the checkpoints of agents, beside the journal; None stores no checkpoints."""
+    """The file for the checkpoints of agents, beside the journal, if checkpoints are stored."""

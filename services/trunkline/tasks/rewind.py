@@ -25,7 +25,7 @@ class Attempt:
     """True if the events of earlier attempts are rewound before the agent runs."""
 
     def written_artifacts(self) -> dict[str, bool]:
-        """Return the task's own artifacts of this turn that remain: True for a closed one."""
+        """Return the own artifacts of this turn that remain, and whether each is closed."""
         if self.is_rewound:
             return {}
         return {
@@ -67,7 +67,7 @@ def build_rewind_drafts(
     start: snapshot_pb2.TaskSnapshot,
     forwarded: MutableMapping[str, int],
 ) -> list[Draft]:
-    """Return the events that rewind all artifacts of a task, forwarded ones too, to `start`.
+    """Return the events that rewind all artifacts, also forwarded artifacts, to `start`.
 
     An artifact of a child is rewound under the child's origin at the next sequence, to which
     `forwarded` is advanced. The caller cancels the children first, because an event that a child

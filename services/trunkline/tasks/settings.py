@@ -62,12 +62,12 @@ class TaskSettings:
     An entry overrides the timeout that the agent itself declares.
     """
     limits: LimitSettings | None = None
-    """Limits of accounts; None by default: there are none."""
+    """Limits of accounts. By default accounts are not limited."""
     tree: TreeSettings = field(default_factory=TreeSettings)
     """Limits of a request and of all tasks that agents start for it."""
     models: Mapping[str, ModelSettings] = field(default_factory=dict)
     """Settings of models by `provider:name` or provider, which have their prices."""
     content: ContentCapture | None = None
-    """Captures content in spans; None by default: it is not recorded."""
+    """Captures content in spans. By default content is not recorded."""
     webhook_retry: RetryPolicy = field(default_factory=RetryPolicy)
     """Retry policy of webhooks; by default pauses of 1 s to an hour, and retries for a day."""

@@ -32,7 +32,7 @@ from trunkline.journal.fold import initial_snapshot, set_create_time
 from trunkline.journal.journal import CreateResult, TaskRow
 from trunkline.journal.store import WebhookRow
 from trunkline.observe import telemetry
-from trunkline.tasks.agent import Agent, TimedAgent
+from trunkline.tasks.agent import Agent
 from trunkline.tasks.approvals import answers_since, is_approval_answer
 from trunkline.tasks.content import is_tool_answer
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
@@ -61,7 +61,7 @@ def build_task_created(
     timeout_s: float | None = None,
     envelope: envelope_pb2.Envelope | None = None,
 ) -> event_pb2.TaskCreated:
-    """Return the created event. Sets the message's task, and its context if it has none.
+    """Return the created event. Sets the task of the message, and a new context by default.
 
     The deadline is the earlier of the caller's and `timeout_s` from now. `envelope` is the message
     between agents that the task delivers, without its payload.
@@ -83,7 +83,7 @@ def build_task_created(
     )
     created.message.task_id = task_id
     created.message.context_id = context_id
-    # Presence matters: a task without a deadline has no limit, one without a parent is a root.
+    # Presence matters: a task without a deadline has no limit, a task without a parent is a root.
     for name in ("deadline", "parent", "metadata"):
         if submission.HasField(name):
             getattr(created, name).CopyFrom(getattr(submission, name))
@@ -102,7 +102,7 @@ def idempotency_key(
     """Return the key of a submission and a hash of the message, or two empty strings.
 
     The key consists of the account, the caller, the agent and the message id. Only idempotent
-    submissions have one: in A2A, a plain anonymous message always creates a task.
+    submissions have a key: in A2A, a plain anonymous message always creates a task.
     """
     if not submission.idempotent:
         return "", ""
@@ -155,7 +155,7 @@ class SubmitResult:
     snapshot: snapshot_pb2.TaskSnapshot | None = field(default=None, compare=False, repr=False)
     """The task at `after`, if the submission created it. Shared: it must not be changed."""
     gate: StartGate | None = field(default=None, compare=False, repr=False)
-    """Delays the agent's code; None: the code runs already."""
+    """Delays the code of the agent, unless the code runs already."""
     answers: Sequence[event_pb2.ApprovalAnswered] = ()
     """The approvals that the message answered."""
 
@@ -257,7 +257,10 @@ class SubmitHandler:
         message: message_pb2.Message,
         submission: message_service_pb2.Submission,
     ) -> SubmitResult | message_pb2.Message:
-        """Create a task for the message and run it, or return the direct reply of the agent."""
+        """Create a task for the message, or return the direct reply of the agent.
+
+        The code of the agent runs once the caller has the response.
+        """
         admitted = await self._admit(agent, message, submission)
         if isinstance(admitted, SubmitResult):
             return admitted
@@ -266,7 +269,22 @@ class SubmitHandler:
             return await self._wait_for_outcome(execution)
         if agent.direct_replies:
             return await self._run_direct_replier(execution, new_task)
-        return await self._create_and_run(execution, new_task)
+        gate = StartGate()
+
+        def on_created(is_new: bool) -> None:  # noqa: FBT001
+            if is_new and execution.state is ExecutionState.RESERVED:
+                self._executions.run(execution, gate.wait)
+            elif execution.termination is None:
+                self._executions.release(execution)
+
+        execution.turn = self._build_turn(new_task)
+        self._create(execution, new_task, on_created, gate)
+        try:
+            return await _get_created(execution)
+        except BaseException:
+            # No response is sent, so the code need not wait for it.
+            gate.open()
+            raise
 
     async def deliver(
         self,
@@ -418,25 +436,6 @@ class SubmitHandler:
             SubmitResult(result.task_id, 1, 1, is_new=True, snapshot=new_task.snapshot, gate=gate)
         )
 
-    async def _create_and_run(self, execution: TaskExecution, new_task: NewTask) -> SubmitResult:
-        """Create a task, and run its agent once the caller has the response."""
-        gate = StartGate()
-
-        def on_created(is_new: bool) -> None:  # noqa: FBT001
-            if is_new and execution.state is ExecutionState.RESERVED:
-                self._executions.run(execution, gate.wait)
-            elif execution.termination is None:
-                self._executions.release(execution)
-
-        execution.turn = self._build_turn(new_task)
-        self._create(execution, new_task, on_created, gate)
-        try:
-            return await _get_created(execution)
-        except BaseException:
-            # No response is sent, so the code need not wait for it.
-            gate.open()
-            raise
-
     async def _run_direct_replier(
         self, execution: TaskExecution, new_task: NewTask
     ) -> SubmitResult | message_pb2.Message:
@@ -461,7 +460,7 @@ class SubmitHandler:
 
         def on_created(is_new: bool) -> None:  # noqa: FBT001
             if not is_new:
-                # The write failed, and no further one can succeed.
+                # The write failed, and no later write can succeed.
                 execution.stop()
 
         set_create_time(new_task.snapshot, time.time_ns())
@@ -550,11 +549,8 @@ class SubmitHandler:
     def _find_timeout_s(
         self, agent: Agent, message: message_pb2.Message, *, is_root: bool
     ) -> float | None:
-        """Return the longest lifetime of a new task, or None without a limit."""
-        own_s = agent.timeout_s
-        if isinstance(agent, TimedAgent):
-            own_s = agent.find_time_limit_s(message)
-        own_s = self._settings.agent_timeouts.get(agent.card.name, own_s)
+        """Return the longest life of a new task, if it is limited."""
+        own_s = self._settings.agent_timeouts.get(agent.card.name, agent.find_time_limit_s(message))
         tree_s = self._settings.tree.timeout_s if is_root else None
         return min((limit for limit in (own_s, tree_s) if limit is not None), default=None)
 
@@ -564,7 +560,7 @@ class SubmitHandler:
         created: event_pb2.TaskCreated,
         submission: message_service_pb2.Submission,
     ) -> WebhookRow | None:
-        """Return the webhook to create with a task, if the submission has one."""
+        """Return the webhook to create with a task, if the submission has a webhook."""
         if not submission.HasField("push_notification_config"):
             return None
         config, version = submission.push_notification_config, submission.push_notification_version
@@ -573,7 +569,7 @@ class SubmitHandler:
     async def _register_webhook(
         self, row: TaskRow, submission: message_service_pb2.Submission
     ) -> None:
-        """Register the webhook of a task's next message, if the submission has one."""
+        """Register the webhook of the next message of a task, if the submission has a webhook."""
         if submission.HasField("push_notification_config"):
             config = submission.push_notification_config
             await self._push_configs.put_of_message(

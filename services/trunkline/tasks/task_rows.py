@@ -1,4 +1,4 @@
-"""Finds the rows of tasks in a journal, and reads the texts of lists of tasks."""
+"""Finds tasks in a journal, reads the texts of lists of tasks, and waits for the end of turns."""
 
 from typing import Final
 
@@ -7,7 +7,8 @@ from trunkline.errors import CursorExpiredError, TaskNotFoundError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.content import message_text, part_content
-from trunkline.v1 import message_pb2
+from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL
+from trunkline.v1 import message_pb2, snapshot_pb2
 
 _TEXT_CHARS: Final = 200
 # Rendering larger data for its first characters would slow lists down.
@@ -34,8 +35,15 @@ def get_account_row(journal: Journal, task_id: str, account: str) -> TaskRow:
     return row
 
 
+async def wait_for_turn_end(journal: Journal, task_id: str) -> snapshot_pb2.TaskSnapshot:
+    """Wait until a task has ended or is interrupted, and return its snapshot."""
+    while (row := journal.row(task_id)).state not in TERMINAL | INTERRUPTED:
+        await journal.wait(task_id, row.head)
+    return await journal.snapshot(task_id)
+
+
 def read_first_text(journal: Journal, task_id: str) -> str:
-    """Return the begin of the text of a task's first message; empty if it is not stored.
+    """Return the begin of the text of a task's first message, or "" if it is not stored.
 
     A message without text has its data as JSON, unless that is large.
 

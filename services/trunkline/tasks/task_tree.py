@@ -5,8 +5,8 @@ it is about to call and passes each its share, with the chain of tasks above it.
 what it used with its end, or with its question, and the rest of its share is free again. So no
 process counts for the whole tree, and each host checks the chain and the share by itself.
 
-What this does not count: the tokens of a child whose end its parent never learns, those of an
-attempt whose host died, of a direct reply, and of a remote agent. A task checks before each call of
+What this does not count: the tokens of a child whose end its parent never learns, of an attempt
+whose host died, of a direct reply, and of a remote agent. A task checks before each call of
 a model, so that it may exceed its share by one reply. A child that waits holds no reservation. Its
 next turn may use the rest of its own share once more.
 """
@@ -32,7 +32,7 @@ def admit_task(
 ) -> tree_pb2.TreePosition | None:
     """Return the position of a new task, within the limits of its caller and of this host.
 
-    None: the task is a root, whose limits are those of the settings.
+    Returns None for a root, which has the limits of the settings.
 
     Raises:
         TreeLimitError: the task is over a limit.
@@ -122,7 +122,7 @@ class TaskTree:
         """Reserve the share of a new child, for the event that journals its start.
 
         What remains is divided by `shares`, the number of children that the task is about to call,
-        this one included.
+        this task included.
 
         Raises:
             TreeLimitError: nothing remains.
@@ -223,7 +223,7 @@ def _limit_budget(budget: tree_pb2.TreeBudget, limit: tree_pb2.TreeBudget) -> tr
 def _read_ancestors(
     submission: message_service_pb2.Submission,
 ) -> Sequence[tree_pb2.Ancestor]:
-    """Return the chain of a submission; without one, that of the parent's path."""
+    """Return the chain of a submission. Without it, the path of the parent is the chain."""
     parent = submission.parent
     ancestors = list(submission.tree.ancestors)
     if not ancestors:

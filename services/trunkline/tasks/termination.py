@@ -16,7 +16,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.observe import telemetry
-from trunkline.tasks.agent import Agent, CancelableAgent, PausableAgent, may_run_again
+from trunkline.tasks.agent import Agent, may_run_again
 from trunkline.tasks.content import build_agent_message
 from trunkline.tasks.execution import TaskExecution, TaskExecutions
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, build_status_event
@@ -34,7 +34,7 @@ _CANCEL_RETRY_S: Final = 0.1
 
 
 class TaskTerminator:
-    """Ends tasks in place of their code. The first caller sets the state; later ones wait.
+    """Ends tasks in place of their code. The first caller sets the state; later callers wait.
 
     If the code has ended the task before, that state remains.
     """
@@ -60,7 +60,7 @@ class TaskTerminator:
 
         The code has `grace_s` to clean up; children are canceled in the meantime. A repeated call
         returns the first call's asyncio task. Returns None if the code has ended the task.
-        `error_type` is that of the code's spans.
+        `error_type` is for the spans of the code.
         """
         if execution.termination is None:
             if execution.turn is not None and execution.turn.state_value in TERMINAL:
@@ -93,7 +93,7 @@ class TaskTerminator:
                     group.create_task(cancel)
 
     async def drain(self, grace_s: float, *, lost: asyncio.Event) -> None:
-        """Wait `grace_s` for running tasks, then leave those that remain to the next host.
+        """Wait `grace_s` for running tasks, then leave the remaining tasks to the next host.
 
         Tasks that may be paused are not waited for. Tasks that the next host would not run again
         fail, unless the journal is lost, and so do tasks of which an approved call is in progress.
@@ -177,7 +177,7 @@ class TaskTerminator:
             async with asyncio.timeout(grace_s), asyncio.TaskGroup() as group:
                 group.create_task(self.cancel_children(turn, tried))
                 agent = self._agents.get(turn.agent)
-                if turn.state_value in INTERRUPTED and isinstance(agent, CancelableAgent):
+                if turn.state_value in INTERRUPTED and agent is not None:
                     group.create_task(_cancel_waiting(agent, turn))
                 await execution.runner_done.wait()
                 # The code may have called more children while it cleaned up.
@@ -222,7 +222,7 @@ class TaskTerminator:
                 await turn.record(event_pb2.Event(child_finished=finished))
 
 
-async def _cancel_waiting(agent: CancelableAgent, turn: TurnRuntime) -> None:
+async def _cancel_waiting(agent: Agent, turn: TurnRuntime) -> None:
     try:
         await agent.cancel_waiting(turn)
     except Exception:
@@ -236,8 +236,7 @@ _SHUTDOWN_REASON: Final = "the host shut down; send it again"
 def may_leave(turn: TurnRuntime, agents: Mapping[str, Agent]) -> bool:
     """Return whether a running turn can be left to the next host, instead of failing it."""
     agent = agents.get(turn.agent)
-    is_pausable = isinstance(agent, PausableAgent) and agent.is_pausable
-    return is_pausable and _is_open(turn)
+    return agent is not None and agent.is_pausable and _is_open(turn)
 
 
 def _runs_again(turn: TurnRuntime, agents: Mapping[str, Agent]) -> bool:

@@ -18,7 +18,7 @@ from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.batches import splice
 from trunkline.journal.events import Draft
 from trunkline.observe import telemetry
-from trunkline.tasks.calls import TaskCalls
+from trunkline.tasks.calls import TaskCalls, TurnInput
 from trunkline.tasks.content import Content
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State, build_status_event, check_transition
@@ -92,8 +92,8 @@ class TurnRuntime(TaskContext[Any]):
     def number(self) -> int:
         """The number of the turn within the task, from 1.
 
-        `turn`, `message`, `text` and `history` belong to an earlier turn if an answer to
-        an approval continues the code of that turn. This number and `opening_message` are not.
+        `turn`, `message`, `text` and `history` belong to an earlier turn if an answer to an
+        approval continues the code of that turn. This number and `opening_message` do not.
         """
         return self._snapshot.turn
 
@@ -109,12 +109,12 @@ class TurnRuntime(TaskContext[Any]):
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The names of the agents from the root of the request down to this one."""
+        """The names of the agents from the root of the request down to this agent."""
         return (*self._snapshot.parent.path, self.agent)
 
     @property
     def tree(self) -> TaskTree:
-        """The limits of the request for this task and those below it, and what they used."""
+        """The limits of the request for this task and the tasks below it, and their usage."""
         return self._get_tree()
 
     @property
@@ -124,18 +124,18 @@ class TurnRuntime(TaskContext[Any]):
 
     @property
     def checkpoint_path(self) -> Path | None:
-        """The file for checkpoints of agents, beside the journal; None stores no checkpoints."""
+        """The file for checkpoints of agents, beside the journal, if checkpoints are stored."""
         return self._resources.checkpoint_path
 
     @property
     def keyring(self) -> Keyring | None:
-        """The keys of the journal's data directory, if it has some."""
+        """The keys of the data directory, if it has keys."""
         return self._resources.journal.keyring
 
     def child_submission(self, task_id: str) -> message_service_pb2.Submission:
         """Return the submission of a child: same caller, same deadline, this task as parent.
 
-        Without an id it is that of a child's next turn.
+        Without an id it is for the next turn of a child.
         """
         submission = message_service_pb2.Submission(
             account=self.account,
@@ -156,9 +156,9 @@ class TurnRuntime(TaskContext[Any]):
         continue_for(self.account, self.caller, self._latest.user_statement)
 
     @contextmanager
-    def use_calls(self, calls: TaskCalls) -> Iterator[None]:
-        """Let the function of the agent make calls in a block, with the input that they have."""
-        self._calls, self._input = calls, calls.input
+    def use_calls(self, calls: TaskCalls, turn_input: TurnInput) -> Iterator[None]:
+        """Let the function of the agent make calls in a block, in which the turn has this input."""
+        self._calls, self._input = calls, turn_input
         try:
             yield
         finally:
@@ -193,7 +193,7 @@ class TurnRuntime(TaskContext[Any]):
 
     @property
     def is_lost(self) -> bool:
-        """True if a write failed because another host owns the task, or this one shuts down."""
+        """True if a write failed because another host owns the task, or this host shuts down."""
         return isinstance(self._emitter.error, FencedError | JournalUnavailableError)
 
     @property

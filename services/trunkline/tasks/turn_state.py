@@ -62,7 +62,7 @@ class IdAllocator:
         return self._artifacts > 0
 
     def is_closed_before(self, artifact_id: str) -> bool | None:
-        """Return whether an artifact of an earlier turn is closed; None: no such artifact."""
+        """Return whether an artifact of an earlier turn is closed, if there is such an artifact."""
         return self._closed.get(artifact_id)
 
     def next_plan(self) -> tuple[str, int]:
@@ -118,11 +118,11 @@ _ALREADY_ANSWERED: Final = "The requested approvals are answered; the task conti
 
 
 class PendingApprovals:
-    """The approvals of a task: those at the start of the attempt, and those recorded since."""
+    """The approvals of a task, at the start of the attempt and recorded since."""
 
     def __init__(self, task: snapshot_pb2.TaskSnapshot, *, path: Sequence[str]) -> None:
         self.continuation = b""
-        """The agent's state for the next turn if this one ends with a question; 64 KiB at most.
+        """The state of the agent for the next turn if this turn asks something; 64 KiB at most.
 
         The next turn finds it in `snapshot.continuation`. It is opaque to the host.
         """
@@ -154,7 +154,7 @@ class PendingApprovals:
         return bool(approvals.pending_approvals(self._by_id.values()))
 
     def find(self, approval_id: str) -> snapshot_pb2.ApprovalInfo | None:
-        """Return an approval; None: it was never requested."""
+        """Return an approval, if it was requested."""
         return self._by_id.get(approval_id)
 
     def find_call(
@@ -208,7 +208,7 @@ class PendingApprovals:
     def statements_for(self, child_id: str, *, turn: int) -> Sequence[str]:
         """Return the statements of the users who approved calls of a child for a turn.
 
-        That of the current user is not among them.
+        The statement of the current user is not among them.
         """
         statements = {
             approval.answered.user_statement
@@ -218,7 +218,7 @@ class PendingApprovals:
         return sorted(statements - {"", current_statement()})
 
     def answers(self, *, since: int) -> list[event_pb2.ApprovalAnswered]:
-        """Return the answers for the turn `since` and later ones."""
+        """Return the answers for the turn `since` and later turns."""
         return approvals.answers_since(self.all, since=since)
 
     def parse_answers(

@@ -26,7 +26,7 @@ class UsageMeter:
     account: str
     caller: str
     budgets: Budgets | None = None
-    """None: there are none."""
+    """The budgets of accounts, keys and models, if the settings have budgets."""
     models: Mapping[str, ModelSettings] = field(default_factory=dict)
     """The settings that have the prices of models, by `provider:name` or provider."""
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -1,4 +1,4 @@
-"""Reads a task's events after a cursor, and waits for new ones."""
+"""Reads the events of a task after a cursor, and waits for new events."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Final
@@ -16,7 +16,7 @@ def check_cursor(journal: Journal, task_id: str, after: int, epoch: int) -> None
 
     Raises:
         InvalidArgumentError: the cursor is past the task's last event.
-        CursorExpiredError: the events after the cursor are past retention, or those before it were
+        CursorExpiredError: the events after the cursor are past retention, or events before it were
             lost in a power failure.
     """
     head = journal.head(task_id)
@@ -111,7 +111,7 @@ class TaskWatch:
             self._listener = None
 
     async def __aiter__(self) -> AsyncIterator[list[bytes]]:
-        """Yield the batches that are ready, perhaps none, then new ones until the watch is over.
+        """Yield the batches that are ready, perhaps none, then new batches until the watch ends.
 
         Raises:
             As `take`.

@@ -34,7 +34,7 @@ class ArtifactWriter:
         self._agent = agent
         self._start = start if is_closed is None else None
         self._is_closed = bool(is_closed)
-        # Of the whole text; None: it has other content, or text that was written before.
+        # Of the whole text, unless the artifact has other content or text that was written before.
         self._digest = _start_digest() if is_closed is None else None
 
     def has_text(self, text: str) -> bool:
@@ -70,8 +70,8 @@ class ArtifactWriter:
         """Add a file of any size: its path, its bytes, or an iterator of chunks.
 
         The file is stored as long as the task. It is read in chunks, one at a time. The media type
-        defaults to that of the filename. Returns the part, which refers to the content
-        and has its size and checksum.
+        defaults to the type of the filename. Returns the part, which refers to the content and has
+        its size and checksum.
 
         Raises:
             InvalidAgentResponseError: the artifact is closed, or the turn is over.

@@ -12,13 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trunkline.agents import FunctionAgent
-from trunkline.agents.hosting import AgentReadiness, add_host_services, open_host, open_membership
 from trunkline.core.settings import AgentSettings, Settings
 from trunkline.errors import ConfigurationError, PeerTimeoutError
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
 from trunkline.mesh.registry import RegistryServicer
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.socket_folder import socket_address
+from trunkline.processes.hosting import (
+    AgentReadiness,
+    add_host_services,
+    open_host,
+    open_membership,
+)
 from trunkline.tasks.agent import Agent
 
 if TYPE_CHECKING:

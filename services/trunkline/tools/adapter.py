@@ -15,14 +15,14 @@ from trunkline.errors import (
 from trunkline.tools.config import AdapterSettings, McpConfig
 from trunkline.tools.result_checker import ResultChecker
 from trunkline.tools.results import ContentUploader, limit_result_size
-from trunkline.tools.server import CheckCall, ToolServer, ToolServerState
+from trunkline.tools.server import ToolServer, ToolServerState
 from trunkline.tools.sign_in_files import SignInFiles
+from trunkline.tools.tool_call import CheckCall, OnTaskCreated, ToolCall
 from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
 
-    from trunkline.tools.mcp_tasks import OnTaskCreated
     from trunkline.tools.span_intake_servicer import SpanIntake
 
 
@@ -47,9 +47,9 @@ class ToolAdapter:
         intake: "SpanIntake | None" = None,
         sign_ins: SignInFiles | None = None,
     ) -> None:
-        """Servers export their spans to `intake`, which serves already.
+        """Servers export their spans to `intake`, which must be serving.
 
-        Sign-ins by OAuth are stored in `sign_ins`; None: they last as long as the process.
+        Sign-ins by OAuth are stored in `sign_ins`. Without it, they last as long as the process.
         """
         self.revision = 0
         """Increases with every change of a server's state or tools."""
@@ -110,11 +110,12 @@ class ToolAdapter:
         upload: ContentUploader | None = None,
         check: CheckCall | None = None,
         continuation: tool_service_pb2.ToolContinuation | None = None,
-        on_task: "OnTaskCreated | None" = None,
+        on_task: OnTaskCreated | None = None,
     ) -> tool_service_pb2.ToolResult:
-        """Call a tool as `ToolServer.call` does. Large content of the result goes to `upload`.
+        """Call a tool as `ToolServer.call` does. `upload` gets large content of the result.
 
-        `check` is called with the tool first.
+        `check` gets the tool before its first call. `continuation` continues an earlier call that
+        asked or became a task. `on_task` gets the handle of a task before the task is followed.
 
         Raises:
             ToolNotFoundError: the server is unknown, or it has no such tool.
@@ -123,22 +124,19 @@ class ToolAdapter:
             raise ToolNotFoundError(server, tool)
         if self._intake is not None:
             self._intake.admit_current_trace(server)
-        result = await self._servers[server].call(
-            tool,
-            arguments,
-            timeout_s=timeout_s,
-            on_progress=on_progress,
-            check=check,
-            continuation=continuation,
-            on_task=on_task,
-        )
+        call = ToolCall(tool, arguments, on_progress, check)
+        if continuation is not None:
+            call.continuation = continuation
+        if on_task is not None:
+            call.on_task = on_task
+        result = await self._servers[server].call(call, timeout_s=timeout_s)
         limit_bytes = self._settings.result_limit_bytes
         return await limit_result_size(
             result, tool=f"{server}/{tool}", limit_bytes=limit_bytes, upload=upload
         )
 
     async def cancel_task(self, server: str, handle: str) -> None:
-        """Tell a server that a task is wanted no more, as `ToolServer.cancel_task` does.
+        """Cancel a task of a server, as `ToolServer.cancel_task` does.
 
         Raises:
             ToolNotFoundError: the server is unknown.

@@ -1,4 +1,4 @@
-"""Lets calls that need approval through only with the approval of exactly that call."""
+"""Refuses calls that need approval unless exactly this call was approved."""
 
 import asyncio
 import hashlib
@@ -17,10 +17,10 @@ from trunkline.v1 import tool_service_pb2
 class ApprovalGate:
     """Checks the approvals of calls, each of which allows one call.
 
-    The digest of the approved call must be that of the call itself. The process of an agent that
-    joined has to prove that a user approved it: by a statement of the user, which the bridge made
-    for the message of the answer and which names the digests. A process of the mesh's owner could
-    sign such a statement itself, so its word is enough.
+    The digest of the call must be the digest of the approved call. A process that joined the mesh
+    has to prove the approval by a statement of the user. The bridge signs this statement for the
+    message with the answer, and the statement names the digests. A process of the mesh's owner
+    could sign such a statement, so it needs no proof.
     """
 
     def __init__(self, statements: StatementVerifier | None, used: UsedApprovals) -> None:
@@ -60,7 +60,7 @@ class ApprovalGate:
             return
         use, sealed = self._used.use, digest
         if request.HasField("continuation"):
-            # The question was the answer to the approved call, which its answer completes.
+            # The approved call asked a question, and this call has the answer.
             use, sealed = self._used.use_continuation, _seal(digest, request.continuation)
         if not await asyncio.to_thread(use, sealed, datetime.now(UTC)):
             raise _refuse(request, label, "its approval was used; request another one")
@@ -68,10 +68,10 @@ class ApprovalGate:
     async def expect_answer(
         self, request: tool_service_pb2.CallToolRequest, question: tool_service_pb2.ToolQuestion
     ) -> None:
-        """Let an approved call be made again, once, with the answer to its question.
+        """Allow an approved call to be made once more, with the answer to its question.
 
         Raises:
-            ConfigurationError, JournalUnavailableError: that can't be stored.
+            ConfigurationError, JournalUnavailableError: the permission can't be stored.
         """
         if request.approval_id and not question.task_handle:
             sealed = _seal(request.approval_digest, question)
@@ -91,7 +91,7 @@ class ApprovalGate:
 def _seal(
     digest: str, question: tool_service_pb2.ToolQuestion | tool_service_pb2.ToolContinuation
 ) -> str:
-    """Return the digest of an approved call with the state that its server gave."""
+    """Return the digest of an approved call together with the state of its question."""
     state = question.request_state if question.HasField("request_state") else b"none"
     return hashlib.sha256(b"\0".join([digest.encode(), state])).hexdigest()
 

@@ -68,7 +68,7 @@ _CALLBACK_HOSTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class _StoredSignIn(BaseModel):
-    """What is stored of a sign-in: what the SDK's client needs after a restart."""
+    """A stored sign-in: the data that the SDK's client needs after a restart."""
 
     tokens: OAuthToken | None = None
     expires_at: float | None = None
@@ -81,7 +81,7 @@ class _StoredSignIn(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """A refusal of the tool server, which a token may mend."""
+    """A refusal of the tool server that a token may resolve."""
 
     status: int = httpx2.codes.UNAUTHORIZED
     header: str = "Bearer"
@@ -107,7 +107,7 @@ class Challenge:
 
 
 def find_challenge(response: httpx2.Response) -> Challenge | None:
-    """Return the refusal that a token may mend: 401, or 403 for missing scopes (RFC 6750)."""
+    """Return a refusal that a token may resolve: 401, or 403 for missing scopes (RFC 6750)."""
     header = response.headers.get("www-authenticate", "Bearer")
     match response.status_code:
         case httpx2.codes.UNAUTHORIZED:
@@ -182,10 +182,10 @@ class _Storage(TokenStorage):
 
 
 class _ContextStorage(TokenStorage):
-    """Stores what one run of the SDK's client gets, with the context of that client."""
+    """Stores the tokens of one run of the SDK's client, with the context of the client."""
 
     def __init__(self, storage: _Storage, redirect_uri: str = "") -> None:
-        """`redirect_uri` is that of a sign-in; empty: for requests, which need no person."""
+        """`redirect_uri` is the address of a sign-in. Requests, which need no person, have none."""
         self.context: OAuthContext | None = None
         self.storage = storage
         self._redirect_uri = redirect_uri
@@ -193,7 +193,7 @@ class _ContextStorage(TokenStorage):
     async def get_tokens(self) -> OAuthToken | None:
         tokens = await self.storage.get_tokens()
         if self._redirect_uri and tokens is not None:
-            # A person signs in, so the old tokens tell only the scopes that were granted.
+            # A person signs in, so the old tokens only show the scopes that were granted.
             return tokens.model_copy(update={"refresh_token": None})
         return tokens
 
@@ -215,9 +215,9 @@ class _ContextStorage(TokenStorage):
 
 
 class _StoredProvider(OAuthClientProvider):
-    """The SDK's client, which also restores when its tokens expire and what it discovered.
+    """The SDK's client, which also restores the expiry of its tokens and the discovered metadata.
 
-    The SDK restores only the tokens. It would take them for valid, and send a refresh token to the
+    The SDK restores only the tokens. It would regard them as valid, and send a refresh token to the
     tool server's own host.
     """
 
@@ -320,7 +320,7 @@ class ServerAuthorization:
             ToolServerUnavailableError: the entry needs a missing variable.
         """
         self.needs_sign_in = False
-        """The server refuses what we have, and only a person can mend that."""
+        """The server refuses our tokens, and a person has to sign in."""
         self._name = name
         self._url = url
         self._ca_file = ca_file
@@ -341,7 +341,7 @@ class ServerAuthorization:
         return self._client.overlay.grant == "authorization_code"
 
     async def header(self) -> str:
-        """Return the header Authorization for a request; empty: there is no token.
+        """Return the header Authorization for a request, or "" without a token.
 
         Tokens that have expired are refreshed.
 
@@ -367,12 +367,12 @@ class ServerAuthorization:
             context = provider.context
             current = context.current_tokens
             if current is not None and used and f"Bearer {current.access_token}" != used:
-                # Another request got it meanwhile.
+                # Another request has renewed the token meanwhile.
                 return f"Bearer {current.access_token}"
             if not self._needs_person:
                 return await self._run(provider, challenge)
             if not challenge.is_step_up and context.can_refresh_token():
-                # It may have been revoked before its time.
+                # The token may have been revoked before it expired.
                 context.token_expiry_time = 1.0
                 renewed = await self._run(provider, None)
                 if renewed and renewed != used:
@@ -522,7 +522,7 @@ class ServerAuthorization:
         )
 
     async def _run(self, provider: OAuthClientProvider, challenge: Challenge | None) -> str:
-        """Run the SDK's flow for a request that is not sent; return the header that it gets.
+        """Run the SDK's flow for a request that is not sent; return its header Authorization.
 
         Raises:
             AuthorizationError: the authorization server does not answer, refuses, or can't be used.
@@ -547,7 +547,7 @@ class ServerAuthorization:
             raise AuthorizationError(str(error)) from error
         except AuthorizationError:
             raise
-        # A bulkhead, as for the client of a session: what servers answer may lead to any error.
+        # A bulkhead, as for the client of a session: answers of servers may lead to any error.
         except Exception as error:  # noqa: BLE001
             raise AuthorizationError(_describe(error)) from None
         finally:
@@ -581,7 +581,7 @@ class ServerAuthorization:
         try:
             await guard.check(url)
         except HostUnresolvedError:
-            # A proxy may know it. Else the request fails.
+            # A proxy may know the host. Otherwise the request fails.
             return
         except AddressRefusedError:
             problem = f"its authorization server {host} is not public; name it as `issuer`"
@@ -624,7 +624,7 @@ class ServerAuthorization:
 
 
 def _describe(error: Exception) -> str:
-    """Describe an error of the SDK's client without what may be secret in its text."""
+    """Describe an error of the SDK's client without texts that may be secret."""
     text = str(error)
     if isinstance(error, OAuthRegistrationError | OAuthTokenError):
         what = "registration" if isinstance(error, OAuthRegistrationError) else "token"

@@ -16,4 +16,4 @@ class SignInRequiredError(AuthorizationError):
     def __init__(self, problem: str, *, is_step_up: bool) -> None:
         super().__init__(problem)
         self.is_step_up = is_step_up
-        """Only the refused request needs it."""
+        """Only the refused request needs the sign-in."""

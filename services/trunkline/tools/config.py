@@ -107,7 +107,7 @@ class ToolOverlay(_Strict):
     """Rules that come before the tool's own `trunkline/match`."""
     tags: list[str] = []
     approval: bool | None = None
-    """Require a person's approval of each call; None: as the server's `approval` says."""
+    """Require a person's approval of each call. Without it, the server's `approval` applies."""
 
     def dump_match(self) -> list[dict[str, Any]]:
         """Return `match` in the form of a tool's declaration."""
@@ -118,7 +118,7 @@ class AgentOverlay(_Strict):
     """The agent card of a server's agent."""
 
     name: str = ""
-    """The agent's name; by default that of the server, in lower-case letters with hyphens."""
+    """The agent's name; by default the server's name, in lower-case letters with hyphens."""
     description: str = ""
     tags: list[str] = []
     examples: list[str] = []
@@ -135,9 +135,9 @@ class OAuthOverlay(_Strict):
     """OAuth to a remote server (MCP, authorization). Texts may have `${NAME}`, as in `headers`."""
 
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
-    """How tokens are got: by a person's sign-in, or by the credentials of the client alone."""
+    """The way to tokens: a person's sign-in, or the credentials of the client alone."""
     client_id: str = ""
-    """The id of a client that was registered with the authorization server; empty: the mesh
+    """The id of a client that was registered with the authorization server. Without it, the mesh
     registers itself."""
     client_secret: Annotated[str, Field(repr=False)] = ""
     private_key: Annotated[str, Field(repr=False)] = ""
@@ -145,10 +145,10 @@ class OAuthOverlay(_Strict):
     algorithm: str = "RS256"
     """The algorithm of `private_key`, as JWT names it."""
     issuer: str = ""
-    """The authorization server that may get the credentials; empty: the one that the tool server
-    names."""
+    """The authorization server that may get the credentials. Without it, the authorization server
+    that the tool server names may get them."""
     scopes: list[str] = []
-    """Scopes to ask for, besides those that the server demands."""
+    """Scopes to ask for, besides the scopes that the server demands."""
     client_metadata_url: str = ""
     """The https URL of a client metadata document, in place of a registration."""
 
@@ -178,8 +178,8 @@ class ServerOverlay(_Strict):
     agent: AgentOverlay | Literal[False] = AgentOverlay()
     tools: dict[str, ToolOverlay] = {}
     approval: Literal["always", "never", "declared"] = "declared"
-    """Calls that need a person's approval. "declared": calls of tools whose annotations do not say
-    that they are read-only, so also calls of tools without annotations."""
+    """Calls that need a person's approval. With "declared", these are the calls of tools whose
+    annotations do not say that the tool is read-only. Tools without annotations need approval."""
     connect_timeout_s: Annotated[float, Field(gt=0)] | None = None
     """Seconds from a server's start to its list of tools. Raise it for a server that is downloaded
     first."""
@@ -192,7 +192,7 @@ class ServerOverlay(_Strict):
     ca_file: Path | None = None
     """Certificate authorities for a remote server, in place of the system's."""
     oauth: OAuthOverlay | None = None
-    """OAuth to a remote server; None: the entry's `headers` have what it needs."""
+    """OAuth to a remote server. Without it, the entry's `headers` contain the credentials."""
 
 
 class ServerConfig(BaseModel):
@@ -219,7 +219,7 @@ class ServerConfig(BaseModel):
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:
-        # What a variable holds is known when the server is reached.
+        # The value of a variable is read when the server is started.
         if url and not url.startswith(("http://", "https://", "${")):
             raise PydanticCustomError("url", "it must start with http:// or https://")
         return url
@@ -250,10 +250,10 @@ class McpConfig:
     disabled: frozenset[str] = frozenset()
     """Names of disabled entries. They also disable the servers of plugins."""
     plugin_servers: Mapping[str, str] = field(default_factory=dict)
-    """By server, the agent of the plugin that brings it. No other agent is made for the server,
-    also if an entry of the file replaces it."""
+    """The agent of the plugin that brings a server, by server. No other agent is made for the
+    server, even if an entry of the file replaces it."""
     replaced: frozenset[str] = frozenset()
-    """Servers of plugins that entries of the file replace, or add to."""
+    """Servers of plugins that entries of the file replace or extend."""
 
     @property
     def configured(self) -> frozenset[str]:
@@ -261,10 +261,11 @@ class McpConfig:
         return self.disabled | self.servers.keys()
 
     def add_plugin_servers(self, agent: str, servers: Mapping[str, ServerConfig]) -> "McpConfig":
-        """Return the servers with those that the plugin of an agent brings.
+        """Return the servers together with the servers of an agent's plugin.
 
-        An entry of the file replaces a plugin's server of its name. If both have one command, the
-        plugin's arguments come before the entry's, and the entry's variables win.
+        An entry of the file replaces a plugin's server of its name. If both have the same command,
+        the plugin's arguments come before the entry's arguments, and the entry's variables override
+        the plugin's variables.
         """
         added = {
             name: self._merge(name, server)
@@ -296,7 +297,7 @@ class AgentSpec:
     examples: tuple[str, ...]
     servers: tuple[str, ...]
     fingerprint: str
-    """Changes when the servers are other programs or endpoints."""
+    """A text that changes with the programs or endpoints of the servers."""
     instructions: str = ""
 
     def build_card(self) -> agent_card_pb2.AgentCard:

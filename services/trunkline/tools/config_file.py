@@ -56,7 +56,8 @@ class ConfigFile:
         """Read a file, with or without a byte order mark.
 
         Raises:
-            ConfigurationError: it can't be read, is no JSON, has no servers, or a key twice.
+            ConfigurationError: the file can't be read, is no JSON, has no servers, or has a key
+                twice.
         """
         try:
             content = path.read_bytes()
@@ -82,10 +83,10 @@ class ConfigFile:
         return ConfigurationError(self._describe_place(keys), problem)
 
     def check_keys(self, name: str, entry: object, *, known: Collection[str]) -> None:
-        """Check the keys of an entry. One that no client is known to have is logged.
+        """Check the keys of an entry. A key that no known client uses is logged.
 
         Raises:
-            ConfigurationError: a key is much like one of ours, so it is a misspelling.
+            ConfigurationError: a key resembles a key of ours, so it is misspelled.
         """
         if not isinstance(entry, dict):
             return

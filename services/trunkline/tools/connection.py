@@ -4,7 +4,7 @@ import asyncio
 import logging
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import ClassVar, Final
 
 from trunkline.tools.pace import Pace
 
@@ -20,7 +20,7 @@ OPEN_CALL_PREFIX: Final = "open-call:"
 PACED: Final = "tool_server.paced"
 """The event of the log when a server is read more slowly than it sends."""
 
-# A server that does again and again what it should not do fills no log.
+# A server that repeats a fault must not fill the log.
 _WARNING_PAUSE_S = 3600.0
 
 
@@ -46,53 +46,60 @@ class ServerWarnings:
         Context().run(logger.warning, event, extra=extra)
 
 
-class ServerConnection(Protocol):
+class ServerConnection:
     """A connection to one MCP server, from its start to its end."""
 
-    name: str
-    has_ended: asyncio.Event
-    """Set as soon as the server will send nothing more."""
-    is_expired: bool
-    """It ended because the server dropped the session. A new session may be opened at once."""
+    transport: ClassVar[str]
+    """The name of the network transport in metrics, by OpenTelemetry's conventions."""
 
-    pace: Pace
-    """Bounds how fast the messages of the server are read."""
-
-    warnings: ServerWarnings
-
-    problem: str
-    """The reason why it was declared broken, in one line; empty: it was not."""
-    transport_error: str
-    """The problem with the latest response that was no MCP message, in one line; empty: none."""
+    def __init__(self, name: str, warnings: ServerWarnings) -> None:
+        self.name = name
+        self.warnings = warnings
+        self.pace = Pace(lambda: warnings.warn(PACED, "it sends more than is read"))
+        """Bounds how fast the messages of the server are read."""
+        self.has_ended = asyncio.Event()
+        """Set as soon as the server will send nothing more."""
+        self.is_expired = False
+        """The server dropped the session. A new session may be opened at once."""
+        self.problem = ""
+        """The reason why the connection was declared broken, in one line, or ""."""
+        self.transport_error = ""
+        """The problem with the latest response that was no MCP message, in one line, or ""."""
 
     @property
     def pid(self) -> int | None:
-        """The id of the server's process, if we started it."""
-        ...
+        """The id of the server's process, or None for a server that we did not start."""
+        return None
 
     def mark_broken(self, problem: str) -> None:
         """Declare the connection broken, and set `has_ended`."""
-        ...
+        self.problem = self.problem or problem
+        self.has_ended.set()
+
+    def expire(self) -> None:
+        """Record that the server dropped the session."""
+        self.is_expired = True
+        self.mark_broken("its session has expired")
 
     async def describe_end(self, when: str = "") -> str:
         """Return why the connection ended, in one line. `when` is appended if it adds anything."""
-        ...
+        return self.problem
 
     async def describe_failed_start(self) -> str:
         """Return why it ended before it was ready, in one line, with the tail of stderr."""
-        ...
+        return self.problem
 
 
 @dataclass(slots=True, weakref_slot=True)
 class RequestOutcome:
     """The outcome of the latest request of a call.
 
-    An answer alone does not show it: the SDK reports its own conditions by errors of JSON-RPC, with
-    codes that servers use as well.
+    The SDK reports its own errors as errors of JSON-RPC with codes that servers use as well, so an
+    answer alone does not show the outcome.
     """
 
     is_answered: bool = False
-    """A response arrived. By streamable HTTP, `is_server_down` tells that the SDK made it up."""
+    """A response arrived. Over HTTP, `is_server_down` marks responses that the SDK made."""
     is_undelivered: bool = False
     """The request reached no tool."""
     is_server_down: bool = False

@@ -30,7 +30,7 @@ class DeclarationLimits:
         self._cursors: set[str] = set()
 
     def find_cut(self, cursor: str) -> str:
-        """Return why the page at a cursor is not asked for, or ""."""
+        """Return the reason why the list ends before a cursor, or ""."""
         if cursor in self._cursors:
             return "the list is cut: the server repeats a cursor"
         self._cursors.add(cursor)
@@ -39,7 +39,7 @@ class DeclarationLimits:
         return ""
 
     def find_excess(self) -> str:
-        """Return why no further tool of the list is accepted, or ""."""
+        """Return the reason why no further tool of the list is accepted, or ""."""
         if self._remaining_chars <= 0:
             return f"the list is cut at {_SERVER_LIMIT_CHARS} characters"
         if self._remaining_nodes <= 0:
@@ -85,7 +85,7 @@ class _NodeCounter:
         self._targets: dict[str, list[object]] = {}
 
     def count(self, value: object, followed: frozenset[str]) -> None:
-        """Add a value. References in `followed` are those that it is inside of."""
+        """Count a value. `followed` are the references that lead to it."""
         self.nodes += 1
         # A chain of many references is deeper than any stack.
         if len(followed) > DEPTH_LIMIT:

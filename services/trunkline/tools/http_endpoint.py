@@ -1,6 +1,5 @@
 """The endpoint of a remote MCP server, and the state of the connection to it."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,8 +9,7 @@ from urllib.parse import urlsplit
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.config import ServerConfig, expand_all_variables, expand_variables
-from trunkline.tools.connection import PACED, ServerWarnings
-from trunkline.tools.pace import Pace
+from trunkline.tools.connection import ServerConnection, ServerWarnings
 
 if TYPE_CHECKING:
     from trunkline.tools.authorization import ServerAuthorization
@@ -24,7 +22,7 @@ class ServerAddress:
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     ca_file: Path | None
-    """Trusted certificate authorities; None: those of the system."""
+    """The file of the trusted certificate authorities. Without one, the system's are trusted."""
 
     @property
     def host(self) -> str:
@@ -33,10 +31,10 @@ class ServerAddress:
         return parts.hostname or ""
 
 
-class HttpEndpoint:
-    """Connection to a remote server. Implements trunkline.tools.connection.ServerConnection."""
+class HttpEndpoint(ServerConnection):
+    """The connection to a remote server."""
 
-    pid = None
+    transport = "tcp"
 
     def __init__(
         self,
@@ -47,33 +45,9 @@ class HttpEndpoint:
         authorization: "ServerAuthorization | None" = None,
     ) -> None:
         """`authorization` gets the tokens of a server with OAuth."""
-        self.name = name
+        super().__init__(name, warnings)
         self.authorization = authorization
-        self.warnings = warnings
-        self.pace = Pace(lambda: warnings.warn(PACED, "it sends more than is read"))
         self.address = address
-        self.has_ended = asyncio.Event()
-        self.is_expired = False
-        self.transport_error = ""
-        self.problem = ""
-
-    def mark_broken(self, problem: str) -> None:
-        """Declare the connection lost, and set `has_ended`."""
-        self.problem = self.problem or problem
-        self.has_ended.set()
-
-    def expire(self) -> None:
-        """Record that the server dropped the session."""
-        self.is_expired = True
-        self.mark_broken("its session has expired")
-
-    async def describe_end(self, when: str = "") -> str:
-        """Return why the connection ended, in one line."""
-        return self.problem
-
-    async def describe_failed_start(self) -> str:
-        """Return why the connection ended, in one line."""
-        return self.problem
 
 
 @asynccontextmanager

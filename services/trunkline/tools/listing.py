@@ -1,4 +1,4 @@
-"""Lists of a server of which some members are wrong. It imports mcp: load it lazily.
+"""Cleans lists of a server of which some members are wrong. It imports mcp: load it lazily.
 
 The SDK refuses a whole list for one bad member. Here, each tool of a listing and each part of a
 result is checked alone.
@@ -19,11 +19,11 @@ LIST_TOOLS: Final = "tools/list"
 CALL_TOOL: Final = "tools/call"
 # Members without which a tool can't be called. A schema is used whole or not at all.
 _REQUIRED: Final = frozenset({"name", "inputSchema"})
-# Members whose own members are used each for itself.
+# Members whose own members are checked one by one.
 _DIVISIBLE: Final = frozenset({"annotations"})
 _SCHEMA_RULES: Final[Any] = SERVER_RESULTS[LIST_TOOLS, "2025-11-25"]
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
-# The other members of a result, which only a cache needs.
+# The members of a result that only a cache needs.
 _NO_CACHE: Final = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 _WARNINGS: Final = 20
 _TEXT_CHARS: Final = 200
@@ -32,14 +32,14 @@ NAME_CHARS: Final = 100
 
 
 class ListingProblems:
-    """The problems of one listing, each a line: members and tools left out, and where it was cut.
+    """The problems of one listing: tools and members that were left out, and the limit that cut it.
 
-    Of many tools left out, the first 20 and the number of the others are kept.
+    Each problem is a line. After the first 20 problems, only their number is kept.
     """
 
     def __init__(self) -> None:
         self.cut = ""
-        """The limit at which the list was cut, in a line; "": it is whole."""
+        """The limit at which the list was cut, in a line, or "" for a whole list."""
         self._lines: list[str] = []
         self._more = 0
 
@@ -62,7 +62,7 @@ class ListingProblems:
 
 
 class ListFilter:
-    """Removes from the lists of results what can't be used, before the SDK reads them."""
+    """Removes unusable parts from lists and results before the SDK reads them."""
 
     def __init__(self) -> None:
         self.version = ""
@@ -72,7 +72,7 @@ class ListFilter:
         """The problems of the current listing. Each listing sets its own."""
 
     def clean_content(self, result: dict[str, Any]) -> bool:
-        """Replace the bad parts of a tool's result by texts that say so. Return True if any is."""
+        """Replace the bad parts of a tool's result by notes; return whether there were any."""
         if self.version in MODERN_PROTOCOL_VERSIONS:
             # MCP 2026-07-28, results: a result without a type is complete. The SDK requires it.
             result.setdefault("resultType", "complete")
@@ -94,7 +94,7 @@ class ListFilter:
         try:
             result = {"resultType": "complete", **result}
             self._call_result.validate_python(result, by_name=False)
-            # For the newest version, the former is also one of results without content.
+            # For the newest version, the first check also accepts results without content.
             CallToolResult.model_validate(result, by_name=False)
         except ValidationError:
             return False
@@ -122,7 +122,7 @@ class ListFilter:
                 result["tools"].append(tool)
 
     def _clean_tool(self, model: Any, declared: object, label: str) -> dict[str, Any] | None:  # noqa: ANN401  a class or a union of pydantic
-        """Return a tool as far as it can be used, or None if it can't be called."""
+        """Return the usable part of a tool, or None if the tool can't be called."""
         if not isinstance(declared, dict):
             self.problems.refuse(label, "it is not an object")
             return None

@@ -1,8 +1,8 @@
 """Long-running tasks of MCP servers: the client of the extension `io.modelcontextprotocol/tasks`.
 
 By SEP-2663 a server may answer `tools/call` with a task instead of a result. The client polls the
-task, answers its questions, and may cancel it. The SDK knows extensions, but not this one. It
-imports mcp: load it lazily.
+task, answers its questions, and may cancel it. The SDK supports extensions, but does not contain
+this extension. This module imports mcp: load it lazily.
 """
 
 import asyncio
@@ -18,12 +18,10 @@ from pydantic import TypeAdapter
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
-OnTaskCreated: TypeAlias = Callable[[str], Awaitable[None]]
-"""Called with the id of a task before it is followed."""
 OnStatus: TypeAlias = Callable[[str], Awaitable[None]]
 """Called with the text of a task's status when it changes."""
 
-# The interval of polls if the server suggests none, and the bounds of what it suggests.
+# The interval of polls without a suggestion of the server, and the bounds of suggestions.
 _POLL_S: Final = 1.0
 _FASTEST_POLL_S: Final = 0.05
 _SLOWEST_POLL_S: Final = 3600.0
@@ -121,7 +119,7 @@ class McpTask:
 
         Raises:
             MCPError: the call or the task failed, the server does not know it, or it is down.
-            ValidationError: the answer is not a task, or its result is none of a tool.
+            ValidationError: the answer is not a task, or its result is not a result of a tool.
         """
         shown = ""
         while True:
@@ -153,7 +151,7 @@ class McpTask:
             await asyncio.sleep(self._poll_s)
 
     async def cancel(self) -> None:
-        """Tell the server that the task is wanted no more. It may end later, or not at all.
+        """Ask the server to cancel the task. The task may end later, or not at all.
 
         Raises:
             MCPError: the server refuses, or is down.

@@ -1,8 +1,9 @@
 """Calls that stay open while their tool waits for a person's answer.
 
 Servers of versions before 2026-07-28 ask by `elicitation/create` while a call is open. The question
-ends the turn of the caller, and its answer belongs to a later one. So the call continues here. A
-later turn finds it by its handle, as it finds a task of a server. It imports mcp: load it lazily.
+ends the turn of the caller, and the answer comes in a later turn. So the call stays open here, and
+the later turn finds it by its handle, as it finds a task of a server. This module imports mcp: load
+it lazily.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Final
 
 import mcp_types
@@ -17,12 +19,12 @@ from mcp.shared.dispatcher import ProgressFnT
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.connection import OPEN_CALL_PREFIX
-from trunkline.tools.mcp_tasks import OnTaskCreated
 from trunkline.tools.questions import to_question
 from trunkline.tools.results import failed_result
+from trunkline.tools.tool_call import ToolCall
 from trunkline.v1 import tool_service_pb2
 
-# Questions of one server that wait for their answers.
+# The number of questions of one server that may wait for their answers.
 _QUESTION_LIMIT: Final = 64
 # After this, a question counts as dismissed.
 _ANSWER_LIMIT_S: Final = 86400.0
@@ -31,7 +33,7 @@ _ATTRIBUTION_LIMIT_S: Final = 30.0
 # A caller that lost its connection has this long to follow its call again.
 _UNFOLLOWED_LIMIT_S: Final = 600.0
 
-MakeCall = Callable[[ProgressFnT], Coroutine[Any, Any, tool_service_pb2.ToolResult]]
+MakeCall = Callable[[ToolCall], Coroutine[Any, Any, tool_service_pb2.ToolResult]]
 
 
 class OpenCall:
@@ -40,7 +42,7 @@ class OpenCall:
     def __init__(self, on_progress: ProgressFnT) -> None:
         self.handle = OPEN_CALL_PREFIX + secrets.token_hex(16)
         self.on_progress = on_progress
-        """The latest caller's."""
+        """The progress callback of the latest caller."""
         self.end: asyncio.Future[tool_service_pb2.ToolResult] = (
             asyncio.get_running_loop().create_future()
         )
@@ -64,7 +66,7 @@ class OpenCall:
             self.task.cancel()
 
     def dismiss(self) -> None:
-        """Dismiss the open questions: a server may wait for their answers before anything else."""
+        """Dismiss the open questions, because a server may wait for their answers."""
         self.questions.clear()
         for answer in self.answers.values():
             if not answer.done():
@@ -72,7 +74,7 @@ class OpenCall:
 
 
 _current_call: ContextVar[OpenCall | None] = ContextVar("current_call", default=None)
-"""Set in the context of a call. Streamable HTTP delivers what belongs to a call in its context."""
+"""The call of the current context. Streamable HTTP delivers messages in the call's context."""
 
 
 class OpenCalls:
@@ -90,69 +92,57 @@ class OpenCalls:
         """Return whether a call is open."""
         return bool(self._calls)
 
-    async def start(
-        self,
-        tool: str,
-        make_call: MakeCall,
-        *,
-        on_progress: ProgressFnT,
-        on_task: OnTaskCreated,
-        limit: asyncio.Timeout,
-    ) -> tool_service_pb2.ToolResult:
+    async def start(self, requested: ToolCall, make_call: MakeCall) -> tool_service_pb2.ToolResult:
         """Make a call; return its result, or its question with a handle to continue.
 
-        `on_task` gets the handle before that. The end of the caller cancels a call that has not
-        asked, and `limit` any.
+        The call's `on_task` gets the handle before the question is returned. If the caller ends, a
+        call that has not asked is canceled. The time limit of the call cancels every call.
         """
-        call = OpenCall(on_progress)
+        call = OpenCall(requested.on_progress)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             await call.on_progress(progress, total, message)
 
         self._calls[call.handle] = call
-        call.task = self._group.create_task(self._run(call, make_call, report))
+        made = replace(requested, on_progress=report)
+        call.task = self._group.create_task(self._run(call, made, make_call))
         call.task.add_done_callback(lambda _: self._forget(call))
-        result = await self._follow(tool, call, limit)
+        result = await self._follow(call, requested)
         if result.HasField("question"):
             try:
-                await on_task(call.handle)
+                await requested.on_task(call.handle)
             except BaseException:
-                # No one else knows the handle.
+                # No other caller knows the handle.
                 call.cancel()
                 raise
         return result
 
     async def resume(
-        self,
-        tool: str,
-        handle: str,
-        responses: Mapping[str, Any],
-        *,
-        on_progress: ProgressFnT,
-        limit: asyncio.Timeout,
+        self, requested: ToolCall, responses: Mapping[str, Any]
     ) -> tool_service_pb2.ToolResult:
-        """Answer an open call, and follow it to its result or to its next question."""
-        call = self._calls.get(handle)
+        """Answer the open call that a call continues; return its result or its next question."""
+        call = self._calls.get(requested.continuation.task_handle)
         if call is None:
             return failed_result(
-                f"The call of {tool} ended while its question was open, for example because its "
-                "server or the tool adapter was restarted. It is unknown whether it took effect. "
-                "It was not called again; check before you request it again."
+                f"The call of {self._label(requested)} ended while its question was open, for "
+                "example because its server or the tool adapter was restarted. It is unknown "
+                "whether it took effect. It was not called again; check before you request it "
+                "again."
             )
-        call.on_progress = on_progress
+        call.on_progress = requested.on_progress
         for key, response in responses.items():
             if key in call.questions and isinstance(response, mcp_types.ElicitResult):
                 del call.questions[key]
                 call.answers[key].set_result(response)
-        return await self._follow(tool, call, limit)
+        return await self._follow(call, requested)
 
     def cancel(self, handle: str) -> None:
-        """Cancel a call. An unknown one has ended."""
+        """Cancel a call. A call with an unknown handle has ended."""
         if call := self._calls.pop(handle, None):
             call.cancel()
 
     def close(self) -> None:
-        """Cancel the calls that nobody follows. The others have ended with their session."""
+        """Cancel the calls without followers. Other calls end with their session."""
         self._is_closed = True
         for call in list(self._calls.values()):
             if not call.followers:
@@ -161,7 +151,7 @@ class OpenCalls:
     async def ask(
         self, params: mcp_types.ElicitRequestParams
     ) -> mcp_types.ElicitResult | mcp_types.ErrorData:
-        """Ask what the server asks, and return the answer when it comes."""
+        """Pass a question of the server on, and return its answer."""
         call = _current_call.get() or await self._find_asking()
         if call is None or call.end.done():
             return _refuse("It is not known which call asks: call one tool at a time")
@@ -182,7 +172,7 @@ class OpenCalls:
             call.questions.pop(key, None)
 
     async def _find_asking(self) -> OpenCall | None:
-        """Return the only call that can have asked. Of several, those with a question did not."""
+        """Return the only call that can have asked. A call that waits for an answer has not."""
         try:
             async with asyncio.timeout(_ATTRIBUTION_LIMIT_S):
                 while True:
@@ -196,15 +186,15 @@ class OpenCalls:
         except TimeoutError:
             return None
 
-    async def _run(self, call: OpenCall, make_call: MakeCall, report: ProgressFnT) -> None:
+    async def _run(self, call: OpenCall, made: ToolCall, make_call: MakeCall) -> None:
         _current_call.set(call)
         try:
-            call.end.set_result(await make_call(report))
+            call.end.set_result(await make_call(made))
         except Exception as error:  # noqa: BLE001  the caller raises it
             call.end.set_exception(error)
         self._note_end(call)
         if call.has_asked and not (call.followers or self._is_closed):
-            # Its caller may be between two attempts to follow it.
+            # The caller may be between two attempts to follow the call.
             call.changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_UNFOLLOWED_LIMIT_S):
@@ -220,15 +210,14 @@ class OpenCalls:
             self._calls.pop(call.handle, None)
 
     def _note_end(self, call: OpenCall) -> None:
-        # No caller may be left to read an error.
+        # There may be no caller that reads an error.
         call.end.exception()
         call.dismiss()
         call.changed.set()
         self._changed.set()
 
-    async def _follow(
-        self, tool: str, call: OpenCall, limit: asyncio.Timeout
-    ) -> tool_service_pb2.ToolResult:
+    async def _follow(self, call: OpenCall, requested: ToolCall) -> tool_service_pb2.ToolResult:
+        """Return the result of an open call, or its question, to the caller that requests it."""
         call.followers += 1
         call.changed.set()
         try:
@@ -236,20 +225,25 @@ class OpenCalls:
                 call.changed.clear()
                 await call.changed.wait()
             if not call.end.done():
-                asked = to_question(tool, dict(call.questions), task_handle=call.handle)
+                asked = to_question(
+                    self._label(requested), dict(call.questions), task_handle=call.handle
+                )
                 if not asked.HasField("question"):
                     call.cancel()
                 return asked
             self._calls.pop(call.handle, None)
             return call.end.result()
         except asyncio.CancelledError:
-            if limit.expired() or not call.has_asked:
+            if requested.limit.expired() or not call.has_asked:
                 call.cancel()
             raise
         finally:
             call.followers -= 1
             if self._is_closed:
                 call.cancel()
+
+    def _label(self, requested: ToolCall) -> str:
+        return f"{self._server}/{requested.tool}"
 
 
 def _refuse(problem: str) -> mcp_types.ErrorData:

@@ -10,15 +10,15 @@ _BURST: Final = 2_000.0
 _BYTES_PER_TOKEN: Final = 16_384
 # A reader that pauses for each message would wake as often as the server sends.
 _PAUSE_S: Final = 0.5
-# Reading what is buffered never suspends, so the reader yields to other tasks after this much.
+# Reading from a buffer never suspends, so the reader yields to other tasks after this cost.
 _TOKENS_PER_STEP: Final = 16.0
 
 
 class Pace:
-    """Bounds what is read of a server: 2,000 messages or lines at once, then 500 a second.
+    """Bounds the reading from a server: 2,000 messages or lines at once, then 500 a second.
 
-    A message counts as one more for each 16 KB. While reading pauses, the server waits for its
-    pipe or its connection to empty.
+    Each 16 KB of a message count as one more message. While reading pauses, the server waits until
+    its pipe or connection is read.
     """
 
     def __init__(self, on_excess: Callable[[], None]) -> None:
@@ -29,7 +29,7 @@ class Pace:
         self._since_step = 0.0
 
     async def take(self, pieces: int, size_bytes: int) -> float:
-        """Count what was read, and pause if it was too much. Return its cost."""
+        """Count the pieces that were read, and pause if they were too many. Return their cost."""
         before = self._since_step
         pause_s = self.count(pieces, size_bytes)
         cost = self._since_step - before
@@ -39,7 +39,7 @@ class Pace:
         return cost
 
     def count(self, pieces: int, size_bytes: int) -> float:
-        """Count what was read. Return for how many seconds the reader should pause."""
+        """Count the pieces that were read. Return the seconds for which the reader should pause."""
         now = asyncio.get_running_loop().time()
         cost = pieces + size_bytes / _BYTES_PER_TOKEN
         earned = (now - self._updated_at) * _RATE_PER_S

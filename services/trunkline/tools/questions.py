@@ -28,7 +28,7 @@ def to_question(
     request_state: str | None = None,
     task_handle: str = "",
 ) -> tool_service_pb2.ToolResult:
-    """Convert the question of a tool. One that can't be answered or stored is a failed result."""
+    """Convert the question of a tool. A question that can't be answered is a failed result."""
     others = {
         request.method
         for request in requests.values()
@@ -57,10 +57,10 @@ def to_question(
 
 
 def parse_responses(text: str) -> mcp_types.InputResponses | None:
-    """Return the answers of a continuation; None if it has none.
+    """Return the answers of a continuation, or None if it has no answers.
 
     Raises:
-        InvalidArgumentError: they are no answers to questions of MCP.
+        InvalidArgumentError: the text does not contain answers of MCP.
     """
     if not text:
         return None
@@ -79,10 +79,10 @@ def dump_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unpack_state(continuation: tool_service_pb2.ToolContinuation) -> str | None:
-    """Return the state that goes back to the server; None: it gave none.
+    """Return the state that goes back to the server, or None if the server sent no state.
 
     Raises:
-        InvalidArgumentError: it is not what a question had.
+        InvalidArgumentError: the state is not the state of a question.
     """
     if not continuation.HasField("request_state"):
         return None

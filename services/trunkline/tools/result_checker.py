@@ -14,9 +14,9 @@ from trunkline.tools.server_process import ChildProcess
 TIME_LIMIT_S: Final = 30.0
 """The time limit of a check, beside the worker's own limits on processor time and memory."""
 _START_LIMIT_S: Final = 60.0
-# A worker of about 30 MB is started when no other is idle, and stays.
+# A worker of about 30 MB is started when no worker is idle, and then stays.
 _WORKERS: Final = 3
-# Results of one server that are checked or wait.
+# The number of results of one server that are checked or wait.
 _QUEUE_LIMIT: Final = 256
 _REPLY_LIMIT_BYTES: Final = 65536
 # -P: the folder of the file is not searched for modules. -W: no warnings about schemas.
@@ -28,11 +28,11 @@ _ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT")
 
 
 class ResultSchemaError(Exception):
-    """A result violates the schema of its tool. The text says which member, and why."""
+    """A result violates the schema of its tool. The text names the member and the rule."""
 
 
 class ResultCheckError(Exception):
-    """A result can't be checked. The text says why."""
+    """A result can't be checked. The text has the reason."""
 
 
 class UncheckableSchemaError(ResultCheckError):
@@ -42,8 +42,8 @@ class UncheckableSchemaError(ResultCheckError):
 class ResultChecker:
     """Checks the results of all servers, in a bounded number of worker processes.
 
-    The results of one server are checked one after the other, so that a slow schema occupies one
-    worker. A check that is cancelled or takes too long ends its worker.
+    The results of one server are checked one by one, so that a slow schema occupies one worker. A
+    check that is canceled or takes too long ends its worker.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class ResultChecker:
                 raise UncheckableSchemaError(problem)
 
     async def close(self) -> None:
-        """Stop the workers. Those that check something stop after it."""
+        """Stop the workers. A worker that is busy stops after its check."""
         self._is_closed = True
         while self._idle:
             await self._idle.pop().kill()

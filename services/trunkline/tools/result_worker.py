@@ -1,8 +1,9 @@
 """The process that checks results of tools against the schemas that their servers declare.
 
-Both come from the server, and together they may take any time: `pattern` backtracks, references
-multiply, and a schema may be slow even to load. So `ResultChecker` runs this file as a script and
-kills it at a deadline. It imports nothing of ours, which would load the whole mesh.
+Schema and result come from the server, and a check may take any time: `pattern` backtracks,
+references multiply, and a schema may be slow to load. So `ResultChecker` runs this file as a script
+and kills it at a deadline. The script imports no module of ours, because that would load the whole
+mesh.
 
 It prints `null` when it is ready. A request is two lines of JSON, the schema and the value. The
 reply is one line of JSON: `null`, `{"violation": TEXT}`, or `{"problem": TEXT}` if the schema is
@@ -39,9 +40,9 @@ class UnusableSchemaError(Exception):
 
 
 def find_violation(schema: bytes, value: object) -> str | None:
-    """Return the member of a value that violates the schema, and why; None: the value fits.
+    """Return the violation of a schema by a value, or None if the value fits.
 
-    The text names members and quotes the schema, never a value.
+    The text names the member and quotes the schema, and never quotes a value.
 
     Raises:
         UnusableSchemaError: the schema is invalid.
@@ -136,7 +137,7 @@ def main() -> None:
         value = sys.stdin.buffer.readline()
         _limit_cpu_time()
         reply = _check(schema, json.loads(value))
-        # The patterns of one server must not take the memory of the next.
+        # The patterns of one server must not take the memory of the next server.
         re.purge()
         _reply(reply)
 

@@ -19,8 +19,8 @@ def failed_result(text: str) -> tool_service_pb2.ToolResult:
 
 
 ContentUploader: TypeAlias = Callable[[bytes, part_pb2.Part], Awaitable[part_pb2.Part]]
-"""Stores content with the task of a call, and returns a part that refers to it. The part that it
-receives describes the content: its media type, filename and metadata."""
+"""Stores content with the task of a call, and returns a part that refers to the content. The given
+part describes the content by media type, filename and metadata."""
 
 # Characters of a stored text that stay in the result.
 _EXCERPT_CHARS = 4000
@@ -33,7 +33,7 @@ async def limit_result_size(
     limit_bytes: int,
     upload: ContentUploader | None,
 ) -> tool_service_pb2.ToolResult:
-    """Reduce a result to a size limit by uploading content. Without `upload`, a larger one fails.
+    """Reduce a result to a size limit by uploading content. Without `upload`, a large result fails.
 
     Large binary parts are always uploaded, since events can't carry them. If the result is still
     too large, structured content is replaced by its text, and the longest texts by an excerpt and a

@@ -3,11 +3,11 @@
 import asyncio
 import importlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -42,43 +42,26 @@ from trunkline.tools.result_checker import ResultChecker
 from trunkline.tools.server_breaker import ServerBreaker
 from trunkline.tools.server_process import build_environment, open_process
 from trunkline.tools.sign_in_files import SignInFiles
+from trunkline.tools.tool_call import ToolCall
 from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:
-    from mcp.shared.dispatcher import ProgressFnT
-
     from trunkline.tools.authorization import ServerAuthorization
-    from trunkline.tools.mcp_tasks import OnTaskCreated
     from trunkline.tools.session import McpSession
 
 logger = logging.getLogger(__name__)
 
 ToolServerState = tool_service_pb2.ToolServerState
 
-# Attempts of a call that is safe to repeat, and of a call that reached no tool.
+# The attempts of a call that is safe to repeat, and of a call that reached no tool.
 _ATTEMPTS = 2
 _UNDELIVERED_ATTEMPTS = 3
-# Sessions that follow one task, after the server ended in each of them.
+# The number of sessions that follow one task, if the server ends in each of them.
 _FOLLOW_ATTEMPTS = 10
 _CANCEL_S = 10.0
 _LIST_PAUSE_S = 1.0
-# So many listings of which each has led to the next show a server that sets no end.
+# After so many listings that each reported a change, the server is warned about.
 _LISTINGS_IN_A_ROW = 3
-_NO_CONTINUATION = tool_service_pb2.ToolContinuation()
-
-
-CheckCall: TypeAlias = Callable[[tool_service_pb2.Tool], Awaitable[None]]
-"""Checks that a tool may be called, by its current declaration. Raises if it may not."""
-
-
-@dataclass(slots=True)
-class _Call:
-    """A call of a tool. Its continuation changes when it becomes a task."""
-
-    tool: str
-    arguments: Mapping[str, Any]
-    on_progress: "ProgressFnT"
-    continuation: tool_service_pb2.ToolContinuation
 
 
 class ToolServer:
@@ -95,15 +78,15 @@ class ToolServer:
         on_change: Callable[[], None],
         sign_ins: SignInFiles | None = None,
     ) -> None:
-        """Sign-ins by OAuth are stored in `sign_ins`; None: they last as long as the process."""
+        """Sign-ins by OAuth are stored in `sign_ins`, or last as long as the process without it."""
         self.name = name
         self.state: ToolServerState.ValueType = ToolServerState.TOOL_SERVER_STATE_IDLE
         self.error = ""
-        """The current or previous problem in one line, while the state is not READY."""
+        """The current or previous problem in one line, if the state is not READY."""
         self.breaker = ServerBreaker(name, settings.breaker, on_change=on_change)
         self.tools: dict[str, tool_service_pb2.Tool] = {}
         self.listing_problems: tuple[str, ...] = ()
-        """The tools and members that its list lacks, and the limit that cut it, each in a line."""
+        """The tools and members that the list lacks, and the limit that cut it, each in a line."""
         self.pid: int | None = None
         """The id of its process, while it has one."""
         self._config = config
@@ -132,7 +115,7 @@ class ToolServer:
         if config.trunkline.idle_s is None:
             self.state = ToolServerState.TOOL_SERVER_STATE_STARTING
             self._is_used.set()
-        # A server without calls may be stopped for idleness. The next call starts it again.
+        # A server that is stopped for idleness is started again by the next call.
         self._is_idle = False
         self._start_requested = asyncio.Event()
         self._calls = 0
@@ -153,7 +136,7 @@ class ToolServer:
             self._start_requested.clear()
             self._signed_in.clear()
             problem = await self._run_once(group)
-            # A server that ends while it is being stopped may have replaced the cancellation.
+            # The end of the server may have replaced the cancellation of this task.
             raise_if_cancelled()
             if not problem:
                 reported = ""
@@ -194,27 +177,13 @@ class ToolServer:
             self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING)
         self._is_used.set()
 
-    async def call(  # noqa: PLR0913  all but the call by name
-        self,
-        tool: str,
-        arguments: Mapping[str, Any],
-        *,
-        timeout_s: float | None,
-        on_progress: "ProgressFnT",
-        check: CheckCall | None = None,
-        continuation: tool_service_pb2.ToolContinuation | None = None,
-        on_task: "OnTaskCreated | None" = None,
-    ) -> tool_service_pb2.ToolResult:
+    async def call(self, call: ToolCall, *, timeout_s: float | None) -> tool_service_pb2.ToolResult:
         """Call a tool. Wait for a server that is starting. Cancellation cancels the tool.
-
-        `check` is called with the tool before it is called for the first time. `continuation`
-        continues an earlier call that asked or that became a task. `on_task` is called with the id
-        of a task before it is followed.
 
         The shorter of `timeout_s` and the server's own limit applies; for a task, only `timeout_s`.
         The time in which a person answers counts for neither.
         If the server ends during a call of a read-only or idempotent tool, the call is repeated
-        once. A task is followed by the next session.
+        once. The next session follows a task.
 
         Raises:
             ToolNotFoundError: the server has no such tool.
@@ -225,7 +194,6 @@ class ToolServer:
         own_s = self._config.trunkline.call_timeout_s or self._settings.call_timeout_s
         limit_s: float | None = own_s if timeout_s is None else min(own_s, timeout_s)
         begin = asyncio.get_running_loop().time()
-        call = _Call(tool, arguments, on_progress, continuation or _NO_CONTINUATION)
         self._calls += 1
         self.note_use()
         try:
@@ -236,53 +204,40 @@ class ToolServer:
                     if not handle.startswith(OPEN_CALL_PREFIX):
                         limit_s = timeout_s
                         limit.reschedule(None if timeout_s is None else begin + timeout_s)
-                    if handle != call.continuation.task_handle:
-                        call.continuation = tool_service_pb2.ToolContinuation(task_handle=handle)
-                        if on_task is not None:
-                            await on_task(handle)
+                    if handle != followed.continuation.task_handle:
+                        continuation = tool_service_pb2.ToolContinuation(task_handle=handle)
+                        followed.continuation = continuation
+                        await call.on_task(handle)
 
+                followed = replace(call, on_task=follow, limit=limit)
                 if call.continuation.task_handle:
                     await follow(call.continuation.task_handle)
-                return await self._call(call, check, follow, limit)
+                return await self._call(followed)
         except TimeoutError as error:
             if limit_s == own_s:
-                self._check_alive(f"{tool} took more than {own_s:g} s")
-            peer = f"tool {self.name}/{tool}"
+                self._check_alive(f"{call.tool} took more than {own_s:g} s")
+            peer = f"tool {self.name}/{call.tool}"
             raise PeerTimeoutError(peer, f"it may take {limit_s or 0:.3g} s") from error
         finally:
             self._calls -= 1
             self._last_use = asyncio.get_running_loop().time()
 
-    async def _call(
-        self,
-        call: "_Call",
-        check: CheckCall | None,
-        on_task: "OnTaskCreated",
-        limit: asyncio.Timeout,
-    ) -> tool_service_pb2.ToolResult:
+    async def _call(self, call: ToolCall) -> tool_service_pb2.ToolResult:
         attempt = 1
         while True:
             session = await self._ready()
             tool = self.tools.get(call.tool)
             if tool is None:
                 raise ToolNotFoundError(self.name, call.tool)
-            if check is not None:
-                await check(tool)
-                check = None
+            if attempt == 1 and call.check is not None:
+                await call.check(tool)
             try:
                 with self.breaker.track_call(session):
-                    return await session.call_tool(
-                        call.tool,
-                        call.arguments,
-                        on_progress=call.on_progress,
-                        continuation=call.continuation,
-                        on_task=on_task,
-                        limit=limit,
-                    )
+                    return await session.call_tool(call)
             except CallNotDeliveredError as error:
                 if attempt >= _UNDELIVERED_ATTEMPTS:
                     raise ToolServerUnavailableError(self.name, error.problem) from error
-                # The ended session would only refuse the next attempt.
+                # Until the state changes, the ended session would refuse the next attempt.
                 while session.has_ended and self._session is session:
                     await self._state_changed.wait()
             except ToolServerUnavailableError:
@@ -357,7 +312,7 @@ class ToolServer:
         return self._authorization
 
     async def cancel_task(self, handle: str) -> None:
-        """Tell the server that a task is wanted no more.
+        """Tell the server to cancel a task.
 
         Raises:
             ToolServerUnavailableError: the server is down.
@@ -414,7 +369,7 @@ class ToolServer:
             known = _find_unavailable(error)
             if known is not None:
                 return known.problem
-            # A bulkhead: an error in the client of one server must not affect the others. The
+            # A bulkhead: an error in the client of one server must not affect other servers. The
             # error's text is not shown, because it may quote the server.
             return f"its answers make no sense ({type(error).__name__})"
         finally:
@@ -485,7 +440,7 @@ class ToolServer:
                     self._is_idle = True
                     return ""
                 self._has_expired = connection.is_expired
-                # Set the state before any failed call is repeated. How it ended is known later.
+                # Set the state before a failed call is repeated. The cause is known later.
                 self._mark_down(connection.problem or "it has ended")
             finally:
                 self._session = None
@@ -586,7 +541,7 @@ class ToolServer:
 
 
 def _find_unavailable(error: Exception) -> ToolServerUnavailableError | None:
-    """Return our own error among those that the SDK's task groups have wrapped, if any."""
+    """Return our own error from within the error groups of the SDK, if there is one."""
     if isinstance(error, ToolServerUnavailableError):
         return error
     if isinstance(error, ExceptionGroup):

@@ -60,8 +60,8 @@ class ServerBreaker:
     def on_start(self) -> None:
         """Record that the server is ready after a start that no call caused.
 
-        It counts as a success only while the breaker is not closed: calls decide about a server
-        whose calls have not failed.
+        The start counts as a success only while the breaker is not closed. Otherwise only calls
+        count.
         """
         if not self.is_closed:
             with self._reporting_change():

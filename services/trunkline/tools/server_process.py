@@ -16,7 +16,12 @@ from typing import Self
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.config import ServerConfig
-from trunkline.tools.connection import PACED, STDERR_SEPARATOR, ServerWarnings
+from trunkline.tools.connection import (
+    PACED,
+    STDERR_SEPARATOR,
+    ServerConnection,
+    ServerWarnings,
+)
 from trunkline.tools.pace import Pace
 from trunkline.tools.stderr_tail import STDERR_LINE_LIMIT_BYTES, StderrTail
 
@@ -67,13 +72,10 @@ def _runs_script(config: ServerConfig) -> bool:
     return False
 
 
-class ServerProcess:
-    """A running MCP server. It leads its own process group, which is killed with it.
+class ServerProcess(ServerConnection):
+    """A running MCP server. It leads its own process group, which is killed with it."""
 
-    Implements trunkline.tools.connection.ServerConnection.
-    """
-
-    is_expired = False
+    transport = "pipe"
 
     def __init__(
         self,
@@ -83,18 +85,12 @@ class ServerProcess:
         warnings: ServerWarnings,
         secrets: Iterable[str] = (),
     ) -> None:
-        """Wrap a process. `secrets` are removed from its output before that is shown."""
-        self.name = name
-        self.warnings = warnings
-        self.pace = Pace(lambda: warnings.warn(PACED, "it sends more than is read"))
-        self.transport_error = ""
-        self.has_ended = asyncio.Event()
-        """Set as soon as it will send nothing more."""
+        """Wrap a process. `secrets` are removed from its output before the output is shown."""
+        super().__init__(name, warnings)
         self._process = process
         self._stdin = process.stdin
         self._stdout = process.stdout
         self._stderr = process.stderr
-        self.problem = ""
         self._stderr_tail = StderrTail(secrets)
         self._stderr_pace = Pace(
             lambda: warnings.warn(PACED, "it prints more on stderr than is read")
@@ -139,11 +135,6 @@ class ServerProcess:
     def redact(self, line: bytes) -> str:
         """Return a line of its output as printable text without secrets."""
         return self._stderr_tail.redact(line)
-
-    def mark_broken(self, problem: str) -> None:
-        """Declare it broken, and set `has_ended`."""
-        self.problem = self.problem or problem
-        self.has_ended.set()
 
     async def describe_end(self, when: str = "") -> str:
         """Return why it ended, in one line, followed by `when`."""
@@ -202,7 +193,7 @@ class ServerProcess:
                     self._log(line)
                 pause_s = self._stderr_pace.count(len(lines), len(chunk))
                 if pause_s:
-                    # Its last words explain its end, and are no more than its pipe holds.
+                    # At its end, the rest of its stderr explains the end, and fits into the pipe.
                     with suppress(TimeoutError):
                         async with asyncio.timeout(pause_s):
                             await self.has_ended.wait()
@@ -239,7 +230,7 @@ async def open_process(  # noqa: PLR0913  all but the command by name
 ) -> AsyncIterator[ServerProcess]:
     """Start a server. Leaving the block in any way stops it and its process group.
 
-    A task in `group` reads its stderr. `secrets` are removed from what is shown of its output.
+    A task in `group` reads its stderr. `secrets` are removed from the output that is shown.
 
     Raises:
         ToolServerUnavailableError: the command can't be started.
@@ -312,7 +303,7 @@ class ChildProcess:
             # If the loop has been closed, there are no waiters.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._note_exit, code)
-            # Until then, no other process gets its id, which is that of its group.
+            # Until then, no other process gets the id of this process and of its group.
             self._is_group_done.wait()
             process.wait()
 
@@ -354,7 +345,7 @@ class ChildProcess:
                 end.close()
         opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         try:
-            # More of stderr is not kept, so that a server which prints too much has to wait.
+            # The buffer of stderr is small, so that a server which prints too much has to wait.
             limits = (limit_bytes, limit_bytes, STDERR_LINE_LIMIT_BYTES)
             for (ours, _), limit in zip(pairs, limits, strict=True):
                 opened.append(await _open_streams(ours, limit))
@@ -380,7 +371,7 @@ class ChildProcess:
                 os.killpg(self.pid, number)
 
     def kill_group(self) -> None:
-        """Kill its process group, which gets no further signals: its id may be another's then."""
+        """Kill its process group. No more signals are sent, since the id may be used again."""
         self.signal_group(signal.SIGKILL)
         self._is_group_done.set()
 
@@ -391,7 +382,7 @@ class ChildProcess:
         await self.wait()
 
     def close(self) -> None:
-        """Close its streams. One whose reading pauses does not see that the other end is closed."""
+        """Close its streams. While reading is paused, a stream does not notice its end."""
         for _, writer in self._streams:
             writer.transport.abort()
 
@@ -401,7 +392,7 @@ class ChildProcess:
 
 
 def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
-    """Wait until a process has exited; return its code. On Linux it stays a zombie, with its id."""
+    """Wait until a process has exited; return its code. On Linux its id stays reserved."""
     if sys.platform != "linux":
         return process.wait()
     result = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -412,7 +403,7 @@ def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
 
 
 class _CloseOnEofProtocol(asyncio.StreamReaderProtocol):
-    """Closes the socket when the child closes its end, since it will read nothing more."""
+    """Closes the socket when the child closes its end, because the child reads nothing more."""
 
     def eof_received(self) -> bool:
         super().eof_received()

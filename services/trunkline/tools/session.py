@@ -4,16 +4,21 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from importlib.metadata import version
 from typing import Any
 
 import mcp_types
 from mcp import Client, MCPError
-from mcp.client import ClientRequestContext, Transport
+from mcp.client import ClientRequestContext
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
 from pydantic import ValidationError
@@ -37,13 +42,7 @@ from trunkline.tools.declaration_limits import DeclarationLimits
 from trunkline.tools.http_endpoint import HttpEndpoint
 from trunkline.tools.json_limits import RESULT_LIMIT_VALUES, find_json_problem
 from trunkline.tools.listing import NAME_CHARS, ListFilter, ListingProblems
-from trunkline.tools.mcp_tasks import (
-    TASKS_EXTENSION,
-    McpTask,
-    OnTaskCreated,
-    TaskCreated,
-    TasksExtension,
-)
+from trunkline.tools.mcp_tasks import TASKS_EXTENSION, McpTask, TaskCreated, TasksExtension
 from trunkline.tools.open_calls import OpenCalls
 from trunkline.tools.questions import dump_inputs, parse_responses, to_question, unpack_state
 from trunkline.tools.result_checker import (
@@ -55,18 +54,19 @@ from trunkline.tools.result_checker import (
 from trunkline.tools.results import failed_result
 from trunkline.tools.server_process import ServerProcess
 from trunkline.tools.session_streams import open_session_streams
-from trunkline.tools.stdio import StdioTransport
+from trunkline.tools.stdio import open_stdio_streams
 from trunkline.tools.streamable_http import open_http_streams
+from trunkline.tools.tool_call import ToolCall
 from trunkline.tools.undecodable import UndecodableAnswer
 from trunkline.v1 import tool_service_pb2
 
 logger = logging.getLogger(__name__)
 
-# Resources that are read for one result. More remain links.
+# The number of resources that are read for one result. Other resources remain links.
 _RESOURCES = 8
-# Before a call is made again for a server that wants only that.
+# The first pause before a call is repeated for a server that sheds load.
 _FIRST_STATE_PAUSE_S = 0.05
-# A cancelled call waits this long for the id of the task that it may have created.
+# A canceled call waits this long for the id of a task that it may have created.
 _LATE_ANSWER_S = 2.0
 # Pauses before a lost subscription to list changes is opened again.
 _FIRST_PAUSE_S = 1.0
@@ -86,17 +86,16 @@ class McpSession:
         open_calls: OpenCalls,
     ) -> None:
         self.listing_problems: tuple[str, ...] = ()
-        """The tools and members that the last listing left out, and its cut, each in one line."""
+        """The tools and members that the last listing left out, and its limit, each in a line."""
         self._listing = listing
         self._name = connection.name
-        self._transport = _transport_name(connection)
         self._connection = connection
         self._client = client
         self._checker = checker
         self._open_calls = open_calls
-        # By tool, each as a line of JSON.
+        # The schemas by tool, each as a line of JSON.
         self._output_schemas: dict[str, bytes] = {}
-        # Those of them by which nothing can be checked.
+        # The schemas by which no result can be checked.
         self._uncheckable: set[bytes] = set()
         client.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
 
@@ -111,7 +110,7 @@ class McpSession:
         return bool(self._open_calls)
 
     async def list_tools(self, overlay: ServerOverlay) -> dict[str, tool_service_pb2.Tool]:
-        """Return the server's current tools by name, except those that it declares too much about.
+        """Return the server's current tools by name, without tools whose declaration is too large.
 
         Raises:
             ToolServerUnavailableError: the server did not list them.
@@ -136,7 +135,7 @@ class McpSession:
         return tools
 
     async def _list_declarations(self) -> list[mcp_types.Tool]:
-        """Return the declarations within the limits. The problems with the others are recorded."""
+        """Return the declarations within the limits, and record the problems with the others."""
         accepted: dict[str, mcp_types.Tool] = {}
         cursor: str | None = None
         limits, problems = DeclarationLimits(), ListingProblems()
@@ -165,23 +164,12 @@ class McpSession:
         self.listing_problems = problems.lines()
         return list(accepted.values())
 
-    async def call_tool(
-        self,
-        tool: str,
-        arguments: Mapping[str, Any],
-        *,
-        on_progress: ProgressFnT,
-        continuation: tool_service_pb2.ToolContinuation,
-        on_task: OnTaskCreated,
-        limit: asyncio.Timeout,
-    ) -> tool_service_pb2.ToolResult:
+    async def call_tool(self, call: ToolCall) -> tool_service_pb2.ToolResult:
         """Call a tool, or continue a call. Cancellation tells the server to cancel the tool.
 
-        `limit` is the limit of the call, which the caller has entered.
-
-        If the server makes the call a task, `on_task` is called with its id, and the task is
-        followed. If a server of an older protocol version asks during the call, `on_task` is called
-        with a handle of the call, which stays open. Cancellation then only ends the following.
+        If the server makes the call a task, `on_task` of the call gets the task's id, and the task
+        is followed. If a server of an older protocol version asks during the call, `on_task` gets a
+        handle of the call, which stays open. Cancellation then ends only the following.
 
         Links in the result to the server's own resources are read at once, since only this session
         can read them.
@@ -191,43 +179,22 @@ class McpSession:
             CallNotDeliveredError: the server ended before the call, or dropped the session.
             PeerProtocolError: the answer is not a valid result, or violates the output schema.
         """
-        if continuation.task_handle.startswith(OPEN_CALL_PREFIX):
-            return await self._open_calls.resume(
-                f"{self._name}/{tool}",
-                continuation.task_handle,
-                parse_responses(continuation.responses) or {},
-                on_progress=on_progress,
-                limit=limit,
-            )
-
-        def call(report: ProgressFnT) -> Coroutine[Any, Any, tool_service_pb2.ToolResult]:
-            return self._call_measured(tool, arguments, report, continuation, on_task, limit)
-
+        if call.continuation.task_handle.startswith(OPEN_CALL_PREFIX):
+            responses = parse_responses(call.continuation.responses)
+            return await self._open_calls.resume(call, responses or {})
         if self._client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return await call(on_progress)
-        return await self._open_calls.start(
-            f"{self._name}/{tool}", call, on_progress=on_progress, on_task=on_task, limit=limit
-        )
+            return await self._call_measured(call)
+        return await self._open_calls.start(call, self._call_measured)
 
-    async def _call_measured(
-        self,
-        tool: str,
-        arguments: Mapping[str, Any],
-        on_progress: ProgressFnT,
-        continuation: tool_service_pb2.ToolContinuation,
-        on_task: OnTaskCreated,
-        limit: asyncio.Timeout,
-    ) -> tool_service_pb2.ToolResult:
-        """Call a tool; raises what `call_tool` raises."""
+    async def _call_measured(self, call: ToolCall) -> tool_service_pb2.ToolResult:
+        """Call a tool, and measure the time; raises as `call_tool`."""
         with MCP_OPERATION_DURATION.measure(
-            "tools/call", tool, self._name, self._transport
+            "tools/call", call.tool, self._name, self._connection.transport
         ) as measurement:
             try:
-                result = await self._call_checked(
-                    measurement, tool, arguments, on_progress, continuation, on_task
-                )
+                result = await self._call_checked(call, measurement)
             except asyncio.CancelledError:
-                if limit.expired():
+                if call.limit.expired():
                     # A limit cancels as a caller does, but means that the server is slow.
                     measurement.error_type = telemetry.TIMEOUT
                 raise
@@ -236,19 +203,13 @@ class McpSession:
             return result
 
     async def _call_checked(
-        self,
-        measurement: Measurement,
-        tool: str,
-        arguments: Mapping[str, Any],
-        on_progress: ProgressFnT,
-        continuation: tool_service_pb2.ToolContinuation,
-        on_task: OnTaskCreated,
+        self, call: ToolCall, measurement: Measurement
     ) -> tool_service_pb2.ToolResult:
-        """Call a tool; raises what `call_tool` raises."""
-        outcome = RequestOutcome()
+        """Call a tool, and check its result; raises as `call_tool`."""
+        tool, outcome = call.tool, RequestOutcome()
         token = request_outcome.set(outcome)
         try:
-            result = await self._call(tool, arguments, on_progress, continuation, on_task)
+            result = await self._call(call)
             if isinstance(result, tool_service_pb2.ToolResult):
                 return result
             content = result.structured_content
@@ -285,10 +246,10 @@ class McpSession:
         return PeerProtocolError(f"tool server {self._name!r}", f"the result of {tool} {problem}")
 
     async def _has_lost_session(self, error: MCPError) -> bool:
-        """Return whether a request was refused since its server dropped the session.
+        """Return whether a request was refused because its server dropped the session.
 
-        The specification says HTTP 404, and servers also answer with an error of JSON-RPC. A server
-        that lost the session refuses a ping by the same words. The session then expires.
+        The specification says HTTP 404, but servers also answer with an error of JSON-RPC. A server
+        that lost the session refuses a ping with the same error. The session then expires.
         """
         endpoint = self._connection
         if not isinstance(endpoint, HttpEndpoint) or endpoint.has_ended.is_set():
@@ -313,28 +274,22 @@ class McpSession:
             request_outcome.reset(token)
         return False
 
-    async def _call(
-        self,
-        tool: str,
-        arguments: Mapping[str, Any],
-        on_progress: ProgressFnT,
-        continuation: tool_service_pb2.ToolContinuation,
-        on_task: OnTaskCreated,
-    ) -> mcp_types.CallToolResult | tool_service_pb2.ToolResult:
+    async def _call(self, call: ToolCall) -> mcp_types.CallToolResult | tool_service_pb2.ToolResult:
         """Return the result of a call, or the question that the tool asks instead."""
-        session, responses = self._client.session, parse_responses(continuation.responses)
+        session, continuation = self._client.session, call.continuation
+        responses = parse_responses(continuation.responses)
         if continuation.task_handle:
             task = McpTask(session, continuation.task_handle)
             if responses:
                 await task.answer(dump_inputs(responses))
-            return await self._follow(tool, task, on_progress)
+            return await self._follow(call, task)
         state = unpack_state(continuation)
         backoff = Backoff(first_s=_FIRST_STATE_PAUSE_S, limit_s=_LONGEST_PAUSE_S)
         while True:
             request = session.call_tool(
-                tool,
-                dict(arguments),
-                progress_callback=on_progress,
+                call.tool,
+                dict(call.arguments),
+                progress_callback=call.on_progress,
                 input_responses=responses,
                 request_state=state,
                 allow_input_required=True,
@@ -343,16 +298,16 @@ class McpSession:
             result = await self._send_call(request)
             match result:
                 case TaskCreated():
-                    await on_task(result.task_id)
+                    await call.on_task(result.task_id)
                     task = McpTask(session, result.task_id, poll_ms=result.poll_interval_ms)
-                    return await self._follow(tool, task, on_progress)
+                    return await self._follow(call, task)
                 case mcp_types.InputRequiredResult() if not result.input_requests:
-                    # The server only sheds load. The limit of the call ends this.
+                    # The server sheds load. The limit of the call ends the loop.
                     responses, state = None, result.request_state
                     await asyncio.sleep(backoff.next_s())
                 case mcp_types.InputRequiredResult():
                     return to_question(
-                        f"{self._name}/{tool}",
+                        f"{self._name}/{call.tool}",
                         result.input_requests or {},
                         request_state=result.request_state,
                     )
@@ -362,21 +317,21 @@ class McpSession:
                     raise ValueError(f"a {type(result).__name__} is no result of a tool")
 
     async def _follow(
-        self, tool: str, task: McpTask, on_progress: ProgressFnT
+        self, call: ToolCall, task: McpTask
     ) -> mcp_types.CallToolResult | tool_service_pb2.ToolResult:
         async def on_status(text: str) -> None:
-            await on_progress(0, None, text)
+            await call.on_progress(0, None, text)
 
         end = await task.follow(on_status=on_status)
         if isinstance(end, mcp_types.CallToolResult):
             return end
-        return to_question(f"{self._name}/{tool}", end, task_handle=task.id)
+        return to_question(f"{self._name}/{call.tool}", end, task_handle=task.id)
 
     async def _send_call(self, request: Coroutine[Any, Any, mcp_types.Result]) -> mcp_types.Result:
         """Send the request of a call and return its answer.
 
-        A server with tasks may have created one when the call is cancelled. Only the answer names
-        it: the request has a moment to be answered, and the task is canceled.
+        A server with tasks may have created a task when the call is canceled. Only the answer has
+        the task's id, so this waits a moment for the answer and cancels the task.
         """
         if TASKS_EXTENSION not in (self._client.server_capabilities.extensions or {}):
             return await request
@@ -391,10 +346,7 @@ class McpSession:
         return await run_with_late_cancel(request, cancel_created)
 
     async def cancel_task(self, handle: str) -> None:
-        """Tell the server that a task or an open call is wanted no more.
-
-        A server that refuses is logged.
-        """
+        """Tell the server to cancel a task or an open call. A refusal is logged."""
         if handle.startswith(OPEN_CALL_PREFIX):
             self._open_calls.cancel(handle)
             return
@@ -534,12 +486,12 @@ async def open_session(
         session = McpSession(
             connection, client, checker=checker, listing=listing, open_calls=open_calls
         )
-        with MCP_SESSION_DURATION.measure(connection.name, _transport_name(connection)):
+        with MCP_SESSION_DURATION.measure(connection.name, connection.transport):
             yield session
 
 
 def _error_text(error: MCPError) -> str:
-    """Return the text of the server's error, or the description of an answer that is none."""
+    """Return the text of the server's error, or the description of an undecodable answer."""
     data = error.error.data
     return str(data) if isinstance(data, UndecodableAnswer) else error.error.message
 
@@ -549,7 +501,7 @@ async def _accept_result(name: str, result: mcp_types.CallToolResult) -> None:
 
 
 def _describe_invalid(error: Exception) -> str:
-    """Return which member of a result is invalid, and why, without its value."""
+    """Return the invalid member of a result, and the reason, without its value."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
@@ -561,13 +513,9 @@ def _is_public(uri: str) -> bool:
     return uri.startswith(("http://", "https://"))
 
 
-def _transport_name(connection: ServerConnection) -> str:
-    return "pipe" if isinstance(connection, ServerProcess) else "tcp"
-
-
-def _transport(connection: ServerConnection) -> Transport:
+def _transport(connection: ServerConnection) -> AbstractAsyncContextManager[Any]:
     if isinstance(connection, ServerProcess):
-        return StdioTransport(connection)
+        return open_stdio_streams(connection)
     if isinstance(connection, HttpEndpoint):
         return open_http_streams(connection)
     raise TypeError(connection)

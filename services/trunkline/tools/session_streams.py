@@ -5,14 +5,13 @@ It imports mcp: load it lazily.
 
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakValueDictionary
 
 import anyio
 import mcp_types
-from mcp.client import Transport
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from opentelemetry import trace
@@ -29,11 +28,11 @@ from trunkline.tools.undecodable import (
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-# What the SDK puts before the published name of a span, `{mcp.method.name} {target}`.
+# The SDK puts this before the name of a span by the conventions, `{mcp.method.name} {target}`.
 _PREFIX: Final = "MCP send "
 
 
-# How the text of the SDK's transport begins for an answer that it can't decode.
+# The beginnings of the texts of the SDK's transport for an answer that it can't decode.
 _UNREAD: Final = ("Failed to parse SSE message: ", "Failed to parse JSON response: ")
 # A request that stays open as long as the session.
 _LISTEN: Final = "subscriptions/listen"
@@ -42,7 +41,7 @@ _CANCELLED: Final = "notifications/cancelled"
 
 @asynccontextmanager
 async def open_session_streams(
-    transport: Transport, connection: ServerConnection, listing: ListFilter
+    transport: AbstractAsyncContextManager[Any], connection: ServerConnection, listing: ListFilter
 ) -> AsyncIterator[Any]:
     """Open a transport for the SDK's client; it gets a reader and a writer."""
     async with transport as (reader, writer):
@@ -51,7 +50,7 @@ async def open_session_streams(
 
 
 class _Exchange:
-    """The requests of a session that have no answer yet, and what is done with the answers."""
+    """The open requests of a session, and the treatment of their answers."""
 
     def __init__(self, connection: ServerConnection, listing: ListFilter) -> None:
         self._connection = connection
@@ -83,7 +82,7 @@ class _Exchange:
         method = self._close(message.id)
         if method is None:
             return
-        # We set the pace of answers ourselves.
+        # Our own requests set the pace of answers.
         self._connection.pace.give_back(cost)
         self._requests.on_response(message)
         if isinstance(message, mcp_types.JSONRPCResponse):
@@ -139,7 +138,7 @@ class _OpenRequests:
         self._outcomes = WeakValueDictionary[object, RequestOutcome]()
 
     def on_request(self, request: mcp_types.JSONRPCRequest) -> None:
-        """Note a request, and give its span the published name; that of a call gets the tool."""
+        """Note a request, and name its span. The span of a call also gets the name of the tool."""
         outcome = request_outcome.get()
         if outcome is not None:
             outcome.is_answered = False
@@ -173,7 +172,7 @@ class _OpenRequests:
 
 
 class _Stream:
-    """A stream of the SDK that is closed as the one that it wraps."""
+    """A stream for the SDK around a stream of a transport. Closing it closes the inner stream."""
 
     def __init__(self, stream: Any, exchange: _Exchange) -> None:  # noqa: ANN401  as the SDK's transports
         self._stream = stream
@@ -183,7 +182,6 @@ class _Stream:
         await self._stream.aclose()
 
     async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
         return self
 
     async def __aexit__(
@@ -192,7 +190,7 @@ class _Stream:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._stream.__aexit__(exc_type, exc, traceback)
+        await self.aclose()
 
 
 class _Writer(_Stream):

@@ -1,6 +1,6 @@
 """The files of the sign-ins to tool servers, in the private folder of the data directory.
 
-With an encryption key they are encrypted, as stored data is.
+With an encryption key, they are encrypted like other stored data.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class SignInFiles:
         self._settings = settings
 
     async def load(self, url: str, client_id: str) -> bytes:
-        """Return what `save` stored; empty: nothing.
+        """Return the stored sign-in, or an empty content if there is none.
 
         Raises:
             ConfigurationError: others may read or change the file, it can't be read, or its
@@ -37,7 +37,7 @@ class SignInFiles:
         return await asyncio.to_thread(self._load, self._path(url, client_id))
 
     async def save(self, url: str, client_id: str, content: bytes) -> None:
-        """Store the sign-in of a server. It is on the disk when this returns.
+        """Store the sign-in of a server. The file is on the disk when this returns.
 
         Raises:
             ConfigurationError: the file can't be written.

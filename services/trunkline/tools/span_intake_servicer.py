@@ -1,4 +1,4 @@
-"""Takes the spans of MCP servers, which are no processes of the mesh, over OTLP."""
+"""Receives the spans of MCP servers, which are no processes of the mesh, over OTLP."""
 
 import secrets
 from collections import OrderedDict
@@ -35,8 +35,8 @@ _STOP_GRACE_S: Final = 1.0
 class SpanIntake(otlp_grpc.TraceServiceServicer):
     """A local OTLP endpoint for MCP servers. An async context manager: it serves inside the block.
 
-    Each server has another token, and may only add spans to traces in which it was called.
-    They are forwarded to the mesh with this process's identity.
+    Each server has a token of its own, and may only add spans to traces in which it was called. The
+    spans are forwarded to the mesh with this process's identity.
     """
 
     def __init__(self, credentials: MeshCredentials, mesh: grpc.aio.Channel) -> None:
@@ -107,7 +107,7 @@ class SpanIntake(otlp_grpc.TraceServiceServicer):
             request.resource_spans,
             lambda _, span: int.from_bytes(span.trace_id) not in traces or _names_service(span),
         )
-        # No server's spans pass for those of another.
+        # The spans of a server can't have the name of another server.
         for resource in request.resource_spans:
             replace_text(resource.resource, telemetry.SERVICE_NAME, _name_service(server))
         collected = ((telemetry.COLLECTED_KEY, "1"),) if telemetry.COLLECTED_KEY in metadata else ()

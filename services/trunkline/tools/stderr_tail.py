@@ -12,7 +12,7 @@ STDERR_LINE_LIMIT_BYTES: Final = 64 * 1024
 _LOGGED_CHARS = 500
 _TAIL_LINES = 3
 _TAIL_CHARS = 300
-# Shorter values are ordinary words and numbers, not secrets.
+# Shorter values are ordinary words and numbers, and no secrets.
 _SECRET_CHARS = 4
 _FOLDERS = re.compile(r"(?<![\w./])/(?:[^\s/'\":]+/)+")
 _TITLE = "Traceback (most recent call last)"

@@ -1,7 +1,11 @@
-"""A transport of the MCP SDK over a server process's stdio. It imports mcp: load it lazily."""
+"""A transport of the MCP SDK over a server process's stdio. It imports mcp: load it lazily.
 
-from types import TracebackType
-from typing import Self
+Messages are newline-delimited JSON-RPC. `session_streams` wraps the two ends for the SDK. The SDK's
+own `stdio_client` is not used; see docs/decisions/0402.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import anyio
 import mcp_types
@@ -16,59 +20,20 @@ from trunkline.tools.undecodable import UndecodableLineError
 _STRAY_LINES_IN_A_ROW = 100
 
 
-class StdioTransport:
-    """A server process as the SDK's transport: newline-delimited JSON-RPC, without a queue.
-
-    The SDK's own `stdio_client` is not used; see docs/decisions/0402.
-    """
-
-    def __init__(self, process: ServerProcess) -> None:
-        self._process = process
-
-    async def __aenter__(self) -> tuple["_Reader", "_Writer"]:
-        return _Reader(self._process), _Writer(self._process)
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Do nothing: `open_process` stops the process."""
+@asynccontextmanager
+async def open_stdio_streams(process: ServerProcess) -> AsyncIterator[tuple["_Reader", "_Writer"]]:
+    """Open the two ends of a server's stdio. Leaving the block stops nothing."""
+    yield _Reader(process), _Writer(process)
 
 
-class _End:
-    """A stream of the transport. Closing it does nothing."""
+class _Reader:
+    """Reads the messages of the server, and an UndecodableLineError for each other line."""
 
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
-
-    async def aclose(self) -> None:
-        pass
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-
-class _Reader(_End):
-    """Yields the messages of the server, and an UndecodableLineError for each other line."""
-
-    def __init__(self, process: ServerProcess) -> None:
-        super().__init__(process)
         self.last_cost = 0.0
         """The cost of the last message, in tokens of the pace of the connection."""
         self._strays = 0
-
-    def __aiter__(self) -> "_Reader":
-        return self
 
     async def __anext__(self) -> SessionMessage | Exception:
         process = self._process
@@ -87,17 +52,19 @@ class _Reader(_End):
         self._strays = 0
         return SessionMessage(message)
 
-    async def receive(self) -> SessionMessage | Exception:
-        try:
-            return await anext(self)
-        except StopAsyncIteration:
-            raise anyio.EndOfStream from None
+    async def aclose(self) -> None:
+        """Do nothing: `open_process` stops the process."""
 
 
-class _Writer(_End):
+class _Writer:
+    """Writes messages to the server, without a queue."""
+
+    def __init__(self, process: ServerProcess) -> None:
+        self._process = process
+
     async def send(self, item: SessionMessage, /) -> None:
         is_request = isinstance(item.message, mcp_types.JSONRPCRequest)
-        # Only requests wait for a slow server. One that reads no answers gets no more of them.
+        # Only requests wait for a slow server. A server that reads no answers gets no more of them.
         if _is_answer(item) and self._process.is_input_full:
             return
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
@@ -108,6 +75,9 @@ class _Writer(_End):
         except OSError:
             self._process.has_ended.set()
             raise anyio.ClosedResourceError from None
+
+    async def aclose(self) -> None:
+        """Do nothing: `open_process` stops the process."""
 
 
 def _is_answer(item: SessionMessage) -> bool:

@@ -49,7 +49,7 @@ _STREAM_COST = 25
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _BAD_GATEWAY = 502
 _DOWN = {502, 503, 504}
-# Of a request that its server refuses: for the token, and for its scopes.
+# The attempts of a request that its server refuses, for the token and for its scopes.
 _AUTHORIZED_ATTEMPTS = 2
 
 # The SDK declares its transport's streams as Any.
@@ -265,7 +265,7 @@ def _is_message(response: httpx2.Response) -> bool:
 def _correlate(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
     """Return a response with a single message, which answers the request.
 
-    The SDK waits without end for the answer to a request whose response has another message.
+    If the response to a request has another message, the SDK would wait without end.
 
     Raises:
         _UndecodableError: the message is not valid, or does not answer the request.
@@ -297,7 +297,7 @@ class _EventStream(httpx2.AsyncByteStream):
     """Reads an event stream at the pace of its connection, with events up to the message limit.
 
     The outcome of the call notes when the stream breaks off. The SDK closes the stream of a request
-    at its answer: a stream whose end it reads had none.
+    at its answer, so a stream that is read to its end had no answer.
     """
 
     def __init__(
@@ -386,7 +386,7 @@ async def _read(response: httpx2.Response) -> httpx2.Response:
 
 
 def _answer(request: httpx2.Request, problem: str) -> httpx2.Response:
-    """Return an error response for a request that got none."""
+    """Return an error response for a request that got no response."""
     error = JSONRPCError(
         jsonrpc="2.0", id=None, error=ErrorData(code=INTERNAL_ERROR, message=problem)
     )

@@ -1,4 +1,4 @@
-"""Lines of a server that are no valid JSON-RPC message, and the requests that they answer.
+"""Lines of a server that are no valid JSON-RPC messages, and the requests that they answer.
 
 It imports mcp: load it lazily.
 """
@@ -13,7 +13,7 @@ from mcp_types import RequestId
 UNDECODABLE: Final = "the answer is no valid message of JSON-RPC"
 """The problem with a call whose answer can't be decoded."""
 
-# Of a longer line, only this much is looked at.
+# The part of a longer line that is searched.
 _HEAD_BYTES: Final = 65_536
 _QUOTED_CHARS: Final = 200
 # Text before a message may have braces, too.
@@ -32,9 +32,9 @@ class UndecodableLineError(Exception):
         self.shown = shown if len(shown) <= _QUOTED_CHARS else f"{shown[:_QUOTED_CHARS]}…"
 
     def answered_ids(self) -> list[RequestId] | None:
-        """Return the ids of the requests that the line answers; None: it is no answer.
+        """Return the ids of the requests that the line answers, or None if it is no answer.
 
-        The list is empty if it is an answer whose id can't be read. Log lines, notifications and
+        The list is empty for an answer whose id can't be read. Log lines, notifications and
         requests of the server are no answers.
         """
         answers = [each for each in _find_objects(self._text) if _is_answer(each)]
@@ -69,7 +69,7 @@ _OUTCOMES: Final = frozenset({"result", "error"})
 
 
 def _find_objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a text, as far as they can be decoded; none inside of others."""
+    """Yield the JSON objects in a text that can be decoded, without objects inside of objects."""
     position = 0
     for _ in range(_ATTEMPTS):
         position = text.find("{", position)

@@ -97,7 +97,7 @@ class _Runner:
     published: dict[int, Workflow]
     card: Any = None
     _versions: WorkflowVersions | None = None
-    """The store of the host; None: it has none, and there are only those of the code."""
+    """The store of the host. Without a store, there are only the versions of the code."""
     _agents: dict[int, FunctionAgent] = field(default_factory=dict)
     _on_change: Callable[[], None] | None = None
 
@@ -160,7 +160,7 @@ class _Runner:
         return None if time is None else parse_duration(time)
 
     def _choose_version(self, task: TaskContext[Any]) -> int:
-        """Return the version of the task; for a new one the requested or the current version."""
+        """Return the version of the task. A new task takes the requested or the current version."""
         name = self.newest.name
         for plan in get_turn_runtime(task).latest.plans:
             owner, _, number = plan.plan_id.rpartition("@")
@@ -187,7 +187,7 @@ class _Runner:
                 self._on_change()
 
     def _read_version(self, number: int) -> Workflow:
-        """Return a version. Raises ConfigurationError if there is none."""
+        """Return a version. Raises ConfigurationError if it does not exist."""
         if self._versions is not None:
             return self._versions.load(self.newest.name, number)
         if number not in self.published:

@@ -11,7 +11,7 @@
         .build()
     )
 
-Each node follows the one before it. `after` names another one, and `edge` adds further edges.
+Each node follows the node before it. `after` names another node, and `edge` adds further edges.
 """
 
 import json

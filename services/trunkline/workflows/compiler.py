@@ -61,7 +61,7 @@ class WorkflowState(TypedDict, total=False):
     steps: Annotated[int, _add]
     visited: Annotated[list[str], _extend]
     received: Annotated[list[str], _extend]
-    """The ids of the messages that ended waits, which end no further one."""
+    """The ids of the messages that ended waits, which end no further wait."""
     branches: Annotated[dict[str, Any], _merge]
     """The last result of each branch, by the name of its node."""
     output: Annotated[dict[str, Any], _replace]
@@ -119,7 +119,7 @@ class _Compiler:
     def _add_branches(
         self, graph: _Builder, node: ParallelNode, edges: Sequence[Edge]
     ) -> list[str]:
-        """Add a node for each branch, and the one that joins them; return the branches' names."""
+        """Add a node for each branch, and a node that joins them; return the branches' names."""
         scope = self._scopes[node.id]
         names = [branch_end(node.id, number) for number in range(len(edges))]
         for number, (name, edge) in enumerate(zip(names, edges, strict=True)):
@@ -160,7 +160,7 @@ def _build_branch(
 
 
 def _last(state: WorkflowState | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result of the node that ran last; an empty one before the first."""
+    """Return the result of the node that ran last, or an empty result before the first."""
     empty: dict[str, Any] = {"node": "", "text": "", "data": None, "time": 0.0}
     return state.get("last", empty)
 
@@ -187,7 +187,7 @@ def _build_join(parallel: str, names: Sequence[str]) -> Callable[..., Awaitable[
 def _build_function(
     workflow: Workflow, node: Node, edges: Sequence[Edge], targets: Sequence[str]
 ) -> _NodeFunction:
-    """Return the function that runs a node, and chooses the next ones."""
+    """Return the function that runs a node, and chooses the next nodes."""
 
     async def run(state: WorkflowState, *, runtime: Runtime[WorkflowRun]) -> Command[Any]:
         context = runtime.context

@@ -59,7 +59,7 @@ class Retry(_Model):
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
     """The number of attempts, with the first one."""
     backoff: Duration = "1s"
-    """The wait before the second attempt. Each further one doubles it."""
+    """The wait before the second attempt. Each further attempt doubles it."""
     max_backoff: Duration = "30s"
 
 

@@ -39,7 +39,7 @@ def convert_dictionary_form(value: Mapping[str, Any], name: str) -> Mapping[str,
 
 
 def check_start_node(document: SourceDocument, value: Mapping[str, Any]) -> None:
-    """Add a fault if the `start_node` of the other form names no node, or not the one it has."""
+    """Add a fault if the `start_node` of the other form names no node, or another node."""
     start, nodes = value.get("start_node"), value.get("nodes")
     if start is None or not isinstance(nodes, list):
         return
@@ -64,7 +64,7 @@ def _add_start(
     name = "start"
     while name in ids:
         name += "_"
-    # At the end, so that the places of the others stay those of the file.
+    # At the end, so that the other nodes keep their places in the file.
     return [*nodes, {"id": name, "type": "start"}], [*edges, {"from": name, "to": start}]
 
 

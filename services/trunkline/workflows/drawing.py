@@ -138,7 +138,7 @@ def _lay_out(workflow: Workflow) -> dict[str, _Point]:
             origins.setdefault(edge.target, []).append(edge.source)
     places: dict[str, float] = {}
     for _, row in sorted(rows.items()):
-        # Nodes stand below the middle of those that lead to them, so that few edges cross.
+        # Nodes stand below the middle of the nodes that lead to them, so that few edges cross.
         row.sort(key=lambda node: _middle([places[each] for each in origins.get(node, ())]))
         for number, node_id in enumerate(row):
             places[node_id] = number - (len(row) - 1) / 2
@@ -157,7 +157,7 @@ def _middle(values: Collection[float]) -> float:
 
 
 def _find_layers(workflow: Workflow) -> dict[str, int]:
-    """Return the layer of each node: one more than those before it, without edges of loops."""
+    """Return the layer of each node, behind the nodes before it, without edges of loops."""
     outgoing = group_edges(workflow)
     forward: dict[str, list[str]] = {node.id: [] for node in workflow.nodes}
     state: dict[str, bool] = {}

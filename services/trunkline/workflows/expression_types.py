@@ -52,9 +52,9 @@ class TypeFinding(NamedTuple):
     """The knowledge of an expression before it runs."""
 
     values: Sequence[Any] | None = None
-    """A value of each form that it may have; None: not known."""
+    """A value of each form that it may have, if its forms are known."""
     problem: str = ""
-    """The reason why it fails for all values of the declared types; empty: it may not."""
+    """The reason why it fails for all values of the declared types, or "" if it may succeed."""
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class ExpressionTypes:
 
 
 def build_samples(schema: Any) -> Sequence[Any] | None:  # noqa: ANN401  a JSON Schema
-    """Return a value of each form that a schema allows; None: its type is not known."""
+    """Return a value of each form that a schema allows, if its type is known."""
     if not isinstance(schema, Mapping) or _COMBINED & schema.keys():
         return None
     if "const" in schema:
@@ -189,7 +189,7 @@ def describe(values: Sequence[Any]) -> str:
 
 
 def _combine(values: Sequence[Sequence[Any]]) -> list[Sequence[Any]] | None:
-    """Return all choices of one of each; None: there are too many."""
+    """Return all combinations, with one value of each list, unless there are too many."""
     count = 1
     for each in values:
         count *= len(each)

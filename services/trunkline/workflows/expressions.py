@@ -91,13 +91,13 @@ class Expression:
 
     source: str
     _program: Any = field(repr=False, compare=False)
-    """The library's program; None: the expression is the only one of `references`, or a text."""
+    """The program of the library. A single reference or a text needs no program."""
     variables: frozenset[str] = field(compare=False)
     """The variables that it reads."""
     references: tuple[tuple[str, ...], ...] = field(compare=False)
     """The variables with the fields that it reads of them, such as `("nodes", "draft", "text")`."""
     _loop_values: int | None = field(repr=False, compare=False)
-    """The number of values that it may read; None: it has no loop."""
+    """The number of values that it may read, if it has a loop."""
 
     @classmethod
     def parse(cls, source: str) -> Self:
@@ -241,7 +241,7 @@ def _check_loops(code: str) -> set[str]:
 
 
 def _limit_values(code: str) -> int | None:
-    """Return the number of values that an expression may read; None: it has no loop."""
+    """Return the number of values that an expression may read, if it has a loop."""
     if not _LOOP.search(code):
         return None
     return MAX_LIST_VALUES if re.search(r"\.\s*(map|filter)\s*\(", code) else MAX_LOOP_VALUES
@@ -255,7 +255,7 @@ def _compile(source: str) -> Any:  # noqa: ANN401  a program of the library
         if not _is_of_library(error):
             raise
         places = _PLACE.findall(str(error))
-        # The parser's own fault comes after those that follow from it.
+        # The fault that the parser found comes after the faults that follow from it.
         chosen = next((place for place in places if "Syntax error" in place[2]), None)
         line, column, problem = chosen or (places[0] if places else ("1", "", _shorten(error)))
         problem = problem.removeprefix("Syntax error: ").partition(" expecting ")[0]
@@ -265,7 +265,7 @@ def _compile(source: str) -> Any:  # noqa: ANN401  a program of the library
 
 
 def _find_type_problem(error: BaseException) -> str:
-    """Return what is wrong with the types of an operator or a function; empty: nothing is."""
+    """Return the fault in the types of an operator or a function, or "" without a fault."""
     if isinstance(error, TypeError):
         text = str(error)
         if text.startswith("No such overload"):
@@ -402,7 +402,7 @@ def parse_each(source: str) -> list[Expression | ExpressionError]:
         try:
             return Expression.parse(expression)
         except ExpressionError as error:
-            # Columns are those of the expression, so a longer text needs its name.
+            # Columns count within the expression, so a longer text needs its name.
             is_whole = source == f"{_OPENING}{expression}}}"
             return error if is_whole else ExpressionError(f"`{expression}`: {error}")
 

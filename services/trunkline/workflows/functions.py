@@ -81,7 +81,7 @@ async def call_function(
 
 
 def find_function_problem(name: str) -> str:
-    """Return the problem of a function `module:name`; empty: it is there, as far as can be seen."""
+    """Return the problem of a function `module:name`, or "" if the function seems to exist."""
     module, _, attribute = name.partition(":")
     if not module or not attribute.isidentifier():
         return f"{name!r} is no function; write module:name"

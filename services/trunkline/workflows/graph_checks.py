@@ -234,7 +234,7 @@ class GraphChecks:
 
 
 def list_labels(node: Node) -> list[str] | None:
-    """Return the labels that a node can have, without `failed`; None: a function decides."""
+    """Return the labels that a node can have, without `failed`, unless a function decides."""
     match node:
         case ConditionNode() if node.handler:
             return None

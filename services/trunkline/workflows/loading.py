@@ -17,7 +17,7 @@ SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 
 def load_workflow_agents(paths: Sequence[str | Path]) -> list[FunctionAgent]:
-    """Return the agents of workflow files, of those in folders, and of installed workflows.
+    """Return the agents of workflow files, of the files in folders, and of installed workflows.
 
     There is one for each name.
 
@@ -32,9 +32,9 @@ def load_workflow_agents(paths: Sequence[str | Path]) -> list[FunctionAgent]:
 
 
 def list_workflow_files(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the files, with those in the folders, and those of installed workflows, among them.
+    """Return the files of workflows that paths name, of folders, and of installed workflows.
 
-    The name of an installed workflow is that workflow; `./NAME` is a folder of this name.
+    The name of an installed workflow stands for it; `./NAME` is a folder of this name.
 
     Raises:
         ConfigurationError: there is none in a folder or of a name, or an installed workflow can't

@@ -24,7 +24,7 @@ WORKFLOW_PLUGIN_GROUP: Final = "trunkline.workflows"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkflowPlugin:
-    """A workflow, and the agents that it needs beside those of the mesh."""
+    """A workflow, and the agents that it needs beside the agents of the mesh."""
 
     file: Path
     """The workflow, in YAML or JSON."""
@@ -38,10 +38,10 @@ def list_plugin_names() -> list[str]:
 
 
 def load_workflow_plugin(name: str) -> WorkflowPlugin | None:
-    """Return the installed workflow of a name; None: there is none.
+    """Return the installed workflow of a name, if there is one.
 
     Raises:
-        ConfigurationError: it can't be loaded, or two packages have one of this name.
+        ConfigurationError: it can't be loaded, or two packages have a workflow of this name.
     """
     points = list(entry_points(group=WORKFLOW_PLUGIN_GROUP, name=name))
     if not points:
@@ -55,10 +55,10 @@ def load_workflow_plugin(name: str) -> WorkflowPlugin | None:
 def load_plugin_agents(entries: Sequence[str]) -> Mapping[str, Sequence[FunctionAgent]]:
     """Return the agents that the installed workflows among the entries bring, by workflow.
 
-    Each agent is there once. Entries are those of the setting `workflows`.
+    Each agent is there once. `entries` is the setting `workflows`.
 
     Raises:
-        ConfigurationError: one can't be loaded.
+        ConfigurationError: a workflow can't be loaded.
     """
     found: dict[str, Sequence[FunctionAgent]] = {}
     seen: set[str] = set()

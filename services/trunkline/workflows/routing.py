@@ -15,7 +15,7 @@ Scope: TypeAlias = tuple[tuple[str, int], ...]
 
 
 def find_edge(edges: Sequence[Edge], label: str) -> Edge | None:
-    """Return the edge to follow from a node with this label; None: no edge fits."""
+    """Return the edge to follow from a node with this label, if an edge fits."""
     fitting = [
         edge
         for edge in edges
@@ -25,12 +25,12 @@ def find_edge(edges: Sequence[Edge], label: str) -> Edge | None:
 
 
 class ScopeConflict(NamedTuple):
-    """An edge that leads into another branch than the one that it comes from."""
+    """An edge that leads from one branch into another."""
 
     source: str
     """The node that the edge leads out of."""
     number: int
-    """The position of the edge among those out of this node."""
+    """The position of the edge among the edges out of this node."""
     scope: Scope
     """The scope that the edge arrives with."""
     other: Scope

@@ -51,7 +51,7 @@ def find_defaults(schema: JsonSchema) -> dict[str, Any]:
 
 
 def check_output(workflow: Workflow, output: Mapping[str, Any]) -> str:
-    """Return what is wrong with the output of a run by the schema `outputs`; empty: nothing."""
+    """Return the fault of the output of a run by the schema `outputs`, or "" without a fault."""
     if workflow.outputs is None:
         return ""
     data = output["data"]
@@ -61,7 +61,7 @@ def check_output(workflow: Workflow, output: Mapping[str, Any]) -> str:
 
 
 def build_parts(output: Mapping[str, Any]) -> list[str | part_pb2.Part]:
-    """Return the parts of an answer: its text, and its data if it has some."""
+    """Return the parts of an answer: its text, and its data if it has data."""
     parts: list[str | part_pb2.Part] = [output[_TEXT]] if output[_TEXT] else []
     if output["data"] is not None:
         parts.append(data_part(output["data"]))

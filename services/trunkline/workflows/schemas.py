@@ -89,15 +89,15 @@ def find_problems(
 
 
 def find_problem(schema: Mapping[str, Any], value: Any) -> str:  # noqa: ANN401  a JSON value
-    """Return the first fault of a value, with the path of its member; "" if there is none."""
+    """Return the first fault of a value with the path of its member, or "" without a fault."""
     return _describe(build_validator(schema).iter_errors(value))
 
 
 def find_argument_problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
-    """Return the first fault of a tool's arguments; "" if there is none or it can't be found.
+    """Return the first fault of the arguments of a tool, or "" if no fault can be found.
 
-    The tool's server checks its own schema, which may be one that is not understood here, and its
-    patterns, which may not be RE2's.
+    The server of the tool checks its own schema, which may be of a kind that is not understood
+    here, and its patterns, which may not be patterns of RE2.
     """
     validator = build_validator(schema)
     from jsonschema.exceptions import SchemaError
@@ -125,7 +125,7 @@ def _describe(errors: "Iterable[ValidationError]") -> str:
 
 
 def _find_pattern_problem(pattern: str) -> str:
-    """Return the reason why a pattern can't be used; "" if it can."""
+    """Return the reason why a pattern can't be used, or "" if it can be used."""
     try:
         _compile(pattern)
     except InvalidPatternError as error:

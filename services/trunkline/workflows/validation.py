@@ -51,7 +51,7 @@ _MAX_WAIT_S: Final = 365 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class MeshNames:
-    """The names of a mesh, which workflows may use. None: not known, so not checked."""
+    """The names of a mesh, which workflows may use. Names that are not known are not checked."""
 
     agents: frozenset[str] | None = None
     tools: Mapping[str, Mapping[str, Any]] | None = None
@@ -65,7 +65,7 @@ class Validation:
     """The outcome of a validation."""
 
     workflow: Workflow | None
-    """The workflow; None: it has faults."""
+    """The workflow, unless it has faults."""
     faults: tuple[Fault, ...]
     """All faults, in the order of the file."""
     unchecked: tuple[str, ...] = ()
@@ -422,7 +422,7 @@ class _Checks:
                 self._add((*keys, name), f"there is no {noun} {name!r}; {near}")
 
     def _find_values(self, value: Any) -> Sequence[Any] | None:  # noqa: ANN401  a JSON value
-        """Return a value of each form that a text or a JSON value has; None: not known."""
+        """Return a value of each form that a text or a JSON value has, if its forms are known."""
         if not isinstance(value, str) or "$" not in value:
             return (value,)
         try:

@@ -1,8 +1,8 @@
 """The published versions of workflows, in the data directory: one file each, which never changes.
 
 A task runs on the version that it began with, also after a restart with a newer file and on
-another host of the data directory. New tasks take the newest version, or the one that was chosen by
-a rollback until a newer one is published.
+another host of the data directory. New tasks take the newest version, or the version that a
+rollback chose until a newer version is published.
 """
 
 import json
@@ -103,7 +103,7 @@ class WorkflowVersions:
         return versions[-1]
 
     def roll_back(self, name: str, version: int | None = None) -> int:
-        """Let new tasks take a version, by default the one before the current; return its number.
+        """Let new tasks take a version, by default the version before the current; return it.
 
         A version that is published later replaces the choice.
 

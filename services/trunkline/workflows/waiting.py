@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from trunkline.agents.calls.turn_calls import get_turn_calls
 from trunkline.core.backoff import Backoff
 from trunkline.errors import PeerError, UnsupportedOperationError
-from trunkline.tasks.context import TaskContext, get_task_calls
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.messages import MeshMessage
 
 _FIRST_RETRY_S: Final = 0.2
@@ -31,7 +32,7 @@ async def wait_for_message(
     Raises:
         UnsupportedOperationError: the task does not run on a mesh.
     """
-    calls = get_task_calls(task)
+    calls = get_turn_calls(task)
     if calls is None:
         raise UnsupportedOperationError("a wait", "this task does not run on a mesh")
     backoff = Backoff(first_s=_FIRST_RETRY_S, limit_s=_LAST_RETRY_S)

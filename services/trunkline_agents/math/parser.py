@@ -2,20 +2,16 @@
 
     equation := sum ["=" sum]
     sum      := product (("+" | "-") product)*
-    product  := signed (("*" | "/" | "of" | "off" | "mod" | nothing) signed)*
+    product  := signed (("*" | "/" | "of" | nothing) signed)*
     signed   := ("+" | "-")* power
     power    := postfix ["^" signed]
     postfix  := atom ("!" | "%" | "°")*
     atom     := number | constant | letter | "(" sum ")" | "√" postfix
               | function "(" sum ("," sum)* ")"
-              | function ["base" postfix] ["of"] argument ["base" postfix]
-              | list function ["of"] sum (("," | "and") sum)*
-    argument := signed letter*
 
 `nothing` is multiplication: 5x, 2(3+4), x sin(x). It binds like `*`, from the left: 1/2x is x/2.
-`%` is a percentage. `of` may only follow a percentage, a fraction or a parenthesis; "20% off 80" is
-80 less 20% of it. `log` is the natural logarithm, but of a number without a variable in words ("log
-100") it is the common one.
+`%` is a percentage. `of` may only follow a percentage, a fraction or a parenthesis. `log` is the
+natural logarithm.
 """
 
 import re
@@ -38,7 +34,6 @@ from trunkline_agents.math.syntax import (
     Reciprocal,
     Sum,
     Variable,
-    has_variables,
 )
 
 MAX_TEXT_CHARS = 2_000
@@ -72,8 +67,6 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("root", "mod"), (2, 2)),
     **dict.fromkeys(("log", "round"), (1, 2)),
 }
-# Without parentheses they take all terms that "and" and commas separate.
-_LIST_FUNCTIONS = frozenset(("gcd", "lcm", "min", "max", "mean", "median", "sum", "product"))
 _ALIASES = {
     "ceiling": "ceil",
     "arcsin": "asin",
@@ -81,9 +74,6 @@ _ALIASES = {
     "arctan": "atan",
 }
 _ATOM_STARTS = ("(", "√", "∛")
-# Words that end an operand.
-_SEPARATORS = frozenset(("of", "off", "and", "mod", "base"))
-_NO_ARGUMENT = frozenset((")", ",", "=", "*", "/", "^"))
 
 
 class TokenKind(Enum):
@@ -207,10 +197,6 @@ def parse_variable(text: str) -> str:
     return name
 
 
-def _multiply(factors: list[Node]) -> Node:
-    return factors[0] if len(factors) == 1 else Product(tuple(factors))
-
-
 class _Parser:
     """A recursive-descent parser. Every recursion passes `_signed`, which counts the depth."""
 
@@ -264,36 +250,22 @@ class _Parser:
                 factors.append(Reciprocal(self._signed()))
             elif self._accept_of():
                 factors.append(self._signed())
-            elif self._accept_name("off"):
-                share = self._check_percentage(factors)
-                factors = [self._signed(), Sum((Number(Fraction(1)), Negation(share)))]
-            elif self._accept_name("mod"):
-                divisor = self._signed()
-                factors = [FunctionCall("mod", (_multiply(factors), divisor))]
             elif self._is_at_an_atom():
                 factors.append(self._implicit_factor())
             else:
-                return _multiply(factors)
+                return factors[0] if len(factors) == 1 else Product(tuple(factors))
 
-    def _accept_name(self, name: str) -> bool:
-        """Consume the next token if it is this word."""
-        if self._token.kind is not TokenKind.NAME or self._token.text.lower() != name:
-            return False
-        self._position += 1
-        return True
+    def _is_at_of(self) -> bool:
+        return self._token.kind is TokenKind.NAME and self._token.text.lower() == "of"
 
     def _accept_of(self) -> bool:
-        before = self._tokens[max(0, self._position - 2) : self._position]
-        if not self._accept_name("of"):
+        if not self._is_at_of():
             return False
+        before = self._tokens[max(0, self._position - 2) : self._position]
+        self._position += 1
         if before[-1].text not in ("%", ")") and before[0].text != "/":
             reject("'of' needs a percentage or a fraction before it, as in 15% of 240.")
         return True
-
-    def _check_percentage(self, factors: list[Node]) -> Node:
-        if len(factors) != 1 or self._tokens[self._position - 2].text != "%":
-            reject("'off' needs a percentage before it, as in 20% off 80.")
-        return factors[0]
 
     def _implicit_factor(self) -> Node:
         before = self._tokens[self._position - 1]
@@ -311,7 +283,7 @@ class _Parser:
     def _is_at_an_atom(self) -> bool:
         token = self._token
         if token.kind is TokenKind.NAME:
-            return token.text.lower() not in _SEPARATORS
+            return not self._is_at_of()
         return token.kind is TokenKind.NUMBER or token.text in _ATOM_STARTS
 
     def _signed(self) -> Node:
@@ -331,7 +303,7 @@ class _Parser:
 
     def _postfix(self) -> Node:
         node = self._atom()
-        while mark := self._accept("!", "%", "°") or self._accept_factorial():
+        while mark := self._accept("!", "%", "°"):
             if self._tokens[self._position - 2].text == mark:
                 reject(f"'{mark}{mark}' is ambiguous: put parentheses around the inner part.")
             if mark == "!":
@@ -378,61 +350,17 @@ class _Parser:
         return self._call(function)
 
     def _call(self, function: str) -> FunctionCall:
-        if function in _LIST_FUNCTIONS and not self._has_parentheses():
-            arguments = self._listed_arguments()
-        elif self._accept("("):
-            arguments = [self._sum()]
-            while self._accept(","):
-                arguments.append(self._sum())
-            self._expect_closing(arguments[-1])
-        else:
-            arguments = self._bare_arguments(function)
-            if function == "log" and len(arguments) == 1 and not has_variables(arguments[0]):
-                function = "log10"
+        if not self._accept("("):
+            reject(f"{function} needs something to work on, in parentheses: {function}(x).")
+        arguments = [self._sum()]
+        while self._accept(","):
+            arguments.append(self._sum())
+        self._expect_closing(arguments[-1])
         fewest, most = FUNCTIONS[function]
         if not fewest <= len(arguments) <= most:
             expected = str(fewest) if fewest == most else f"{fewest} to {most}"
             reject(f"{function} takes {expected} arguments, not {len(arguments)}.")
         return FunctionCall(function, tuple(arguments))
-
-    def _accept_factorial(self) -> str | None:
-        """Consume the word in "5 factorial"."""
-        following = self._tokens[self._position + 1 : self._position + 2]
-        is_call = bool(following) and following[0].text in ("(", "of")
-        return "!" if not is_call and self._accept_name("factorial") else None
-
-    def _has_parentheses(self) -> bool:
-        return self._token.text == "("
-
-    def _listed_arguments(self) -> list[Node]:
-        """Return the arguments in "of 4, 8 and 12"."""
-        self._accept_name("of")
-        arguments = [self._sum()]
-        while self._accept(",") or self._token.text.lower() == "and":
-            while self._accept_name("and"):
-                pass
-            arguments.append(self._sum())
-        return arguments
-
-    def _bare_arguments(self, function: str) -> list[Node]:
-        """Return the arguments of a function without parentheses: "sin 2x", "log base 2 of 8"."""
-        base = self._postfix() if self._accept_name("base") else None
-        self._accept_name("of")
-        if self._token.kind is TokenKind.END or self._token.text in _NO_ARGUMENT:
-            reject(f"{function} needs something to work on: {function}(x).")
-        factors = [self._signed()]
-        while self._is_at_a_variable():
-            factors.append(self._power())
-        # "sin pi/2" is that of half of pi.
-        if factors[-1] == Constant("pi") and self._accept("/"):
-            factors.append(Reciprocal(self._postfix()))
-        if base is None and self._accept_name("base"):
-            base = self._postfix()
-        return [_multiply(factors), *([base] if base else [])]
-
-    def _is_at_a_variable(self) -> bool:
-        token = self._token
-        return token.kind is TokenKind.NAME and (len(token.text) == 1 or token.text in CONSTANTS)
 
     def _expect_closing(self, node: Node) -> Node:
         if not self._accept(")"):

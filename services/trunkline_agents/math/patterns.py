@@ -12,7 +12,7 @@ _WORDS: Final = sorted(
     {
         *(name for name in (*FUNCTIONS, *CONSTANTS) if len(name) > 1),
         *("arcsin", "arccos", "arctan", "ceiling"),
-        *("of", "off", "mod", "percent"),
+        *("of", "percent"),
     }
     # Their digits match as numbers, so that a text matches in one way only.
     - {"log10", "log2"},

@@ -95,31 +95,6 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
 
 
-def replace_variable(node: Node, name: str, value: Node) -> Node:
-    """Return the tree with a value in place of a variable."""
-    match node:
-        case Variable(name=found) if found == name:
-            return value
-        case Sum(terms=below):
-            return Sum(tuple(replace_variable(each, name, value) for each in below))
-        case Product(factors=below):
-            return Product(tuple(replace_variable(each, name, value) for each in below))
-        case FunctionCall(function=function, arguments=below):
-            return FunctionCall(
-                function, tuple(replace_variable(each, name, value) for each in below)
-            )
-        case Negation(operand=operand):
-            return Negation(replace_variable(operand, name, value))
-        case Reciprocal(operand=operand):
-            return Reciprocal(replace_variable(operand, name, value))
-        case Power(base=base, exponent=exponent):
-            return Power(
-                replace_variable(base, name, value), replace_variable(exponent, name, value)
-            )
-        case _:
-            return node
-
-
 def walk(node: Node) -> Iterator[Node]:
     """Yield every node of the tree, in no particular order."""
     pending = [node]
@@ -136,8 +111,3 @@ def has_decimals(node: Node) -> bool:
         or (isinstance(child, FunctionCall) and child.function == "round")
         for child in walk(node)
     )
-
-
-def has_variables(node: Node) -> bool:
-    """Return True if a variable occurs."""
-    return any(isinstance(child, Variable) for child in walk(node))

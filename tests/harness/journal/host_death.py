@@ -8,10 +8,10 @@ from trunkline.tasks.host import TaskHost
 
 async def kill_host(host: TaskHost) -> None:
     """End a host as a killed process ends: its journal is not closed properly."""
-    host.primary.deadlines.close()
-    host.primary.flush_scheduler.close()
+    host.journals.primary.deadlines.close()
+    host.journals.primary.flush_scheduler.close()
     host.journal.close()
-    for execution in host.primary.executions.all():
+    for execution in host.journals.primary.executions.all():
         execution.stop()
         if execution.termination is not None:
             execution.termination.cancel()
@@ -22,13 +22,13 @@ async def kill_host(host: TaskHost) -> None:
 async def wait_until_slots_free(host: TaskHost, journal_id: str = "") -> None:
     """Wait until no task of a journal, by default the primary one, is executed."""
     journal_id = journal_id or host.journal.id
-    while executions := host.journal_hosts[journal_id].executions.all():
+    while executions := host.journals.hosts[journal_id].executions.all():
         await executions[0].released.wait()
 
 
 def find_replayed(host: TaskHost, task_id: str) -> None:
     """Make a host find a task in its primary journal whose id names another journal."""
-    host.journal_hosts[task_id.partition("-")[0]] = host.primary
+    host.journals.hosts[task_id.partition("-")[0]] = host.journals.primary
 
 
 async def replay_journal(source: Journal, task_id: str, target: Journal, *, until: int) -> None:

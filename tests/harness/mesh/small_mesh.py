@@ -11,12 +11,6 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otl
 
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
-from trunkline.agents.hosting import (
-    AgentReadiness,
-    add_host_services,
-    describe_host,
-    open_host,
-)
 from trunkline.core.settings import Settings, SupervisorSettings
 from trunkline.errors import PeerUnavailableError
 from trunkline.mesh.client import (
@@ -31,6 +25,12 @@ from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.trace_servicer import OtlpServicer
 from trunkline.observe.audit import AuditLog
 from trunkline.observe.traces import SpanStore
+from trunkline.processes.hosting import (
+    AgentReadiness,
+    add_host_services,
+    describe_host,
+    open_host,
+)
 from trunkline.rules.planner import RulesPlanner
 from trunkline.supervisor import ChildLimits, Planner, Supervisor
 from trunkline.tasks.agent import Agent

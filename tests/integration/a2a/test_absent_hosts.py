@@ -11,8 +11,8 @@ from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, open_bridged_me
 from harness.a2a.sse_client import ClientFold, RefusedError, sse
 from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S, JoinedHost
-from trunkline.agents.hosting import describe_host
 from trunkline.core.settings import Settings
+from trunkline.processes.hosting import describe_host
 from trunkline_agents.echo.agent import echo
 
 HEARTBEAT_S = 0.05

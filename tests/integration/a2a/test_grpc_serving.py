@@ -169,10 +169,18 @@ async def connected(
             await writer.wait_closed()
 
 
-async def test_metadata_beyond_the_limit_is_refused(mesh: GrpcMesh) -> None:
+async def test_metadata_beyond_the_limit_is_refused(
+    mesh: GrpcMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The opening confirms no settings, so on a busy machine the connection would end before the
+    # answer.
+    monkeypatch.setattr(grpc_server, "_SETTINGS_TIMEOUT_MS", 300_000)
     fields = header("x-a", "b" * 100) * 1000
     call = long_call(call_headers("/lf.a2a.v1.A2AService/ListTasks") + fields, has_end=True)
-    async with connected(mesh.address) as (reader, writer):
+    async with (
+        serve_grpc(mesh.bridged.bridge.grpc, {"": ANY_PORT}, grace_s=0) as addresses,
+        connected(addresses[""]) as (reader, writer),
+    ):
         writer.write(OPENING + call)
         received = await reader.readuntil(b"shorten it")
     assert b"the metadata is larger than 65536 bytes; shorten it" in received

@@ -29,7 +29,6 @@ import trunkline.v1
 from harness.agents.inline_agents import define
 from harness.mcp.scripted_servers import awkward
 from harness.mesh.identity import mesh_credentials
-from trunkline.agents.hosting import add_host_services, open_host
 from trunkline.core.identity.folder import IdentityFolder
 from trunkline.core.settings import Settings
 from trunkline.mesh.client import ChannelPool, Directory
@@ -38,6 +37,7 @@ from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.identity_servicer import IdentityServicer
 from trunkline.mesh.server.trace_servicer import OtlpServicer, TraceServicer
 from trunkline.observe.traces import SpanStore
+from trunkline.processes.hosting import add_host_services, open_host
 from trunkline.processes.messaging import add_messages
 from trunkline.tasks.context import TaskContext
 from trunkline.tools.adapter import ToolAdapter

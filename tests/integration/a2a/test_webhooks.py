@@ -268,6 +268,27 @@ async def test_a_receiver_that_answers_gone_gets_no_more_posts(
     await receiver.until(has_ended)
 
 
+@pytest.mark.parametrize("code", [500, 302])
+async def test_a_post_that_fails_or_is_redirected_waits_for_the_next_attempt(
+    mesh: BridgedMesh, caller: Caller, receiver: WebhookReceiver, code: int
+) -> None:
+    async with open_receiver() as other:
+
+        async def decide(_received: ReceivedPost) -> Answer:
+            return status(code, f"location: {other.url}")
+
+        receiver.decide = decide
+        task = await send(caller, "echo hello", config(receiver))
+        await until(mesh, task["id"], WAITING)
+        client = mesh.mesh.client("echo")
+        (webhook,) = await client.list_webhooks(task["id"])
+        assert webhook.last_error.startswith(f"it answered {code}")
+        receiver.decide = accept
+        assert await client.replay_webhook(task["id"]) == 1
+        await receiver.until(has_ended)
+        assert other.connections == 0
+
+
 async def test_a_failed_post_is_repeated_before_later_ones(
     caller: Caller, receiver: WebhookReceiver
 ) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import httpx2
 
 from harness.agents.inline_agents import status_texts, texts
+from harness.mesh.command_line import COMMAND
 from harness.mesh.processes import free_address, read_line, running_mesh, running_process
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.polling import poll
@@ -30,7 +30,7 @@ STREAM = "SendStreamingMessage"
 
 def joined(folder: Path, *words: str) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
     """Run `trunkline join`."""
-    command = (sys.executable, "-m", "trunkline.cli", "join", *words, "--data", str(folder))
+    command = (*COMMAND, "join", *words, "--data", str(folder))
     environment = {"TRUNKLINE_LEASE_S": "1", "FAR_TOKEN": "let me in"}
     return running_process(*command, cwd=folder, environment=environment)
 
@@ -106,7 +106,7 @@ async def test_a_remote_agent_unreachable_at_the_start_joins_later(tmp_path: Pat
 async def test_join_waits_for_an_agent_that_is_unreachable_and_says_why(tmp_path: Path) -> None:
     address = free_address()
     words = (f"http://{address}", "--data", str(tmp_path))
-    command = (sys.executable, "-m", "trunkline.cli", "join", *words)
+    command = (*COMMAND, "join", *words)
     async with asyncio.timeout(PATIENCE_S), open_small_mesh(tmp_path) as mesh:
         join = (*command, "--mesh", mesh.registry_address)
         async with running_process(*join, cwd=tmp_path, stderr=asyncio.subprocess.PIPE) as process:
@@ -121,7 +121,7 @@ async def test_join_waits_for_an_agent_that_is_unreachable_and_says_why(tmp_path
 async def test_a_failed_join_is_one_line(tmp_path: Path) -> None:
     async with scripted_agent() as agent:
         agent.card["supportedInterfaces"][0]["url"] = "http://elsewhere.example/"
-        command = (sys.executable, "-m", "trunkline.cli", "join", agent.url)
+        command = (*COMMAND, "join", agent.url)
         pipe = asyncio.subprocess.PIPE
         async with running_process(*command, cwd=tmp_path, stderr=pipe) as process:
             _, errors = await process.communicate()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -36,12 +35,6 @@ from trunkline.errors import (
 
 STREAM = "SendStreamingMessage"
 LOST = raw(head("text/event-stream", more="content-length: 999\r\n"))
-
-
-@pytest.fixture
-async def scripted() -> AsyncIterator[ScriptedAgent]:
-    async with scripted_agent() as agent:
-        yield agent
 
 
 async def read(agent: ScriptedAgent, **options: Any) -> tuple[list[ClientEvent], ClientAnswer]:

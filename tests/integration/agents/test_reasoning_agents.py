@@ -2,22 +2,20 @@
 
 import asyncio
 import json
-import re
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from harness.mcp.scripted_servers import AWKWARD
 from harness.mesh.bundled_cards import load_spec
 from harness.mesh.identity import mesh_credentials
-from harness.polling import wait_for
 from trunkline.agents.calls.tool_source import MeshTools
+from trunkline.agents.followed_skills import follow_tools
 from trunkline.agents.reasoning import ReasoningAgent
-from trunkline.agents.tool_skills import follow_tools
 from trunkline.core.settings import Settings
 from trunkline.journal.journal import Journal
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
@@ -47,13 +45,6 @@ from trunkline.v1 import (
 TIMEOUT_S = 300.0
 # Bundled servers are processes with large libraries, so each mesh runs only those that it needs.
 ONE_SERVER_ONLY = {name: {"disabled": True} for name in ("math", "currency", "research")}
-MATH_ONLY = {name: {"disabled": True} for name in ("currency", "research")}
-CURRENCY_ONLY = {name: {"disabled": True} for name in ("math", "research")}
-TOKYO = {
-    "pattern": r"what time is it in (?P<city>[\w ]+)",
-    "arguments": {"timezone": {"from": "{city}", "map": {"tokyo": "Asia/Tokyo"}}},
-    "answer": "It is {datetime} in {timezone}.",
-}
 
 
 def awkward(**match: Any) -> dict[str, Any]:
@@ -153,74 +144,6 @@ def texts_of(journal: Journal, task_id: str) -> Sequence[str]:
     return [text for event in events for text in event.delta.texts]
 
 
-async def test_math_answers_by_the_patterns_of_its_tools(tmp_path: Path) -> None:
-    expected = {
-        "what is 1+2": "3",
-        "(2+3)*4": "20",
-        "15% of 240": "36",
-        "sqrt(2) to 10 digits": "1.414213562",
-        "solve x^2-5x+6=0": "x = 2 or x = 3",
-        "derivative of x^3": "3*x^2",
-    }
-    async with mesh(tmp_path, **MATH_ONLY) as running:
-        answers = {text: answer_of(await running.ask("math", text)) for text in expected}
-        integral = answer_of(await running.ask("math", "integrate x*sin(x)"))
-    assert answers == expected
-    assert integral.startswith("-x*cos(x) + sin(x)")
-
-
-async def test_currency_answers_with_current_and_past_rates_and_names_unknown_currencies(
-    tmp_path: Path,
-) -> None:
-    async with mesh(tmp_path, **CURRENCY_ONLY) as running:
-        latest = answer_of(await running.ask("currency", "100 USD in EUR"))
-        past = answer_of(await running.ask("currency", "100 USD to EUR on 2020-03-02"))
-        unknown = await running.ask("currency", "100 XYZ in EUR")
-        early = await running.ask("currency", "100 USD to EUR on 1990-01-02")
-    assert re.match(r"100 USD = \d+\.\d+ EUR", latest)
-    assert past.startswith("100 USD = 89.91 EUR")
-    assert state_of(unknown) == state_of(early) == State.TASK_STATE_INPUT_REQUIRED
-    assert "XYZ" in status_text(unknown)
-    assert "1999" in status_text(early)
-
-
-async def test_hostile_expressions_get_a_clear_error(tmp_path: Path) -> None:
-    hostile = (
-        "calculate __import__('os').system('id')",
-        "calculate ().__class__",
-        "9**9**9**9",
-        "factorial(10**9)",
-        "calculate " + "1+" * 500_000 + "1",
-    )
-    async with mesh(tmp_path, **MATH_ONLY) as running:
-        ends = [await running.ask("math", text) for text in hostile]
-    assert {state_of(end) for end in ends} == {State.TASK_STATE_INPUT_REQUIRED}
-    assert all(len(status_text(end)) > 20 for end in ends)
-    assert not any(end.task.artifacts for end in ends)
-
-
-async def test_an_unanswerable_question_is_reported_and_the_next_message_is_answered(
-    tmp_path: Path,
-) -> None:
-    async with mesh(tmp_path, **MATH_ONLY) as running:
-        unanswered = await running.ask("math", "who wrote Hamlet")
-        assert state_of(unanswered) == State.TASK_STATE_INPUT_REQUIRED
-        assert status_text(unanswered).startswith("I am the built-in rules model")
-        assert unanswered.task.artifacts == []
-        answered = await running.ask("math", "what is 1+2", task_id=unanswered.task.id)
-    assert answer_of(answered) == "3"
-    assert answered.turn == 2
-
-
-async def test_a_third_partys_tool_added_by_configuration_alone_is_called(tmp_path: Path) -> None:
-    overlay = {"agent": {"tags": ["time"]}, "tools": {"get_current_time": {"match": [TOKYO]}}}
-    clock = {"command": "mcp-server-time", "trunkline": overlay}
-    async with mesh(tmp_path, time=clock, **ONE_SERVER_ONLY) as running:
-        end = await running.ask("time", "what time is it in Tokyo?")
-    assert re.fullmatch(r"It is \d{4}-\d\d-\d\dT[\d:]+\+09:00 in Asia/Tokyo\.", answer_of(end))
-    assert [call.started.tool for call in end.tool_calls] == ["time/get_current_time"]
-
-
 async def test_the_streamed_text_the_artifact_and_the_tool_call_agree(tmp_path: Path) -> None:
     async with mesh(tmp_path, awkward=awkward(), **ONE_SERVER_ONLY) as running:
         end = await running.ask("awkward", "repeat one two three")
@@ -294,34 +217,6 @@ async def test_a_missing_server_fails_the_task_with_the_reason(tmp_path: Path) -
     assert state_of(failed) == state_of(disabled) == State.TASK_STATE_FAILED
     assert "'no-such-command' is not on PATH" in status_text(failed)
     assert status_text(disabled) == "tool server 'math' is down: it is not in the mcpServers file"
-
-
-async def test_canceling_the_task_cancels_the_tool(tmp_path: Path) -> None:
-    hang = {"pattern": "hang", "arguments": {"marks": str(tmp_path)}}
-    async with mesh(tmp_path, awkward=awkward(hang=hang), **ONE_SERVER_ONLY) as running:
-        task_id = await running.begin("awkward", "hang")
-        await running.until(task_id, lambda now: bool(now.tool_calls))
-        await wait_for((tmp_path / "began").exists)
-        end = await running.host.cancel(task_id, account="anonymous")
-        await wait_for((tmp_path / "canceled").exists)
-    assert state_of(end) == State.TASK_STATE_CANCELED
-    assert end.tool_calls[0].finished.is_error
-
-
-async def test_the_tasks_deadline_ends_the_tool(tmp_path: Path) -> None:
-    hang = {"pattern": "hang", "arguments": {"marks": str(tmp_path)}}
-    async with mesh(tmp_path, awkward=awkward(hang=hang), **ONE_SERVER_ONLY) as running:
-        await running.adapter.wait_ready(["awkward"], timeout_s=TIMEOUT_S)
-        # The first turn loads LangGraph; its time must not count.
-        await running.ask("awkward", "repeat x")
-        given_s = 3
-        while not (tmp_path / "began").exists():
-            deadline = datetime.now(UTC) + timedelta(seconds=given_s)
-            end = await running.ask("awkward", "hang", deadline=deadline)
-            assert state_of(end) == State.TASK_STATE_FAILED
-            # On a slow machine the deadline may pass before the tool begins.
-            given_s *= 2
-        await wait_for((tmp_path / "canceled").exists)
 
 
 async def test_for_an_empty_message_the_agent_asks_for_a_question(tmp_path: Path) -> None:

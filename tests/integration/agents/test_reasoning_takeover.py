@@ -1,7 +1,6 @@
 """A reasoning agent whose process is killed in the middle of a streamed answer, and restarted."""
 
 import sqlite3
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from harness.a2a.bridged_mesh import BridgedMesh, Event, open_bridged_mesh
 from harness.agents.inline_agents import texts
 from harness.agents.slow_reasoner import FIRST
+from harness.mesh.command_line import COMMAND
 from harness.mesh.killable_agent import KillableAgent
 from trunkline.tasks.lifecycle import TERMINAL, State
 
@@ -26,10 +26,7 @@ async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
 
 @pytest.fixture
 async def reasoner(bridged: BridgedMesh, tmp_path: Path) -> AsyncIterator[KillableAgent]:
-    command = (
-        sys.executable, "-m", "trunkline.cli", "serve", "agents",
-        "--agent", "harness.agents.slow_reasoner:reasoner",
-    )  # fmt: skip
+    command = (*COMMAND, "serve", "agents", "--agent", "harness.agents.slow_reasoner:reasoner")
     environment = {"REASONER_FOLDER": str(tmp_path)}
     async with AsyncExitStack() as stack:
         yield KillableAgent(bridged.mesh, "reasoner", command, tmp_path, stack, TESTS, environment)

@@ -228,7 +228,7 @@ async def test_a_socket_runs_operations_side_by_side_up_to_a_limit(outside: Grap
 async def test_a_socket_whose_client_does_not_read_is_disconnected(
     outside: GraphQLMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sockets, "_WRITE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(sockets, "WRITE_TIMEOUT_S", 0.5)
     room, text = "room:unread", 90_000 * "x"
     copies = " ".join(f"copy{number}: text" for number in range(20))
     watch = f"""subscription {{ messages(filter: {{room: "unread"}}) {{

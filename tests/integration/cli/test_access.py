@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import LIMIT_S, CompletedCommand, run_command
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.remote.token_issuer import SigningKey, key_set, write_api_keys
+from trunkline import Client
 from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.commands import identity as card
 from trunkline.cli.commands import identity as keys
@@ -62,12 +62,8 @@ class Guarded:
 
     async def ask(self, key: str) -> str:
         """Create a task, and return its id."""
-        async with (
-            AgentClient(f"{self.mesh.http_url}/agents/echo", api_key=key) as client,
-            aclosing(client.stream("count 2")) as results,
-        ):
-            (task_id,) = [result["task"]["id"] async for result in results if "task" in result]
-        return str(task_id)
+        async with Client(self.mesh.http_url, agent="echo", token=key) as client:
+            return (await client.ask("count 2")).task_id
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

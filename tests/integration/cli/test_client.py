@@ -1,16 +1,17 @@
-"""The command line's A2A client reads turns to their end across broken streams."""
+"""The command line's A2A client resumes broken turns, and its errors say what to do."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from harness.remote.socket_server import listening
-from trunkline.cli.agent_client import AgentClient
+from trunkline.a2a_client.answers import ClientAnswer, ClientEvent
+from trunkline.cli.agent_client import AgentClient, build_message
 from trunkline.errors import (
     AgentNotFoundError,
     InternalError,
@@ -93,14 +94,21 @@ async def serving(*scripts: Script) -> AsyncIterator[tuple[AgentClient, Server]]
             yield client, server
 
 
-async def read(client: AgentClient, **options: Any) -> list[dict[str, Any]]:
-    async with aclosing(client.stream("hello", **options)) as results:
-        return [result async for result in results]
+async def discard(_: ClientEvent) -> None:
+    """Ignore an event."""
 
 
-def piece(text: str) -> dict[str, Any]:
+async def ask(
+    client: AgentClient, *, task_id: str = "", timeout_s: float | None = None
+) -> ClientAnswer:
+    message = build_message("hello", task_id=task_id)
+    return await client.send(message, discard, timeout_s=timeout_s)
+
+
+def piece(text: str, *, append: bool = False) -> dict[str, Any]:
     return {
         "artifactUpdate": {
+            "append": append,
             "taskId": "t-1",
             "contextId": "c",
             "artifact": {"artifactId": "a", "parts": [{"text": text}]},
@@ -118,43 +126,31 @@ def status(state: str) -> dict[str, Any]:
     }
 
 
-async def test_a_stream_is_read_to_the_end_of_the_turn() -> None:
+async def test_a_message_is_sent_with_its_task_and_its_deadline() -> None:
+    async def read_task(call: Call) -> None:
+        call.answer({"result": WAITING["task"]})
+
     async def script(call: Call) -> None:
         call.begin(b"traceresponse: 00-" + b"ab" * 16 + b"-0000000000000001-01")
-        call.event("1.0", WORKING)
+        call.event("1.0", WAITING)
         call.event("2.0", piece("x"))
         call.event("3.0", status("COMPLETED"))
 
-    async with serving(script) as (client, server):
-        results = await read(client, task_id="t-1", context_id="c", timeout_s=2.5)
-    assert results == [WORKING, piece("x"), status("COMPLETED")]
-    assert client.trace_id == "ab" * 16
-    (call,) = server.calls
+    async with serving(read_task, script) as (client, server):
+        answer = await ask(client, task_id="t-1", timeout_s=2.5)
+    assert (answer.text, answer.trace_id) == ("x", "ab" * 16)
+    _, call = server.calls
     assert call.headers["a2a-version"] == "1.0"
-    assert float(call.headers["trunkline-timeout"]) == 2.5
+    assert 2 < float(call.headers["trunkline-timeout"]) <= 2.5
     assert call.body["method"] == "SendStreamingMessage"
     message = call.body["params"]["message"]
     assert (message["role"], message["taskId"], message["contextId"]) == ("ROLE_USER", "t-1", "c")
     assert message["parts"] == [{"text": "hello"}]
 
 
-async def test_comments_carriage_returns_and_data_in_lines_are_understood() -> None:
-    async def script(call: Call) -> None:
-        call.begin()
-        call.writer.write(b": ping\r\n\r\nevent: message\r\nid: 1.0\r\n")
-        for line in json.dumps({"result": status("COMPLETED")}, indent=1).splitlines():
-            call.writer.write(f"data:{line}\r\n".encode())
-        call.writer.write(b"\r\n")
-
-    async with serving(script) as (client, _):
-        assert await read(client) == [status("COMPLETED")]
-
-
 async def test_a_broken_stream_resumes_after_the_last_event() -> None:
     async def cut(call: Call) -> None:
-        call.begin(
-            b"traceresponse: 00-" + b"ab" * 16 + b"-0000000000000001-01", b"content-length: 9999"
-        )
+        call.begin(b"content-length: 9999")
         call.event("1.0", WORKING)
         call.event("5.1", piece("one "))
         call.writer.write(b'id: 6.0\ndata: {"jsonrpc": "2.0", "result": {"artifa')
@@ -162,78 +158,43 @@ async def test_a_broken_stream_resumes_after_the_last_event() -> None:
     async def refuse(call: Call) -> None:
         call.answer({"error": {"code": -32000, "message": "soon"}}, status=503)
 
+    async def stop(call: Call) -> None:
+        call.begin()
+        call.event("6.0", piece("two ", append=True))
+        # A bridge that shuts down.
+        call.writer.write(b'event: error\ndata: {"error": {"code": -32000, "message": "x"}}\n\n')
+
     async def resume(call: Call) -> None:
         call.begin()
-        call.event("6.0", piece("two"))
-        call.event("7.0", status("COMPLETED"))
+        call.event("7.0", piece("three", append=True))
+        call.event("8.0", status("COMPLETED"))
 
-    async with serving(cut, refuse, resume) as (client, server):
-        results = await read(client)
-    assert results == [WORKING, piece("one "), piece("two"), status("COMPLETED")]
-    for call in server.calls[1:]:
+    async with serving(cut, refuse, stop, resume) as (client, server):
+        assert (await ask(client)).text == "one two three"
+    for call, last in zip(server.calls[1:], ("5.1", "5.1", "6.0"), strict=True):
         assert call.body["method"] == "SubscribeToTask"
         assert call.body["params"] == {"id": "t-1"}
-        assert call.headers["last-event-id"] == "5.1"
-    assert client.trace_id == "ab" * 16
+        assert call.headers["last-event-id"] == last
 
 
-async def test_a_stream_that_ends_cleanly_but_early_resumes_too() -> None:
-    async def early(call: Call) -> None:
-        call.begin()
-        call.event("1.0", WORKING)
-
-    async def rest(call: Call) -> None:
-        call.begin()
-        call.event("2.0", status("FAILED"))
-
-    async with serving(early, rest) as (client, server):
-        assert await read(client) == [WORKING, status("FAILED")]
-    assert len(server.calls) == 2
-
-
-async def test_a_message_that_may_not_have_arrived_is_not_sent_again() -> None:
+@pytest.mark.parametrize("is_cut", [True, False])
+async def test_a_message_that_may_not_have_arrived_is_not_sent_again(is_cut: bool) -> None:
     async def cut(call: Call) -> None:
-        call.begin()
+        call.begin(*([b"content-length: 9999"] if is_cut else []))
 
     async with serving(cut) as (client, server):
-        with pytest.raises(PeerUnavailableError, match="ended before the turn did"):
-            await read(client)
+        with pytest.raises(PeerUnavailableError):
+            await ask(client)
     assert len(server.calls) == 1
 
 
-async def test_the_turn_ends_at_a_question_although_the_stream_stays_open() -> None:
-    closed = asyncio.Event()
-
-    async def script(call: Call) -> None:
-        call.begin()
-        call.event("1.0", WAITING)
-        call.event("2.0", status("WORKING"))
-        call.event("3.0", status("INPUT_REQUIRED"))
-        await call.writer.drain()
-        await closed.wait()
-
-    async with serving(script) as (client, _):
-        assert len(await read(client, task_id="t-1")) == 3
-        closed.set()
-
-
-async def test_the_old_waiting_state_is_not_mistaken_for_the_end_of_the_new_turn() -> None:
-    async def script(call: Call) -> None:
-        call.begin()
-        call.event("1.0", WAITING)
-        call.event("2.0", status("COMPLETED"))
-
-    async with serving(script) as (client, _):
-        assert await read(client, task_id="t-1") == [WAITING, status("COMPLETED")]
-
-
-async def test_a_direct_reply_ends_the_turn() -> None:
+async def test_a_direct_reply_is_the_answer() -> None:
     async def script(call: Call) -> None:
         call.begin()
         call.event("0.0", REPLY)
 
     async with serving(script) as (client, _):
-        assert await read(client) == [REPLY]
+        assert (await ask(client)).text == "hi"
 
 
 @pytest.mark.parametrize(
@@ -271,7 +232,7 @@ async def test_errors_of_the_server_map_to_our_classes(
             await client.get_task("t-9")
         assert str(excinfo.value) == str(expected)
         with pytest.raises(type(expected)):
-            await read(client, task_id="t-9")
+            await ask(client, task_id="t-9")
 
 
 async def test_an_error_inside_a_stream_is_raised() -> None:
@@ -282,7 +243,7 @@ async def test_an_error_inside_a_stream_is_raised() -> None:
 
     async with serving(script) as (client, _):
         with pytest.raises(InvalidArgumentError, match="bad"):
-            await read(client)
+            await ask(client)
 
 
 @pytest.mark.parametrize("body", [b"<html>not here</html>", b"", b"[]", b'{"result": 3}'])
@@ -292,7 +253,7 @@ async def test_a_server_that_does_not_speak_a2a_is_named(body: bytes) -> None:
 
     async with serving(script, script) as (client, server):
         with pytest.raises(PeerProtocolError, match="is a mesh's bridge there") as excinfo:
-            await read(client)
+            await ask(client)
         assert server.url in str(excinfo.value)
         with pytest.raises(PeerProtocolError):
             await client.cancel_task("t")
@@ -306,11 +267,11 @@ async def test_local_requests_bypass_the_proxy(monkeypatch: pytest.MonkeyPatch) 
         call.answer({"result": WORKING["task"]})
 
     async with serving(script) as (client, _):
-        assert await client.get_task("t-1") == WORKING["task"]
+        assert (await client.get_task("t-1")).id == "t-1"
 
 
 async def test_the_error_of_an_unreachable_server_has_advice() -> None:
     # No server listens on port 1.
     async with AgentClient("http://127.0.0.1:1/agents/echo") as client:
         with pytest.raises(PeerUnavailableError, match="trunkline up"):
-            await read(client)
+            await ask(client)

@@ -7,7 +7,6 @@ import re
 import signal
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,7 +17,7 @@ from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_command, start_command
 from harness.mesh.processes import MeshProcess, free_address, running_mesh
 from harness.polling import wait_for
-from trunkline.cli.agent_client import AgentClient
+from trunkline import Client
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
@@ -608,10 +607,9 @@ async def test_a_second_signal_ends_the_mesh_at_once(tmp_path: Path) -> None:
     variables = {"TRUNKLINE_DRAIN_GRACE_S": "3000", "TRUNKLINE_CANCEL_GRACE_S": "3000"}
     async with (
         running_mesh(tmp_path, environment=variables) as mesh,
-        AgentClient(f"{mesh.http_url}/agents/echo") as client,
-        aclosing(client.stream("count 100000 20")) as answer,
+        Client(mesh.http_url, agent="echo") as client,
     ):
-        await anext(answer)
+        await anext(client.stream("count 100000 20"))
 
         def signal_again() -> bool:
             # Signals that come before the first is handled count as one.

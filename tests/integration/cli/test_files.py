@@ -17,6 +17,7 @@ from trunkline.cli.commands.ask import ask
 from trunkline.cli.exits import ExitCode
 from trunkline.core.settings import Settings
 from trunkline.errors import InvalidArgumentError, TrunklineError
+from trunkline.v1.part_pb2 import Part
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -83,5 +84,5 @@ async def test_a_failed_download_leaves_no_file(bridged: BridgedMesh, tmp_path: 
     missing_url = f"{bridged.url}/artifacts/{'a' * 8}-{'0' * 24}/{'0' * 32}/gone.bin"
     async with AgentClient(bridged.url) as client:
         with pytest.raises(TrunklineError):
-            await save_files(client, [{"url": missing_url, "filename": "gone.bin"}], tmp_path)
+            await save_files(client, [Part(url=missing_url, filename="gone.bin")], tmp_path)
     assert not (tmp_path / "gone.bin").exists()

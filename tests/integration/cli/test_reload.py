@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,10 @@ import pytest
 from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import LIMIT_S, start_command
 from harness.mesh.processes import free_address
-from trunkline.cli.agent_client import AgentClient
+from trunkline import Client
+from trunkline.a2a_client.answers import TextChunk
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.reload import find_folders, read_versions
-from trunkline.cli.streamed_answer import StreamedAnswer
 
 AGENT = """
 from trunkline import agent
@@ -37,17 +36,12 @@ async def ask(
     url: str, text: str = "hi", *, agent: str = "hello", began: asyncio.Event | None = None
 ) -> str:
     """Return the text of an agent's answer. Sets the event at its first text."""
-    answer = StreamedAnswer(write=lambda text: None)
-    async with (
-        AgentClient(f"{url}/agents/{agent}") as client,
-        aclosing(client.stream(text)) as results,
-    ):
-        async for result in results:
-            answer.apply(result)
-            if answer.text and began is not None:
+    async with Client(url, agent=agent) as client:
+        stream = client.stream(text)
+        async for event in stream:
+            if isinstance(event, TextChunk) and began is not None:
                 began.set()
-    answer.finish()
-    return answer.text
+    return stream.answer.text
 
 
 async def read_until(stream: asyncio.StreamReader, text: bytes) -> bytes:

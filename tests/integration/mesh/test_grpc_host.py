@@ -7,15 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.agents.inline_agents import NOTHING, define, message, status_texts, texts
+from harness.agents.inline_agents import NOTHING, define, message, status_texts
 from harness.mesh.identity import mesh_credentials
 from trunkline.errors import (
-    AgentNotFoundError,
     InvalidArgumentError,
     PeerTimeoutError,
-    PeerUnavailableError,
-    TaskEndedError,
-    TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
 )
@@ -139,54 +135,6 @@ def submit(
     return message_service_pb2.StreamMessageRequest(agent=agent, message=sent)
 
 
-async def test_a_sent_message_is_answered_at_the_end_of_its_turn(client: HostClient) -> None:
-    snapshot = await send(client, "count 3")
-    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
-    assert texts(snapshot) == ["1 2 3 "]
-
-
-async def test_a_direct_reply_is_a_message_and_no_task(client: HostClient) -> None:
-    answer = await client.send_message(agent="tested", message=message("reply"), submission=NOTHING)
-    assert isinstance(answer, message_pb2.Message)
-    assert answer.parts[0].text == "directly"
-    async with client.open_stream(submit(message("reply"))) as stream:
-        assert stream.message is not None
-        assert stream.message.parts[0].text == "directly"
-        assert stream.snapshot is None
-        assert await sequences(stream) == []
-
-
-async def test_a_message_can_be_answered_as_soon_as_its_task_exists(
-    client: HostClient, script: Script
-) -> None:
-    snapshot = await start(client, "wait")
-    assert snapshot.task.id
-    await script.waits.wait()
-    script.go_on.set()
-
-
-async def test_a_stream_folds_to_the_same_task_as_a_read(client: HostClient) -> None:
-    async with client.open_stream(submit(message("count 500"))) as stream:
-        streamed = await fold_stream(stream)
-    read = await client.get_task(streamed.task.id, account=ACCOUNT)
-    assert streamed.task == read.task
-    assert streamed.sequence == read.sequence
-
-
-async def test_a_stream_ends_where_the_task_asks_and_the_next_turn_is_another(
-    client: HostClient,
-) -> None:
-    async with client.open_stream(submit(message("ask"))) as stream:
-        waiting = await fold_stream(stream)
-    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    async with client.open_stream(
-        submit(message("this", message_id="m-2", task_id=waiting.task.id))
-    ) as stream:
-        answered = await fold_stream(stream)
-    assert answered.task.status.state == State.TASK_STATE_COMPLETED
-    assert status_texts(answered) == "turn 2"
-
-
 async def test_a_watch_from_any_cursor_yields_each_later_event_once(client: HostClient) -> None:
     whole = await send(client, "count 9")
     for after in range(whole.sequence):
@@ -232,19 +180,6 @@ async def test_a_watch_until_the_head_ends_while_the_task_continues(
     script.go_on.set()
 
 
-async def test_a_caller_that_leaves_does_not_stop_its_task(
-    client: HostClient, script: Script
-) -> None:
-    async with client.open_stream(submit(message("wait"))) as stream:
-        assert stream.snapshot is not None
-        task_id = stream.snapshot.task.id
-        await script.waits.wait()
-    async with client.watch_task(task_id, account=ACCOUNT, after=0) as stream:
-        script.go_on.set()
-        ended = await fold_stream(stream)
-    assert status_texts(ended) == "waited"
-
-
 async def test_a_caller_that_runs_out_of_time_does_not_stop_its_task(
     client: HostClient, script: Script
 ) -> None:
@@ -263,44 +198,6 @@ async def test_a_caller_that_runs_out_of_time_does_not_stop_its_task(
         assert status_texts(await fold_stream(stream)) == "waited"
 
 
-async def test_breaking_out_of_a_stream_leaves_the_connection_usable(client: HostClient) -> None:
-    async with client.open_stream(submit(message("count 2000"))) as stream:
-        async for _ in stream:
-            break
-    assert texts(await send(client, "count 1", message_id="m-2")) == ["1 "]
-
-
-async def test_a_task_is_canceled_and_only_once(client: HostClient, script: Script) -> None:
-    task_id = (await start(client, "wait")).task.id
-    await script.waits.wait()
-    canceled = await client.cancel_task(task_id, account=ACCOUNT, reason="no need")
-    assert canceled.task.status.state == State.TASK_STATE_CANCELED
-    with pytest.raises(TaskNotCancelableError) as excinfo:
-        await client.cancel_task(task_id, account=ACCOUNT)
-    assert excinfo.value.task_id == task_id
-
-
-async def test_tasks_are_listed_newest_first(client: HostClient) -> None:
-    first = await send(client, "one")
-    second = await send(client, "two", message_id="m-2")
-    listed = await client.tasks.ListTasks(task_service_pb2.ListTasksRequest())
-    assert [each.task_id for each in listed.tasks] == [second.task.id, first.task.id]
-    with pytest.raises(InvalidArgumentError):
-        await client.tasks.ListTasks(task_service_pb2.ListTasksRequest(page_token="?"))
-
-
-async def test_an_invalid_message_is_refused_before_a_stream_opens(client: HostClient) -> None:
-    ended = await send(client, "one")
-    with pytest.raises(AgentNotFoundError):
-        async with client.open_stream(submit(message(), agent="nobody")):
-            pass
-    with pytest.raises(TaskEndedError):
-        async with client.open_stream(submit(message(task_id=ended.task.id))):
-            pass
-    with pytest.raises(InvalidArgumentError):
-        await client.send_message(agent="tested", message=message_pb2.Message(), submission=NOTHING)
-
-
 async def test_an_invalid_watch_is_refused_before_it_opens(client: HostClient) -> None:
     task = (await send(client, "one")).task
     for with_snapshot in (True, False):
@@ -314,13 +211,6 @@ async def test_an_invalid_watch_is_refused_before_it_opens(client: HostClient) -
                 task.id, account=ACCOUNT, after=10_000, with_snapshot=with_snapshot
             ):
                 pass
-
-
-async def test_a_task_of_another_account_is_not_found(client: HostClient) -> None:
-    task = (await send(client, "one")).task
-    for call in (client.get_task, client.cancel_task):
-        with pytest.raises(TaskNotFoundError):
-            await call(task.id, account="somebody else")
 
 
 async def test_a_method_of_a_later_release_is_unsupported(channel: MeshChannel) -> None:
@@ -337,21 +227,6 @@ async def test_events_that_are_ready_together_arrive_together(client: HostClient
         sizes = [sum(parse_header(sealed).count for sealed in batches) async for batches in stream]
     assert sum(sizes) == whole.sequence
     assert len(sizes) < whole.sequence / 20
-
-
-async def test_an_unreachable_host_is_named(script: Script) -> None:
-    # No server listens on port 1.
-    async with ChannelPool(mesh_credentials()) as channels:
-        client = HostClient(channels.get("127.0.0.1:1"))
-        with pytest.raises(PeerUnavailableError) as excinfo:
-            await send(client, "one")
-        assert excinfo.value.peer == "127.0.0.1:1"
-        with pytest.raises(PeerUnavailableError):
-            async with client.watch_task("aaaaaaaa-0", account=ACCOUNT):
-                pass
-        with pytest.raises(PeerUnavailableError):
-            await client.get_task("aaaaaaaa-0", account=ACCOUNT)
-    assert not script.waits.is_set()
 
 
 async def test_the_bytes_of_the_journal_are_the_bytes_of_the_wire(

@@ -9,7 +9,6 @@ import pytest
 
 from harness.agents.inline_agents import define, message
 from harness.mesh.identity import mesh_credentials
-from trunkline.agents.hosting import add_host_services
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -20,6 +19,7 @@ from trunkline.errors import (
 from trunkline.journal.journal import Journal
 from trunkline.mesh.client import ChannelPool, HostClient
 from trunkline.mesh.server import MeshServer
+from trunkline.processes.hosting import add_host_services
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import PushConfigs

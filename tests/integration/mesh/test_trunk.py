@@ -446,7 +446,7 @@ async def test_a_watch_ends_when_another_process_takes_the_journal(
 ) -> None:
     task_id = await begin(client, "wait")
     async with client.watch_task(task_id, account="") as stream:
-        host.primary.lease.mark_lost()
+        host.journals.primary.lease.mark_lost()
         with pytest.raises((JournalUnavailableError, PeerUnavailableError)):
             async for _ in stream:
                 pass

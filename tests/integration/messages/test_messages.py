@@ -28,7 +28,6 @@ from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.remote.measurements import measuring
 from trunkline import TaskContext, agent
-from trunkline.agents.hosting import describe_host
 from trunkline.core.identity import StatementSigner
 from trunkline.core.json_values import (
     read_json,
@@ -53,6 +52,7 @@ from trunkline.messages.conversion import build_envelope
 from trunkline.messages.store import EnvelopeFilter
 from trunkline.messages.types import EvaluationRequest, EvaluationResult, message_type
 from trunkline.observe.audit import audit_path, open_audit_log
+from trunkline.processes.hosting import describe_host
 from trunkline.tasks.messages import MeshMessage, Reply
 from trunkline.v1 import envelope_pb2 as pb2
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2

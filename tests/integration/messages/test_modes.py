@@ -17,7 +17,6 @@ from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.remote.cutting_relay import open_relay
 from harness.valkey import ValkeyServer, running_valkey
 from trunkline import MeshMessage, TaskContext, agent
-from trunkline.agents.hosting import describe_host
 from trunkline.errors import ConfigurationError, PeerError, PeerUnavailableError
 from trunkline.mesh.client import run_in_background
 from trunkline.messages.client import MessagingClient
@@ -25,6 +24,7 @@ from trunkline.messages.conversion import build_envelope
 from trunkline.messages.redis_records import RedisOptions
 from trunkline.messages.redis_store import RedisMessageStore
 from trunkline.messages.store import EnvelopeFilter, NewMessage, QueuedDelivery
+from trunkline.processes.hosting import describe_host
 from trunkline.v1 import envelope_pb2 as pb2
 
 UNCUT = 1 << 40

@@ -1,7 +1,6 @@
 """The main use case as a user sees it: questions and answers through every hop of a mesh."""
 
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import pytest_asyncio
 
 from harness.a2a.curl import curl
 from harness.mcp.bundled_servers import only_servers
+from harness.mesh.command_line import run_command
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import BUNDLED, MeshProcess, Services, running_mesh, running_services
 from trunkline.mesh.client import ChannelPool, HostClient, RegistryClient
@@ -75,16 +75,8 @@ async def mesh(
 
 
 async def ask(mesh: Mesh, question: str) -> Answered:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trunkline.cli", "ask", "--json", "--url", mesh.http_url),
-        question,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    async with asyncio.timeout(LIMIT_S):
-        out, _ = await process.communicate()
-    return Answered(process.returncode, json.loads(out))
+    done = await run_command("ask", "--json", "--url", mesh.http_url, question)
+    return Answered(done.exit, done.json)
 
 
 @pytest.mark.parametrize(

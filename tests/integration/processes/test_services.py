@@ -12,7 +12,6 @@ import pytest
 from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import run_command
 from harness.mesh.host_processes import (
-    NUMBERS,
     PATIENCE_S,
     POLL_S,
     QUICK,
@@ -31,12 +30,10 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import open_services, running_mesh
 from harness.polling import poll, wait_for
 from harness.remote.metrics_page import MetricsPage
-from trunkline.errors import AgentNotFoundError, PeerError, PeerUnavailableError
+from trunkline.errors import PeerError, PeerUnavailableError
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
 from trunkline.v1 import task_pb2
 
-# Every process restarts long before a takeover of its tasks.
-LONG = {"TRUNKLINE_LEASE_S": "60"}
 # gRPC waits up to a second before it retries a refused connection, plus its own jitter.
 BACK = {"TRUNKLINE_LEASE_S": "3"}
 
@@ -121,37 +118,6 @@ async def test_a_host_with_the_same_agents_repeats_the_tasks_of_a_dead_host(tmp_
             assert text_of(ended) == WHOLE
 
 
-async def test_a_host_killed_and_restarted_repeats_its_tasks_on_the_same_journal(
-    tmp_path: Path,
-) -> None:
-    async with hosts(tmp_path, "echo", "math", environment=LONG) as (services, caller):
-        task_id = await caller.begin_streaming()
-        await services.kill("echo")
-        # Well within the lease: no other host has the journal, and the registry lists the old
-        # process.
-        await services.restart("echo")
-        ended = await caller.until(task_id, has_ended)
-        assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, failure_reason(ended)
-        assert text_of(ended) == WHOLE
-        assert journals(tmp_path) == {"echo.db", "math.db"}
-        assert set(caller.directory.list_agents()) == {"echo", "math"}
-
-
-async def test_a_host_frozen_past_its_lease_is_killed_before_its_tasks_are_taken_over(
-    tmp_path: Path,
-) -> None:
-    async with hosts(tmp_path, "echo", "math") as (services, caller):
-        task_id = await caller.begin_streaming()
-        services.stop("echo")
-        ended = await caller.until(task_id, has_ended)
-        assert ended.task.status.state == task_pb2.TASK_STATE_FAILED
-        async with asyncio.timeout(PATIENCE_S):
-            assert await services.processes["echo"].wait() == -9
-        await services.restart("echo")
-        await caller.wait_for_agents("echo", "math")
-        assert await caller.until(task_id, has_ended) == ended
-
-
 async def test_tasks_of_a_damaged_journal_are_unavailable_until_it_is_restored(
     tmp_path: Path,
 ) -> None:
@@ -227,34 +193,6 @@ async def wait_until_settled(client: RegistryClient) -> None:
                 await asyncio.sleep(POLL_S)
 
 
-async def test_a_host_stopped_under_load_finishes_its_tasks_and_loses_nothing(
-    tmp_path: Path,
-) -> None:
-    async with hosts(tmp_path, "echo", "math", environment=LONG) as (services, caller):
-        tasks = [await caller.begin(f"count {NUMBERS} 10") for _ in range(20)]
-        code = await services.terminate("echo")
-        assert code == 0
-        await caller.wait_for_agents("math")
-        await services.restart("echo")
-        for task_id in tasks:
-            ended = await caller.until(task_id, has_ended)
-            assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, failure_reason(ended)
-            assert text_of(ended) == WHOLE
-
-
-async def test_a_task_that_waits_for_input_outlives_its_host(tmp_path: Path) -> None:
-    async with hosts(tmp_path, "echo", environment=LONG) as (services, caller):
-        task_id = await caller.begin("ask your name?")
-        await caller.until(
-            task_id,
-            lambda snapshot: snapshot.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED,
-        )
-        await services.kill("echo")
-        await services.restart("echo")
-        snapshot = await caller.until(task_id, lambda _: True)
-        assert snapshot.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED
-
-
 async def test_waiting_tasks_wait_for_a_host_of_their_agent_for_any_time(tmp_path: Path) -> None:
     # Another host could take the reply, but runs no agent for it.
     async with hosts(tmp_path, "echo", "math") as (services, caller):
@@ -275,27 +213,6 @@ async def test_waiting_tasks_wait_for_a_host_of_their_agent_for_any_time(tmp_pat
         assert text_of(answered) == "answer: Ada"
 
 
-async def test_a_standby_repeats_the_tasks_of_a_dead_host_and_takes_its_name(
-    tmp_path: Path,
-) -> None:
-    async with hosts(tmp_path, "echo", "math") as (services, caller):
-        await standby(services, "another", "echo")
-        await caller.wait_for_agents("echo", "math")
-        task_id = await caller.begin_streaming()
-        await services.kill("echo")
-        ended = await caller.until(task_id, has_ended)
-        assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, failure_reason(ended)
-        assert text_of(ended) == WHOLE
-        await services.ready("another")
-        again = await caller.begin("hello")
-        assert text_of(await caller.until(again, has_ended)) == "hello"
-        # The restarted process is on standby until the other one leaves.
-        await services.restart("echo", state="standby")
-        assert await services.terminate("another") == 0
-        await services.ready("echo")
-        assert await caller.until(task_id, has_ended) == ended
-
-
 async def test_a_process_is_on_standby_for_taken_agents_and_serves_the_others(
     tmp_path: Path,
 ) -> None:
@@ -314,11 +231,3 @@ async def test_a_process_is_on_standby_for_taken_agents_and_serves_the_others(
         assert await caller.until(task_id, has_ended) == ended
         again = await caller.begin("hello")
         assert text_of(await caller.until(again, has_ended)) == "hello"
-
-
-async def test_an_agent_that_left_is_unknown(tmp_path: Path) -> None:
-    async with hosts(tmp_path, "echo", "math") as (services, caller):
-        await services.terminate("echo")
-        await caller.wait_for_agents("math")
-        with pytest.raises(AgentNotFoundError):
-            await caller.begin("hello")

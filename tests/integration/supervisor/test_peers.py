@@ -1,16 +1,13 @@
 """A supervisor whose sub-agents flap, hang, flood, or send garbage: the other agents still work."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from functools import partial
-from pathlib import Path
-
-import pytest
 
 from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.contract_breaking_host import LIES, ContractBreakingHost
 from harness.mesh.identity import mesh_credentials
-from harness.mesh.small_mesh import SmallMesh, open_small_mesh
+from harness.mesh.small_mesh import SmallMesh
 from trunkline.agents import agent
 from trunkline.agents.calls.outcome import MAX_TEXT_CHARS
 from trunkline.mesh.server import MeshServer
@@ -27,12 +24,6 @@ from trunkline_agents.echo.agent import echo
 
 # Far longer than any working agent needs on any machine.
 IDLE_S = 5.0
-
-
-@pytest.fixture
-async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
-    async with open_small_mesh(tmp_path) as opened:
-        yield opened
 
 
 def has_text(text: str, snapshot: snapshot_pb2.TaskSnapshot) -> bool:

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Set
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from harness.agents.inline_agents import NOTHING, status_texts, texts
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
@@ -20,12 +20,6 @@ from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb
 from trunkline_agents.echo.agent import echo
 
 State = task_pb2.TaskState
-
-
-@pytest.fixture
-async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
-    async with open_small_mesh(tmp_path) as opened:
-        yield opened
 
 
 def make_agent(name: str, answer: str, *tags: str) -> FunctionAgent:
@@ -56,6 +50,131 @@ def forwarded(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
     }
 
 
+@agent(name="terse", description="Says it in its status.", tags=["terse"])
+async def terse(task: TaskContext) -> None:
+    await task.complete("that is all" if "words" in task.text else None)
+
+
+@agent(name="hidden", description="Not for everyone.", tags=["hello"], routable=False)
+async def hidden(_task: TaskContext) -> str:
+    return "found"
+
+
+@agent(name="paint", description="Paints.", tags=["paint"])
+async def paint(task: TaskContext) -> None:
+    if task.turn > 1:
+        await task.fail("There is no paint left.")
+    await task.require_input("Which paint?" if task.text else "'' is nothing to paint.")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SmallMesh]:
+    """A mesh whose agents keep nothing between the requests of the tables below."""
+    rates = make_agent("rates", "100 USD = 92.34 EUR (of today)", "USD")
+    red = make_agent("red", "red it is", "red")
+    async with open_small_mesh(tmp_path_factory.mktemp("office")) as mesh:
+        await mesh.join(echo, terse, hidden, paint, rates, red)
+        await mesh.supervise()
+        yield mesh
+
+
+FUSE = 'Could not answer "fail the fuse blew": the fuse blew (agent echo).'
+NO_PAINT = 'Could not answer "paint the fence": There is no paint left (agent paint).'
+BOTH_FAIL = (
+    'Could not answer "fail one": one (agent echo).\n'
+    'Could not answer "reject two": two (agent echo).'
+)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        # The answer of one step is exactly the text of its agent.
+        ("echo  two  spaces\nand a line", " two  spaces\nand a line"),
+        ("@echo message straight back", "straight back"),
+        ("convert 100 USD, then echo {1} to me", "100 USD = 92.34 EUR (of today)\n92.34 to me"),
+        ("count 2, and go red now, and @echo fail the fuse blew", f"1 2 \nred it is\n{FUSE}"),
+        # A status is quoted where an agent leaves no artifact.
+        ("terse words", "that is all"),
+        ("@terse nothing, and @terse words", "terse left no answer.\nthat is all"),
+    ],
+)
+async def test_a_request_is_answered(office: SmallMesh, question: str, answer: str) -> None:
+    snapshot = await office.ask(question)
+    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
+    assert synthesis(snapshot) == [answer]
+    states = [child.finished.state for child in snapshot.children]
+    assert [call.finished.is_error for call in snapshot.tool_calls] == [
+        state != State.TASK_STATE_COMPLETED for state in states
+    ]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("question", "state", "text", "children"),
+    [
+        ("@echo fail one @echo reject two", State.TASK_STATE_FAILED, BOTH_FAIL, 2),
+        ("terse nothing", State.TASK_STATE_COMPLETED, "terse left no answer.", 1),
+        # An agent that is named without a question asks its own.
+        ("@paint", State.TASK_STATE_INPUT_REQUIRED, "'' is nothing to paint.", 1),
+        (
+            "; ".join(f"echo {n}" for n in range(20)),
+            State.TASK_STATE_INPUT_REQUIRED,
+            "These are 20 questions; ask at most 16 at once.",
+            0,
+        ),
+    ],
+)
+async def test_a_request_without_an_answer_ends_with_the_reason(
+    office: SmallMesh, question: str, state: task_pb2.TaskState.ValueType, text: str, children: int
+) -> None:
+    snapshot = await office.ask(question)
+    assert snapshot.task.status.state == state
+    assert status_texts(snapshot) == text
+    assert len(snapshot.children) == children
+    assert not synthesis(snapshot)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_for_an_unroutable_question_the_supervisor_asks_back_and_routes_the_reply(
+    office: SmallMesh,
+) -> None:
+    waiting = await office.ask("who wrote Hamlet")
+    answered = await office.ask("echo nobody knows", task_id=waiting.task.id)
+
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert 'echo: "echo hello"' in status_texts(waiting)
+    assert waiting.routes[0].agent == ""
+    assert answered.task.status.state == State.TASK_STATE_COMPLETED
+    assert synthesis(answered) == ["nobody knows"]
+    # Agents that are not routable are neither offered nor called.
+    for question in ("@hidden hello", "say hello to Bob"):
+        waiting = await office.ask(question)
+        assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+        assert "Not for everyone" not in status_texts(waiting)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_questions_of_agents_become_the_tasks_one_after_the_other(office: SmallMesh) -> None:
+    first = await office.ask("echo done @echo ask Which colour? @echo ask Which size?")
+    second = await office.ask("blue and green", task_id=first.task.id)
+    third = await office.ask("small", task_id=first.task.id)
+
+    assert first.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert (synthesis(first), status_texts(first)) == (["done"], "Which colour?")
+    answers = ["done", "answer: blue and green"]
+    assert (synthesis(second), status_texts(second)) == (answers, "Which size?")
+    assert synthesis(third) == [*answers, "answer: small"]
+    assert third.task.status.state == State.TASK_STATE_COMPLETED
+    asked = [await office.get_task(child.started.task_id) for child in third.children[1:]]
+    assert [child.turn for child in asked] == [2, 2]
+
+    waiting = await office.ask("paint the fence")
+    failed = await office.ask("blue", task_id=waiting.task.id)
+    assert status_texts(failed) == NO_PAINT
+
+
 async def test_the_agents_that_fit_are_named_while_langgraph_loads(mesh: SmallMesh) -> None:
     named: list[Set[str]] = []
     supervisor = Supervisor(mesh.directory, planner=RulesPlanner())
@@ -70,17 +189,6 @@ async def test_the_agents_that_fit_are_named_while_langgraph_loads(mesh: SmallMe
     assert named == [{"echo", "red"}]
     # The prediction records nothing.
     assert [route.agent for route in snapshot.routes] == ["echo", "red"]
-
-
-async def test_the_answer_of_one_step_is_exactly_the_agents(mesh: SmallMesh) -> None:
-    await mesh.join(echo)
-    await mesh.supervise()
-
-    snapshot = await mesh.ask("echo  two  spaces\nand a line")
-
-    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
-    assert synthesis(snapshot) == [" two  spaces\nand a line"]
-    assert list(forwarded(snapshot).values()) == [" two  spaces\nand a line"]
 
 
 async def test_the_journal_has_the_choice_and_its_reason_before_the_child_is_called(
@@ -153,129 +261,11 @@ async def test_independent_steps_run_at_the_same_time(mesh: SmallMesh) -> None:
     assert synthesis(snapshot) == ["left\nright"]
 
 
-async def test_a_step_uses_the_result_of_the_previous_one(mesh: SmallMesh) -> None:
-    await mesh.join(echo, make_agent("rates", "100 USD = 92.34 EUR (of today)", "USD"))
-    await mesh.supervise()
-
-    snapshot = await mesh.ask("convert 100 USD, then echo {1} to me")
-
-    assert synthesis(snapshot) == ["100 USD = 92.34 EUR (of today)\n92.34 to me"]
-
-
-async def test_a_failed_step_is_named_and_the_others_are_delivered(mesh: SmallMesh) -> None:
-    await mesh.join(echo, make_agent("red", "red it is", "red"))
-    await mesh.supervise()
-
-    snapshot = await mesh.ask("count 2, and go red now, and @echo fail the fuse blew")
-
-    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
-    assert synthesis(snapshot) == [
-        '1 2 \nred it is\nCould not answer "fail the fuse blew": the fuse blew (agent echo).'
-    ]
-    assert [call.finished.is_error for call in snapshot.tool_calls] == [False, False, True]
-
-
-async def test_when_all_steps_fail_the_task_fails_with_the_reason(mesh: SmallMesh) -> None:
-    await mesh.join(echo)
-    await mesh.supervise()
-
-    snapshot = await mesh.ask("@echo fail one @echo reject two")
-
-    assert snapshot.task.status.state == State.TASK_STATE_FAILED
-    assert status_texts(snapshot) == (
-        'Could not answer "fail one": one (agent echo).\n'
-        'Could not answer "reject two": two (agent echo).'
-    )
-    assert len(snapshot.artifacts) == 0
-
-
-async def test_for_an_unroutable_question_the_supervisor_asks_back_and_routes_the_reply(
-    mesh: SmallMesh,
-) -> None:
-    await mesh.join(echo)
-    await mesh.supervise()
-
-    waiting = await mesh.ask("who wrote Hamlet")
-    answered = await mesh.ask("echo nobody knows", task_id=waiting.task.id)
-
-    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert 'echo: "echo hello"' in status_texts(waiting)
-    assert waiting.routes[0].agent == ""
-    assert answered.task.status.state == State.TASK_STATE_COMPLETED
-    assert synthesis(answered) == ["nobody knows"]
-
-
 async def test_an_unroutable_question_goes_to_the_default_agent(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise(default_agent="echo")
 
     assert synthesis(await mesh.ask("good evening")) == ["good evening"]
-
-
-async def test_an_agents_question_becomes_the_tasks_and_the_reply_reaches_the_agent(
-    mesh: SmallMesh,
-) -> None:
-    await mesh.join(echo)
-    await mesh.supervise()
-
-    waiting = await mesh.ask("@echo ask Which colour?")
-    answered = await mesh.ask("blue and green", task_id=waiting.task.id)
-
-    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert status_texts(waiting) == "Which colour?"
-    assert answered.task.status.state == State.TASK_STATE_COMPLETED
-    assert synthesis(answered) == ["answer: blue and green"]
-    (child,) = answered.children
-    assert (await mesh.get_task(child.started.task_id)).turn == 2
-
-
-async def test_an_agent_named_without_a_question_asks_its_own(mesh: SmallMesh) -> None:
-    @agent(name="paint", description="Paints.", tags=["paint"])
-    async def paint(task: TaskContext) -> None:
-        await task.require_input(f"{task.text!r} is nothing to paint.")
-
-    await mesh.join(paint)
-    await mesh.supervise()
-
-    waiting = await mesh.ask("@paint")
-
-    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert status_texts(waiting) == "'' is nothing to paint."
-
-
-async def test_a_step_that_fails_after_its_question_is_named_as_planned(mesh: SmallMesh) -> None:
-    @agent(name="paint", description="Paints.", tags=["paint"])
-    async def paint(task: TaskContext) -> None:
-        if task.turn == 1:
-            await task.require_input("Which colour?")
-        else:
-            await task.fail("There is no paint left.")
-
-    await mesh.join(paint)
-    await mesh.supervise()
-
-    waiting = await mesh.ask("paint the fence")
-    failed = await mesh.ask("blue", task_id=waiting.task.id)
-
-    assert status_texts(failed) == (
-        'Could not answer "paint the fence": There is no paint left (agent paint).'
-    )
-
-
-async def test_the_questions_of_several_agents_are_asked_one_after_the_other(
-    mesh: SmallMesh,
-) -> None:
-    await mesh.join(echo)
-    await mesh.supervise()
-
-    first = await mesh.ask("echo done @echo ask Which colour? @echo ask Which size?")
-    second = await mesh.ask("blue", task_id=first.task.id)
-    third = await mesh.ask("small", task_id=first.task.id)
-
-    assert (synthesis(first), status_texts(first)) == (["done"], "Which colour?")
-    assert (synthesis(second), status_texts(second)) == (["done", "answer: blue"], "Which size?")
-    assert synthesis(third) == ["done", "answer: blue", "answer: small"]
-    assert third.task.status.state == State.TASK_STATE_COMPLETED
 
 
 async def test_files_are_forwarded_unchanged_and_the_answer_has_them_too(mesh: SmallMesh) -> None:
@@ -307,16 +297,6 @@ async def test_an_answer_with_a_part_missing_is_partial_and_names_who_answered(
     assert read_member(partial.task.artifacts[-1].metadata, "trunkline/agents") == ["echo"]
     assert partial.task.status.state == State.TASK_STATE_COMPLETED
     assert not has_member(complete.task.metadata, "trunkline/outcome")
-
-
-async def test_a_direct_reply_is_the_answer(mesh: SmallMesh) -> None:
-    await mesh.join(echo)
-    await mesh.supervise()
-
-    snapshot = await mesh.ask("@echo message straight back")
-
-    assert synthesis(snapshot) == ["straight back"]
-    assert snapshot.children[0].finished.state == State.TASK_STATE_COMPLETED
 
 
 async def test_parts_other_than_text_reach_the_agent(mesh: SmallMesh) -> None:
@@ -362,26 +342,6 @@ async def test_a_request_with_only_files_has_their_names_as_title(mesh: SmallMes
         state = recover_state(fold, answer, text, files="leave.pdf, pay slip.pdf")
         assert state is not None
         assert [step.text for step in state["steps"]] == [""]
-
-
-async def test_an_agent_that_completes_with_a_message_but_no_artifact_is_quoted(
-    mesh: SmallMesh,
-) -> None:
-    @agent(name="terse", description="Says it in its status.", tags=["terse"])
-    async def terse(task: TaskContext) -> None:
-        await task.complete("that is all" if "words" in task.text else None)
-
-    await mesh.join(terse)
-    await mesh.supervise()
-
-    quoted = await mesh.ask("terse words")
-    without = await mesh.ask("terse nothing")
-    beside = await mesh.ask("@terse nothing, and @terse words")
-
-    assert synthesis(quoted) == ["that is all"]
-    assert synthesis(without) == []
-    assert status_texts(without) == "terse left no answer."
-    assert synthesis(beside) == ["terse left no answer.\nthat is all"]
 
 
 async def test_a_failed_step_goes_to_the_next_best_agent_once(mesh: SmallMesh) -> None:
@@ -446,34 +406,6 @@ async def test_agents_that_join_are_routed_to_and_agents_that_leave_are_not(
 
     assert before.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     assert synthesis(after) == ["purple it is"]
-
-
-async def test_an_agent_that_is_not_routable_is_not_offered(mesh: SmallMesh) -> None:
-    @agent(name="hidden", description="Not for everyone.", tags=["hello"], routable=False)
-    async def hidden(_task: TaskContext) -> str:
-        return "found"
-
-    await mesh.join(hidden)
-    await mesh.supervise()
-
-    addressed = await mesh.ask("@hidden hello")
-    waiting = await mesh.ask("say hello to Bob")
-
-    assert addressed.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert "Not for everyone" not in status_texts(waiting)
-
-
-async def test_too_many_steps_are_refused_with_the_limit(mesh: SmallMesh) -> None:
-    await mesh.join(echo)
-    await mesh.supervise()
-
-    snapshot = await mesh.ask("; ".join(f"echo {n}" for n in range(20)))
-
-    assert snapshot.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert status_texts(snapshot) == "These are 20 questions; ask at most 16 at once."
-    assert not snapshot.children
-    assert not snapshot.routes
 
 
 async def test_eight_children_stream_at_once_and_nothing_is_lost_or_doubled(

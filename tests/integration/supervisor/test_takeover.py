@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.agents.inline_agents import texts
+from harness.mesh.command_line import COMMAND
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from harness.remote.model_server import Call, ModelServer, Pause, Reply, call, model_server, say
@@ -28,7 +28,7 @@ WHOLE = "".join(f"{number} " for number in range(100))
 
 @pytest.fixture
 async def supervisor(tmp_path: Path) -> AsyncIterator[KillableAgent]:
-    command = (sys.executable, "-m", "trunkline.cli", "serve", "agents", "supervisor")
+    command = (*COMMAND, "serve", "agents", "supervisor")
     data = tmp_path / "supervisor"
     async with open_small_mesh(tmp_path) as mesh, AsyncExitStack() as stack:
         yield KillableAgent(mesh, "supervisor", command, data, stack, tmp_path)

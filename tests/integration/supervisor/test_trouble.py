@@ -3,43 +3,18 @@
 import asyncio
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import pytest
-from google.protobuf import timestamp_pb2
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode
 
 from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.processes import read_line, running_process
-from harness.mesh.recorded_spans import spans_in
-from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from harness.mesh.small_mesh import PATIENCE_S, SmallMesh
 from trunkline.agents import FunctionAgent, agent
-from trunkline.observe import telemetry
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import message_service_pb2, registry_service_pb2, snapshot_pb2, task_pb2
 from trunkline_agents.echo.agent import echo
 
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
-
 State = task_pb2.TaskState
-
-
-@pytest.fixture
-async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
-    async with open_small_mesh(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
-        yield memory
 
 
 class Stuck:
@@ -89,24 +64,6 @@ async def test_a_cancel_stops_every_running_child(mesh: SmallMesh) -> None:
     assert sorted(texts(ended)) == ["mud began", "tar began"]
 
 
-async def test_a_cancel_reaches_the_lowest_of_three_hops(mesh: SmallMesh) -> None:
-    stuck = Stuck()
-    await mesh.join(stuck.agent("tar"))
-    await mesh.supervise(name="inner", tags=["inner"])
-    await mesh.supervise()
-    task_id = await mesh.begin("@inner into the tar")
-    above = await mesh.until(task_id, lambda now: len(now.artifacts) == 1)
-
-    ended = await mesh.client("supervisor").cancel_task(task_id, account="")
-    middle = await mesh.get_task(ended.children[0].started.task_id)
-    lowest = await mesh.get_task(middle.children[0].started.task_id)
-
-    assert above.artifacts[0].origin.path == ["inner", "tar"]
-    states = {snapshot.task.status.state for snapshot in (ended, middle, lowest)}
-    assert states == {State.TASK_STATE_CANCELED}
-    assert stuck.stopped == ["tar"]
-
-
 async def test_a_cancel_while_a_question_waits_cancels_the_child_too(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise()
@@ -131,73 +88,6 @@ async def test_a_child_canceled_by_another_caller_is_a_failed_step(mesh: SmallMe
 
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended)[-1] == 'well\nCould not answer "into the tar": enough (agent tar).'
-
-
-async def test_at_the_deadline_the_task_and_its_children_end(mesh: SmallMesh) -> None:
-    stuck = Stuck()
-    await mesh.join(echo, stuck.agent("tar"))
-    await mesh.supervise()
-    # The first turn loads LangGraph; its time must not count.
-    await mesh.ask("echo hello")
-    deadline = timestamp_pb2.Timestamp()
-    deadline.GetCurrentTime()
-    deadline.seconds += 4
-    submission = message_service_pb2.Submission(deadline=deadline)
-
-    client = mesh.client("supervisor")
-    ended = await client.send_message(
-        agent="supervisor", message=mesh.message("into the tar"), submission=submission
-    )
-
-    assert isinstance(ended, snapshot_pb2.TaskSnapshot)
-    child = await mesh.until(ended.children[0].started.task_id, is_over)
-    assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert child.task.status.state in (State.TASK_STATE_FAILED, State.TASK_STATE_CANCELED)
-    assert stuck.stopped == ["tar"]
-
-
-async def test_a_cut_connection_to_a_child_loses_and_doubles_nothing(mesh: SmallMesh) -> None:
-    proceed = asyncio.Event()
-
-    @agent(name="slow", description="Counts in two parts.", tags=["slow"])
-    async def slow(_task: TaskContext) -> AsyncGenerator[str, None]:
-        for number in range(50):
-            yield f"{number} "
-        await proceed.wait()
-        for number in range(50, 100):
-            yield f"{number} "
-
-    child_task = await mesh.join(slow)
-    await mesh.supervise()
-    task_id = await mesh.begin("slow please")
-    await mesh.until(task_id, lambda now: any("49 " in text for text in texts(now)))
-
-    await child_task.cut()
-    proceed.set()
-    await child_task.serve_again()
-    ended = await mesh.until(task_id, is_over)
-
-    whole = "".join(f"{number} " for number in range(100))
-    assert ended.task.status.state == State.TASK_STATE_COMPLETED
-    assert texts(ended) == [whole, whole]
-
-
-async def test_a_dead_host_fails_only_its_step(mesh: SmallMesh) -> None:
-    stuck = Stuck()
-    await mesh.join(echo)
-    child_task = await mesh.join(stuck.agent("tar"))
-    await mesh.supervise()
-    task_id = await mesh.begin("echo well, and into the tar")
-    await mesh.until(task_id, lambda now: "tar began" in texts(now))
-
-    await child_task.cut()
-    ended = await mesh.until(task_id, is_over)
-
-    answer = texts(ended)[-1]
-    assert ended.task.status.state == State.TASK_STATE_COMPLETED
-    assert answer.startswith('well\nCould not answer "into the tar": ')
-    assert answer.endswith("(agent tar).")
-    assert [call.finished.is_error for call in ended.tool_calls] == [False, True]
 
 
 KILLED = """
@@ -343,34 +233,3 @@ async def test_a_host_without_a_journal_fails_its_step(mesh: SmallMesh) -> None:
 
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "registered no journal" in status_texts(ended)
-
-
-async def test_every_call_of_an_agent_is_a_span_below_the_turns(
-    tmp_path: Path, exporter: InMemorySpanExporter
-) -> None:
-    async with open_small_mesh(tmp_path) as mesh:
-        await mesh.join(echo)
-        await mesh.supervise()
-        snapshot = await mesh.ask("echo one @echo fail two")
-    # Every task has ended, so every span has ended, too.
-    spans: list[ReadableSpan] = list(exporter.get_finished_spans())
-
-    calls = [s for s in spans if s.name == "invoke_agent echo" and s.kind is SpanKind.CLIENT]
-    (turn,) = [s for s in spans if s.name == "invoke_agent supervisor"]
-    assert turn.context is not None
-    children = {child.started.task_id for child in snapshot.children}
-    assert {(s.attributes or {})[telemetry.TASK_ID] for s in calls} == children
-    assert {s.parent and s.parent.span_id for s in calls} == {turn.context.span_id}
-    assert [s.status.status_code for s in calls].count(StatusCode.ERROR) == 1
-    attributes = [str(value) for s in spans for value in (s.attributes or {}).values()]
-    assert not [value for value in attributes if "one" in value.split()]
-
-
-def test_importing_the_supervisor_does_not_load_langgraph() -> None:
-    probe = "import sys, trunkline.supervisor; print('langgraph' in sys.modules)"
-
-    loaded = subprocess.run(
-        [sys.executable, "-c", probe], check=True, capture_output=True, text=True
-    )
-
-    assert loaded.stdout.strip() == "False"

@@ -4,12 +4,11 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from harness.a2a.sse_client import call, user_message
+from harness.mesh.command_line import CompletedCommand, run_command
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.remote.webhook_receiver import Answer, ReceivedPost, accept, open_receiver, status
 
@@ -17,19 +16,14 @@ PATIENCE_S = 300.0
 POLL_S = 0.05
 
 
-async def trunkline(*words: str, cwd: Path) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trunkline.cli", "webhooks", *words),
-        cwd=cwd,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0, words
-    return out.decode()
+async def trunkline(*words: str) -> CompletedCommand:
+    done = await run_command("webhooks", *words)
+    assert done.exit == 0, done.err
+    return done
 
 
-async def webhooks(mesh: MeshProcess, *words: str, cwd: Path) -> Any:
-    return json.loads(await trunkline(*words, "--mesh", mesh.mesh_address, "--json", cwd=cwd))
+async def webhooks(mesh: MeshProcess, *words: str) -> Any:
+    return (await trunkline(*words, "--mesh", mesh.mesh_address, "--json")).json
 
 
 async def test_an_abandoned_webhook_is_listed_and_replayed(tmp_path: Path) -> None:
@@ -52,17 +46,17 @@ async def test_an_abandoned_webhook_is_listed_and_replayed(tmp_path: Path) -> No
         dead: list[Any] = []
         async with asyncio.timeout(PATIENCE_S):
             while not dead:
-                dead = await webhooks(mesh, "list", "--state", "dead", cwd=tmp_path)
+                dead = await webhooks(mesh, "list", "--state", "dead")
                 await asyncio.sleep(POLL_S)
         assert dead[0]["task_id"] == task["id"]
-        output = await trunkline("show", task["id"], "--mesh", mesh.mesh_address, cwd=tmp_path)
+        output = (await trunkline("show", task["id"], "--mesh", mesh.mesh_address)).out
         assert "it answered 503" in output
         assert "opaque-77" not in output
         receiver.decide = accept
-        replayed = await webhooks(mesh, "replay", task["id"], cwd=tmp_path)
+        replayed = await webhooks(mesh, "replay", task["id"])
         assert replayed["webhooks"] == 1
         await receiver.until(lambda posts: len(posts.accepted) >= 4)
-        secret = await trunkline("secret", "--data", str(tmp_path / "data"), cwd=tmp_path)
+        secret = (await trunkline("secret", "--data", str(tmp_path / "data"))).out
     key = base64.b64decode(secret.strip().removeprefix("whsec_"))
     for post in receiver.accepted:
         signed = f"{post.id}.{post.headers['webhook-timestamp']}.".encode() + post.body

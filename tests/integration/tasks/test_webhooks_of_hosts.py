@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import pytest
 
 from harness.agents.inline_agents import message
 from harness.mesh import host_processes as mesh_callers
+from harness.mesh.command_line import run_command
 from harness.mesh.host_processes import PATIENCE_S, POLL_S
 from harness.mesh.processes import Services
 from trunkline.errors import FencedError, PeerError, TaskNotFoundError
@@ -112,16 +112,9 @@ async def expect_the_rest(deliverer: Deliverer, unrecorded: str) -> None:
 
 
 async def command(services: Services, *words: str) -> tuple[int | None, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trunkline.cli", "webhooks", *words),
-        *("--mesh", services.mesh_address),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert b"Traceback" not in err
-    assert SECRET.encode() not in out + err
-    return process.returncode, out.decode(), err.decode()
+    done = await run_command("webhooks", *words, "--mesh", services.mesh_address)
+    assert SECRET not in done.out + done.err
+    return done.exit, done.out, done.err
 
 
 async def run_webhooks_command(services: Services, *words: str) -> Any:

@@ -22,7 +22,6 @@ from harness.mcp.scripted_servers import (
     READY_TIMEOUT_S,
     awkward,
     call,
-    ignore,
     is_alive,
     running,
     script,
@@ -36,7 +35,6 @@ from trunkline.core.settings import Settings
 from trunkline.errors import (
     PeerProtocolError,
     PeerTimeoutError,
-    ToolNotFoundError,
     ToolServerUnavailableError,
 )
 from trunkline.mesh.client import BreakerSettings, ChannelPool
@@ -79,28 +77,6 @@ async def test_many_calls_run_at_once_on_one_server_and_do_not_mix() -> None:
     assert [task.result().content[0].text for task in calls] == [f"text {n}" for n in range(50)]
 
 
-async def test_progress_arrives_in_order() -> None:
-    variables: list[tuple[float, float | None, str | None]] = []
-
-    async def note(progress: float, total: float | None, message: str | None) -> None:
-        variables.append((progress, total, message))
-
-    async with running(awkward=awkward()) as adapter:
-        result = await adapter.call("awkward", "count", {"n": 5}, timeout_s=None, on_progress=note)
-    assert variables == [(n, 5, f"step {n}") for n in range(1, 6)]
-    assert result.content[0].text == "counted to 5"
-
-
-async def test_canceling_a_call_cancels_the_tool_and_spares_the_server(tmp_path: Path) -> None:
-    async with running(awkward=awkward()) as adapter:
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(call(adapter, "hang", marks=str(tmp_path)))
-            await wait_for_file(tmp_path / "began")
-            task.cancel()
-        await wait_for_file(tmp_path / "canceled")
-        assert (await call(adapter, "repeat", text="still here")).content[0].text == "still here"
-
-
 async def test_a_call_that_takes_too_long_is_canceled_and_named(tmp_path: Path) -> None:
     slow = awkward(trunkline={"call_timeout_s": 2})
     async with running(awkward=slow) as adapter:
@@ -108,17 +84,6 @@ async def test_a_call_that_takes_too_long_is_canceled_and_named(tmp_path: Path) 
         with pytest.raises(PeerTimeoutError, match=r"awkward/hang.*2 s"):
             await call(adapter, "hang", marks=str(tmp_path))
         await wait_for_file(tmp_path / "canceled")
-
-
-async def test_the_deadline_of_the_request_ends_a_call_before_the_servers_own(
-    tmp_path: Path,
-) -> None:
-    async with running(awkward=awkward()) as adapter:
-        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
-        with pytest.raises(PeerTimeoutError):
-            await adapter.call(
-                "awkward", "hang", {"marks": str(tmp_path)}, timeout_s=1, on_progress=ignore
-            )
 
 
 async def test_a_killed_server_is_restarted_and_calls_wait_for_it() -> None:
@@ -363,17 +328,6 @@ async def test_callers_of_a_hanging_server_get_the_error_before_it_is_killed() -
             await call(adapter, "any", server="stubborn")
 
 
-async def test_working_servers_are_ready_despite_broken_ones() -> None:
-    async with running(
-        garbage=script("while True: print('garbage')"),
-        hangs=script("import time; time.sleep(600)"),
-        missing=ServerConfig(command="no-such-command"),
-        awkward=awkward(),
-    ) as adapter:
-        await adapter.wait_ready(["awkward"], timeout_s=READY_TIMEOUT_S)
-        assert (await call(adapter, "repeat", text="fine")).content[0].text == "fine"
-
-
 async def test_an_invalid_line_on_stdout_is_ignored() -> None:
     async with running(awkward=awkward()) as adapter:
         assert (await call(adapter, "stray")).content[0].text == "answered all the same"
@@ -427,14 +381,6 @@ async def test_images_and_links_become_parts() -> None:
     assert text.text == "both"
     assert (image.raw, image.media_type) == (b"hello", "image/png")
     assert (link.url, link.filename) == ("https://example.org/a", "a")
-
-
-async def test_an_unknown_tool_or_server_is_not_found() -> None:
-    async with running(awkward=awkward()) as adapter:
-        with pytest.raises(ToolNotFoundError, match="no tool awkward/nothing"):
-            await call(adapter, "nothing")
-        with pytest.raises(ToolNotFoundError, match="no tool nobody/repeat"):
-            await call(adapter, "repeat", server="nobody")
 
 
 async def test_servers_get_only_the_environment_variables_that_they_need(

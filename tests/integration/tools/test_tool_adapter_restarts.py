@@ -1,12 +1,12 @@
 """The process of the tool adapter is killed and started again while agents call tools."""
 
-import sys
 from asyncio.subprocess import Process
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from harness.agents.inline_agents import status_texts, texts
 from harness.mcp.bundled_servers import only_servers
+from harness.mesh.command_line import COMMAND
 from harness.mesh.processes import read_line, running_process
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline import TaskContext, agent
@@ -21,7 +21,7 @@ async def caller(task: TaskContext) -> str:
 
 
 async def start_tools(mesh: SmallMesh, folder: Path, stack: AsyncExitStack) -> Process:
-    command = (sys.executable, "-m", "trunkline.cli", "serve", "tools")
+    command = (*COMMAND, "serve", "tools")
     options = ("--mesh", mesh.registry_address, "--data", str(folder / "tools"))
     process = await stack.enter_async_context(
         running_process(*command, *options, cwd=folder, environment=only_servers(folder, "math"))

@@ -31,6 +31,7 @@ from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, ServerConfig
 from trunkline.tools.server import ToolServer, ToolServerState
 from trunkline.tools.server_process import ServerProcess
+from trunkline.tools.tool_call import ToolCall
 
 
 def breaker_settings(*, failures: int = 3, open_s: float = 600.0) -> AdapterSettings:
@@ -110,7 +111,7 @@ async def test_a_caller_s_own_deadline_is_no_failure_of_the_server(tmp_path: Pat
             with pytest.raises(PeerTimeoutError):
                 async with asyncio.timeout(READY_TIMEOUT_S):
                     await server.call(
-                        "hang", {"marks": str(tmp_path)}, timeout_s=0.2, on_progress=_ignore
+                        ToolCall("hang", {"marks": str(tmp_path)}, _ignore), timeout_s=0.2
                     )
         assert server.breaker.state == "closed"
 

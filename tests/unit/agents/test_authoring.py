@@ -20,8 +20,8 @@ from harness.agents.inline_agents import (
 )
 from trunkline import Part
 from trunkline.agents import agent
-from trunkline.agents.process import load_agent
 from trunkline.errors import ConfigurationError, InvalidAgentResponseError
+from trunkline.processes.run import load_agent
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State, TaskState
 from trunkline.v1 import message_pb2, message_service_pb2
@@ -89,6 +89,12 @@ def test_a_default_name_must_fit_a_url_too() -> None:
     for name in ("all", "broadcast", "All"):
         with pytest.raises(ConfigurationError, match="go to all agents, or to a room"):
             agent(name=name, description="Is no agent.")
+
+
+def test_an_unknown_declaration_is_refused() -> None:
+    declare: Any = agent
+    with pytest.raises(TypeError, match=r"agent\(\) got an unexpected keyword argument 'tag'"):
+        declare(description="Says hello.", tag="hello")
 
 
 @pytest.mark.parametrize("concurrency", [0, -1])

@@ -45,7 +45,10 @@ def test_help_and_version_import_no_heavy_libraries(words: tuple[str, ...]) -> N
 
 def test_a_question_starts_a_mesh_before_it_loads_its_client() -> None:
     client = ("cryptography", "google.protobuf", "grpc", "httpx2", "trunkline_bridge")
-    probe = "import sys, trunkline.cli.ask; print([name for name in {!r} if name in sys.modules])"
+    probe = (
+        "import sys, trunkline.cli.attachments, trunkline.cli.ephemeral_mesh; "
+        "print([name for name in {!r} if name in sys.modules])"
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", probe.format(client)], check=True, capture_output=True
     )

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from harness.remote.scripted_agent import Call, Writer, raw, scripted_agent, stream, task
-from trunkline.a2a_client import a2a_client
+from trunkline.cli import agent_client
 from trunkline.cli.commands.ask import ask
 from trunkline.errors import PeerUnavailableError
 
@@ -39,7 +39,7 @@ async def test_the_task_that_the_first_response_names_is_canceled(
 async def test_a_task_whose_mesh_is_gone_can_be_followed_later(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(a2a_client, "RESUME_DELAYS_S", (0.0, 0.0))
+    monkeypatch.setattr(agent_client, "PATIENCE_S", 0.3)
     async with scripted_agent() as agent:
         agent.on("SendStreamingMessage", stream(task()))
         agent.on("SubscribeToTask", raw())
@@ -48,10 +48,7 @@ async def test_a_task_whose_mesh_is_gone_can_be_followed_later(
     assert capsys.readouterr().out == ""
 
 
-async def test_a_task_whose_host_was_killed_ends_the_question_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(a2a_client, "RESUME_DELAYS_S", (0.0, 0.0))
+async def test_a_task_whose_host_was_killed_ends_the_question_with_the_reason() -> None:
     text = "the task's host has left the mesh"
     metadata = {"peer": "the agent's host", "problem": text}
     info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "metadata": metadata}

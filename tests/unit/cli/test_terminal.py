@@ -8,8 +8,8 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from harness.terminal import read_until, terminal
-from trunkline.agents.process import _print_state
 from trunkline.cli.terminal import RED, accept_any_text, paint, print_json, print_stderr, write
+from trunkline.processes.run import _print_state
 
 HOSTILE = (
     "red \x1b[31m, title \x1b]0;owned\x07, away \x1b[2J\x9b2J\r, hidden \x1b[8m, "

@@ -17,7 +17,6 @@ from harness.journal.protected import (
     write_journal,
     write_task,
 )
-from trunkline.agents.journals import JournalFolder
 from trunkline.core.encryption import keyring_path, rewrap
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, JournalUnavailableError
@@ -26,6 +25,7 @@ from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import OrphanedJournal, SqliteStore
 from trunkline.journal.sqlite.check import check_journal
 from trunkline.journal.store import OrphanedChild
+from trunkline.processes.journals import JournalFolder
 from trunkline.tasks.outbox.webhook import from_row
 
 KEY, OTHER = new_key(), new_key()

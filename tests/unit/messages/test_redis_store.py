@@ -278,9 +278,9 @@ async def test_a_restart_and_an_empty_server_are_survived(tmp_path: Path) -> Non
             server.stop(signal.SIGKILL)
             server.start()
             await store.accept([a_message("new life")])
+            # The store is connected again, and has seen the message, before the watch reads on.
             while (await feed.take()).key.envelope_id != "new life":
                 pass
-            # The reader of the watch was busy when the loss was noticed.
             async with asyncio.timeout(PATIENCE_S):
                 rows, position = await anext(watch)
             assert position == 1

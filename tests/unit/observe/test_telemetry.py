@@ -46,7 +46,7 @@ def test_a_nested_span_is_a_child_and_inherits_the_service(
             assert telemetry.current_trace_id() == trace.format_trace_id(
                 outer.get_span_context().trace_id
             )
-        with telemetry.use_service("math"), telemetry.span("other"):
+        with telemetry.span("other", service="math"):
             pass
     inner, other, root = exporter.get_finished_spans()
     assert inner.parent is not None
@@ -62,7 +62,7 @@ def test_a_context_from_the_wire_is_the_parent(exporter: InMemorySpanExporter) -
     with telemetry.span("client") as client:
         carrier = telemetry.inject()
     context = telemetry.extract(carrier)
-    with telemetry.use_service("bridge"), telemetry.span("server", context=context):
+    with telemetry.span("server", context=context, service="bridge"):
         pass
     server = exporter.get_finished_spans()[1]
     assert server.parent is not None

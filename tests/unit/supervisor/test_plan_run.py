@@ -2,20 +2,15 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 import pytest
 from hypothesis import given, settings
 
 from harness.agents.plans import Plan, build_steps, plans
 from trunkline.agents.calls.outcome import Outcome
-from trunkline.supervisor import plan_run
 from trunkline.supervisor.plan_run import PlanRun
-from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step
 from trunkline.tasks.lifecycle import State
-
-TURN = cast("SupervisorTurn", None)
 
 
 class Agents:
@@ -28,7 +23,7 @@ class Agents:
         self.shares: dict[str, int] = {}
         self._held = held or {}
 
-    async def answer(self, _turn: SupervisorTurn, step: Step, text: str, *, shares: int) -> Outcome:
+    async def answer(self, step: Step, text: str, shares: int) -> Outcome:
         self.texts[step.id] = text
         self.shares[step.id] = shares
         if step.id in self._held:
@@ -42,11 +37,9 @@ class Agents:
 async def run(
     steps: Sequence[Step], agents: Agents, outcomes: Mapping[str, Outcome] | None = None
 ) -> dict[str, Outcome]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan_run, "run_step", agents.answer)
-        plan = PlanRun(TURN, steps, outcomes or {})
-        async with asyncio.TaskGroup() as group:
-            running = {step.id: group.create_task(plan.run(step)) for step in plan.steps}
+    plan = PlanRun(agents.answer, steps, outcomes or {})
+    async with asyncio.TaskGroup() as group:
+        running = {step.id: group.create_task(plan.run(step)) for step in plan.steps}
     return {name: task.result() for name, task in running.items()}
 
 

@@ -7,14 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.agents.plans import plans
-from trunkline.supervisor.plan_workflow import build_plan_workflow
-from trunkline.supervisor.references import (
-    fill_references,
+from trunkline.supervisor.plan_export import (
+    build_plan_workflow,
     find_references,
     format_node_id,
     write_template,
 )
-from trunkline.supervisor.steps import Step
+from trunkline.supervisor.steps import Step, fill_references
 from trunkline.workflows import expressions
 from trunkline.workflows.builders import workflow_to_dict
 from trunkline.workflows.definition import AgentNode

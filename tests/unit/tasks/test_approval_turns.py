@@ -298,7 +298,7 @@ async def test_an_answer_whose_turn_never_started_is_handled_after_a_restart(
         answer_event = event_pb2.ApprovalAnswered(
             approval_id=f"{task.task.id}.1", decision=APPROVED, turn=2
         )
-        context = await host.primary.executions.load_turn(task.task.id)
+        context = await host.journals.primary.executions.load_turn(task.task.id)
         await context._emitter.write_now(event_pb2.Event(approval_answered=answer_event))
     async with open_host_process(journal_path, shop.agent) as host:
         async with asyncio.timeout(30):

@@ -75,7 +75,7 @@ async def test_a_task_whose_code_ignores_its_deadline_is_ended(open_host: OpenHo
     task_id = await accept(host, with_deadline(600))
     await started.wait()
     # Move the deadline to the present.
-    host.primary.deadlines.add(task_id, datetime.now(UTC))
+    host.journals.primary.deadlines.add(task_id, datetime.now(UTC))
     async with asyncio.timeout(30):
         ended = await host.wait_turn(task_id)
     assert ended.task.status.state == State.TASK_STATE_FAILED
@@ -195,8 +195,8 @@ async def test_a_met_deadline_leaves_nothing_behind(open_host: OpenHost) -> None
     for _ in range(300):
         await finish(host, **fields)
     await wait_until_slots_free(host)
-    assert not host.primary.deadlines._due
-    assert len(host.primary.deadlines._heap) < 100
+    assert not host.journals.primary.deadlines._due
+    assert len(host.journals.primary.deadlines._heap) < 100
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])

@@ -153,7 +153,7 @@ async def test_a_full_disk_fails_the_delivery_and_leaves_no_task(open_host: Open
     with pytest.raises(JournalUnavailableError):
         await result
     assert find_row(host.journal, task_id) is None
-    scheduler, is_available = host.primary.flush_scheduler, asyncio.Event()
+    scheduler, is_available = host.journals.primary.flush_scheduler, asyncio.Event()
     mark_available = scheduler.mark_available
 
     def note_available() -> None:

@@ -75,7 +75,7 @@ async def test_an_answer_for_an_agent_of_another_host_is_refused_as_retryable(
 ) -> None:
     task_ids = await write_journal(tmp_path / "left.db", math=1)
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
-        await hosts.adopt(Journal.open(tmp_path / "left.db"))
+        await hosts.journals.adopt(Journal.open(tmp_path / "left.db"))
         answer = message("7", task_id=task_ids["math"])
         with pytest.raises(PeerUnavailableError, match="doesn't run it; try again"):
             await hosts.submit("math", answer, NOTHING)
@@ -101,30 +101,30 @@ async def test_journals_whose_waiting_tasks_need_other_agents_are_listed(
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         await start_task(hosts, "echo")
         for name in ("ours", "ended", "theirs", "both"):
-            await hosts.adopt(Journal.open(tmp_path / f"{name}.db"))
-        assert hosts.journals_missing_agents() == {
+            await hosts.journals.adopt(Journal.open(tmp_path / f"{name}.db"))
+        assert hosts.journals.find_missing_agents() == {
             foreign_ids["math"].partition("-")[0]: frozenset({"math"}),
             mixed_ids["math"].partition("-")[0]: frozenset({"math", "echo"}),
         }
         # Once the task of the host's own agent has ended, only the others count.
         await hosts.submit("echo", message("7", task_id=mixed_ids["echo"]), NOTHING)
         await wait_until_slots_free(hosts, mixed_ids["echo"].partition("-")[0])
-        assert hosts.journals_missing_agents()[mixed_ids["math"].partition("-")[0]] == frozenset(
-            {"math"}
-        )
+        assert hosts.journals.find_missing_agents()[
+            mixed_ids["math"].partition("-")[0]
+        ] == frozenset({"math"})
         await hosts.cancel(foreign_ids["math"], account="")
-        assert foreign_ids["math"].partition("-")[0] not in hosts.journals_missing_agents()
+        assert foreign_ids["math"].partition("-")[0] not in hosts.journals.find_missing_agents()
 
 
 async def test_a_journal_with_a_running_task_is_not_listed(tmp_path: Path) -> None:
     task_ids = await write_journal(tmp_path / "left.db", math=1)
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
-        await hosts.adopt(Journal.open(tmp_path / "left.db"))
-        (journal_id,) = hosts.journals_missing_agents()
-        run = hosts.journal_hosts[journal_id].executions.reserve(task_ids["math"])
-        assert hosts.journals_missing_agents() == {}
-        hosts.journal_hosts[journal_id].executions.release(run)
-        assert list(hosts.journals_missing_agents()) == [journal_id]
+        await hosts.journals.adopt(Journal.open(tmp_path / "left.db"))
+        (journal_id,) = hosts.journals.find_missing_agents()
+        run = hosts.journals.hosts[journal_id].executions.reserve(task_ids["math"])
+        assert hosts.journals.find_missing_agents() == {}
+        hosts.journals.hosts[journal_id].executions.release(run)
+        assert list(hosts.journals.find_missing_agents()) == [journal_id]
 
 
 async def test_calls_for_a_released_journal_are_refused_as_retryable(
@@ -134,11 +134,11 @@ async def test_calls_for_a_released_journal_are_refused_as_retryable(
     task_id = task_ids["math"]
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         journal = Journal.open(tmp_path / "left.db")
-        await hosts.adopt(journal)
+        await hosts.journals.adopt(journal)
         watch = hosts.watch(task_id, account="", after=0)
         assert watch.take(1 << 16)
-        hosts.release_journal(journal.id)
-        assert journal.id not in hosts.journal_ids
+        hosts.journals.release(journal.id)
+        assert journal.id not in hosts.journals.ids
         config = push_notification_pb2.TaskPushNotificationConfig(
             task_id=task_id, url="https://example.com"
         )
@@ -170,8 +170,8 @@ async def test_a_released_journal_can_be_taken_over_and_refuses_late_writes(
     task_ids = await write_journal(tmp_path / "left.db", math=1)
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         released = Journal.open(tmp_path / "left.db")
-        await hosts.adopt(released)
-        hosts.release_journal(released.id)
+        await hosts.journals.adopt(released)
+        hosts.journals.release(released.id)
         (orphan,) = [
             candidate
             for candidate in find_orphaned_journals(tmp_path)
@@ -182,7 +182,7 @@ async def test_a_released_journal_can_be_taken_over_and_refuses_late_writes(
         async with open_hosts(tmp_path / "heir.db", "math") as next_host:
             taken_over = Journal.take_over(orphan.path)
             assert taken_over.epoch == released.epoch + 1
-            await next_host.adopt(taken_over)
+            await next_host.journals.adopt(taken_over)
             status = task_pb2.TaskStatus(state=State.TASK_STATE_WORKING)
             late = build_draft([event_pb2.Event(status=event_pb2.StatusChanged(status=status))])
             with pytest.raises((FencedError, JournalUnavailableError)):
@@ -198,7 +198,7 @@ async def test_a_journal_that_is_adopted_again_has_its_webhooks(tmp_path: Path) 
         for _ in range(3):
             reopened = Journal.open(tmp_path / "left.db")
             # The previous adoption may still be closing.
-            await hosts.adopt(reopened)
+            await hosts.journals.adopt(reopened)
             config = push_notification_pb2.TaskPushNotificationConfig(
                 task_id=task_ids["math"], id="w", url="https://example.com"
             )
@@ -206,7 +206,7 @@ async def test_a_journal_that_is_adopted_again_has_its_webhooks(tmp_path: Path) 
             configs, _ = hosts.push_configs.list(task_ids["math"], account="")
             assert [item.id for item in configs] == ["w"]
             assert len(await hosts.push_configs.outbox.claim(limit=9)) == 1
-            hosts.release_journal(reopened.id)
+            hosts.journals.release(reopened.id)
             # Take the journal over and die, as another host would.
             Journal.take_over(tmp_path / "left.db").close(for_takeover=True)
 
@@ -218,7 +218,7 @@ async def test_a_closed_host_leaves_journals_for_other_agents_orphaned(
     await write_journal(tmp_path / "theirs.db", math=1)
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         for name in ("ours", "theirs"):
-            await hosts.adopt(Journal.open(tmp_path / f"{name}.db"))
+            await hosts.journals.adopt(Journal.open(tmp_path / f"{name}.db"))
     assert [orphan.path.name for orphan in find_orphaned_journals(tmp_path)] == ["theirs.db"]
 
 
@@ -228,6 +228,6 @@ async def test_adopting_a_damaged_journal_affects_no_other(tmp_path: Path) -> No
         file.execute("DROP TABLE webhooks")
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         with pytest.raises(JournalUnavailableError):
-            await hosts.adopt(Journal.open(tmp_path / "left.db"))
-        assert hosts.journal_ids == (hosts.journal.id,)
+            await hosts.journals.adopt(Journal.open(tmp_path / "left.db"))
+        assert hosts.journals.ids == (hosts.journal.id,)
         assert await start_task(hosts, "echo", "end")

@@ -57,21 +57,21 @@ async def test_tasks_of_an_adopted_journal_are_readable_and_run_again(tmp_path: 
     async with open_hosts(tmp_path, define(answer, repeatable=True)) as hosts:
         with pytest.raises(TaskNotFoundError):
             await hosts.snapshot(ended, account="")
-        await hosts.adopt(Journal.open(tmp_path / "dead.db"))
+        await hosts.journals.adopt(Journal.open(tmp_path / "dead.db"))
         assert texts(await hosts.snapshot(ended, account="")) == ["done"]
         rerun = await hosts.wait_turn(stuck)
         assert (rerun.task.status.state, texts(rerun)) == (State.TASK_STATE_COMPLETED, ["stuck 2"])
         new = await hosts.submit("tested", message(), NOTHING)
         assert isinstance(new, SubmitResult)
-        assert new.task_id.startswith(hosts.journal_ids[0])
-        assert len(hosts.journal_ids) == 2
+        assert new.task_id.startswith(hosts.journals.ids[0])
+        assert len(hosts.journals.ids) == 2
 
 
 async def test_a_list_pages_over_all_journals(tmp_path: Path) -> None:
     dead = await write_dead_journal(tmp_path / "dead.db", 4)
     async with open_hosts(tmp_path, define(answer)) as hosts:
         own_ids = [(await finish(hosts)).task.id for _ in range(3)]
-        await hosts.adopt(Journal.open(tmp_path / "dead.db"))
+        await hosts.journals.adopt(Journal.open(tmp_path / "dead.db"))
         await hosts.wait_turn(dead[-1])
         rows: list[snapshot_pb2.TaskSummary] = []
         token = ""
@@ -98,10 +98,10 @@ async def test_losing_one_journal_stops_only_its_tasks(tmp_path: Path) -> None:
 
     _, stuck = await write_dead_journal(tmp_path / "dead.db", 1)
     async with open_hosts(tmp_path, define(endless, repeatable=True)) as hosts:
-        await hosts.adopt(Journal.open(tmp_path / "dead.db"))
+        await hosts.journals.adopt(Journal.open(tmp_path / "dead.db"))
         async with asyncio.timeout(30):
             await running.wait()
-        adopted = hosts.journal_hosts[stuck.partition("-")[0]]
+        adopted = hosts.journals.hosts[stuck.partition("-")[0]]
         watch = hosts.watch(stuck, account="", after=0)
         adopted.lease.mark_lost()
         with pytest.raises(PeerUnavailableError):
@@ -122,10 +122,10 @@ async def test_an_alias_is_resolved_from_an_adopted_journal(tmp_path: Path) -> N
         own_ids = (await finish(hosts)).task.id
         adopted = Journal.open(tmp_path / "dead.db")
         await adopted.aliases.bind("anonymous", "mine", dead[0])
-        await hosts.adopt(adopted)
+        await hosts.journals.adopt(adopted)
         assert hosts.resolve_alias("", "mine") == dead[0]
         assert await hosts.set_alias("", "mine", own_ids, replaces="") == dead[0]
         assert await hosts.set_alias("", "mine", own_ids, replaces=dead[0]) == own_ids
         assert hosts.resolve_alias("", "mine") == own_ids
-        assert hosts.primary.journal.aliases.find("anonymous", "mine") is None
+        assert hosts.journals.primary.journal.aliases.find("anonymous", "mine") is None
         assert hosts.resolve_alias("", "yours") == ""

@@ -98,7 +98,7 @@ async def race(host: TaskHost, dice: random.Random) -> str:
         ]
         if dice.random() < 0.3:
             asyncio.get_running_loop().call_later(
-                dice.random() * 0.002, host.primary.deadlines._expire, task_id
+                dice.random() * 0.002, host.journals.primary.deadlines._expire, task_id
             )
     assert len(answers) >= sum(answer.result() for answer in answers)
     states = reader.result()

@@ -288,7 +288,7 @@ async def test_a_task_in_recovery_can_be_canceled(journal_path: Path, open_host:
     host = await open_host(agent)
     canceled = await host.cancel(task_id, account="")
     assert canceled.task.status.state == State.TASK_STATE_CANCELED
-    assert host.primary.executions.find(task_id) is None
+    assert host.journals.primary.executions.find(task_id) is None
 
 
 async def test_a_task_that_never_started_just_runs(journal_path: Path, open_host: OpenHost) -> None:

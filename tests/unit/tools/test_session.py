@@ -20,6 +20,7 @@ from trunkline.tools.result_checker import (
     UncheckableSchemaError,
 )
 from trunkline.tools.session import McpSession
+from trunkline.tools.tool_call import ToolCall
 from trunkline.v1 import tool_service_pb2
 
 
@@ -60,7 +61,7 @@ def client() -> ScriptedClient:
 
 
 def open_session(client: Any, checker: ResultChecker | None = None) -> McpSession:
-    connection: Any = SimpleNamespace(name="s", has_ended=asyncio.Event())
+    connection: Any = SimpleNamespace(name="s", transport="pipe", has_ended=asyncio.Event())
     return McpSession(
         connection,
         client,
@@ -83,14 +84,7 @@ async def refuse_task(handle: str) -> None:
 
 
 async def call(session: McpSession, tool: str = "t") -> tool_service_pb2.ToolResult:
-    return await session.call_tool(
-        tool,
-        {},
-        on_progress=ignore,
-        continuation=tool_service_pb2.ToolContinuation(),
-        on_task=refuse_task,
-        limit=asyncio.timeout(None),
-    )
+    return await session.call_tool(ToolCall(tool, {}, ignore, on_task=refuse_task))
 
 
 async def test_a_tool_that_messages_cannot_hold_is_refused_alone(client: ScriptedClient) -> None:

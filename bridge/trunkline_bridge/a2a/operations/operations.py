@@ -41,8 +41,8 @@ from trunkline_bridge.a2a.operations.approval_answers import note_approved_calls
 from trunkline_bridge.a2a.operations.audit import (
     audited,
     audited_stream,
+    check_permission,
     note_new_task,
-    record_denial,
 )
 from trunkline_bridge.a2a.operations.request_content import RequestContent
 from trunkline_bridge.a2a.operations.task_pages import fetch_task_page, requested_history_length
@@ -188,11 +188,7 @@ class Operations:
             AgentNotFoundError: the mesh has neither the agent nor a host of the task.
             PeerUnavailableError: the same, but not all hosts are known yet.
         """
-        try:
-            caller.permissions.check(caller.agent, method)
-        except WireError:
-            record_denial(self.audit, caller, method, task_id)
-            raise
+        check_permission(self.audit, caller, caller.agent, method, task_id)
         try:
             self._directory.get_agent(caller.agent)
         except (AgentNotFoundError, PeerUnavailableError):

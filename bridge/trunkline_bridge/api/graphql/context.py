@@ -1,10 +1,10 @@
 """The context of an operation: its caller, and the operations of the mesh that fields call."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar
 
 import strawberry
 from google.protobuf import timestamp_pb2
@@ -22,6 +22,7 @@ DEFAULT_PAGE_SIZE: Final = 20
 # A page whose elements call the mesh, such as the runs of a workflow, makes no more calls at once.
 _PARALLEL_CALLS: Final = 8
 
+_Params = ParamSpec("_Params")
 _Result = TypeVar("_Result")
 
 
@@ -62,15 +63,30 @@ class OperationContext:
     def _find_deadline(self) -> float:
         return asyncio.get_running_loop().time() + self.mesh.settings.timeout_s
 
-    async def call(self, work: Awaitable[_Result]) -> _Result:
-        """Return the result of a call to the mesh.
+    @property
+    def messages(self) -> MessageOperations:
+        """The operations on messages."""
+        return self.mesh.messages
+
+    @property
+    def workflows(self) -> WorkflowOperations:
+        """The operations on workflows and runs."""
+        return self.mesh.workflows
+
+    async def call(
+        self,
+        operation: Callable[Concatenate[Caller, _Params], Awaitable[_Result]],
+        *args: _Params.args,
+        **kwargs: _Params.kwargs,
+    ) -> _Result:
+        """Call an operation of the mesh for the caller, within the deadline.
 
         Raises:
             PeerTimeoutError: the deadline has passed.
         """
         try:
             async with asyncio.timeout_at(self.deadline or self._find_deadline()), self._slots:
-                return await work
+                return await operation(self.caller, *args, **kwargs)
         except TimeoutError:
             limit = f"{self.mesh.settings.timeout_s:g}"
             problem = f"the operation did not end within {limit} s; ask for less, or try again"

@@ -3,9 +3,10 @@
 from collections.abc import AsyncGenerator
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 import strawberry
+from pydantic.alias_generators import to_camel
 from strawberry.scalars import JSON
 
 from trunkline.a2a_wire.errors import invalid_params
@@ -167,12 +168,10 @@ class MessageNodePage:
         """Return a page of the messages that match."""
         context = info.context
         page = await context.call(
-            context.mesh.messages.read_page(
-                context.caller,
-                query,
-                page_size=context.check_page_size(first),
-                page_token=after or "",
-            )
+            context.messages.read_page,
+            query,
+            page_size=context.check_page_size(first),
+            page_token=after or "",
         )
         nodes = [MessageNode.of_stored(stored) for stored in page.envelopes]
         return MessageNodePage(nodes=nodes, end_cursor=page.next_page_token or None)
@@ -210,19 +209,7 @@ class MessageFilterInput:
     def build(self) -> EnvelopeFilter:
         """Return the filter of the contract. WireError: a value is wrong."""
         states = [f"{_STATE}{state.value}" for state in self.states]
-        fields = _to_json(
-            self,
-            id="envelopeId",
-            correlation_id="correlationId",
-            causation_id="causationId",
-            room="room",
-            type="type",
-            participant="participant",
-            recipient="recipient",
-            start_time="startTime",
-            end_time="endTime",
-        )
-        return parse_message({**fields, "states": states}, message_type=EnvelopeFilter)
+        return parse_message({**_to_json(self), "states": states}, message_type=EnvelopeFilter)
 
 
 @input_type(name="MessageInput")
@@ -247,36 +234,21 @@ class MessageInput:
 
     def build(self) -> Envelope:
         """Return the message. WireError: a value is wrong."""
-        fields = _to_json(
-            self,
-            recipient="recipient",
-            id="envelopeId",
-            type="type",
-            type_version="typeVersion",
-            text="text",
-            data="data",
-            room="room",
-            correlation_id="correlationId",
-            causation_id="causationId",
-            metadata="metadata",
-            expire_time="expireTime",
-        )
+        fields = _to_json(self)
         return parse_envelope({**fields, "priority": f"{_PRIORITY}{self.priority.value}"})
 
 
-def _to_json(declared: object, **names: str) -> Json:
+def _to_json(declared: "MessageFilterInput | MessageInput") -> Json:
     """Return the fields of an input that are set, by their names in the contract."""
     found: Json = {}
-    for attribute, name in names.items():
-        value: Any = getattr(declared, attribute)
+    for attribute, value in vars(declared).items():
+        name = "envelopeId" if attribute == "id" else to_camel(attribute)
+        # An empty text is a payload.
+        if value is not None and (value != "" or attribute == "text"):
+            found[name] = value
         if isinstance(value, datetime):
             # A time without a zone is UTC, as in the contract.
-            value = value.isoformat() if value.tzinfo else f"{value.isoformat()}Z"
-        if value is not None and value != "":
-            found[name] = value
-    # An empty text is a payload.
-    if getattr(declared, "text", None) == "":
-        found["text"] = ""
+            found[name] = value.isoformat() if value.tzinfo else f"{value.isoformat()}Z"
     return found
 
 
@@ -288,7 +260,7 @@ class MessageQueries:
     async def message(self, info: Info, id: strawberry.ID) -> MessageNode:  # noqa: A002
         """Return a message."""
         context = info.context
-        found = await context.call(context.mesh.messages.get(context.caller, id))
+        found = await context.call(context.messages.get, id)
         return MessageNode.of_stored(found)
 
     @field
@@ -354,16 +326,14 @@ class MessageMutations:
         wait_s = limit_s if timeout_seconds is None else min(timeout_seconds, limit_s)
         if not wait_s > 0:
             raise invalid_params(("timeoutSeconds", "must be above 0"))
-        reply = await context.call(
-            context.mesh.messages.request(context.caller, message.build(), timeout_s=wait_s)
-        )
+        reply = await context.call(context.messages.request, message.build(), timeout_s=wait_s)
         return MessageNode.build(reply)
 
     @field
     async def reply(self, info: Info, to: strawberry.ID, message: MessageInput) -> MessageNode:
         """Answer a message that the caller, or a room of the caller, got."""
         context = info.context
-        answered = await context.call(context.mesh.messages.get(context.caller, to))
+        answered = await context.call(context.messages.get, to)
         cause = answered.envelope
         envelope = message.build()
         envelope.recipient = envelope.recipient or cause.sender
@@ -385,9 +355,7 @@ class MessageMutations:
         """
         context = info.context
         ids = await context.call(
-            context.mesh.messages.replay(
-                context.caller, filter.build(), recipient=recipient, dry_run=dry_run
-            )
+            context.messages.replay, filter.build(), recipient=recipient, dry_run=dry_run
         )
         return [strawberry.ID(found) for found in ids]
 
@@ -399,7 +367,7 @@ class MessageMutations:
     ) -> int:
         """Deliver dead letters again; return the number of deliveries."""
         context = info.context
-        return await context.call(context.mesh.messages.redrive(context.caller, filter.build()))
+        return await context.call(context.messages.redrive, filter.build())
 
     @field
     async def purge_messages(
@@ -409,7 +377,7 @@ class MessageMutations:
     ) -> int:
         """Delete messages whose deliveries have ended; return their number."""
         context = info.context
-        return await context.call(context.mesh.messages.purge(context.caller, filter.build()))
+        return await context.call(context.messages.purge, filter.build())
 
 
 @object_type(name="MessageSubscriptions")
@@ -457,5 +425,5 @@ def _build(declared: MessageFilterInput | None) -> EnvelopeFilter:
 
 async def _send(info: Info, envelopes: list[Envelope]) -> list[MessageNode]:
     context = info.context
-    sent = await context.call(context.mesh.messages.send(context.caller, envelopes))
+    sent = await context.call(context.messages.send, envelopes)
     return [MessageNode.of_stored(stored) for stored in sent]

@@ -47,7 +47,7 @@ class RoomQueries:
     async def room(self, info: Info, name: str) -> RoomNode:
         """Return a room; one without members is empty."""
         context = info.context
-        room = await context.call(context.mesh.messages.get_room(context.caller, name))
+        room = await context.call(context.messages.get_room, name)
         return RoomNode.build(room)
 
     @field
@@ -57,7 +57,7 @@ class RoomQueries:
         """Return the rooms of the account, sorted by name."""
         context = info.context
         size = context.check_page_size(first)
-        rooms = await context.call(context.mesh.messages.list_rooms(context.caller))
+        rooms = await context.call(context.messages.list_rooms)
         later = [room for room in rooms if room.name > (after or "")]
         page = later[:size]
         has_more = len(later) > size
@@ -75,12 +75,12 @@ class RoomMutations:
     async def join_room(self, info: Info, room: str, member: str = "") -> RoomNode:
         """Add an agent to a room; without `member`, the caller."""
         context = info.context
-        joined = await context.call(context.mesh.messages.join(context.caller, room, member))
+        joined = await context.call(context.messages.join, room, member)
         return RoomNode.build(joined)
 
     @field
     async def leave_room(self, info: Info, room: str, member: str = "") -> RoomNode:
         """Remove an agent from a room; without `member`, the caller."""
         context = info.context
-        left = await context.call(context.mesh.messages.leave(context.caller, room, member))
+        left = await context.call(context.messages.leave, room, member)
         return RoomNode.build(left)

@@ -180,29 +180,23 @@ class RunNode:
             return None
         path = _find_path(await self._read_steps(info) or ())
         return await context.call(
-            context.mesh.workflows.draw(
-                context.caller,
-                snapshot.agent,
-                version,
-                visited=run_paths.list_visited(path),
-                failed=run_paths.find_failed(path),
-            )
+            context.workflows.draw,
+            snapshot.agent,
+            version,
+            visited=run_paths.list_visited(path),
+            failed=run_paths.find_failed(path),
         )
 
     async def _read(self, info: Info) -> snapshot_pb2.TaskSnapshot:
         if self.snapshot is None:
             context = info.context
-            self.snapshot = await context.call(
-                context.mesh.workflows.get_run(context.caller, self.id)
-            )
+            self.snapshot = await context.call(context.workflows.get_run, self.id)
         return self.snapshot
 
     async def _read_steps(self, info: Info) -> list[JournalEvent] | None:
         if self.steps is None:
             context = info.context
-            self.steps = await context.call(
-                context.mesh.workflows.read_steps(context.caller, self.id)
-            )
+            self.steps = await context.call(context.workflows.read_steps, self.id)
         return self.steps
 
 

@@ -21,13 +21,7 @@ from strawberry.subscriptions.protocols.graphql_transport_ws.handlers import (
 )
 from strawberry.subscriptions.protocols.graphql_transport_ws.types import Message
 
-from trunkline.a2a_wire.errors import (
-    FORBIDDEN,
-    UNAUTHENTICATED,
-    WireError,
-    invalid_params,
-    to_wire_error,
-)
+from trunkline.a2a_wire.errors import WireError, invalid_params, to_wire_error
 from trunkline.errors import TrunklineError
 from trunkline_bridge.api.graphql.context import MeshAccess, OperationContext
 from trunkline_bridge.api.graphql.endpoint import parse_request
@@ -38,18 +32,16 @@ from trunkline_bridge.callers.socket_callers import authenticate_socket
 from trunkline_bridge.http.in_flight import Connection, InFlightRequests, find_connection
 from trunkline_bridge.http.json_decoder import decode_json
 from trunkline_bridge.http.tracing import SocketTrace
-from trunkline_bridge.http.websockets import refuse_socket
+from trunkline_bridge.http.websockets import (
+    CLOSE_RESTART,
+    WRITE_TIMEOUT_S,
+    cut_reason,
+    find_close_code,
+    refuse_socket,
+)
 
-CLOSE_CREDENTIAL: Final = 1008
-CLOSE_INTERNAL: Final = 1011
-CLOSE_RESTART: Final = 1012
-
-# A client that takes a frame no faster than this is disconnected, and may continue later.
-_WRITE_TIMEOUT_S: Final = 60.0
 _INIT_TIMEOUT_S: Final = 10.0
 _MAX_ID_CHARS: Final = 100
-# RFC 6455, 5.5.
-_REASON_BYTES: Final = 123
 
 
 class GraphQLSockets:
@@ -96,10 +88,7 @@ async def _close(socket: WebSocket, error: Exception | None) -> None:
         await socket.close(CLOSE_RESTART, "the bridge stops; connect again, after the last cursor")
         return
     wire_error = to_wire_error(error)
-    is_credential = wire_error.kind in (UNAUTHENTICATED, FORBIDDEN)
-    code = CLOSE_CREDENTIAL if is_credential else CLOSE_INTERNAL
-    reason = wire_error.text.encode()[:_REASON_BYTES].decode(errors="ignore")
-    await socket.close(code, reason)
+    await socket.close(find_close_code(wire_error), cut_reason(wire_error.text))
 
 
 class _Adapter(ASGIWebSocketAdapter):
@@ -108,7 +97,7 @@ class _Adapter(ASGIWebSocketAdapter):
     async def send_json(self, message: Mapping[str, object]) -> None:
         """Send a frame. It waits while the client's buffers are full."""
         try:
-            async with asyncio.timeout(_WRITE_TIMEOUT_S):
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await super().send_json(message)
         except TimeoutError:
             connection = find_connection(self.ws.scope)

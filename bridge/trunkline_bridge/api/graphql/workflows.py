@@ -50,18 +50,14 @@ class WorkflowVersionNode:
     async def versions(self, info: Info) -> list[int]:
         """Return the numbers of all versions, newest first."""
         context = info.context
-        numbers = await context.call(
-            context.mesh.workflows.list_versions(context.caller, self.name)
-        )
+        numbers = await context.call(context.workflows.list_versions, self.name)
         return sorted(numbers, reverse=True)
 
     @field
     async def drawing(self, info: Info) -> str:
         """Return the workflow as Mermaid text."""
         context = info.context
-        return await context.call(
-            context.mesh.workflows.draw(context.caller, self.name, self.version)
-        )
+        return await context.call(context.workflows.draw, self.name, self.version)
 
     @field
     async def runs(
@@ -101,7 +97,7 @@ class WorkflowQueries:
         """Return the published workflows that the caller may use, sorted by name."""
         context = info.context
         size = context.check_page_size(first)
-        names = await context.call(context.mesh.workflows.list_workflows(context.caller))
+        names = await context.call(context.workflows.list_workflows)
         later = [name for name in names if name > (after or "")]
         page = later[:size]
         return WorkflowPage(
@@ -113,7 +109,7 @@ class WorkflowQueries:
     async def run(self, info: Info, id: strawberry.ID) -> RunNode:  # noqa: A002
         """Return a run."""
         context = info.context
-        found = await context.call(context.mesh.workflows.get_run(context.caller, id))
+        found = await context.call(context.workflows.get_run, id)
         return RunNode.of_snapshot(found)
 
     @field
@@ -149,13 +145,11 @@ class WorkflowMutations:
         """
         context = info.context
         found = await context.call(
-            context.mesh.workflows.start(
-                context.caller,
-                name,
-                build_input(text, data),
-                message_id=request_id,
-                version=version,
-            )
+            context.workflows.start,
+            name,
+            build_input(text, data),
+            message_id=request_id,
+            version=version,
         )
         return RunNode.of_snapshot(found)
 
@@ -163,21 +157,21 @@ class WorkflowMutations:
     async def pause_run(self, info: Info, id: strawberry.ID) -> RunNode:  # noqa: A002
         """Begin no further node of a run until it is resumed. Nodes that run or wait continue."""
         context = info.context
-        found = await context.call(context.mesh.workflows.pause(context.caller, id))
+        found = await context.call(context.workflows.pause, id)
         return RunNode.of_snapshot(found)
 
     @field
     async def resume_run(self, info: Info, id: strawberry.ID) -> RunNode:  # noqa: A002
         """Resume a paused run."""
         context = info.context
-        found = await context.call(context.mesh.workflows.resume(context.caller, id))
+        found = await context.call(context.workflows.resume, id)
         return RunNode.of_snapshot(found)
 
     @field
     async def cancel_run(self, info: Info, id: strawberry.ID) -> RunNode:  # noqa: A002
         """Cancel a run with all that it has started, and return it in its last state."""
         context = info.context
-        found = await context.call(context.mesh.workflows.cancel(context.caller, id))
+        found = await context.call(context.workflows.cancel, id)
         return RunNode.of_snapshot(found)
 
     @field
@@ -192,7 +186,7 @@ class WorkflowMutations:
         if not context.mesh.settings.rollback:
             text = "versions are chosen by `trunkline workflow rollback`, or with rollback = true"
             raise WireError(FORBIDDEN, f"{text} in the table [graphql]")
-        found = await context.call(context.mesh.workflows.roll_back(context.caller, name, version))
+        found = await context.call(context.workflows.roll_back, name, version)
         return WorkflowVersionNode.build(found)
 
 
@@ -220,7 +214,7 @@ class WorkflowSubscriptions:
 
 async def _read_workflow(info: Info, name: str, version: int | None = None) -> WorkflowVersionNode:
     context = info.context
-    found = await context.call(context.mesh.workflows.get_workflow(context.caller, name, version))
+    found = await context.call(context.workflows.get_workflow, name, version)
     return WorkflowVersionNode.build(found)
 
 
@@ -233,7 +227,7 @@ async def _read_runs(
     )
     if state is not None:
         request.status = state.number
-    page = await context.call(context.mesh.workflows.list_runs(context.caller, name, request))
+    page = await context.call(context.workflows.list_runs, name, request)
     return RunPage(
         nodes=[RunNode.build(task) for task in page.tasks],
         end_cursor=page.next_page_token or None,

@@ -5,22 +5,16 @@ lists, and what concerns all messages of the account is the agent `all`.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    aclosing,
-    asynccontextmanager,
-)
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Final, TypeAlias
 
-from trunkline.a2a_wire.errors import WireError
 from trunkline.mesh.client import Directory
 from trunkline.messages import addresses
 from trunkline.messages.client import MessagingClient
 from trunkline.messages.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import messaging_service_pb2
-from trunkline_bridge.a2a.operations.audit import record_denial, recorded
+from trunkline_bridge.a2a.operations.audit import check_permission, recorded
 from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.stream_expiry import StreamExpiry
@@ -29,9 +23,8 @@ EnvelopeUpdates: TypeAlias = AsyncGenerator[
     Sequence[messaging_service_pb2.WatchEnvelopesResponse], None
 ]
 
-ALL: Final = "all"
-BROADCAST: Final = "broadcast"
-_ROOM: Final = "room:"
+ALL: Final = addresses.ALL
+"""The agent of permissions for all messages of an account."""
 
 
 class MessageOperations:
@@ -54,13 +47,13 @@ class MessageOperations:
         for envelope in envelopes:
             self.authorize(caller, "SendEnvelopes", _subject_of(envelope))
         first = envelopes[0].envelope_id if envelopes else ""
-        with self._recorded(caller, Action.ENVELOPE_SEND, envelope=first):
+        with recorded(self._audit, caller, Action.ENVELOPE_SEND, envelope=first):
             return await self._client(caller).send(envelopes)
 
     async def request(self, caller: Caller, envelope: Envelope, *, timeout_s: float) -> Envelope:
         """Send a message and return the first reply to it."""
         self.authorize(caller, "SendEnvelopes", _subject_of(envelope))
-        with self._recorded(caller, Action.ENVELOPE_SEND, envelope=envelope.envelope_id):
+        with recorded(self._audit, caller, Action.ENVELOPE_SEND, envelope=envelope.envelope_id):
             return await self._client(caller).request(envelope, timeout_s=timeout_s)
 
     async def get(self, caller: Caller, envelope_id: str) -> StoredEnvelope:
@@ -129,19 +122,19 @@ class MessageOperations:
         client = self._client(caller)
         if dry_run:
             return await client.replay(query, recipient=recipient, dry_run=True)
-        with self._recorded(caller, Action.ENVELOPE_REPLAY, envelope=query.envelope_id):
+        with recorded(self._audit, caller, Action.ENVELOPE_REPLAY, envelope=query.envelope_id):
             return await client.replay(query, recipient=recipient)
 
     async def redrive(self, caller: Caller, query: EnvelopeFilter) -> int:
         """Deliver dead letters again; return the number of deliveries."""
         self.authorize(caller, "RedriveEnvelopes", _subject_of_filter(query))
-        with self._recorded(caller, Action.ENVELOPE_REDRIVE, envelope=query.envelope_id):
+        with recorded(self._audit, caller, Action.ENVELOPE_REDRIVE, envelope=query.envelope_id):
             return await self._client(caller).redrive(query)
 
     async def purge(self, caller: Caller, query: EnvelopeFilter) -> int:
         """Delete messages whose deliveries have ended; return their number."""
         self.authorize(caller, "PurgeEnvelopes", _subject_of_filter(query))
-        with self._recorded(caller, Action.ENVELOPE_PURGE, envelope=query.envelope_id):
+        with recorded(self._audit, caller, Action.ENVELOPE_PURGE, envelope=query.envelope_id):
             return await self._client(caller).purge(query)
 
     async def list_rooms(self, caller: Caller) -> list[Room]:
@@ -161,20 +154,20 @@ class MessageOperations:
 
     async def get_room(self, caller: Caller, room: str) -> Room:
         """Return a room. A room that nobody joined has no members."""
-        self.authorize(caller, "ListRooms", f"{_ROOM}{room}")
+        self.authorize(caller, "ListRooms", addresses.room_address(room))
         rooms = await self._client(caller).list_rooms()
         return next((found for found in rooms if found.name == room), Room(name=room))
 
     async def join(self, caller: Caller, room: str, member: str = "") -> Room:
         """Add an agent, or the caller, to a room."""
-        self.authorize(caller, "JoinRoom", f"{_ROOM}{room}")
-        with self._recorded(caller, Action.ROOM_JOIN, room=room, agent=member):
+        self.authorize(caller, "JoinRoom", addresses.room_address(room))
+        with recorded(self._audit, caller, Action.ROOM_JOIN, room=room, agent=member):
             return await self._client(caller).join(room, member)
 
     async def leave(self, caller: Caller, room: str, member: str = "") -> Room:
         """Remove an agent, or the caller, from a room."""
-        self.authorize(caller, "LeaveRoom", f"{_ROOM}{room}")
-        with self._recorded(caller, Action.ROOM_LEAVE, room=room, agent=member):
+        self.authorize(caller, "LeaveRoom", addresses.room_address(room))
+        with recorded(self._audit, caller, Action.ROOM_LEAVE, room=room, agent=member):
             return await self._client(caller).leave(room, member)
 
     def count_request(self, caller: Caller) -> None:
@@ -187,26 +180,16 @@ class MessageOperations:
         Raises:
             WireError: it may not (PERMISSION_DENIED).
         """
-        try:
-            caller.permissions.check(subject, method)
-        except WireError:
-            record_denial(self._audit, caller._replace(agent=subject), method, "")
-            raise
+        check_permission(self._audit, caller, subject, method)
 
     def _client(self, caller: Caller) -> MessagingClient:
         return MessagingClient(self._directory, account=caller.account, caller=caller.name)
 
-    def _recorded(
-        self, caller: Caller, action: Action, **subjects: str
-    ) -> AbstractContextManager[None]:
-        """Record the operation in the block, with its subject."""
-        return recorded(self._audit, caller, action, **subjects)
-
 
 def _subject_of(envelope: Envelope) -> str:
     """Return the agent or room of a message, for permissions."""
-    if envelope.recipient == BROADCAST:
-        return f"{_ROOM}{envelope.room}"
+    if envelope.recipient == addresses.BROADCAST:
+        return addresses.room_address(envelope.room)
     return envelope.recipient
 
 
@@ -215,5 +198,5 @@ def _subject_of_filter(query: EnvelopeFilter) -> str:
     if query.recipient:
         return query.recipient
     if query.room:
-        return f"{_ROOM}{query.room}"
+        return addresses.room_address(query.room)
     return query.participant or ALL

@@ -18,45 +18,37 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
 
-from trunkline.a2a_wire.errors import (
-    FORBIDDEN,
-    UNAUTHENTICATED,
-    UNAVAILABLE,
-    WireError,
-    invalid_params,
-    to_wire_error,
-)
+from trunkline.a2a_wire.errors import WireError, invalid_params, to_wire_error
 from trunkline.a2a_wire.json_values import Json, dumps
 from trunkline.core.json_values import message_to_dict
 from trunkline.errors import TrunklineError
+from trunkline.messages.addresses import BROADCAST, room_address
 from trunkline.messages.store import EnvelopeFilter
 from trunkline_bridge.api.messages.http import parse_envelope, parse_position
-from trunkline_bridge.api.messages.operations import BROADCAST, EnvelopeUpdates, MessageOperations
+from trunkline_bridge.api.messages.operations import EnvelopeUpdates, MessageOperations
 from trunkline_bridge.callers.caller import Caller, CallerFactory
 from trunkline_bridge.callers.socket_callers import authenticate_socket
 from trunkline_bridge.http import tracing
 from trunkline_bridge.http.in_flight import Connection, InFlightRequests, find_connection
 from trunkline_bridge.http.messages import parse_json_body, rest_error_body
-from trunkline_bridge.http.websockets import refuse_socket
+from trunkline_bridge.http.websockets import (
+    CLOSE_NORMAL,
+    CLOSE_RESTART,
+    CLOSE_TRY_AGAIN,
+    CLOSE_UNSUPPORTED,
+    WRITE_TIMEOUT_S,
+    cut_reason,
+    find_close_code,
+    refuse_socket,
+)
 
 logger = logging.getLogger(__name__)
 
 SUBPROTOCOL: Final = "trunkline.room.v1"
 
-CLOSE_NORMAL: Final = 1000
-CLOSE_UNSUPPORTED: Final = 1003
-CLOSE_CREDENTIAL: Final = 1008
-CLOSE_INTERNAL: Final = 1011
-CLOSE_RESTART: Final = 1012
-CLOSE_TRY_AGAIN: Final = 1013
-
-# A client that takes a frame no faster than this is disconnected, and may continue later.
-_WRITE_TIMEOUT_S: Final = 60.0
 _MAX_WINDOW: Final = 10_000
 _MAX_TAG_CHARS: Final = 100
 _CLOSE_TIMEOUT_S: Final = 5.0
-# RFC 6455, 5.5.
-_REASON_BYTES: Final = 123
 
 _Membership: TypeAlias = Literal["connection", "lasting", "none"]
 _MEMBERSHIPS: Final[Mapping[str, _Membership]] = {
@@ -277,7 +269,7 @@ class _Socket:
         match frame:
             case {"send": value}:
                 self._operations.count_request(self._caller)
-                envelope = parse_envelope(value, recipient=f"room:{self._room}")
+                envelope = parse_envelope(value, recipient=room_address(self._room))
                 if envelope.recipient == BROADCAST:
                     envelope.room = envelope.room or self._room
                 with self._spans.operation_span("messages.send", envelope.traceparent):
@@ -304,7 +296,7 @@ class _Socket:
     async def _write(self, frame: Json) -> None:
         """Write a frame. It waits while the client's buffers are full."""
         try:
-            async with asyncio.timeout(_WRITE_TIMEOUT_S):
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await self._send({"type": "websocket.send", "text": dumps(frame)})
         except TimeoutError:
             reason = "the client reads too slowly; connect again after the last position"
@@ -314,18 +306,13 @@ class _Socket:
             raise _ClosedError(CLOSE_NORMAL, "the client has disconnected") from None
 
     async def _close_with(self, error: WireError) -> None:
-        code = CLOSE_INTERNAL
-        if error.kind in (UNAUTHENTICATED, FORBIDDEN):
-            code = CLOSE_CREDENTIAL
-        elif error.kind is UNAVAILABLE:
-            code = CLOSE_TRY_AGAIN
-        await self._close(code, error.text)
+        await self._close(find_close_code(error), error.text)
 
     async def _close(self, code: int, reason: str) -> None:
         if self._is_closed or not self._is_accepted:
             return
         self._is_closed = True
-        message = {"type": "websocket.close", "code": code, "reason": _cut(reason)}
+        message = {"type": "websocket.close", "code": code, "reason": cut_reason(reason)}
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self._send(message)
@@ -337,11 +324,6 @@ class _Socket:
         except OSError:
             # The client has disconnected.
             return
-
-
-def _cut(reason: str) -> str:
-    """Return a reason that fits into a close frame."""
-    return reason.encode()[:_REASON_BYTES].decode(errors="ignore")
 
 
 def _parse_options(query: bytes) -> _Options:

@@ -12,7 +12,7 @@ from trunkline.a2a_wire.protocol import V0_3, V1_0
 from trunkline.mesh.client import run_in_background
 from trunkline.mesh.client.safe_fetch.address_guard import AddressGuard, ErrorWording
 from trunkline.observe.audit import Action, AuditLog
-from trunkline_bridge.a2a.operations.audit import record_denial, recorded
+from trunkline_bridge.a2a.operations.audit import check_permission, recorded
 from trunkline_bridge.api.page.access import PageAccess
 from trunkline_bridge.api.page.binding import (
     API_PATH,
@@ -90,11 +90,7 @@ class PageInspector:
         self._access.require_operator(caller)
         request = parse_inspect_request(params)
         host, method = parse_host(request.url), _ACTIONS[request.action]
-        try:
-            caller.permissions.check(host, method)
-        except WireError:
-            record_denial(self._audit, caller._replace(agent=host), method, "")
-            raise
+        check_permission(self._audit, caller, host, method)
         return self._streams.respond(caller, self._open(caller, request))
 
     @asynccontextmanager

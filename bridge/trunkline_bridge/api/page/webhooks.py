@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import Final
 
-from trunkline.a2a_wire.errors import WireError, invalid_params
+from trunkline.a2a_wire.errors import invalid_params
 from trunkline.a2a_wire.json_values import Json
 from trunkline.errors import TaskNotFoundError, WebhookNotFoundError
 from trunkline.mesh.client import Directory
@@ -13,7 +13,7 @@ from trunkline.mesh.client.mesh_watch import HostChanges, open_mesh_watch
 from trunkline.mesh.client.methods import canceling
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import webhook_service_pb2
-from trunkline_bridge.a2a.operations.audit import record_denial, recorded
+from trunkline_bridge.a2a.operations.audit import check_permission, recorded
 from trunkline_bridge.api.page.access import PageAccess, may_use
 from trunkline_bridge.api.page.binding import (
     API_PATH,
@@ -113,7 +113,8 @@ class PageWebhooks:
             webhooks = await client.list_webhooks(task_id, account=self._account(caller))
             if not config_id or config_id not in [found.config.id for found in webhooks]:
                 raise WebhookNotFoundError(task_id, config_id)
-            self._authorize(caller, webhooks[0].agent, task_id)
+            agent = webhooks[0].agent
+            check_permission(self._audit, caller, agent, CREATE_PUSH_CONFIG, task_id)
             try:
                 count = await client.replay_webhook(task_id, config_id, from_start=from_start)
             except TaskNotFoundError:
@@ -123,13 +124,6 @@ class PageWebhooks:
     def _account(self, caller: Caller) -> str:
         """Return the account whose webhooks a caller sees, or an empty text for all accounts."""
         return "" if self._access.is_operator(caller) else caller.account
-
-    def _authorize(self, caller: Caller, agent: str, task_id: str) -> None:
-        try:
-            caller.permissions.check(agent, CREATE_PUSH_CONFIG)
-        except WireError:
-            record_denial(self._audit, caller._replace(agent=agent), CREATE_PUSH_CONFIG, task_id)
-            raise
 
 
 async def _watch_host(

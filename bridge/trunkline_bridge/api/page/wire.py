@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
 
-from trunkline.a2a_wire.errors import WireError, invalid_params
+from trunkline.a2a_wire.errors import invalid_params
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.protocol import V0_1, V0_3, V1_0
 from trunkline.a2a_wire.v0_1.json_writer import V01EventWriter
@@ -17,7 +17,7 @@ from trunkline.mesh.client import Directory, HostClient, TaskStream
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import event_pb2, snapshot_pb2
 from trunkline_bridge.a2a.cards.agent_cards import AgentCards
-from trunkline_bridge.a2a.operations.audit import record_denial, recorded
+from trunkline_bridge.a2a.operations.audit import check_permission, recorded
 from trunkline_bridge.a2a.projection import (
     EventId,
     FileLinks,
@@ -76,7 +76,7 @@ class PageWire:
         client = self._directory.client_for_task(task_id)
         with recorded(self._audit, caller, Action.TASK_SUBSCRIBE, task=task_id):
             snapshot = await client.get_task(task_id, account=caller.account)
-            self._authorize(caller, snapshot.agent, task_id)
+            check_permission(self._audit, caller, snapshot.agent, _METHOD, task_id)
             reader = _FrameReader(
                 client,
                 caller.account,
@@ -91,13 +91,6 @@ class PageWire:
             commands = TaskCommands(version, url, self._cards.file_links(caller.origin))
             result["requests"] = list(commands.build(snapshot))
         return result
-
-    def _authorize(self, caller: Caller, agent: str, task_id: str) -> None:
-        try:
-            caller.permissions.check(agent, _METHOD)
-        except WireError:
-            record_denial(self._audit, caller._replace(agent=agent), _METHOD, task_id)
-            raise
 
 
 class _FrameReader:

@@ -25,7 +25,7 @@ from trunkline.mesh.client import Directory, HostClient, run_paths
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.a2a.operations.approval_answers import answer_approval
-from trunkline_bridge.a2a.operations.audit import record_denial, recorded
+from trunkline_bridge.a2a.operations.audit import check_permission, recorded
 from trunkline_bridge.a2a.operations.operations import Operations
 from trunkline_bridge.api.workflows.catalog import (
     PublishedWorkflow,
@@ -397,11 +397,7 @@ class WorkflowOperations:
 
     def authorize(self, caller: Caller, name: str, method: str) -> None:
         """Check that the caller may use a method at a workflow. WireError: it may not."""
-        try:
-            caller.permissions.check(name, method)
-        except WireError:
-            record_denial(self._audit, caller._replace(agent=name), method, "")
-            raise
+        check_permission(self._audit, caller, name, method)
 
 
 def build_input(text: object, data: object) -> Sequence[part_pb2.Part]:

@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trunkline.core.json_values import read_member
+from trunkline.core.redaction import redact_addresses
 from trunkline.core.task_states import StateValue, TaskOutcome
+from trunkline.errors import TrunklineError
 from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.v1 import json_pb2, part_pb2, tree_pb2
 
@@ -50,11 +52,13 @@ class Outcome:
     named_agents: tuple[str, ...] = ()
     """The agents that answered, as the child names them. Only supervisors do."""
     usage: tree_pb2.TreeUsage | None = None
-    """The usage of the child and the tasks below it; None: it did not report that."""
+    """The usage of the child and of the tasks below it, if the child reported it."""
+    error: TrunklineError | None = field(default=None, compare=False, repr=False)
+    """The error of the call, if the call failed and not the child."""
 
     @property
     def task_outcome(self) -> TaskOutcome | None:
-        """The outcome as the child's metadata says it; None: the child waits for input."""
+        """The outcome by the metadata of the child, unless the child waits for input."""
         if self.is_waiting:
             return None
         if not self.is_answer:
@@ -63,7 +67,7 @@ class Outcome:
 
     @property
     def answering_agents(self) -> tuple[str, ...]:
-        """The agents that answered: those that a supervisor names, or the child itself."""
+        """The agents that answered: the agents that a supervisor names, or the child itself."""
         return self.named_agents or (self.agent,)
 
     @property
@@ -83,7 +87,7 @@ class Outcome:
 
 
 def parse_agents(metadata: json_pb2.Struct) -> tuple[str, ...]:
-    """Return the agents that an answer's metadata names; empty if it names none."""
+    """Return the agents that the metadata of an answer names, if it names agents."""
     names = read_member(metadata, AGENTS_KEY)
     if not isinstance(names, list):
         return ()
@@ -93,7 +97,15 @@ def parse_agents(metadata: json_pb2.Struct) -> tuple[str, ...]:
 
 
 def failed_outcome(
-    agent: str, reason: str, *, child_id: str = "", usage: tree_pb2.TreeUsage | None = None
+    agent: str,
+    reason: str | TrunklineError,
+    *,
+    child_id: str = "",
+    usage: tree_pb2.TreeUsage | None = None,
 ) -> Outcome:
     """Return the outcome of a child that failed, or that could not be called."""
-    return Outcome(agent, State.TASK_STATE_FAILED, reason, child_id=child_id, usage=usage)
+    error = reason if isinstance(reason, TrunklineError) else None
+    text = reason if isinstance(reason, str) else str(redact_addresses(reason))
+    return Outcome(
+        agent, State.TASK_STATE_FAILED, text, child_id=child_id, usage=usage, error=error
+    )

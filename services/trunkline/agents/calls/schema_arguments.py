@@ -122,7 +122,7 @@ def _list_slots(schema: Mapping[str, Any]) -> list["_Slot"]:
 
 
 def take_one(text: str, name: str, schema: Mapping[str, Any]) -> Any:  # noqa: ANN401  a JSON value
-    """Return a whole text as the value of one argument; None if it is no such value."""
+    """Return a whole text as the value of one argument, or None if it is no such value."""
     return _read_value(text, _find_slot(name, schema))
 
 
@@ -181,7 +181,7 @@ class _Slot:
 
     @property
     def kind(self) -> str:
-        """The kind of value that it takes; "" for values that are written as JSON."""
+        """The kind of value that it takes, or "" for values that are written as JSON."""
         if self.choices:
             return "enums" if self.schema.get("type") == "array" else "enum"
         kind = self.schema.get("type")
@@ -309,7 +309,7 @@ class _Slot:
         raise ValueError(text)
 
     def outline(self) -> str:
-        """Return the argument's name and its choices, if it has some."""
+        """Return the name of the argument, and its choices, if it has choices."""
         return f"{self.name} ({self._show_choices()})" if self.choices else self.name
 
     def _show_choices(self) -> str:
@@ -346,7 +346,7 @@ class _Slot:
 
 
 def _list_choices(schema: object) -> Sequence[tuple[Any, str]]:
-    """Return the values that a schema lists, each with its title; empty: it lists none."""
+    """Return the values that a schema lists, if it lists values, each with its title."""
     if not isinstance(schema, Mapping):
         return ()
     if isinstance(values := schema.get("enum"), list):
@@ -395,12 +395,12 @@ def _split_parts(text: str, slots: Sequence[_Slot]) -> Iterator[str]:
 
 
 def _mask_quotes(text: str) -> str:
-    """Return a text whose quotations have no names: those belong to the texts there."""
+    """Return a text whose quotations have no names: such names belong to the quoted texts."""
     return _QUOTED.sub(lambda quoted: "\0" * len(quoted[0]), text)
 
 
 def _find_name(part: str, slots: Sequence[_Slot]) -> tuple[_Slot, str] | None:
-    """Return the argument that a part names, and the text of its value; None: it names none.
+    """Return the argument that a part names, if it names one, and the text of its value.
 
     `NAME: VALUE`, `NAME = VALUE`, `NAME VALUE`, `NAME is VALUE` or `VALUE NAME`.
     """
@@ -424,7 +424,7 @@ def _write_name(slot: _Slot) -> str:
 
 
 def _read_value(text: str, slot: _Slot) -> Any:  # noqa: ANN401  a JSON value
-    """Return a text as the value of an argument; None if it is no such value."""
+    """Return a text as the value of an argument, or None if it is no such value."""
     text = text.strip()
     if len(text) > 1 and text[0] + text[-1] in _QUOTES:
         text = text[1:-1]
@@ -454,7 +454,7 @@ def _resolve(schema: object, root: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _list_types(schema: Mapping[str, Any]) -> Sequence[object]:
-    """Return the alternatives of a schema without null; empty: it has none."""
+    """Return the alternatives of a schema, if it has alternatives, without null."""
     if isinstance(types := schema.get("type"), list):
         return [{**schema, "type": kind} for kind in types if kind != "null"]
     for key in ("anyOf", "oneOf", "allOf"):

@@ -61,7 +61,7 @@ class Permission(NamedTuple):
     arguments: Mapping[str, Any]
     """The final arguments, which a person may have edited."""
     approval_id: str = ""
-    """The approval that allows the call; empty if the tool needs none."""
+    """The approval that allows the call, if the tool needs approval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ class WantedCall:
     key: str
     """Identifies the call among the questions of tools in the turn."""
     call_id: str = ""
-    """Identifies the call in the journal; empty: it gets the next number."""
+    """Identifies the call in the journal. A call without it gets the next number."""
     earlier: snapshot_pb2.ToolCallInfo | None = None
     """The same call, if an earlier run of the turn started it."""
     model_call_id: str = ""
     """The id that a model gave to the call, for the span."""
     result_key: str = ""
-    """The key under which the result is stored if the call may not be repeated; empty: it is not
-    stored."""
+    """The key under which the result is stored if the call may not be repeated. Without a key, the
+    result is not stored."""
 
 
 class InterruptedCall(NamedTuple):
@@ -119,7 +119,7 @@ class ToolCalls:
         arguments: Mapping[str, Any],
         approval: snapshot_pb2.ApprovalInfo | None,
     ) -> Permission | event_pb2.ApprovalAnswered | None:
-        """Return the permission of a call, the answer that rejects it, or None without an answer.
+        """Return the permission of a call or the answer that rejects it; None without an answer.
 
         `approval` is the request for this call, if there is one.
         """
@@ -176,7 +176,7 @@ class ToolCalls:
     async def _record(
         self, wanted: WantedCall, *, is_again: bool
     ) -> AsyncIterator["_RecordedCall"]:
-        """Record a call for the length of a block. One that may change something is durable first.
+        """Record a call in a block. A call that may change something is durable first.
 
         A call that is made again has its turn and attempt behind its id.
         """
@@ -298,7 +298,7 @@ class _RecordedCall:
     event: ToolCall
     span: Span
     task_handle: str = ""
-    """The task of the MCP server that the call became; empty: none."""
+    """The task of the MCP server that the call became, if it became a task."""
 
     def conclude(self, text: str, *, is_error: bool) -> None:
         """Set the end of the call, for the journal and the span."""

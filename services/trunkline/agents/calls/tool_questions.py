@@ -46,12 +46,12 @@ class PendingQuestion(TypedDict):
     tool: str
     requests: dict[str, Any]
     state: str | None
-    """MCP's `requestState`, as Latin-1; None: there is none."""
+    """MCP's `requestState` as Latin-1, if the server sent it."""
     task_handle: str
     ids: NotRequired[dict[str, str]]
     """The id of each request. A request gets a new id when its answer is not complete."""
     missing: NotRequired[list[str]]
-    """The values that the last answer lacks or has wrong; without it, there was no answer."""
+    """The values that the last answer lacks or has wrong. Absent if there was no answer."""
     accepted: NotRequired[dict[str, dict[str, Any]]]
     """The values that answers already had, by request and name."""
     answered: NotRequired[dict[str, Any]]
@@ -63,15 +63,15 @@ class QuestionAnswer:
     """The values that a message has for a question."""
 
     responses: dict[str, Any]
-    """MCP's `inputResponses` to the requests that this answer and those before it answer."""
+    """MCP's `inputResponses` to the requests that this and earlier answers answer."""
     is_complete: bool
     """Each request has its response."""
     missing: Sequence[str] = ()
     """The values that the answer lacks or has wrong, for people."""
     incomplete: Sequence[str] = ()
-    """The requests whose answers lack values, or have wrong ones."""
+    """The requests whose answers lack values, or have wrong values."""
     accepted: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The allowed values of this answer and those before it, by open request, without defaults."""
+    """The allowed values of this and earlier answers, by open request, without defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _Reading:
     """MCP's response, if nothing is missing."""
     missing: Sequence[str] = ()
     said: dict[str, Any] = field(default_factory=dict)
-    """The values of this answer and those before it, without the form's defaults."""
+    """The values of this and earlier answers, without the defaults of the form."""
 
 
 class ToolQuestions:
@@ -121,7 +121,7 @@ class ToolQuestions:
     def find_continuation(
         self, key: str, earlier: snapshot_pb2.ToolCallInfo | None
     ) -> tool_service_pb2.ToolContinuation | None:
-        """Return the continuation of a call that asked or became a task; None: it did neither.
+        """Return the continuation of a call, if the call asked or became a task.
 
         `earlier` is the journal's record of the same call.
         """
@@ -279,7 +279,7 @@ def _find_open(question: PendingQuestion) -> dict[str, Any]:
 
 
 def _find_responses(message: message_pb2.Message) -> Mapping[str, Any] | None:
-    """Return the responses of a program; None if the message has none."""
+    """Return the responses of a program, if the message has responses."""
     for part in message.parts:
         if is_tool_answer(part):
             responses = value_json(part.data)[INPUT_RESPONSES]
@@ -288,7 +288,7 @@ def _find_responses(message: message_pb2.Message) -> Mapping[str, Any] | None:
 
 
 def _read_response(response: object, request: Mapping[str, Any]) -> _Reading | None:
-    """Return the response of a program to one request; None: it is no response."""
+    """Return the response of a program to one request, or None if it is no response."""
     if not isinstance(response, Mapping) or response.get("action") not in _ACTIONS:
         return None
     params = request.get("params", {})
@@ -321,7 +321,7 @@ def _read_text(text: str, request: Mapping[str, Any], accepted: Mapping[str, Any
 
 
 def _read_content(text: str, schema: Mapping[str, Any], accepted: Mapping[str, Any]) -> _Reading:
-    """Return the values in a text and those accepted before, and the values that both lack."""
+    """Return the values in a text, the values accepted before, and the values that both lack."""
     properties = schema.get("properties", {})
     try:
         values = json.loads(text)
@@ -371,9 +371,9 @@ def _fill_form(
 
 
 def _put_open_first(schema: Mapping[str, Any], accepted: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema whose open values come before those that an answer already had.
+    """Return a schema whose open values come before the values that an answer already had.
 
-    A word that fits both is meant for the open one. The others are taken only by their names.
+    A word that fits both is meant for the open value. The others are taken only by their names.
     """
     properties = schema.get("properties", {})
     names = sorted(properties, key=lambda name: name in accepted)

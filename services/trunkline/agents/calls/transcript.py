@@ -117,7 +117,7 @@ class Transcript:
         self._names_failures = False
         self._status_text = ""
         self._requests_approval = False
-        # Ids of open approvals. The child of a remote agent has none: it asks by text alone.
+        # Ids of open approvals. The child of a remote agent asks by text alone.
         self._open_approvals: set[str] = set()
         self._remaining_chars = MAX_TEXT_CHARS
         self._artifacts: dict[tuple[str, str], _Artifact] = {}

@@ -29,18 +29,16 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
-from trunkline.agents.calls.answer_reader import AnswerReader, Pieces
-from trunkline.agents.calls.child import ChildLimits, ChildTask
-from trunkline.agents.calls.child_call import allocate_child, call_child
-from trunkline.agents.calls.child_stream import ChildStream
-from trunkline.agents.calls.outcome import Outcome, clip, failed_outcome
+from trunkline.agents.calls.agent_call import AgentCall, AgentCalls, ChildLimits
+from trunkline.agents.calls.child_readers import AnswerReader
+from trunkline.agents.calls.outcome import clip
 from trunkline.agents.calls.tool_call import cancel_asking_tasks
 from trunkline.agents.calls.tool_questions import PendingQuestion, build_question_message
 from trunkline.agents.calls.tool_source import WatchableToolSource
 from trunkline.agents.calls.turn_tools import TurnTools
-from trunkline.core.redaction import redact_addresses
+from trunkline.agents.reasoning.model_results import ModelResults
 from trunkline.core.task_states import TaskState
 from trunkline.errors import (
     AgentCallError,
@@ -48,7 +46,6 @@ from trunkline.errors import (
     InvalidArgumentError,
     PeerError,
     RequestError,
-    TrunklineError,
 )
 from trunkline.mesh.client import Directory
 from trunkline.messages.client import MessagingClient
@@ -57,6 +54,8 @@ from trunkline.messages.store import EnvelopeFilter
 from trunkline.tasks import approvals
 from trunkline.tasks.calls import (
     AgentAnswer,
+    AgentStream,
+    Pieces,
     ResultT,
     ToolResult,
     TurnInput,
@@ -70,28 +69,14 @@ from trunkline.tasks.content import (
     message_text,
     to_part,
 )
+from trunkline.tasks.context import TaskContext, get_task_calls
 from trunkline.tasks.delivered_messages import find_delivered
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.messages import MeshMessage, OutgoingMessage
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import envelope_pb2, event_pb2, message_pb2, snapshot_pb2
+from trunkline.v1 import envelope_pb2, message_pb2, snapshot_pb2
 
 _CONTINUATION_KEY: Final = "calls"
-
-
-class ResultModel(Protocol):
-    """The model of an agent, for objects of pydantic models."""
-
-    def ask(
-        self,
-        turn: TurnRuntime,
-        prompt: str,
-        result: type[ResultT],
-        *,
-        instructions: str,
-        purpose: str,
-    ) -> Coroutine[Any, Any, ResultT | None]:
-        """Ask the model; see `TaskContext.ask_model`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +86,8 @@ class MeshCallees:
     directory: Directory
     tools: WatchableToolSource
     limits: ChildLimits
-    model: ResultModel
-    """The agent's model."""
+    model: ModelResults
+    """The model of the agent."""
 
     @asynccontextmanager
     async def open(self, turn: TurnRuntime) -> AsyncIterator["TurnCalls"]:
@@ -137,8 +122,8 @@ class MeshCallees:
 
 
 @dataclass(frozen=True, slots=True)
-class _AgentCall:
-    """A call of an agent, numbered but not made."""
+class _NumberedCall:
+    """A call of an agent that has its step and is not made yet."""
 
     agent: str
     step_id: str
@@ -147,13 +132,19 @@ class _AgentCall:
 
 
 class TurnCalls:
-    """The calls of one turn; see `trunkline.tasks.calls.TaskCalls`."""
+    """The calls that the code of one turn makes by its `TaskContext`."""
 
     def __init__(self, turn: TurnRuntime, callees: MeshCallees) -> None:
         self._turn = turn
         self._directory = callees.directory
-        self._limits = callees.limits
+        self._patience_s = callees.limits.patience_s
         self._model = callees.model
+        self._agents = AgentCalls(
+            turn,
+            callees.directory,
+            callees.limits,
+            is_detached=lambda: self.is_pausing or turn.pause.is_leaving,
+        )
         self._tools = TurnTools(turn, callees.tools, _load_questions(turn.snapshot.continuation))
         self.input = _load_input(turn)
         self.is_pausing = False
@@ -161,23 +152,19 @@ class TurnCalls:
         self._scope: Callable[[], str] = lambda: f"turn-{self.input.turn}"
         self._build_pause: Callable[[], BaseException] = TurnPaused
         self._counts: Counter[str] = Counter()
-        self._children: dict[str, snapshot_pb2.ChildInfo] = {}
-        for child in turn.latest.children:
-            copy = self._children[child.started.task_id] = snapshot_pb2.ChildInfo()
-            copy.CopyFrom(child)
-        self._streams: list[ChildStream] = []
+        self._streams: list[AgentStream] = []
         # Calls that have no share of the limits per request yet.
         self._unstarted: set[str] = set()
-        # The number of calls that are being made, without those that wait for a person.
+        # The number of calls that are being made and do not wait for a person.
         self._active = 0
         self._inactive = asyncio.Event()
 
     def keep_artifact(self, artifact_id: str) -> None:
-        """Have the turn that continues this one write the artifact anew."""
+        """Have the turn that continues this turn write the artifact anew."""
         self._artifact_id = artifact_id
 
     def set_site(self, scope: Callable[[], str], pause: Callable[[], BaseException]) -> None:
-        """Number the calls within the result of `scope`, and raise that of `pause` to stop."""
+        """Number the calls within the result of `scope`; the error of `pause` stops the code."""
         self._scope, self._build_pause = scope, pause
 
     @property
@@ -190,7 +177,7 @@ class TurnCalls:
                 state=TaskState.from_proto(child.finished.state),
                 text=child.finished.text,
             )
-            for child in self._children.values()
+            for child in self._agents.children.values()
             if child.finished.state in INTERRUPTED and not self._needs_approval(child)
         ]
 
@@ -202,14 +189,14 @@ class TurnCalls:
 
     def stream(
         self, agent: str, content: Content, *, task_id: str, key: str, check: bool
-    ) -> "ChildStream":
+    ) -> AgentStream:
         """Ask an agent and stream its answer. The call is made when the iteration begins."""
         call = self._build_call(agent, content, task_id, key, check=check)
 
         def open_pieces(pieces: Pieces) -> Coroutine[Any, Any, AgentAnswer]:
             return self._ask(call, pieces)
 
-        stream = ChildStream(open_pieces)
+        stream = AgentStream(open_pieces)
         self._streams.append(stream)
         return stream
 
@@ -230,11 +217,11 @@ class TurnCalls:
             self._turn, prompt, result, instructions=instructions, purpose=purpose
         )
 
-    async def send(self, messages: Sequence[OutgoingMessage]) -> list[MeshMessage]:
-        """Send messages; a turn that runs again sends the same ones."""
-        envelopes = [self._build_envelope(message) for message in messages]
-        stored = await self._messaging().send(envelopes, cause=self._cause)
-        return [read_message(each.envelope) for each in stored]
+    async def send(self, message: OutgoingMessage) -> MeshMessage:
+        """Send a message; a turn that runs again sends it under the same id."""
+        envelope = self._build_envelope(message)
+        (stored,) = await self._messaging().send([envelope], cause=self._cause)
+        return read_message(stored.envelope)
 
     async def request(self, message: OutgoingMessage, *, timeout_s: float) -> MeshMessage:
         """Send a message and return the first reply."""
@@ -244,7 +231,13 @@ class TurnCalls:
         return read_message(reply)
 
     async def watch_messages(self, message_type: str) -> AsyncGenerator[MeshMessage, None]:
-        """Yield the messages of a type in the task's conversation, from the task's start on."""
+        """Yield the messages of a type in the task's conversation, from the task's start on.
+
+        Close the iterator to end the watch.
+
+        Raises:
+            PeerError: the messaging service is away.
+        """
         turn = self._turn
         query = EnvelopeFilter(correlation_id=turn.context_id, type=message_type)
         query.start_time.CopyFrom(turn.snapshot.create_time)
@@ -261,7 +254,7 @@ class TurnCalls:
 
     @property
     def _cause(self) -> envelope_pb2.Envelope | None:
-        """The message between agents that the turn handles; None: it handles a request."""
+        """The message between agents that the turn handles, unless it handles a request."""
         return find_delivered(self._turn.snapshot)
 
     def _build_envelope(self, message: OutgoingMessage) -> envelope_pb2.Envelope:
@@ -319,7 +312,7 @@ class TurnCalls:
 
     def _build_call(
         self, agent: str, content: Content, task_id: str, key: str, *, check: bool
-    ) -> _AgentCall:
+    ) -> _NumberedCall:
         step_id = self._next_step(agent, key)
         message = message_pb2.Message()
         if isinstance(content, message_pb2.Message):
@@ -333,9 +326,9 @@ class TurnCalls:
         message.context_id = self._turn.context_id
         message.task_id = task_id
         self._unstarted.add(step_id)
-        return _AgentCall(agent, step_id, message, check)
+        return _NumberedCall(agent, step_id, message, check)
 
-    async def _ask(self, call: _AgentCall, pieces: Pieces | None = None) -> AgentAnswer:
+    async def _ask(self, call: _NumberedCall, pieces: Pieces | None = None) -> AgentAnswer:
         with self._as_active():
             child, is_new = await self._open_child(call)
             if not self._needs_approval(child):
@@ -346,18 +339,18 @@ class TurnCalls:
             raise AgentCallError(answer.agent, answer.state, answer.text, answer.task_id)
         return answer
 
-    async def _open_child(self, call: _AgentCall) -> tuple[snapshot_pb2.ChildInfo, bool]:
+    async def _open_child(self, call: _NumberedCall) -> tuple[snapshot_pb2.ChildInfo, bool]:
         """Return the child of a call, and whether the message is new to it."""
         # One more share remains for calls that the code makes in the meantime.
         shares = len(self._unstarted | {call.step_id}) + 1
         self._unstarted.discard(call.step_id)
         if call.message.task_id:
-            child = self._children.get(call.message.task_id)
+            child = self._agents.children.get(call.message.task_id)
             if child is None or child.started.agent != call.agent:
                 problem = f"is no task that agent {call.agent!r} was asked for here"
                 raise InvalidArgumentError("task_id", f"{call.message.task_id} {problem}")
             return child, not self._is_repeated
-        for child in self._children.values():
+        for child in self._agents.children.values():
             if child.started.step_id == call.step_id:
                 if child.started.agent != call.agent:
                     problem = f"{call.step_id!r} was a call of agent {child.started.agent!r}"
@@ -365,15 +358,11 @@ class TurnCalls:
                 return child, False
         await self._wait_for_agent(call.agent)
         try:
-            started = allocate_child(
-                self._turn, self._directory, call.agent, step_id=call.step_id, shares=shares
-            )
+            child = await self._agents.start(call.agent, step_id=call.step_id, shares=shares)
         except AgentNotFoundError:
             names = ", ".join(self._directory.list_agents()) or "none"
             problem = f"{call.agent!r} is not on the mesh; there are: {names}"
             raise InvalidArgumentError("agent", problem) from None
-        child = self._children[started.task_id] = snapshot_pb2.ChildInfo(started=started)
-        await self._turn.record(event_pb2.Event(child_started=started))
         return child, True
 
     @property
@@ -386,12 +375,12 @@ class TurnCalls:
         if self._turn.attempt > 1 or self._directory.revision == 0:
             with suppress(PeerError):
                 await self._directory.wait_until(
-                    lambda mesh: agent in mesh.list_agents(), timeout_s=self._limits.patience_s
+                    lambda mesh: agent in mesh.list_agents(), timeout_s=self._patience_s
                 )
 
     async def _follow(
         self,
-        call: _AgentCall,
+        call: _NumberedCall,
         child: snapshot_pb2.ChildInfo,
         pieces: Pieces | None,
         *,
@@ -401,45 +390,25 @@ class TurnCalls:
         child_id = child.started.task_id
         message = self._build_message(call, child_id)
         reader = AnswerReader(child_id, message.message_id, pieces, self._as_inactive)
-        task = ChildTask(
-            self._turn,
-            self._directory,
-            agent=call.agent,
-            task_id=child_id,
-            limits=self._limits,
-            reader=reader,
-            is_detached=lambda: self.is_pausing or self._turn.pause.is_leaving,
+        wanted = AgentCall(
+            call.agent,
+            child_id,
+            message,
+            shown_text=clip(message_text(message)),
+            is_repeated=not is_new,
         )
-        if child.finished.state in TERMINAL:
-            outcome = await self._read_again(task, message, is_new=is_new)
+        if child.finished.state not in TERMINAL:
+            outcome = await self._agents.make(wanted, reader)
+        elif is_new:
+            problem = f"task {child_id} is {state_name(child.finished.state)} already"
+            raise InvalidArgumentError("task_id", problem)
         else:
-            shown_text = clip(message_text(message))
-            outcome = await call_child(
-                self._turn, task, message, shown_text=shown_text, is_retry=not is_new
-            )
-            child.finished.CopyFrom(
-                event_pb2.ChildFinished(
-                    task_id=child_id, agent=call.agent, state=outcome.state, text=outcome.text
-                )
-            )
-        if isinstance(task.error, RequestError):
-            raise task.error
+            outcome = await self._agents.read_again(wanted, reader)
+        if isinstance(outcome.error, RequestError):
+            raise outcome.error
         return reader.build_answer(outcome)
 
-    async def _read_again(
-        self, task: ChildTask, message: message_pb2.Message, *, is_new: bool
-    ) -> Outcome:
-        """Read the turn of a child that has ended."""
-        if is_new:
-            end = self._children[task.id].finished.state
-            raise InvalidArgumentError("task_id", f"task {task.id} is {state_name(end)} already")
-        try:
-            return await task.run(message, is_retry=True)
-        except TrunklineError as error:
-            task.error = error
-            return failed_outcome(task.agent, str(redact_addresses(error)), child_id=task.id)
-
-    def _build_message(self, call: _AgentCall, child_id: str) -> message_pb2.Message:
+    def _build_message(self, call: _NumberedCall, child_id: str) -> message_pb2.Message:
         """Return the message that opens the child's turn: the call's, or answers to approvals."""
         turn = self._turn
         answers = [
@@ -514,7 +483,7 @@ def _load_questions(continuation: bytes) -> dict[str, PendingQuestion]:
 
 
 def _load_input(turn: TurnRuntime) -> TurnInput:
-    """Return the input of a turn; that of an earlier turn if the code of that one continues."""
+    """Return the input of a turn, or of the earlier turn whose code the turn continues."""
     current = TurnInput(turn.number, turn.opening_message, turn.snapshot.task.history)
     if not turn.snapshot.continuation:
         return current
@@ -524,3 +493,9 @@ def _load_input(turn: TurnRuntime) -> TurnInput:
         earlier = turn.snapshot.task.history[: fields["messages"]]
         return TurnInput(fields["turn"], earlier[-1], earlier, fields["artifact"])
     return current
+
+
+def get_turn_calls(task: TaskContext[Any]) -> TurnCalls | None:
+    """Return the calls of a turn, for adapters of frameworks. Outside a mesh there are none."""
+    calls = get_task_calls(task)
+    return calls if isinstance(calls, TurnCalls) else None

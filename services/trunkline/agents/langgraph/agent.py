@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from langchain_core.runnables.config import merge_configs
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -16,7 +16,8 @@ from langgraph.config import get_config
 from langgraph.errors import GraphInterrupt, GraphRecursionError
 from langgraph.pregel import Pregel
 
-from trunkline.agents.authoring import FunctionAgent, agent
+from trunkline.agents.authoring import AgentDeclaration, FunctionAgent, agent, check_declared
+from trunkline.agents.calls.turn_calls import get_turn_calls
 from trunkline.agents.langgraph.interrupts import GraphContinuation, ask_for_interrupts
 from trunkline.agents.langgraph.messages import build_human_message, get_data, last_answer_text
 from trunkline.agents.langgraph.model_callbacks import build_model_callbacks
@@ -26,9 +27,9 @@ from trunkline.agents.langgraph.threads import TaskThread, open_task_thread
 from trunkline.agents.reasoning.checkpoint_types import find_graph_types
 from trunkline.agents.reasoning.conversation_lock import lock_conversation
 from trunkline.errors import ConfigurationError, UnsupportedOperationError
-from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls
+from trunkline.tasks.context import SettingsT, TaskContext
 from trunkline.tasks.turn_runtime import TurnRuntime, get_turn_runtime
-from trunkline.v1 import agent_card_pb2, part_pb2
+from trunkline.v1 import part_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -53,21 +54,11 @@ def get_task(config: Mapping[str, object]) -> TaskContext[Any]:
     return task
 
 
-def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
+def from_langgraph(  # noqa: PLR0913  each by name
     graph: Pregel[Any, Any, Any, Any],
     *,
     name: str,
     description: str,
-    tags: Sequence[str] = (),
-    examples: Sequence[str] = (),
-    version: str = "0.1.0",
-    skills: Sequence[agent_card_pb2.AgentSkill] = (),
-    input_modes: Sequence[str] = ("text/plain",),
-    output_modes: Sequence[str] = ("text/plain",),
-    concurrency: int | None = None,
-    repeatable: bool = False,
-    timeout_s: float | None = None,
-    routable: bool = True,
     settings: type[SettingsT] | None = None,
     input: Callable[[TaskContext[SettingsT]], Any] | None = None,  # noqa: A002
     output: Callable[[Any], Output] | None = None,
@@ -76,8 +67,9 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     stream: Collection[str] | None = None,
     step_limit: int | None = None,
     memory: bool = True,
+    **declared: Unpack[AgentDeclaration],
 ) -> FunctionAgent:
-    """Wrap a compiled LangGraph graph as an agent. The card's fields are those of `@agent`.
+    """Wrap a compiled LangGraph graph as an agent; `AgentDeclaration` has its other declarations.
 
     If the graph's state has `messages`, the task's message is added there and the last message is
     the answer. For any other graph, `input` converts the task to the graph's input (it may be
@@ -88,7 +80,7 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     calls other agents and tools by it. If the node runs again, after a takeover, an approval or an
     answer, the same calls get the answers of the agents that it has asked.
 
-    The words of its models stream, also those of subgraphs. The answer artifact holds the current
+    The words of its models and of their subgraphs stream. The answer artifact holds the current
     message while the graph runs, and the answer at the end. `stream` names the nodes whose words
     stream, () for none. Tool calls become tool events and progress. Text that a node gives to
     LangGraph's stream writer becomes progress; a `Part` becomes an artifact, and so does a dict, as
@@ -99,7 +91,8 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     middleware interrupts for become approval requests.
 
     Tasks of one context are a conversation: the thread `NAME/CONTEXT ID` of the graph's own
-    checkpointer. If it has none, the host's checkpoint file is used, which survives a restart.
+    checkpointer. Without a checkpointer, the checkpoint file of the host is used, which survives a
+    restart.
     Tasks run one at a time, each on a copy of the thread that replaces the thread when the task
     completes. With `memory=False` each task begins anew, and tasks of one context run at once. When
     the host dies, the graph resumes from its last checkpoint, and unfinished nodes run again.
@@ -111,6 +104,7 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
         ConfigurationError: the graph is not compiled, needs `input` and `output`, or the arguments
             are invalid for `@agent`.
     """
+    check_declared("from_langgraph", declared, AgentDeclaration)
     if not isinstance(graph, Pregel):
         raise ConfigurationError(f"agent {name!r}", "give it a compiled graph: graph.compile()")
     if "messages" not in graph.channels and (input is None or output is None):
@@ -124,25 +118,10 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
         context=context,
         nodes=stream,
         step_limit=step_limit,
-        repeatable=repeatable,
+        repeatable=declared.get("repeatable", False),
         memory=memory,
     )
-    make = agent(
-        name=name,
-        description=description,
-        tags=tags,
-        examples=examples,
-        version=version,
-        skills=skills,
-        input_modes=input_modes,
-        output_modes=output_modes,
-        concurrency=concurrency,
-        repeatable=repeatable,
-        resumable=True,
-        timeout_s=timeout_s,
-        routable=routable,
-        settings=settings,
-    )
+    make = agent(name=name, description=description, resumable=True, settings=settings, **declared)
     return make(runner.run)
 
 
@@ -172,7 +151,7 @@ class _Runner:
         own = self.graph.checkpointer
         saver = own if isinstance(own, BaseCheckpointSaver) else None
         turn = get_turn_runtime(task)
-        calls = get_task_calls(task)
+        calls = get_turn_calls(task)
         if calls is not None:
             calls.set_site(lambda: _current_node() or f"turn-{task.turn}", GraphInterrupt)
         await turn.rewind()
@@ -251,7 +230,7 @@ class _Runner:
             durability="sync",
         )
         await answer.restart()
-        calls = get_task_calls(task)
+        calls = get_turn_calls(task)
         try:
             async with RunReporter(turn, answer) as reporter, aclosing(events) as stream:
                 async for path, mode, payload in stream:
@@ -290,7 +269,10 @@ class _Runner:
 
 
 def _current_node() -> str:
-    """Return the id of the run of the current node, the same when it runs again; "" outside."""
+    """Return the id of the run of the current node, which is the same when the node runs again.
+
+    Returns "" outside of a node.
+    """
     try:
         configurable = get_config().get("configurable", {})
     except RuntimeError:

@@ -28,7 +28,7 @@ async def build_human_message(task: TaskContext[Any]) -> HumanMessage:
 
 
 def get_data(task: TaskContext[Any]) -> Any:  # noqa: ANN401  a JSON value
-    """Return the value of the turn's first data part, or its text if it has none."""
+    """Return the value of the first data part of the turn, or else its text."""
     for part in task.message.parts:
         if part.HasField("data"):
             return value_json(part.data)

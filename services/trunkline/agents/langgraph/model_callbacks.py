@@ -159,7 +159,7 @@ def _list_replies(response: LLMResult | None) -> list[AIMessage]:
 
 
 def _read_names(options: Mapping[str, object]) -> tuple[str, str]:
-    """Return the provider and the name of a model as in our settings; "" if they are unknown."""
+    """Return the provider and the name of a model as in our settings, or "" if unknown."""
     metadata = options.get("metadata")
     if not isinstance(metadata, Mapping):
         return "", ""

@@ -36,9 +36,9 @@ class AnswerStream:
     def __init__(
         self, task: TurnRuntime, nodes: Collection[str] | None, *, artifact_id: str = ""
     ) -> None:
-        """`nodes` limits streaming to these nodes and the subgraphs below them; None: all nodes.
+        """`nodes` limits streaming to these nodes and the subgraphs below them.
 
-        `artifact_id` is the artifact of an earlier turn that this one continues.
+        `artifact_id` is the artifact of the earlier turn that this turn continues.
         """
         self._task = task
         self._artifact_id = artifact_id
@@ -48,7 +48,7 @@ class AnswerStream:
         self._written = ""
         self._speaker: str | None = None
         self._node: NodePath | None = None
-        # Text of messages that stream concurrently, by message id; None: already replaced.
+        # Text of messages that stream concurrently, by message id; None once it was replaced.
         self._others: dict[str, str | None] = {}
 
     async def add_text(
@@ -104,7 +104,7 @@ class AnswerStream:
             await self._artifact().replace(artifact_pb2.Artifact(name=_NAME))
 
     async def clear_for_continuation(self) -> str:
-        """Empty the artifact, which the next turn writes anew. Return its id; "" without one."""
+        """Empty the artifact, which the next turn writes anew. Return its id, if it exists."""
         if self._writer is None:
             return self._artifact_id
         await self._clear()

@@ -41,7 +41,7 @@ class ConversationStore(Protocol):
     """Stores the head of a conversation."""
 
     async def load_head(self) -> ThreadHead | None:
-        """Return the head, or None if the conversation is new."""
+        """Return the head, unless the conversation is new."""
         ...
 
     async def save_head(self, head: ThreadHead) -> None:
@@ -81,7 +81,7 @@ class TaskThread:
         await _write_head(self.saver, self.config, head)
 
     async def save_conversation(self) -> None:
-        """Make the thread's head that of the conversation. Does nothing the second time."""
+        """Make the head of the thread the head of the conversation. Repeating this does nothing."""
         latest = await self.saver.aget_tuple(self.config)
         if latest is None:
             return

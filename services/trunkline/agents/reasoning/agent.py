@@ -1,8 +1,7 @@
 """The reasoning agent: a model that answers with the tools of some MCP servers."""
 
 import importlib
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trunkline.agents.calls.tool_call import cancel_asking_tasks
@@ -14,8 +13,8 @@ from trunkline.agents.reasoning.toolbox import Toolbox
 from trunkline.agents.reasoning.turn_result import ASK_USER, GIVE_UP, ResultStatus
 from trunkline.core import runtime
 from trunkline.core.light_imports import light_imports
-from trunkline.core.settings import Settings
 from trunkline.errors import ModelOverflowError
+from trunkline.tasks.agent import Agent, Lifespan
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2
 
@@ -35,16 +34,11 @@ def _load() -> None:
         importlib.import_module("trunkline.agents.reasoning.graph")
 
 
-class ReasoningAgent:
-    """Runs each turn through the reasoning loop. Implements trunkline.tasks.Agent."""
+class ReasoningAgent(Agent):
+    """Runs each turn through the reasoning loop."""
 
-    direct_replies = False
-    # A turn resumes from its last checkpoint, or from its start if it has none.
+    # A turn resumes from its last checkpoint, or else from its start.
     resumable = True
-    timeout_s: float | None = None
-    routable = True
-    extended_skills: tuple[()] = ()
-    concurrency = None
 
     def __init__(  # noqa: PLR0913  collaborators and options, each by name
         self,
@@ -55,21 +49,18 @@ class ReasoningAgent:
         model: Model | ModelChoice | None = None,
         instructions: str = "",
         repeatable: bool = False,
-        lifespan: Callable[[Settings, Callable[[], None]], AbstractAsyncContextManager[None]]
-        | None = None,
+        lifespan: Lifespan | None = None,
     ) -> None:
         """Create an agent that may call the tools of the MCP servers `servers`.
 
         Without a `model` the built-in one answers. A ModelChoice also checks its own answers,
         a Model does not. `instructions` are added to the system prompt, after the card's
-        description. `lifespan` is opened while the agent is served, as that of a FunctionAgent.
+        description.
 
         Raises:
             ModelUnavailableError: no model has that name.
         """
         self.card = card
-        self.card_pending = False
-        """True while the card waits for the tools that its skills are made of."""
         self.repeatable = repeatable
         self.lifespan = lifespan
         self._servers = tuple(servers)

@@ -93,7 +93,7 @@ _open_files: dict[Path, CheckpointFile] = {}
 def open_checkpoint_file(path: Path, keyring: Keyring | None = None) -> Iterator[CheckpointFile]:
     """Open a checkpoint file for a turn. Concurrent turns share the connection.
 
-    The keyring is that of the data directory. It encrypts checkpoints if it has data keys.
+    `keyring` belongs to the data directory. It encrypts checkpoints if it has data keys.
 
     A file that can't be read, is a link, or may be changed by other users is created anew, and the
     turns in it start over.

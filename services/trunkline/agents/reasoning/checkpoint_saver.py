@@ -25,7 +25,7 @@ from trunkline.errors import JournalUnavailableError
 
 logger = logging.getLogger(__name__)
 
-# The only checkpoint of a conversation's thread, which has no earlier ones.
+# The only checkpoint of a conversation's thread: earlier checkpoints are not kept.
 _SELECT: Final = (
     "SELECT type, checkpoint, metadata FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ?"
 )
@@ -172,7 +172,7 @@ class CheckpointSaver(EventLoopSaver):
         """Do nothing: a node without a checkpoint runs and streams again."""
 
     def load_state(self, thread_id: str) -> dict[str, Any] | None:
-        """Return the state in the last checkpoint of a thread, or None if it has none."""
+        """Return the state in the last checkpoint of a thread, if it has a checkpoint."""
         config: RunnableConfig = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
         self._select_thread(thread_id)
         try:

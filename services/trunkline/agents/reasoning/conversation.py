@@ -54,7 +54,7 @@ class ConversationHistory:
         self._read()
 
     def earlier_messages(self) -> list[BaseMessage]:
-        """Return the messages of other tasks, then those of earlier turns of this task.
+        """Return the messages of other tasks, then the messages of earlier turns of this task.
 
         A resumed task's own messages come last, even if other tasks have added messages since.
         """
@@ -67,7 +67,7 @@ class ConversationHistory:
         return any(exchange.task_id == self._task.id for exchange in self._exchanges)
 
     def append(self, messages: Sequence[BaseMessage]) -> None:
-        """Add this turn's messages, replacing those of an earlier attempt.
+        """Add the messages of this turn in place of the messages of an earlier attempt.
 
         Drops the oldest exchanges until the rest fits MAX_MESSAGES and MAX_CHARS. The newest
         exchange is always kept.
@@ -90,7 +90,7 @@ class ConversationHistory:
         self._file.saver.replace_state(self._thread_id, self._task.account, values, self._step)
 
     def _read(self) -> None:
-        """Read the stored exchanges if they are newer than those in memory."""
+        """Read the stored exchanges if they are newer than the exchanges in memory."""
         saver = self._file.saver
         connections = (saver.conn, *self._file.open_other_files())
         state = saver.find_newest_state(

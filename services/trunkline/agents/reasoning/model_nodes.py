@@ -104,9 +104,9 @@ async def check_answer(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -
 
 
 async def _find_objection(turn: ReasoningTurn, state: ReasoningState, answer: str) -> str:
-    """Return what an answer lacks according to the checking model; "" if it is good.
+    """Return what an answer lacks according to the checking model.
 
-    Also returns "" without a checking model, or without room for another round.
+    Returns "" for a good answer, without a checking model, and without room for another round.
     """
     if turn.checker is None or remaining_messages(state) < _ANOTHER_ROUND:
         return ""

@@ -28,7 +28,7 @@ class _MisfitError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ModelResults:
-    """Asks the model of an agent for objects. Implements trunkline.tasks.calls.ResultModel."""
+    """Asks the model of an agent for objects."""
 
     model: ModelChoice | Model
     """An open model, or the names of a model and its fallbacks, which each call opens."""
@@ -42,7 +42,7 @@ class ModelResults:
         instructions: str,
         purpose: str,
     ) -> ResultT | None:
-        """Ask for an object; None: the built-in model is to answer, and it does not reason.
+        """Ask for an object. Returns None if the built-in model is to answer: it does not reason.
 
         Raises:
             As `TaskContext.ask_model`.

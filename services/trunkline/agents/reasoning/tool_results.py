@@ -2,7 +2,7 @@
 
 A tool gives sources in its structured result, as a list `sources` of objects with `citation` (a
 line that identifies the source) and `text`. The model sees them as numbered quotations. The answer
-is followed by a list of those it cites.
+is followed by a list of the sources that it cites.
 """
 
 import re
@@ -29,7 +29,7 @@ _TAG: Final = re.compile(r"<(?=\s*/?\s*source)", re.IGNORECASE)
 def quote_sources(
     earlier_messages: Sequence[BaseMessage], results: Sequence[BaseMessage]
 ) -> list[BaseMessage]:
-    """Return results with their sources quoted, numbered after those of earlier messages."""
+    """Return results with quoted sources, numbered after the sources of earlier messages."""
     number = max((number for number, _ in _iter_citations(earlier_messages)), default=0) + 1
     quoted: list[BaseMessage] = []
     for result in results:
@@ -50,7 +50,7 @@ def plain_result_text(result: ToolMessage) -> str:
 
 
 def render_sources(messages: Sequence[BaseMessage], answer: str, *, earlier: int = 0) -> str:
-    """Return the list of sources to append to an answer; "" if there is nothing to list.
+    """Return the list of sources to append to an answer, or "" if there is nothing to list.
 
     Lists the sources that the answer cites. If it cites none, lists the first sources of this
     turn. The first `earlier` messages are of earlier turns.

@@ -41,13 +41,13 @@ class ReasoningTurn:
     tools: Toolbox
     source: ToolSource
     checker: Model | None = None
-    """The model that checks answers; None: answers are not checked."""
+    """The model that checks answers. Without it, answers are not checked."""
     earlier_messages: Sequence[BaseMessage] = ()
     """The messages before the turn: the system prompt, and the earlier conversation."""
     earlier_count: int = 0
     """The number of messages in the task's history before this turn's question."""
     checkpoints: TurnCheckpoints | None = None
-    """The turn's checkpoints; None: the host keeps none."""
+    """The checkpoints of the turn, if the host keeps checkpoints."""
     streamed_text: str = ""
     parts: list[part_pb2.Part] = field(default_factory=list)
     """Tool content that is not text."""
@@ -169,7 +169,7 @@ class ReasoningState(MessagesState, total=False):
 
 
 def remaining_messages(state: ReasoningState) -> int:
-    """Return how many more messages fit. The results of one reply count as one message."""
+    """Return the number of messages that still fit. All results of one reply count as one."""
     messages = state["messages"]
     further_results = sum(
         isinstance(message, ToolMessage) and isinstance(previous, ToolMessage)

@@ -64,7 +64,7 @@ RESULT_TOOLS: Final = (
 
 
 def find_result_call(calls: list[Any]) -> TurnResult | None:
-    """Return the result of the first call to one of RESULT_TOOLS; None if there is none.
+    """Return the result of the first call to one of RESULT_TOOLS, if there is such a call.
 
     Missing arguments get defaults, so a call without a reason still ends the turn.
     """

@@ -133,7 +133,7 @@ async def subscribe(context: CommandContext, *, task: str, stream: bool) -> None
         printer = ResultPrinter(context)
         progress = TaskProgress(task)
         async with time_limit(session, progress):
-            async with aclosing(follow_task(session, task, progress)) as events:
+            async with aclosing(follow_task(session, progress)) as events:
                 async for event in events:
                     if stream or not context.configuration.is_json:
                         printer.event(event)

@@ -3,13 +3,13 @@
 import asyncio
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.a2a_client import RESUME_DELAYS_S
-from trunkline.a2a_client.errors import RpcError
+from trunkline.a2a_client.errors import RpcError, is_shutdown
 from trunkline.a2a_client.transport import RemoteEvent, RemoteEvents, read_turn
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.operations import GET_TASK
@@ -27,6 +27,7 @@ _BACKOFF: Final = 1.5
 _NO_STREAM: Final = frozenset({"UNSUPPORTED_OPERATION", "METHOD_NOT_FOUND", "INTERNAL_ERROR"})
 # The reference SDK of v0.3 refuses so to stream a task that has ended.
 _NO_STREAM_V0_3: Final = _NO_STREAM | {"INVALID_PARAMS"}
+_Opening: TypeAlias = AbstractAsyncContextManager[RemoteEvents]
 _BROKEN: Final = (PeerUnavailableError, PeerTimeoutError, PeerProtocolError)
 
 
@@ -39,6 +40,10 @@ class TaskProgress:
     state: str = ""
     message: Json | None = None
     """A direct reply instead of a task."""
+    event_id: str = ""
+    """The id of the last event, if the agent gives ids."""
+    awaits_turn: bool = False
+    """The stream begins with the task as it was before the message: its state is not the end."""
     announced: Callable[[str], None] = field(default=lambda _: None)
     """Called once with the task's id."""
 
@@ -53,6 +58,7 @@ class TaskProgress:
         self.context_id = str((task or update).get("contextId") or self.context_id)
         status = (task or update).get("status")
         if isinstance(status, dict):
+            self.awaits_turn = self.awaits_turn and not self.state
             self.state = str(status.get("state", "TASK_STATE_UNSPECIFIED"))
         if task_id and not self.task_id:
             self.announced(task_id)
@@ -61,15 +67,10 @@ class TaskProgress:
     @property
     def is_over(self) -> bool:
         """There is nothing to wait for: the task ended, asks for input, or there is no task."""
-        return self.message is not None or is_settled(self.state)
-
-
-def is_settled(state: str) -> bool:
-    """Return whether a task in this state waits only for its caller.
-
-    TASK_STATE_UNSPECIFIED and states that are not known are not settled.
-    """
-    return state in TERMINAL_STATES or state in INTERRUPTED_STATES
+        if self.message is not None or self.state in TERMINAL_STATES:
+            return True
+        # TASK_STATE_UNSPECIFIED and unknown states are no end.
+        return self.state in INTERRUPTED_STATES and not self.awaits_turn
 
 
 def event_json(session: AgentSession, event: RemoteEvent) -> Json:
@@ -133,62 +134,69 @@ async def poll_task(
 async def stream_turn(
     session: AgentSession, request: a2a_pb2.SendMessageRequest, progress: TaskProgress
 ) -> AsyncGenerator[Json]:
-    """Send a message and yield the events of its turn.
+    """Send a message and yield the events of its turn, as `follow_task` does.
 
-    If the stream fails after the task is known, the task is subscribed to, and then polled: the
-    last event is then the task itself.
+    A message is sent once. If its stream breaks before the task is known, that is the error.
     """
-    events = session.client.stream_turn(request, session.options)
-    try:
-        async with aclosing(events):
-            async for event in events:
-                value = event_json(session, event)
-                progress.apply(value)
-                yield value
-    except _BROKEN as error:
-        if not progress.task_id:
-            raise
-        session.context.console.warn(f"warning: the stream broke ({error}); following the task")
-    else:
-        if not progress.task_id or progress.is_over:
-            return
-    async with aclosing(follow_task(session, progress.task_id, progress)) as values:
+    progress.awaits_turn = bool(request.message.task_id)
+    opening = session.client.stream_message(request, session.options)
+    async with aclosing(_follow(session, progress, opening)) as values:
         async for value in values:
             yield value
 
 
-async def follow_task(
-    session: AgentSession, task_id: str, progress: TaskProgress
-) -> AsyncGenerator[Json]:
+async def follow_task(session: AgentSession, progress: TaskProgress) -> AsyncGenerator[Json]:
     """Yield the events of a task until it ended or asks for input.
 
-    A broken stream is opened again; its first event is the whole task. If that fails too often, the
-    task is polled, and yielded at its end.
+    A broken stream is opened again, after its last event if that has an id. The first event of
+    other streams is the whole task. If that fails too often, or the agent can't stream the task, it
+    is polled, and yielded at its end.
     """
+    opening = session.client.subscribe_to_task(progress.task_id, session.options)
+    async with aclosing(_follow(session, progress, opening, is_subscribed=True)) as values:
+        async for value in values:
+            yield value
+
+
+async def _follow(
+    session: AgentSession, progress: TaskProgress, opening: _Opening, *, is_subscribed: bool = False
+) -> AsyncGenerator[Json]:
     delays = iter(RESUME_DELAYS_S)
-    while True:
+    delay_s: float | None = 0.0
+    while delay_s is not None:
+        problem = "it ended before the turn did"
         try:
-            opening = session.client.subscribe_to_task(task_id, session.options)
             async with opening as events, aclosing(_read(session, events, progress)) as values:
                 async for value in values:
                     delays = iter(RESUME_DELAYS_S)
                     yield value
+            progress.awaits_turn = False
             if progress.is_over:
                 return
         except _BROKEN as error:
-            session.context.note(f"the stream broke: {error}")
+            problem = str(error)
         except RpcError as error:
-            # The task ended between two streams, or the agent can't stream it.
-            is_v1 = session.interface.version == V1_0
-            if error.refusal not in (_NO_STREAM if is_v1 else _NO_STREAM_V0_3):
+            if is_subscribed and _cannot_stream(session, error):
+                # The task ended between two streams, or the agent can't stream it.
+                break
+            if not (progress.task_id and is_shutdown(error)):
                 raise
-            break
+            problem = str(error)
+        if not progress.task_id:
+            raise PeerUnavailableError(session.client.name, problem)
+        if not is_subscribed:
+            session.context.console.warn(f"warning: the stream broke ({problem}); it is resumed")
         delay_s = next(delays, None)
-        if delay_s is None:
-            break
-        await asyncio.sleep(delay_s)
-    task = await poll_task(session, task_id, progress)
-    yield {"task": task}
+        await asyncio.sleep(delay_s or 0)
+        is_subscribed = True
+        options = session.options._replace(last_event_id=progress.event_id)
+        opening = session.client.subscribe_to_task(progress.task_id, options)
+    yield {"task": await poll_task(session, progress.task_id, progress)}
+
+
+def _cannot_stream(session: AgentSession, error: RpcError) -> bool:
+    is_v1 = session.interface.version == V1_0
+    return error.refusal in (_NO_STREAM if is_v1 else _NO_STREAM_V0_3)
 
 
 async def _read(
@@ -205,4 +213,5 @@ async def _read(
             value = event_json(session, event)
             if not progress.is_over:
                 progress.apply(value)
+                progress.event_id = event.id or progress.event_id
             yield value

@@ -3,55 +3,29 @@
 from typing import Annotated
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.options import (
-    AccountOption,
-    ApprovalIdArgument,
-    JsonOption,
-    MeshOption,
-    argument,
-    option,
-)
-from trunkline.cli.terminal import print_json, print_table
-from trunkline.core.accounts import ANONYMOUS_ACCOUNT
+from trunkline.cli.options import ApprovalIdArgument, MeshCall, argument, option
+from trunkline.cli.terminal import print_list
 from trunkline.errors import ConfigurationError
 
 
-async def approvals(
-    mesh: MeshOption = None, *, account: AccountOption = ANONYMOUS_ACCOUNT, json: JsonOption = False
-) -> ExitCode:
+async def approvals(call: MeshCall) -> ExitCode:
     """List the tool calls that wait for approval."""
-    from trunkline.cli.approvals import list_pending, to_fields
+    from trunkline.cli.approvals import COLUMNS, list_pending, to_fields
     from trunkline.cli.mesh_view import open_mesh_view
-    from trunkline.tasks.approvals import render_arguments
 
-    async with open_mesh_view(mesh) as view:
-        pending, code = await list_pending(view, account)
-    if json:
-        print_json([to_fields(approval) for approval in pending])
-        return code
-    rows = [
-        (
-            approval.requested.approval_id,
-            approval.requested.tool,
-            render_arguments(approval.requested.arguments),
-            " > ".join(approval.requested.path),
-            approval.root.task.id,
-        )
-        for approval in pending
-    ]
+    async with open_mesh_view(call.mesh) as view:
+        pending, code = await list_pending(view, call.account)
     empty = "no tool call waits for approval"
-    print_table(("APPROVAL", "TOOL", "ARGUMENTS", "AGENTS", "TASK"), rows, empty=empty)
+    print_list(pending, COLUMNS, to_fields, as_json=call.json, empty=empty)
     return code
 
 
 async def approve(
     approval_id: ApprovalIdArgument,
-    mesh: MeshOption = None,
     *,
     edit: Annotated[str, option("JSON", "Call it with these arguments.")] = "",
     reason: Annotated[str, option("TEXT", "Why.")] = "",
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> None:
     """Approve a tool call that waits."""
     from trunkline.cli.approvals import answer_approval
@@ -59,10 +33,7 @@ async def approve(
     from trunkline.v1 import event_pb2, task_service_pb2
 
     request = task_service_pb2.AnswerApprovalRequest(
-        account=account,
-        approval_id=approval_id,
-        decision=event_pb2.APPROVAL_DECISION_APPROVED,
-        reason=reason,
+        approval_id=approval_id, decision=event_pb2.APPROVAL_DECISION_APPROVED, reason=reason
     )
     if edit:
         request.decision = event_pb2.APPROVAL_DECISION_EDITED
@@ -71,25 +42,20 @@ async def approve(
         except ValueError:
             problem = 'must be a JSON object, such as {"count": 1}'
             raise ConfigurationError("--edit", problem) from None
-    await answer_approval(mesh, request, as_json=json)
+    await answer_approval(call, request)
 
 
 async def reject(
     approval_id: ApprovalIdArgument,
     reason: Annotated[str, argument("REASON", "Why.")] = "",
-    mesh: MeshOption = None,
     *,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> None:
     """Reject a tool call that waits. Its agent continues without it."""
     from trunkline.cli.approvals import answer_approval
     from trunkline.v1 import event_pb2, task_service_pb2
 
     request = task_service_pb2.AnswerApprovalRequest(
-        account=account,
-        approval_id=approval_id,
-        decision=event_pb2.APPROVAL_DECISION_REJECTED,
-        reason=reason,
+        approval_id=approval_id, decision=event_pb2.APPROVAL_DECISION_REJECTED, reason=reason
     )
-    await answer_approval(mesh, request, as_json=json)
+    await answer_approval(call, request)

@@ -18,7 +18,7 @@ from trunkline.cli.options import (
     resolve_api_key,
 )
 from trunkline.cli.terminal import print_json, print_progress
-from trunkline.errors import TrunklineError
+from trunkline.errors import InvalidArgumentError, TrunklineError
 
 ContextOption = Annotated[str, option("ID", "Continue in this context.")]
 # Two agents answer the last question in parallel, so its trace is the one to show.
@@ -30,6 +30,12 @@ _DEMO = (
 )
 
 PlainOption = Annotated[bool, flag("Do not render the answer's Markdown on a terminal.", "--plain")]
+
+
+def check_question(text: str) -> None:
+    """Check that there is something to ask. InvalidArgumentError: there is not."""
+    if not text.strip():
+        raise InvalidArgumentError("QUESTION", "is empty; ask something")
 
 
 async def ask(
@@ -49,7 +55,6 @@ async def ask(
     """Ask the mesh and stream the answer. Exits 0 only if the task completed."""
     import asyncio
 
-    from trunkline.cli.ask import ask_agent, check_question
     from trunkline.cli.attachments import read_parts
     from trunkline.cli.ephemeral_mesh import open_mesh
 
@@ -57,6 +62,9 @@ async def ask(
     files = await asyncio.to_thread(read_parts, file or ())
     # An ephemeral mesh has no earlier task or context to continue.
     async with open_mesh(url, may_start=not (task or context)) as mesh:
+        # The client takes a while to load, and an ephemeral mesh starts meanwhile.
+        from trunkline.cli.ask import ask_agent
+
         return await ask_agent(
             mesh,
             question,
@@ -116,26 +124,26 @@ def chat(
 
 async def demo(*, json: JsonOption = False) -> ExitCode:
     """Ask questions on a temporary mesh, and show the trace of one answer."""
-    from trunkline.cli.agent_client import AgentClient
-    from trunkline.cli.ask import ask_and_show
     from trunkline.cli.ephemeral_mesh import start_ephemeral_mesh
-    from trunkline.cli.mesh_view import open_mesh_view
-    from trunkline.cli.trace import fetch_trace, render_trace
-    from trunkline.mesh.client.trace_tree import TraceTree
 
     if not json:
         print("starting a temporary mesh", flush=True)
     async with start_ephemeral_mesh() as mesh:
-        async with AgentClient(mesh.http) as client:
-            reports = [await ask_and_show(client, question, as_json=json) for question in _DEMO]
+        from trunkline.cli.ask import ask_and_show, open_client
+        from trunkline.cli.mesh_view import open_mesh_view
+        from trunkline.cli.trace import fetch_trace, render_trace
+        from trunkline.mesh.client.trace_tree import TraceTree
+
+        async with open_client(mesh, None, "") as client:
+            turns = [await ask_and_show(client, question, as_json=json) for question in _DEMO]
         async with open_mesh_view(mesh.mesh) as view:
-            spans = await fetch_trace(view.trace_stub(), reports[-1].trace_id)
+            spans = await fetch_trace(view.trace_stub(), turns[-1][0].trace_id)
     tree = TraceTree.build(spans)
     if json:
-        print_json([report.to_json() for report in reports])
+        print_json([report.to_json() for report, _ in turns])
     else:
         print("\n".join(["", *render_trace(tree)]), flush=True)
-    is_ok = tree.is_complete and all(report.exit_code is ExitCode.OK for report in reports)
+    is_ok = tree.is_complete and all(code is ExitCode.OK for _, code in turns)
     return ExitCode.OK if is_ok else ExitCode.FAILED
 
 

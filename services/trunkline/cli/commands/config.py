@@ -9,7 +9,7 @@ import typer
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import JsonOption, argument, flag
-from trunkline.cli.terminal import print_json, print_table
+from trunkline.cli.terminal import print_json, print_list
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -37,16 +37,16 @@ def show_settings(
     settings = list_effective_settings()
     if only_set:
         settings = [setting for setting in settings if setting.source != DEFAULT]
-    if json:
-        print_json(
-            [
-                {"setting": setting.name, "value": setting.value, "source": setting.source}
-                for setting in settings
-            ]
-        )
-    else:
-        rows = [(setting.name, _render(setting.value), setting.source) for setting in settings]
-        print_table(("SETTING", "VALUE", "SOURCE"), rows)
+    print_list(
+        settings,
+        {
+            "SETTING": lambda setting: setting.name,
+            "VALUE": lambda setting: _render(setting.value),
+            "SOURCE": lambda setting: setting.source,
+        },
+        lambda each: {"setting": each.name, "value": each.value, "source": each.source},
+        as_json=json,
+    )
 
 
 @command(config, "check")

@@ -8,7 +8,7 @@ import typer
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import JsonOption, argument, flag, option
-from trunkline.cli.terminal import print_json, print_stderr, print_table
+from trunkline.cli.terminal import print_json, print_list, print_stderr
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 
 keys = typer.Typer(help="Manage the API keys of callers.", rich_markup_mode=None)
@@ -138,20 +138,7 @@ def list_keys(file: KeyFile = None, *, json: JsonOption = False) -> None:
     from trunkline_bridge.callers.api_keys import load_keys
 
     entries = load_keys(identity.keys_file(file, identity.load_key_settings()))
-    if json:
-        print_json([identity.key_fields(key) for key in entries])
-    else:
-        rows = [
-            (
-                key.name,
-                key.account,
-                identity.format_expiry(key),
-                ", ".join(key.agents) or "all",
-                ", ".join(key.methods) or "all",
-            )
-            for key in entries
-        ]
-        print_table(("KEY", "ACCOUNT", "EXPIRES", "AGENTS", "METHODS"), rows)
+    print_list(entries, identity.KEY_COLUMNS, identity.key_fields, as_json=json)
 
 
 @command(keys, "remove")

@@ -1,32 +1,34 @@
 """The commands for messages between agents, and for rooms."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.options import AccountOption, JsonOption, MeshOption, argument, flag, option
-from trunkline.cli.terminal import print_json, print_stderr, print_table
-from trunkline.core.accounts import ANONYMOUS_ACCOUNT
+from trunkline.cli.options import MeshCall, argument, flag, option
+from trunkline.cli.terminal import print_json, print_list, print_stderr
 from trunkline.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from trunkline.v1 import messaging_service_pb2
 
 messages = typer.Typer(help="Send messages between agents, list, follow and repeat them.")
-rooms = typer.Typer(help="List rooms, join or leave them, and watch their messages.")
+rooms = typer.Typer(help="List rooms, join or leave them. `messages follow --room` shows messages.")
 
 _STATES = ("pending", "running", "handled", "dead", "expired", "canceled")
 _PRIORITIES = ("low", "normal", "high")
 
 IdArgument = Annotated[str, argument("ID", "The message.")]
+MessageIdArgument = Annotated[str, argument("ID", "Only this message.")]
 RecipientArgument = Annotated[str, argument("RECIPIENT", "An agent, all, room:NAME or user:NAME.")]
 PayloadArgument = Annotated[
     str, argument("PAYLOAD", "A text, or with --type a JSON object; - reads it from stdin.")
 ]
 TypeOption = Annotated[str, option("NAME", "The type.", "--type")]
 RoomOption = Annotated[str, option("NAME", "The room.", "--room")]
+ConversationOption = Annotated[str, option("ID", "The correlation id.", "--conversation")]
 PriorityOption = Annotated[
     str,
     option(
@@ -38,12 +40,6 @@ PriorityOption = Annotated[
     ),
 ]
 UserOption = Annotated[str, option("NAME", "The user of the account.", "--user")]
-ConversationOption = Annotated[str, option("ID", "The correlation id.", "--conversation")]
-MessageIdArgument = Annotated[str, argument("[ID]", "Only this message.")]
-ParticipantOption = Annotated[
-    str, option("NAME", "From or to this agent or user.", "--participant")
-]
-ToOption = Annotated[str, option("NAME", "To this recipient.", "--recipient")]
 StateOption = Annotated[
     str,
     option(
@@ -53,64 +49,75 @@ StateOption = Annotated[
         autocompletion=lambda: list(_STATES),
     ),
 ]
-SinceOption = Annotated[str, option("TIME", "Since 30m, 12h, 7d or a time.", "--since")]
-UntilOption = Annotated[str, option("TIME", "Before then.", "--until")]
 LimitOption = Annotated[int, option("N", "At most so many.", min=1, max=10_000, show_default=True)]
 AfterOption = Annotated[int | None, option("POSITION", "Begin after it; 0: with all.", min=0)]
 RoomArgument = Annotated[str, argument("ROOM", "Its name.")]
-MemberArgument = Annotated[str, argument("[AGENT]", "The agent. [the user]")]
+MemberArgument = Annotated[str, argument("AGENT", "The agent. [the user]")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """The options that select messages. An empty value matches all messages."""
+
+    room: RoomOption = ""
+    type_name: TypeOption = ""
+    conversation: ConversationOption = ""
+    participant: Annotated[str, option("NAME", "From or to this agent or user.")] = ""
+    recipient: Annotated[str, option("NAME", "To this recipient.")] = ""
+    since: Annotated[str, option("TIME", "Since 30m, 12h, 7d or a time.")] = ""
+    until: Annotated[str, option("TIME", "Before then.")] = ""
+
+    def build_filter(
+        self, *, message_id: str = "", state: str = ""
+    ) -> "messaging_service_pb2.EnvelopeFilter":
+        """Return the filter of the messaging service.
+
+        Raises:
+            InvalidArgumentError: there is no such state, or a time is none.
+        """
+        from trunkline.cli.messages import STATES
+        from trunkline.cli.times import parse_since
+        from trunkline.v1 import messaging_service_pb2
+
+        query = messaging_service_pb2.EnvelopeFilter(
+            envelope_id=message_id,
+            room=self.room,
+            type=self.type_name,
+            correlation_id=self.conversation,
+            participant=self.participant,
+            recipient=self.recipient,
+        )
+        if state:
+            if state not in STATES:
+                problem = f"no such state; there are: {', '.join(STATES)}"
+                raise InvalidArgumentError("--state", problem)
+            query.states.append(STATES[state])
+        if self.since:
+            query.start_time.FromDatetime(parse_since(self.since))
+        if self.until:
+            query.end_time.FromDatetime(parse_since(self.until))
+        return query
 
 
 @command(messages, "list")
 async def list_messages(
-    mesh: MeshOption = None,
-    *,
-    room: RoomOption = "",
-    type_name: TypeOption = "",
-    conversation: ConversationOption = "",
-    participant: ParticipantOption = "",
-    recipient: ToOption = "",
-    state: StateOption = "",
-    since: SinceOption = "",
-    until: UntilOption = "",
-    limit: LimitOption = 20,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    conditions: Conditions, *, state: StateOption = "", limit: LimitOption = 20, call: MeshCall
 ) -> None:
     """List messages, newest first."""
-    from trunkline.cli.messages import build_filter, print_messages, read_messages, to_fields
+    from trunkline.cli.messages import print_messages, read_messages
 
-    selected = build_filter(
-        room=room,
-        type=type_name,
-        correlation_id=conversation,
-        participant=participant,
-        recipient=recipient,
-        state=state,
-        since=since,
-        until=until,
-    )
-    found = await read_messages(mesh, account, selected, limit=limit)
-    if json:
-        print_json([to_fields(stored) for stored in found])
-    else:
-        print_messages(found)
+    found = await read_messages(call, conditions.build_filter(state=state), limit=limit)
+    print_messages(found, as_json=call.json)
 
 
 @command(messages, "show")
-async def show_message(
-    message_id: IdArgument,
-    mesh: MeshOption = None,
-    *,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
-) -> None:
+async def show_message(message_id: IdArgument, *, call: MeshCall) -> None:
     """Show a message: its payload, and its deliveries with their attempts."""
     from trunkline.cli.messages import describe_message, open_messaging, to_fields
 
-    async with open_messaging(mesh, account) as client:
+    async with open_messaging(call) as client:
         stored = await client.get(message_id)
-    if json:
+    if call.json:
         print_json(to_fields(stored))
     else:
         print("\n".join(describe_message(stored)))
@@ -120,7 +127,6 @@ async def show_message(
 async def send_message(
     recipient: RecipientArgument,
     payload: PayloadArgument,
-    mesh: MeshOption = None,
     *,
     type_name: TypeOption = "",
     room: RoomOption = "",
@@ -129,8 +135,7 @@ async def send_message(
     message_id: Annotated[str, option("ID", "Never sent twice. [new]", "--id")] = "",
     expires: Annotated[float | None, option("SECONDS", "Not delivered later.", min=0.001)] = None,
     user: UserOption = "",
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> None:
     """Send a message. It is stored when the command ends."""
     from trunkline.cli.messages import build_message, open_messaging, to_fields
@@ -145,9 +150,9 @@ async def send_message(
         id=message_id,
         expires_in_s=expires,
     )
-    async with open_messaging(mesh, account, user, is_traced=True) as client:
+    async with open_messaging(call, user=user, is_traced=True) as client:
         (stored,) = await client.send([message])
-    if json:
+    if call.json:
         print_json(to_fields(stored))
     else:
         to = ", ".join(delivery.recipient for delivery in stored.deliveries)
@@ -158,7 +163,6 @@ async def send_message(
 async def request_reply(
     recipient: RecipientArgument,
     payload: PayloadArgument,
-    mesh: MeshOption = None,
     *,
     type_name: TypeOption = "",
     timeout: Annotated[
@@ -166,8 +170,7 @@ async def request_reply(
     ] = 60.0,
     priority: PriorityOption = "normal",
     user: UserOption = "",
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> ExitCode:
     """Send a message to an agent and print its reply."""
     from trunkline.cli.messages import (
@@ -181,9 +184,9 @@ async def request_reply(
     from trunkline.core.task_states import OUTCOME_KEY
 
     message = build_message(payload, recipient=recipient, type=type_name, priority=priority)
-    async with open_messaging(mesh, account, user, is_traced=True) as client:
+    async with open_messaging(call, user=user, is_traced=True) as client:
         reply = await client.request(message, timeout_s=timeout)
-    if json:
+    if call.json:
         print_json(envelope_fields(reply))
     else:
         print(remove_controls(payload_text(reply)))
@@ -193,64 +196,35 @@ async def request_reply(
 
 @command(messages, "follow")
 async def follow_messages(
-    mesh: MeshOption = None,
+    conditions: Conditions,
     *,
-    room: RoomOption = "",
-    type_name: TypeOption = "",
-    conversation: ConversationOption = "",
-    participant: ParticipantOption = "",
-    recipient: ToOption = "",
     after: AfterOption = None,
     deliveries: Annotated[bool, flag("Also when a delivery ends.", "--deliveries")] = False,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> None:
     """Print messages as they are accepted, until Ctrl-C."""
-    from trunkline.cli.messages import build_filter, follow_messages
+    from trunkline.cli.messages import print_new_messages
 
-    selected = build_filter(
-        room=room,
-        type=type_name,
-        correlation_id=conversation,
-        participant=participant,
-        recipient=recipient,
-    )
-    await follow_messages(
-        mesh, account, selected, after=after, with_deliveries=deliveries, as_json=json
-    )
+    selected = conditions.build_filter()
+    await print_new_messages(call, selected, after=after, with_deliveries=deliveries)
 
 
 @command(messages, "replay")
 async def replay_messages(
+    conditions: Conditions,
     message_id: MessageIdArgument = "",
-    mesh: MeshOption = None,
     *,
-    conversation: ConversationOption = "",
-    room: RoomOption = "",
-    type_name: TypeOption = "",
-    participant: ParticipantOption = "",
-    since: SinceOption = "",
-    until: UntilOption = "",
     to: Annotated[str, option("RECIPIENT", "To this one instead.")] = "",
     dry_run: Annotated[bool, flag("Only say which.", "--dry-run")] = False,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> None:
     """Send messages again, as new ones that name the old ones. Give at least one condition."""
-    from trunkline.cli.messages import build_filter, open_messaging
+    from trunkline.cli.messages import open_messaging
 
-    selected = build_filter(
-        room=room,
-        type=type_name,
-        correlation_id=conversation,
-        envelope_id=message_id,
-        participant=participant,
-        since=since,
-        until=until,
-    )
-    async with open_messaging(mesh, account, is_traced=not dry_run) as client:
+    selected = conditions.build_filter(message_id=message_id)
+    async with open_messaging(call, is_traced=not dry_run) as client:
         ids = await client.replay(selected, recipient=to, dry_run=dry_run)
-    if json:
+    if call.json:
         print_json({"envelope_ids": ids, "dry_run": dry_run})
         return
     for each in ids:
@@ -260,46 +234,39 @@ async def replay_messages(
 
 @command(messages, "dead")
 async def list_dead_letters(
-    mesh: MeshOption = None,
-    *,
-    room: RoomOption = "",
-    recipient: ToOption = "",
-    since: SinceOption = "",
-    limit: LimitOption = 20,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    conditions: Conditions, *, limit: LimitOption = 20, call: MeshCall
 ) -> None:
     """List dead letters with the reason: messages that were not handled after all attempts."""
-    from trunkline.cli.messages import build_filter, print_dead_letters, read_messages
+    from trunkline.cli.messages import (
+        DEAD_LETTER_COLUMNS,
+        dead_letter_fields,
+        list_dead,
+        read_messages,
+    )
 
-    selected = build_filter(room=room, recipient=recipient, state="dead", since=since)
-    print_dead_letters(await read_messages(mesh, account, selected, limit=limit), as_json=json)
+    found = await read_messages(call, conditions.build_filter(state="dead"), limit=limit)
+    print_list(
+        list_dead(found),
+        DEAD_LETTER_COLUMNS,
+        dead_letter_fields,
+        as_json=call.json,
+        empty="no dead letters",
+    )
 
 
 @command(messages, "redrive")
 async def redrive_messages(
-    message_id: MessageIdArgument = "",
-    mesh: MeshOption = None,
-    *,
-    room: RoomOption = "",
-    type_name: TypeOption = "",
-    recipient: ToOption = "",
-    since: SinceOption = "",
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    conditions: Conditions, message_id: MessageIdArgument = "", *, call: MeshCall
 ) -> None:
     """Deliver dead letters again, from their first attempt on. Without conditions: all."""
-    from trunkline.cli.messages import build_filter, open_messaging
+    from trunkline.cli.messages import open_messaging
 
-    selected = build_filter(
-        room=room, type=type_name, envelope_id=message_id, recipient=recipient, since=since
-    )
-    async with open_messaging(mesh, account, is_traced=True) as client:
-        count = await client.redrive(selected)
+    async with open_messaging(call, is_traced=True) as client:
+        count = await client.redrive(conditions.build_filter(message_id=message_id))
     if message_id and not count:
         problem = f"{message_id!r} is no dead letter; `trunkline messages dead` lists them"
         raise InvalidArgumentError("ID", problem)
-    if json:
+    if call.json:
         print_json({"deliveries": count})
     else:
         print(f"{count} delivered again")
@@ -307,136 +274,63 @@ async def redrive_messages(
 
 @command(messages, "purge")
 async def purge_messages(
+    conditions: Conditions,
     message_id: MessageIdArgument = "",
-    mesh: MeshOption = None,
     *,
-    conversation: ConversationOption = "",
-    room: RoomOption = "",
-    type_name: TypeOption = "",
     state: StateOption = "",
-    since: SinceOption = "",
-    until: UntilOption = "",
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> None:
     """Delete messages whose deliveries have ended. Give at least one condition."""
-    from trunkline.cli.messages import build_filter, open_messaging
+    from trunkline.cli.messages import open_messaging
 
-    selected = build_filter(
-        room=room,
-        type=type_name,
-        correlation_id=conversation,
-        envelope_id=message_id,
-        state=state,
-        since=since,
-        until=until,
-    )
-    async with open_messaging(mesh, account, is_traced=True) as client:
+    selected = conditions.build_filter(message_id=message_id, state=state)
+    async with open_messaging(call, is_traced=True) as client:
         count = await client.purge(selected)
-    if json:
+    if call.json:
         print_json({"envelopes": count})
     else:
         print(f"{count} deleted")
 
 
 @command(rooms, "list")
-async def list_rooms(
-    mesh: MeshOption = None, *, account: AccountOption = ANONYMOUS_ACCOUNT, json: JsonOption = False
-) -> None:
+async def list_rooms(*, call: MeshCall) -> None:
     """List the rooms that have members."""
-    from trunkline.cli.messages import open_messaging
-    from trunkline.cli.times import time_cell
+    from trunkline.cli.messages import ROOM_COLUMNS, open_messaging, room_fields
 
-    async with open_messaging(mesh, account) as client:
+    async with open_messaging(call) as client:
         found = await client.list_rooms()
-    if json:
-        print_json([_room_fields(room) for room in found])
-        return
-    rows = [
-        (room.name, str(len(room.members)), time_cell(room.create_time), ", ".join(room.members))
-        for room in found
-    ]
-    print_table(("ROOM", "MEMBERS", "SINCE", "WHO"), rows, empty="no rooms")
+    print_list(found, ROOM_COLUMNS, room_fields, as_json=call.json, empty="no rooms")
 
 
 @command(rooms, "show")
-async def show_room(
-    room: RoomArgument,
-    mesh: MeshOption = None,
-    *,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
-) -> ExitCode:
+async def show_room(room: RoomArgument, *, call: MeshCall) -> ExitCode:
     """Show the members of a room."""
-    from trunkline.cli.messages import open_messaging
+    from trunkline.cli.messages import open_messaging, print_room
     from trunkline.v1 import messaging_service_pb2
 
-    async with open_messaging(mesh, account) as client:
+    async with open_messaging(call) as client:
         found = [each for each in await client.list_rooms() if each.name == room]
-    _print_room(found[0] if found else messaging_service_pb2.Room(name=room), as_json=json)
+    print_room(found[0] if found else messaging_service_pb2.Room(name=room), as_json=call.json)
     return ExitCode.OK if found else ExitCode.FAILED
 
 
 @command(rooms, "join")
 async def join_room(
-    room: RoomArgument,
-    member: MemberArgument = "",
-    mesh: MeshOption = None,
-    *,
-    user: UserOption = "",
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    room: RoomArgument, member: MemberArgument = "", *, user: UserOption = "", call: MeshCall
 ) -> None:
     """Add an agent, or the user, to a room. The room exists from its first member on."""
-    from trunkline.cli.messages import open_messaging
+    from trunkline.cli.messages import open_messaging, print_room
 
-    async with open_messaging(mesh, account, user, is_traced=True) as client:
-        _print_room(await client.join(room, member), as_json=json)
+    async with open_messaging(call, user=user, is_traced=True) as client:
+        print_room(await client.join(room, member), as_json=call.json)
 
 
 @command(rooms, "leave")
 async def leave_room(
-    room: RoomArgument,
-    member: MemberArgument = "",
-    mesh: MeshOption = None,
-    *,
-    user: UserOption = "",
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    room: RoomArgument, member: MemberArgument = "", *, user: UserOption = "", call: MeshCall
 ) -> None:
     """Remove an agent, or the user, from a room."""
-    from trunkline.cli.messages import open_messaging
+    from trunkline.cli.messages import open_messaging, print_room
 
-    async with open_messaging(mesh, account, user, is_traced=True) as client:
-        _print_room(await client.leave(room, member), as_json=json)
-
-
-@command(rooms, "watch")
-async def watch_room(
-    room: RoomArgument,
-    mesh: MeshOption = None,
-    *,
-    after: AfterOption = None,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
-) -> None:
-    """Print the messages of a room as they are accepted, until Ctrl-C."""
-    from trunkline.cli.messages import build_filter, follow_messages
-
-    await follow_messages(mesh, account, build_filter(room=room), after=after, as_json=json)
-
-
-def _print_room(room: "messaging_service_pb2.Room", *, as_json: bool) -> None:
-
-    if as_json:
-        print_json(_room_fields(room))
-    else:
-        print(f"{room.name}: {', '.join(room.members) or 'no members'}")
-
-
-def _room_fields(room: "messaging_service_pb2.Room") -> dict[str, Any]:
-    return {
-        "name": room.name,
-        "members": list(room.members),
-        "create_time": room.create_time.ToJsonString() if room.HasField("create_time") else "",
-    }
+    async with open_messaging(call, user=user, is_traced=True) as client:
+        print_room(await client.leave(room, member), as_json=call.json)

@@ -1,27 +1,19 @@
 """The commands that serve a mesh, one service of it or a remote agent until they are stopped."""
 
 import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trunkline.cli.declaration import command
 from trunkline.cli.options import (
-    A2aGrpcOption,
-    AdvertiseOption,
-    AgentSpecsOption,
-    AllowWebhookOption,
     ApiKeyOption,
     DataOption,
-    DefaultOption,
-    HttpOption,
-    InsecureOption,
     JsonOption,
-    ListenOption,
-    McpFileOption,
     MeshOption,
     UrlOption,
-    WorkflowFilesOption,
     argument,
     flag,
     load_command_settings,
@@ -33,6 +25,16 @@ from trunkline.cli.plugins import AgentNamesCommand
 from trunkline.cli.terminal import print_stderr
 from trunkline.errors import ConfigurationError
 
+AdvertiseOption = Annotated[
+    str | None, option("HOST[:PORT]", "Its address for others. [default: where it serves]")
+]
+McpFileOption = Annotated[
+    Path | None, option("FILE", "MCP servers, in the mcpServers form.", "--mcp")
+]
+InsecureOption = Annotated[
+    bool, flag("Serve other machines, without authentication.", "--insecure")
+]
+
 serve = typer.Typer(
     help="Serve one service of a mesh. They may start in any order.",
     rich_markup_mode=None,
@@ -40,21 +42,79 @@ serve = typer.Typer(
 )
 
 
+class _Flags:
+    """Options whose names are those of settings."""
+
+    def read_flags(self) -> dict[str, object]:
+        """Return the settings that the options give. An option that is not given gives None."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {name: value or None for name, value in values.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFlags(_Flags):
+    """The options of a process that serves others on the mesh."""
+
+    mesh: MeshOption = None
+    listen: Annotated[
+        str | None, option("HOST:PORT", "Serve gRPC here. [default: any port of 127.0.0.1]")
+    ] = None
+    advertise: AdvertiseOption = None
+    data_dir: DataOption = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BridgeFlags(_Flags):
+    """The options of a bridge."""
+
+    http: Annotated[
+        str | None, option("HOST:PORT", "Serve A2A over HTTP here. [default: 127.0.0.1:8000]")
+    ] = None
+    a2a_grpc: Annotated[
+        str | None, option("HOST:PORT", "Serve A2A over gRPC here. [default: 127.0.0.1:50052]")
+    ] = None
+    data_dir: DataOption = None
+    default_agent: Annotated[
+        str | None,
+        option("NAME", "The agent that answers at /. [default: supervisor]", "--default"),
+    ] = None
+    allow_webhook: Annotated[
+        list[str] | None,
+        option(
+            "HOST[:PORT]",
+            "Allow webhooks to this host, even if private or without https; may be repeated.",
+        ),
+    ] = None
+    insecure: InsecureOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentFlags(_Flags):
+    """The options of a process that runs agents."""
+
+    mcp_file: McpFileOption = None
+    agents: Annotated[
+        list[str] | None,
+        option("MODULE:NAME", "Also run this agent; may be repeated.", "--agent"),
+    ] = None
+    workflows: Annotated[
+        list[str] | None,
+        option(
+            "FILE|NAME",
+            "Also run this workflow, those in a folder, or an installed one; may be repeated.",
+            "--workflow",
+        ),
+    ] = None
+
+
 async def up(
+    bridge: BridgeFlags,
+    agents: AgentFlags,
     *,
-    http: HttpOption = None,
-    a2a_grpc: A2aGrpcOption = None,
     mesh: Annotated[
         str | None, option("HOST:PORT", "Serve the mesh's gRPC here. [default: 127.0.0.1:50051]")
     ] = None,
     advertise: AdvertiseOption = None,
-    data: DataOption = None,
-    mcp: McpFileOption = None,
-    agent: AgentSpecsOption = None,
-    workflow: WorkflowFilesOption = None,
-    default: DefaultOption = None,
-    allow_webhook: AllowWebhookOption = None,
-    insecure: InsecureOption = False,
     reload: Annotated[
         bool, flag("Start again when files of agents or settings change.", "--reload")
     ] = False,
@@ -63,17 +123,10 @@ async def up(
 ) -> int:
     """Start a mesh and serve until stopped. Port 0 picks a free port."""
     flags = {
-        "http": http,
-        "a2a_grpc": a2a_grpc,
+        **bridge.read_flags(),
+        **agents.read_flags(),
         "mesh": mesh,
         "advertise": advertise,
-        "data_dir": data,
-        "mcp_file": mcp,
-        "agents": agent or None,
-        "workflows": workflow or None,
-        "default_agent": default,
-        "allow_webhook": allow_webhook or None,
-        "insecure": insecure or None,
     }
     if reload:
         from trunkline.cli.reload import up_reloading
@@ -113,29 +166,13 @@ async def serve_registry(
 
 @command(serve, "bridge", serves=True)
 async def serve_bridge(
-    mesh: MeshOption = None,
-    *,
-    http: HttpOption = None,
-    a2a_grpc: A2aGrpcOption = None,
-    data: DataOption = None,
-    default: DefaultOption = None,
-    allow_webhook: AllowWebhookOption = None,
-    insecure: InsecureOption = False,
-    json: JsonOption = False,
+    bridge: BridgeFlags, *, mesh: MeshOption = None, json: JsonOption = False
 ) -> int:
     """Serve A2A over HTTP and gRPC."""
     from trunkline.cli.serve import serve_until_signal
     from trunkline.processes.bridge import serve_bridge
 
-    flags = {
-        "mesh": mesh,
-        "http": http,
-        "a2a_grpc": a2a_grpc,
-        "data_dir": data,
-        "default_agent": default,
-        "allow_webhook": allow_webhook or None,
-        "insecure": insecure or None,
-    }
+    flags = {**bridge.read_flags(), "mesh": mesh}
     return await serve_until_signal(serve_bridge, flags, as_json=json)
 
 
@@ -195,58 +232,34 @@ async def serve_mcp(
 
 @command(serve, "tools", serves=True)
 async def serve_tools(
-    mesh: MeshOption = None,
-    *,
-    listen: ListenOption = None,
-    advertise: AdvertiseOption = None,
-    data: DataOption = None,
-    mcp: McpFileOption = None,
-    json: JsonOption = False,
+    host: HostFlags, *, mcp: McpFileOption = None, json: JsonOption = False
 ) -> int:
     """Serve the tools of MCP servers."""
     from trunkline.cli.serve import serve_until_signal
     from trunkline.processes.tools import serve_tools
 
-    flags = {
-        "mesh": mesh,
-        "listen": listen,
-        "advertise": advertise,
-        "data_dir": data,
-        "mcp_file": mcp,
-    }
+    flags = {**host.read_flags(), "mcp_file": mcp}
     return await serve_until_signal(serve_tools, flags, as_json=json, logs_as="tools")
 
 
 @command(serve, "messages", serves=True)
-async def serve_messages(
-    mesh: MeshOption = None,
-    *,
-    listen: ListenOption = None,
-    advertise: AdvertiseOption = None,
-    data: DataOption = None,
-    json: JsonOption = False,
-) -> int:
+async def serve_messages(host: HostFlags, *, json: JsonOption = False) -> int:
     """Serve messages between agents."""
     from trunkline.cli.serve import serve_until_signal
     from trunkline.processes.messaging import serve_messages
 
-    flags = {"mesh": mesh, "listen": listen, "advertise": advertise, "data_dir": data}
+    flags = host.read_flags()
     return await serve_until_signal(serve_messages, flags, as_json=json, logs_as="messages")
 
 
 @command(serve, "agents", serves=True, cls=AgentNamesCommand)
 async def serve_agents(
+    host: HostFlags,
+    agents: AgentFlags,
     names: Annotated[
         list[str] | None, argument("NAME", "{agents}, or one of the MCP file's.")
     ] = None,
-    mesh: MeshOption = None,
     *,
-    listen: ListenOption = None,
-    advertise: AdvertiseOption = None,
-    data: DataOption = None,
-    mcp: McpFileOption = None,
-    agent: AgentSpecsOption = None,
-    workflow: WorkflowFilesOption = None,
     json: JsonOption = False,
 ) -> int:
     """Serve agents, with their own journal."""
@@ -255,22 +268,14 @@ async def serve_agents(
     from trunkline.cli.serve import serve_until_signal
     from trunkline.processes.agents import serve_agents
 
-    flags = {
-        "mesh": mesh,
-        "listen": listen,
-        "advertise": advertise,
-        "data_dir": data,
-        "mcp_file": mcp,
-        "agents": agent or None,
-        "workflows": workflow or None,
-    }
+    flags = {**host.read_flags(), **agents.read_flags()}
     service = partial(serve_agents, names=names or [])
     return await serve_until_signal(service, flags, as_json=json, logs_as="agents")
 
 
 async def join(
     url: Annotated[str, argument("URL", "The URL of the agent or of its card.")],
-    mesh: MeshOption = None,
+    host: HostFlags,
     *,
     name: Annotated[str, option("NAME", "Its name on the mesh. [its card's name]")] = "",
     token_env: Annotated[str, option("VARIABLE", "Send the token that this variable holds.")] = "",
@@ -281,20 +286,18 @@ async def join(
     header: Annotated[
         list[str] | None, option("'NAME: VALUE'", "Send this header; may be repeated.")
     ] = None,
-    host: Annotated[
-        list[str] | None, option("HOST", "Also allow this host in its card; may be repeated.")
+    hosts: Annotated[
+        list[str] | None,
+        option("HOST", "Also allow this host in its card; may be repeated.", "--host"),
     ] = None,
-    listen: ListenOption = None,
-    advertise: AdvertiseOption = None,
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> int:
     """Add a remote A2A agent to a mesh, by its card."""
     from functools import partial
 
-    from trunkline.a2a_client.remote_agent import serve_remote
     from trunkline.cli.serve import USED_BY_JOIN, parse_headers, serve_until_signal
     from trunkline.core.settings import parse_remote
+    from trunkline.processes.joined_agent import serve_remote
 
     remote = {
         "url": url,
@@ -302,7 +305,7 @@ async def join(
         "token_env": token_env,
         "api_key_env": api_key_env,
         "api_key_header": api_key_header,
-        "hosts": host or [],
+        "hosts": hosts or [],
     }
     service = partial(
         serve_remote,
@@ -312,7 +315,7 @@ async def join(
     )
     return await serve_until_signal(
         service,
-        {"mesh": mesh, "listen": listen, "advertise": advertise, "data_dir": data},
+        host.read_flags(),
         as_json=json,
         load=partial(load_command_settings, uses=USED_BY_JOIN),
     )

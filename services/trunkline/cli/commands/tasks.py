@@ -6,16 +6,13 @@ from typing import Annotated
 
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import (
-    AccountOption,
-    JsonOption,
-    MeshOption,
+    MeshCall,
     TaskIdArgument,
     argument,
     flag,
     option,
 )
 from trunkline.cli.terminal import is_interactive, print_json
-from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import InvalidArgumentError
 
 _NO_TASKS = "no tasks yet; `trunkline ask` makes one"
@@ -27,7 +24,6 @@ _STATES = (
 
 
 async def tasks(
-    mesh: MeshOption = None,
     *,
     state: Annotated[
         str,
@@ -45,11 +41,10 @@ async def tasks(
     follow: Annotated[
         bool, flag("Also print each new status, until Ctrl-C.", "--follow", "-f")
     ] = False,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
     limit: Annotated[
         int, option("N", "The maximum number of tasks.", min=1, show_default=True)
     ] = 20,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> ExitCode:
     """List the latest tasks."""
     from trunkline.cli.mesh_view import open_mesh_view
@@ -64,57 +59,53 @@ async def tasks(
     from trunkline.cli.times import parse_since
 
     query = TaskQuery(
-        account=account,
+        account=call.account,
         agent=agent,
         context_id=context,
         limit=limit,
         state=parse_state(state),
         since=parse_since(since) if since else None,
     )
-    async with open_mesh_view(mesh) as view:
+    async with open_mesh_view(call.mesh) as view:
         if not follow:
             found, code = await fetch_tasks(view, query)
             empty = "no tasks match" if query.has_filters else _NO_TASKS
-            print_tasks(found, empty=empty, as_json=json)
+            print_tasks(found, empty=empty, as_json=call.json)
             return code
         async with aclosing(follow_tasks(view, query)) as changes:
             async for changed in changes:
                 for each in changed:
-                    print_change(each, as_json=json)
+                    print_change(each, as_json=call.json)
     return ExitCode.OK
 
 
 async def task(
     task_id: TaskIdArgument,
-    mesh: MeshOption = None,
     *,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> None:
     """Show a task: its question, state, route, calls of models and tools, and artifacts."""
     from trunkline.cli.mesh_view import open_mesh_view
     from trunkline.cli.task_view import fetch_model_calls, print_task
 
-    async with open_mesh_view(mesh) as view:
+    async with open_mesh_view(call.mesh) as view:
         host = view.find_task_host(task_id)
-        snapshot = await view.host_client(host).get_task(task_id, account=account)
+        snapshot = await view.host_client(host).get_task(task_id, account=call.account)
         calls = await fetch_model_calls(view, task_id)
-    print_task(snapshot, calls, host=host.address, as_json=json)
+    print_task(snapshot, calls, host=host.address, as_json=call.json)
 
 
 async def watch(
     task_id: TaskIdArgument,
-    mesh: MeshOption = None,
     *,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> ExitCode:
     """Show what happens in a task until its turn ends. Exits as `ask` does."""
     from trunkline.cli.task_events import EventPrinter, end_of_turn, print_json_events, read_batches
 
-    show = print_json_events if json else EventPrinter().show
+    show = print_json_events if call.json else EventPrinter().show
     code = ExitCode.FAILED
-    async with aclosing(read_batches(task_id, mesh, account=account, follows=True)) as batches:
+    async with aclosing(read_batches(task_id, call, follows=True)) as batches:
         async for batch in batches:
             show(batch)
             code = end_of_turn(batch, code)
@@ -123,7 +114,6 @@ async def watch(
 
 async def events(
     task_id: Annotated[str, argument("TASK", "Its id. [all tasks]")] = "",
-    mesh: MeshOption = None,
     *,
     wire: Annotated[
         str,
@@ -136,8 +126,7 @@ async def events(
     follow: Annotated[
         bool, flag("Also show later events, until the turn ends.", "--follow", "-f")
     ] = False,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> None:
     """Show the journal of a task, event by event. With --json, a line of JSON for each.
 
@@ -148,42 +137,40 @@ async def events(
 
         if wire:
             raise InvalidArgumentError("--wire", "is for one task; give its id")
-        await print_all_events(mesh, account=account, as_json=json)
+        await print_all_events(call.mesh, account=call.account, as_json=call.json)
     from trunkline.cli.task_events import choose_printer, read_batches
 
-    show = choose_printer(task_id, wire, as_json=json)
-    async with aclosing(read_batches(task_id, mesh, account=account, follows=follow)) as batches:
+    show = choose_printer(task_id, wire, as_json=call.json)
+    async with aclosing(read_batches(task_id, call, follows=follow)) as batches:
         async for batch in batches:
             show(batch)
 
 
 async def cancel(
     task_id: TaskIdArgument,
-    mesh: MeshOption = None,
     *,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> None:
     """Cancel a task and its children."""
     from trunkline.cli.mesh_view import open_mesh_view
     from trunkline.core.task_states import state_name
 
-    async with open_mesh_view(mesh, is_traced=True) as view:
+    async with open_mesh_view(call.mesh, is_traced=True) as view:
         client = view.task_host_client(task_id)
-        snapshot = await client.cancel_task(task_id, account=account, reason="by the command line")
+        snapshot = await client.cancel_task(
+            task_id, account=call.account, reason="by the command line"
+        )
     state = state_name(snapshot.task.status.state)
-    if json:
+    if call.json:
         print_json({"task_id": task_id, "state": state})
     else:
         print(f"{task_id} {state}")
 
 
 async def top(
-    mesh: MeshOption = None,
     *,
     once: Annotated[bool, flag("Show it once, as to a pipe.", "--once")] = False,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> ExitCode:
     """Show agents, who calls whom, running tasks and hosts, live.
 
@@ -191,10 +178,10 @@ async def top(
     """
     from trunkline.cli.top import open_sources, print_changes, print_once, show_live
 
-    async with open_sources(mesh, account) as sources:
-        if once or not (json or is_interactive(sys.stdout)):
-            return await print_once(sources, as_json=json)
-        if json:
+    async with open_sources(call.mesh, call.account) as sources:
+        if once or not (call.json or is_interactive(sys.stdout)):
+            return await print_once(sources, as_json=call.json)
+        if call.json:
             await print_changes(sources)
         await show_live(sources)
     return ExitCode.OK

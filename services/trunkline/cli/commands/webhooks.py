@@ -17,7 +17,7 @@ from trunkline.cli.options import (
     load_command_settings,
     option,
 )
-from trunkline.cli.terminal import print_json, print_table
+from trunkline.cli.terminal import print_json, print_list
 from trunkline.errors import ConfigurationError, TaskNotFoundError
 
 webhooks = typer.Typer(help="Show the delivery of webhooks, and repeat what failed.")
@@ -48,28 +48,14 @@ async def list_webhooks(
 ) -> ExitCode:
     """List the webhooks of all hosts, newest first."""
     from trunkline.cli.mesh_view import open_mesh_view, query_hosts
-    from trunkline.cli.webhooks import STATES, TITLES, state_name, to_fields
+    from trunkline.cli.webhooks import COLUMNS, STATES, to_fields
     from trunkline.v1 import webhook_service_pb2
 
     wanted = STATES[state] if state else webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
     async with open_mesh_view(mesh) as view:
         found, code = await query_hosts(view, lambda host: host.list_webhooks(state=wanted))
     found.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
-    if json:
-        print_json([to_fields(webhook) for webhook in found])
-        return code
-    rows = [
-        (
-            webhook.config.task_id,
-            webhook.config.id,
-            state_name(webhook),
-            webhook.cursor or "-",
-            webhook.config.url,
-            webhook.last_error,
-        )
-        for webhook in found
-    ]
-    print_table(TITLES, rows, empty="no webhooks")
+    print_list(found, COLUMNS, to_fields, as_json=json, empty="no webhooks")
     return code
 
 

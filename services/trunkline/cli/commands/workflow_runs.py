@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Annotated
 
+from trunkline.cli.commands.ask import check_question
 from trunkline.cli.commands.workflows import workflow
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import (
-    AccountOption,
     ApiKeyOption,
     DataOption,
     JsonOption,
-    MeshOption,
+    MeshCall,
     TaskIdArgument,
     TimeoutOption,
     UrlOption,
@@ -21,7 +21,6 @@ from trunkline.cli.options import (
     resolve_base_url,
 )
 from trunkline.cli.terminal import print_json, print_stderr
-from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import InvalidArgumentError
 
 __all__ = ["workflow"]
@@ -29,7 +28,7 @@ __all__ = ["workflow"]
 _NO_INPUT = "{}"
 
 _WorkflowName = Annotated[str, argument("NAME", "Of the workflow.")]
-_Input = Annotated[str, argument("[INPUT]", "A text, or JSON.")]
+_Input = Annotated[str, argument("INPUT", "A text, or JSON.")]
 
 
 @command(workflow, "run")
@@ -49,7 +48,6 @@ async def run_workflow(
     json: JsonOption = False,
 ) -> ExitCode:
     """Run a workflow and stream its answer. Exits 0 only if the task completed."""
-    from trunkline.cli.ask import ask_agent, check_question
     from trunkline.cli.ephemeral_mesh import open_mesh, start_ephemeral_mesh
     from trunkline.workflows.loading import SUFFIXES
     from trunkline.workflows.plugins import list_plugin_names
@@ -69,6 +67,8 @@ async def run_workflow(
         problem = f"runs on a temporary mesh; give the mesh `--workflow {target}`, and run"
         raise InvalidArgumentError("a file", f"{problem} {name!r} by its name")
     async with opening as mesh:
+        from trunkline.cli.ask import ask_agent
+
         return await ask_agent(
             mesh,
             text,
@@ -90,24 +90,17 @@ async def start_workflow(
     json: JsonOption = False,
 ) -> None:
     """Start a workflow of the mesh, and print the id of its task without waiting for the end."""
-    from contextlib import aclosing
+    from trunkline.cli.agent_client import AgentClient, build_message
+    from trunkline.v1 import task_pb2
 
-    from trunkline.cli.agent_client import AgentClient
-    from trunkline.cli.streamed_answer import StreamedAnswer
-
-    answer = StreamedAnswer(write=lambda _: None)
     base = build_agent_url(resolve_base_url(url), name)
-    async with (
-        AgentClient(base, api_key=resolve_api_key(key)) as client,
-        aclosing(client.stream(text or _NO_INPUT)) as results,
-    ):
-        # The first result has the task, which runs on when the stream is closed.
-        answer.apply(await anext(results))
+    async with AgentClient(base, api_key=resolve_api_key(key)) as client:
+        task = await client.start(build_message(text or _NO_INPUT))
     if json:
-        print_json({"task_id": answer.task_id, "state": answer.state})
+        print_json({"task_id": task.id, "state": task_pb2.TaskState.Name(task.status.state)})
     else:
         # Scripts read the id from stdout.
-        print(answer.task_id)
+        print(task.id)
 
 
 @command(workflow, "list")
@@ -153,7 +146,7 @@ def list_versions(
 @command(workflow, "rollback")
 def roll_back(
     name: _WorkflowName,
-    version: Annotated[int | None, argument("[VERSION]", "[the one before the current]")] = None,
+    version: Annotated[int | None, argument("VERSION", "The version. [the one before]")] = None,
     data: DataOption = None,
     *,
     json: JsonOption = False,
@@ -171,32 +164,28 @@ def roll_back(
 @command(workflow, "pause")
 async def pause(
     task_id: TaskIdArgument,
-    mesh: MeshOption = None,
     *,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> None:
     """Pause a task: running nodes finish, and no further node begins."""
     from trunkline.cli.mesh_view import open_mesh_view
     from trunkline.cli.workflows import print_state
 
-    async with open_mesh_view(mesh, is_traced=True) as view:
+    async with open_mesh_view(call.mesh, is_traced=True) as view:
         client = view.task_host_client(task_id)
-        print_state(await client.pause_task(task_id, account=account), as_json=json)
+        print_state(await client.pause_task(task_id, account=call.account), as_json=call.json)
 
 
 @command(workflow, "resume")
 async def resume(
     task_id: TaskIdArgument,
-    mesh: MeshOption = None,
     *,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
+    call: MeshCall,
 ) -> None:
     """Resume a paused task."""
     from trunkline.cli.mesh_view import open_mesh_view
     from trunkline.cli.workflows import print_state
 
-    async with open_mesh_view(mesh, is_traced=True) as view:
+    async with open_mesh_view(call.mesh, is_traced=True) as view:
         client = view.task_host_client(task_id)
-        print_state(await client.resume_task(task_id, account=account), as_json=json)
+        print_state(await client.resume_task(task_id, account=call.account), as_json=call.json)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from trunkline.errors import PeerError, TrunklineError
 from trunkline.journal.listing import make_page_token, merge_pages, parse_page_size
@@ -21,10 +21,13 @@ from trunkline.v1 import snapshot_pb2, task_service_pb2
 __all__ = [
     "MeshTaskPage",
     "MeshTaskWatch",
+    "list_host_tasks",
     "list_mesh_tasks",
     "make_page_token",
     "watch_mesh_tasks",
 ]
+
+_PAGE_SIZE: Final = 100
 
 TaskSummary: TypeAlias = snapshot_pb2.TaskSummary
 MeshTaskWatch: TypeAlias = MeshWatch[TaskSummary]
@@ -73,6 +76,24 @@ async def list_mesh_tasks(
         return MeshTaskPage((), "", is_incomplete)
     page = merge_pages(pages, size)
     return MeshTaskPage(page.tasks, page.next_page_token, is_incomplete)
+
+
+async def list_host_tasks(
+    host: HostClient, query: task_service_pb2.ListTasksRequest, *, limit: int
+) -> AsyncGenerator[snapshot_pb2.TaskSummary]:
+    """Yield the tasks of a host, page by page, up to a limit."""
+    request = task_service_pb2.ListTasksRequest()
+    request.CopyFrom(query)
+    count = 0
+    while count < limit:
+        request.page_size = min(_PAGE_SIZE, limit - count)
+        page = await host.tasks.ListTasks(request)
+        count += len(page.tasks)
+        for task in page.tasks:
+            yield task
+        request.page_token = page.next_page_token
+        if not page.next_page_token:
+            return
 
 
 def watch_mesh_tasks(

@@ -3,14 +3,13 @@
 Resource, intervals, exemplars and exporters follow the standard `OTEL_*` variables.
 """
 
-import time
 from functools import lru_cache
-from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from opentelemetry import metrics
 
 from trunkline.observe import telemetry
+from trunkline.observe.flushing import finish_exports
 from trunkline.observe.metrics.instruments import INSTRUMENTS
 from trunkline.observe.otel_environment import is_sdk_disabled, make_exporters, make_resource
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import MetricReader
-
-_FLUSH_TIMEOUT_S: Final = 3.0
 
 
 class Metrics:
@@ -31,17 +28,7 @@ class Metrics:
 
     def shutdown(self) -> None:
         """Export a last time, and stop. It blocks for three seconds at most."""
-        limit_ms = _FLUSH_TIMEOUT_S * 1000
-        # In threads: an exporter whose collector is gone blocks for longer.
-        threads = [
-            Thread(target=reader.shutdown, args=(limit_ms,), daemon=True)
-            for reader in self._readers
-        ]
-        for thread in threads:
-            thread.start()
-        deadline = time.monotonic() + _FLUSH_TIMEOUT_S
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        finish_exports(reader.shutdown for reader in self._readers)
 
 
 def configure_metrics(service_name: str) -> Metrics:

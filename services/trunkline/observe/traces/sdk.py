@@ -4,14 +4,14 @@ Sampler, limits, resource, batches and exporters follow the standard `OTEL_*` va
 """
 
 import os
-import time
-from threading import Thread
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from opentelemetry import trace
 
 from trunkline.observe import telemetry
+from trunkline.observe.flushing import finish_exports
 from trunkline.observe.otel_environment import is_sdk_disabled, make_resource
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from trunkline.observe.traces.processors import ProcessorSet, TargetProcessor
     from trunkline.observe.traces.store import SpanStore
 
-_FLUSH_TIMEOUT_S: Final = 3.0
 # The set of processors that was added to each provider; a provider itself removes none.
 _processor_sets: "WeakKeyDictionary[TracerProvider, ProcessorSet]" = WeakKeyDictionary()
 
@@ -55,15 +54,7 @@ class Tracing:
     def _finish(self, action: "Callable[[TargetProcessor], object]") -> None:
         for processor in self._processors:
             processor.set_urgent(is_urgent=True)
-        # In threads: an exporter whose collector is gone blocks for up to half a minute.
-        threads = [
-            Thread(target=action, args=(processor,), daemon=True) for processor in self._processors
-        ]
-        for thread in threads:
-            thread.start()
-        deadline = time.monotonic() + _FLUSH_TIMEOUT_S
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        finish_exports(partial(action, processor) for processor in self._processors)
 
 
 def configure_tracing(

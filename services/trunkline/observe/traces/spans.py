@@ -69,11 +69,6 @@ def _is_id(value: bytes, size: int) -> bool:
     return len(value) == size and any(value)
 
 
-def read_spans(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[trace_service_pb2.Span]:
-    """Yield the spans of an export as trunkline.v1 spans. Spans with malformed ids are dropped."""
-    return (to_span(record) for record in read_records(resources))
-
-
 def pack_records(records: Iterable[SpanRecord]) -> bytes:
     """Serialise records: for each its service and its OTLP span, cut to the stored size."""
     parts = (

@@ -126,7 +126,7 @@ def parse_text_answers(
 
 
 def _lines(text: str) -> list[str]:
-    """Split a text into answers; a line without an answer word continues the one before."""
+    """Split a text into answers; a line without an answer word continues the line before."""
     lines: list[str] = []
     for line in text.strip().splitlines():
         match = _LINE.fullmatch(line.strip())

@@ -36,7 +36,7 @@ class ApprovalAnswer:
     reason: str
     """The reason of a rejection; empty without one."""
     turn: int
-    """The first turn that sees the answer: act on it there, and not again in later ones."""
+    """The first turn that sees the answer: act on it there, and not again in later turns."""
 
     @classmethod
     def from_proto(cls, answer: event_pb2.ApprovalAnswered) -> "ApprovalAnswer":
@@ -80,7 +80,7 @@ def pending_approvals(approvals: Iterable[Approval]) -> list[Approval]:
 
 
 def answers_since(approvals: Iterable[Approval], *, since: int) -> list[event_pb2.ApprovalAnswered]:
-    """Return the answers for the turn `since` and later ones."""
+    """Return the answers for the turn `since` and later turns."""
     return [
         approval.answered
         for approval in approvals
@@ -125,7 +125,7 @@ def check_answer(answer: event_pb2.ApprovalAnswered) -> None:
 
 # Longer arguments are truncated for people.
 _RENDERED_CHARS: Final = 1_000
-# The nesting limit of arguments. It is below that of data parts, because messages contain them.
+# The nesting limit of arguments, below the limit of data parts, because messages contain them.
 _MAX_DEPTH: Final = 16
 
 

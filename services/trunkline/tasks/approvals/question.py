@@ -73,5 +73,5 @@ def _fields(number: int, request: event_pb2.ApprovalRequested) -> dict[str, Any]
 
 
 def accepts_json(modes: Sequence[str]) -> bool:
-    """Return True if a caller that accepts these media types takes a data part; empty: all."""
+    """Return True if a caller that accepts these media types, or any type, takes a data part."""
     return not modes or any(mode.lower() in (DATA_TYPE, "application/*", "*/*") for mode in modes)

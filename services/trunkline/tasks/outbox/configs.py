@@ -44,7 +44,7 @@ class PushConfigs:
     async def set(
         self, config: Config, *, account: str, version: str, request_id: str = ""
     ) -> Config:
-        """Register a webhook of a task, in place of the one with its id; return it with its id.
+        """Register a webhook of a task, in place of any webhook with its id; return it with its id.
 
         Without an id it is another webhook, and gets one, unless this request has registered it
         before. Before A2A 1.0 it is the only one of its task without an id.
@@ -63,15 +63,15 @@ class PushConfigs:
     ) -> Config:
         """Register the webhook of a task's next message; raises as `set` does.
 
-        Clients send a webhook with each message. Without an id, it therefore takes the place of the
-        one that an earlier message brought.
+        Clients send a webhook with each message. A webhook without an id therefore takes the place
+        of the webhook of an earlier message.
         """
         return await self._put(journal, task, config, version, registration=_BY_MESSAGE)
 
     async def _put(
         self, journal: Journal, task: TaskRow, config: Config, version: str, *, registration: str
     ) -> Config:
-        """Register a webhook of a task, in place of the one with its id.
+        """Register a webhook of a task, in place of any webhook with its id.
 
         If the configuration has not changed, delivery continues at its position. Otherwise it
         starts at the first event.
@@ -106,7 +106,7 @@ class PushConfigs:
         return webhook
 
     def get(self, task_id: str, config_id: str, *, account: str) -> Config:
-        """Return a webhook; without an id, the one that was registered first.
+        """Return a webhook. Without an id, return the webhook that was registered first.
 
         Raises:
             WebhookNotFoundError, TaskNotFoundError, JournalUnavailableError.
@@ -172,10 +172,10 @@ def _read_webhooks(journal: Journal, task_id: str) -> Sequence[Webhook]:
 
 
 def _choose_id(task_id: str, registered: Sequence[Webhook], version: str, registration: str) -> str:
-    """Return the id of a webhook that came without one.
+    """Return the id of a webhook that came without an id.
 
-    It is that of the webhook with the same registration. The first gets the task's id, as the
-    official SDKs assign it.
+    Webhooks of the same registration have the same id. The first webhook gets the id of the task,
+    as the official SDKs assign it.
     """
     if version in _ONE_WITHOUT_ID:
         return task_id

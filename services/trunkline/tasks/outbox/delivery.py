@@ -30,7 +30,7 @@ _REASON_LENGTH: Final = 500
 
 
 def _jitter() -> float:
-    # Jitter spreads the retries of webhooks that one receiver refused together. Not a secret.
+    # Jitter spreads the retries of webhooks that a receiver refused together. Not a secret.
     return random.random()  # noqa: S311
 
 
@@ -73,7 +73,7 @@ class WebhookDelivery:
     lease_s: float = 0.0
     claimed_until_s: float = 0.0
     due_s: float = field(init=False, default=0.0)
-    """The time of the next attempt; 0: none is scheduled."""
+    """The time of the next attempt, or 0 if no attempt is scheduled."""
     _failing_since_s: float = field(init=False, default=0.0)
     _examined_sequence: int = field(init=False, default=0)
     """The sequence up to which nothing is left to send."""
@@ -129,7 +129,7 @@ class WebhookDelivery:
         self.webhook.state = PENDING
 
     def record_finished(self, cursor: str) -> None:
-        """Record that nothing is left to send after the cursor; empty: it has not moved.
+        """Record that nothing is left to send after the cursor. "" is a cursor that has not moved.
 
         Raises:
             InvalidArgumentError, TaskNotFoundError, JournalUnavailableError.

@@ -133,11 +133,11 @@ class Outbox:
         return journal
 
     def find(self, key: WebhookKey) -> WebhookDelivery | None:
-        """Return a live webhook; None: it is done, dead or unknown."""
+        """Return a webhook that is live: neither done, nor dead, nor unknown."""
         return self._deliveries.get(key)
 
     def activate(self, journal: Journal, webhook: Webhook) -> None:
-        """Start delivery for a stored webhook, in place of the one with the same id."""
+        """Start delivery for a stored webhook, in place of the webhook with the same id."""
         if journal.id not in self._journals:
             return
         delivery = WebhookDelivery(journal, webhook, self.retry)
@@ -181,7 +181,7 @@ class Outbox:
 
         Raises:
             FencedError: the claim has ended.
-            InvalidArgumentError: the event id is malformed, or before the last one that was sent.
+            InvalidArgumentError: the event id is malformed, or before the last event that was sent.
             JournalUnavailableError: it can't be written; after a restart, the same events are sent
                 again.
         """
@@ -217,7 +217,7 @@ class Outbox:
     ) -> list[Webhook]:
         """Return webhooks of one task or of all, newest first, without their secrets.
 
-        With an account, only those of its tasks.
+        With an account, returns only the webhooks of its tasks.
         """
         webhooks: list[Webhook] = []
         for journal in self._journals.values():
@@ -436,7 +436,7 @@ class Outbox:
         return copy
 
     def _publish(self, webhook: Webhook) -> None:
-        """Tell the watchers of its account, and those of all accounts, that a webhook changed."""
+        """Tell the watchers of its account and of all accounts that a webhook changed."""
         if not self._watchers.is_empty:
             key = (webhook.config.task_id, webhook.config.id)
             for account in {webhook.account, ""}:

@@ -12,7 +12,7 @@ from harness.agents.inline_agents import NOTHING, define, message, texts
 from harness.agents.shop import Orders
 from harness.journal.host_death import kill_host
 from trunkline.agents import FunctionAgent
-from trunkline.agents.calls.child import ChildLimits
+from trunkline.agents.calls.agent_call import ChildLimits
 from trunkline.agents.calls.turn_calls import MeshCallees
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext

@@ -135,7 +135,7 @@ class ScriptedTools(ToolsWithoutTasks):
 
 
 @dataclass
-class LoopAgent:
+class LoopAgent(Agent):
     """An agent that runs the loop and nothing else."""
 
     step: Step
@@ -149,13 +149,6 @@ class LoopAgent:
             name="loop", default_input_modes=["text/plain"]
         )
     )
-    direct_replies = False
-    repeatable = False
-    resumable = False
-    timeout_s: float | None = None
-    routable = True
-    extended_skills = ()
-    concurrency = None
 
     def __post_init__(self) -> None:
         self.model = ScriptedModel(self.step)

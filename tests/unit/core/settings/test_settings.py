@@ -33,6 +33,9 @@ from trunkline.core.settings import (
 )
 from trunkline.errors import ConfigurationError
 
+# A table of a remote agent, to which a row adds a key.
+REMOTE = '[remote.x]\nurl = "http://x"\n'
+
 
 def load(
     folder: Path, toml: str = "", *, env: dict[str, str] | None = None, **flags: object
@@ -176,13 +179,6 @@ def test_a_wrong_setting_is_reported_by_the_source_that_wins(tmp_path: Path) -> 
     assert load_error(tmp_path, toml, env=env).startswith("TRUNKLINE_AGENT_TIMEOUTS: math: ")
 
 
-def test_an_error_does_not_repeat_a_secret(tmp_path: Path) -> None:
-    toml = '[remote.x]\nurl = "http://x"\nheaders = { key = ["hunter2"] }'
-    text = load_error(tmp_path, toml)
-    assert "remote.x.headers.key: " in text
-    assert "hunter2" not in text
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1"])
 def test_loopback_addresses_need_no_permission(host: str) -> None:
     address = HostPort(host, 80)
@@ -294,21 +290,6 @@ def test_an_unknown_setting_is_reported_with_a_similar_one(
         load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("[agent.math]\ntimeout = 30\n", "no such setting; there are: .*timeout_s"),
-        ("[agent.math]\ntimeout_s = 0\n", "is not between"),
-        ("[agent.math]\ntimeout_s = true\n", "expected a number"),
-        ("agent = 3\n", r"write \[agent\.NAME\]"),
-    ],
-)
-def test_a_wrong_timeout_of_an_agent_is_reported(tmp_path: Path, text: str, problem: str) -> None:
-    (tmp_path / "trunkline.toml").write_text(text)
-    with pytest.raises(ConfigurationError, match=problem):
-        load(tmp_path)
-
-
 def test_models_and_agent_options_are_tables(tmp_path: Path) -> None:
     (tmp_path / "trunkline.toml").write_text("""
         model = "openai:big"
@@ -360,10 +341,44 @@ def test_models_and_agent_options_are_tables(tmp_path: Path) -> None:
         ("policy.accounts.a.agent = []", "policy.accounts.a.agent: no such setting; there are: "),
         ("[agent.math]\noptions = 3", "agent.math.options: expected a table"),
         ("argocd = 3", "argocd: expected a table"),
+        ("[agent.math]\ntimeout = 30", "agent.math.timeout: no such setting; there are: "),
+        ("[agent.math]\ntimeout_s = 0", "is not between"),
+        ("[agent.math]\ntimeout_s = true", "expected a number"),
+        ("agent = 3", "write [agent.NAME]"),
+        ('weather.url = "https://a"', "weather: no such setting"),
+        (
+            "tree = 1",
+            "tree: write [tree] as a table into trunkline.toml; its keys are: children, ci",
+        ),
+        ("tree.width = 1", "tree.width: no such setting; there are: children, circles"),
+        ("tree.depth = 0", "tree.depth: 0 is not between 1 and 64"),
+        ('messaging.url = "http://u:secret@cache"', "starts with redis://"),
+        ('messaging.mode = "some"', "messaging.mode: "),
+        ('messaging.stream = "a b"', "messaging.stream: 'a b' is no name"),
+        ("messaging.attempts = 0", "messaging.attempts: 0 is not between 1 and 1"),
+        ("messaging.retries = 3", "messaging.retries: no such setting"),
+        ("graphql.depth = 31", "graphql.depth: 31 is not between 1 and 30"),
+        ("remote = 1", "remote: write [remote.NAME]"),
+        ("[remote.x]", "remote.x: write url there"),
+        ('remote.x.url = "x"', "remote.x.url: 'x' is not a URL"),
+        ('remote.x.url = ""', "remote.x.url: '' is not a URL"),
+        ('remote.x.url = "http://a:secret@x"', "remote.x.url: credentials don't belong into a URL"),
+        (f'{REMOTE}token = "secret"', "remote.x.token: no such setting"),
+        (f"{REMOTE}idle_s = 0", "remote.x.idle_s: 0.0 is not between"),
+        (f'{REMOTE}headers = "h"', "remote.x.headers: expected a table"),
+        (f'{REMOTE}headers = {{ key = ["secret"] }}', "remote.x.headers.key: "),
+        ('tls.cert = "a"', "tls.cert: no such setting; there are: account_prefix, certificate"),
+        ('tls = "a"', "tls: write [tls] as a table"),
+        ("tls.key = 1", "tls.key"),
+        ("scope.a.b = 1", "scope.a.b: no such setting"),
     ],
 )
-def test_an_error_in_a_table_is_reported(tmp_path: Path, toml: str, problem: str) -> None:
-    assert problem in load_error(tmp_path, toml)
+def test_an_error_in_a_table_is_reported_without_secrets(
+    tmp_path: Path, toml: str, problem: str
+) -> None:
+    text = load_error(tmp_path, toml)
+    assert problem in text
+    assert "secret" not in text.replace("client_secret", "")
 
 
 class Weather(BaseModel):
@@ -395,10 +410,6 @@ def test_an_error_in_a_plugins_settings_is_reported(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError) as caught:
             load_weather(tmp_path, toml, **env)
         assert problem in str(caught.value)
-
-
-def test_a_table_without_a_plugin_is_refused(tmp_path: Path) -> None:
-    assert "weather: no such setting" in load_error(tmp_path, '[weather]\nurl = "https://a"')
 
 
 def test_the_ping_limit_defaults_to_three_quarters_of_the_lease() -> None:
@@ -457,21 +468,6 @@ def test_the_limits_of_a_tree_are_a_table_of_the_file(tmp_path: Path) -> None:
     assert tree == TreeSettings(depth=3, tokens=500_000, cost=2.5)
 
 
-@pytest.mark.parametrize(
-    ("toml", "problem"),
-    [
-        ("tree = 1", r"tree: write \[tree\] as a table .*: children, circles"),
-        ("[tree]\nwidth = 1", "tree.width: no such setting; there are: children, circles"),
-        ("[tree]\ndepth = 0", "tree.depth: 0 is not between 1 and 64"),
-    ],
-)
-def test_an_error_in_the_limits_of_a_tree_is_reported(
-    tmp_path: Path, toml: str, problem: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=problem):
-        load(tmp_path, toml)
-
-
 def test_messaging_is_a_table_of_the_file_and_variables(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
@@ -482,22 +478,6 @@ def test_messaging_is_a_table_of_the_file_and_variables(tmp_path: Path) -> None:
         mode="local", attempts=7, middleware=("a:B",), url="redis://u:secret@cache:6379/1"
     )
     assert "secret" not in repr(settings)
-
-
-@pytest.mark.parametrize(
-    ("toml", "problem"),
-    [
-        ('url = "http://u:secret@cache"', "messaging.url: .*starts with redis://"),
-        ('mode = "some"', "messaging.mode: "),
-        ('stream = "a b"', "messaging.stream: 'a b' is no name"),
-        ("attempts = 0", "messaging.attempts: 0 is not between 1 and 1,?000"),
-        ("retries = 3", "messaging.retries: no such setting"),
-    ],
-)
-def test_an_error_in_messaging_is_reported(tmp_path: Path, toml: str, problem: str) -> None:
-    with pytest.raises(ConfigurationError, match=problem) as caught:
-        load(tmp_path, f"[messaging]\n{toml}")
-    assert "secret" not in str(caught.value)
 
 
 def test_the_page_is_a_table_of_the_file_and_variables(tmp_path: Path) -> None:
@@ -515,8 +495,6 @@ def test_graphql_is_a_table_of_the_file_and_variables(tmp_path: Path) -> None:
     )
     assert settings.graphql == GraphQLSettings(enabled=True, depth=7, cost=100)
     assert not GraphQLSettings().enabled
-    with pytest.raises(ConfigurationError, match=r"graphql\.depth: 31 is not between 1 and 30"):
-        load(tmp_path, "[graphql]\ndepth = 31")
 
 
 def test_remote_agents_are_tables_of_the_file(tmp_path: Path) -> None:
@@ -533,25 +511,6 @@ def test_remote_agents_are_tables_of_the_file(tmp_path: Path) -> None:
     assert (scale.hosts, scale.idle_s) == (("api.scale.example",), 60.0)
     assert scale.headers == {"X-Team": "blue"}
     assert "blue" not in repr(scale)
-
-
-@pytest.mark.parametrize(
-    ("toml", "problem"),
-    [
-        ("remote = 1", "remote: write [remote.NAME]"),
-        ("[remote.x]", "remote.x: write url there"),
-        ('[remote.x]\nurl = "x"', "remote.x.url: 'x' is not a URL"),
-        ('[remote.x]\nurl = ""', "remote.x.url: '' is not a URL"),
-        ('[remote.x]\nurl = "http://a:b@x"', "remote.x.url: credentials don't belong into a URL"),
-        ('[remote.x]\nurl = "http://x"\ntoken = "t"', "remote.x.token: no such setting"),
-        ('[remote.x]\nurl = "http://x"\nidle_s = 0', "remote.x.idle_s: 0.0 is not between"),
-        ('[remote.x]\nurl = "http://x"\nheaders = "h"', "remote.x.headers: expected a table"),
-    ],
-)
-def test_an_error_in_a_remote_agents_table_is_reported(
-    tmp_path: Path, toml: str, problem: str
-) -> None:
-    assert problem in load_error(tmp_path, toml)
 
 
 def test_remote_agents_cannot_be_set_by_a_variable(tmp_path: Path) -> None:
@@ -599,10 +558,6 @@ def test_tls_is_one_table_whose_paths_start_at_the_file(tmp_path: Path) -> None:
     tls = load(tmp_path, toml).tls
     assert (tls.certificate, tls.key) == (tmp_path / "bridge.pem", Path("/etc/bridge.key"))
     assert (tls.require_client_certificate, tls.client_roots) == (True, None)
-    error = load_error(tmp_path, '[tls]\ncert = "a"')
-    assert "tls.cert: no such setting; there are: account_prefix, certificate" in error
-    assert "tls: write [tls] as a table" in load_error(tmp_path, 'tls = "a"')
-    assert "tls.key" in load_error(tmp_path, "[tls]\nkey = 1")
 
 
 def test_scopes_are_tables_of_the_file(tmp_path: Path) -> None:
@@ -615,7 +570,6 @@ def test_scopes_are_tables_of_the_file(tmp_path: Path) -> None:
     scopes = load(tmp_path, toml).scopes
     assert scopes["tasks:read"] == ScopeSettings(methods=("read",))
     assert scopes["math"] == ScopeSettings(agents=("math", "m-*"))
-    assert "scope.a.b: no such setting" in load_error(tmp_path, "[scope.a]\nb = 1")
 
 
 def test_keys_of_tables_have_variables(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ async def test_files_are_deleted_with_their_tasks_and_not_earlier(tmp_path: Path
     async with open_small_mesh(tmp_path) as mesh:
         joined = await mesh.join(_maker)
         task_id = (await mesh.ask("", agent="maker")).task.id
-        host = joined.host.primary
+        host = joined.host.journals.primary
         blobs = joined.host.blobs(task_id, account="")
         orphan_folder = blobs.folder / f"{host.journal.id}-gone"
         await asyncio.to_thread(orphan_folder.mkdir)

@@ -163,7 +163,7 @@ async def test_a_caller_that_leaves_before_the_commit_does_not_delay_the_code(
         async with asyncio.TaskGroup() as group:
             caller = group.create_task(submit)
             await asyncio.sleep(0)
-            assert host.primary.executions.all()
+            assert host.journals.primary.executions.all()
             caller.cancel()
         await agent.runs.wait()
 

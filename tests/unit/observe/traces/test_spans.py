@@ -8,7 +8,6 @@ from trunkline.observe import telemetry
 from trunkline.observe.traces.spans import (
     pack_records,
     read_records,
-    read_spans,
     to_span,
     unpack_records,
 )
@@ -28,7 +27,8 @@ def wrap_in_resource(span: Span, *, process: str = "") -> ResourceSpans:
 
 
 def convert(span: Span, *, process: str = "") -> list[trace_service_pb2.Span]:
-    return list(read_spans([wrap_in_resource(span, process=process)]))
+    records = read_records([wrap_in_resource(span, process=process)])
+    return [to_span(record) for record in records]
 
 
 def make_span(**fields: object) -> Span:

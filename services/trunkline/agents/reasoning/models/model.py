@@ -33,13 +33,13 @@ DEFAULTS: Final = ModelSettings(
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """The name of a model, those of its fallbacks, and the options set for models."""
+    """The name of a model, the names of its fallbacks, and the options of models."""
 
     name: str = RULES
     fallbacks: tuple[str, ...] = ()
     tables: Mapping[str, ModelSettings] = field(default_factory=dict)
     check: bool | None = None
-    """True if the model checks its answers; None: yes, unless it is the built-in one."""
+    """True if the model checks its answers. By default it does, unless it is the built-in model."""
 
     @classmethod
     def for_agent(cls, settings: Settings, agent: str) -> Self:
@@ -101,7 +101,7 @@ class Model:
 
     @property
     def turn_tokens(self) -> int | None:
-        """The number of tokens that one turn may use; None: unlimited."""
+        """The number of tokens that one turn may use, if it is limited."""
         return self._models[0].options.turn_tokens
 
     async def load(self) -> None:
@@ -129,9 +129,9 @@ class Model:
         `tools` are specs from a Toolbox. Only built-in models get their `metadata`. `tool_choice`
         names a tool that must be called. `on_text` gets the text of an answer while it streams,
         `on_chunk` each piece of the reply. When a model fails, `on_discard` is called to discard
-        what it streamed, and the next model is called. When all have failed, those that may recover
-        are called again after a pause, at most three times each. `meter` limits and counts the
-        tokens; the built-in model is free. `purpose` names the call in the trace: `answer`,
+        what it streamed, and the next model is called. When all have failed, the models that may
+        recover are called again after a pause, at most three times each. `meter` limits and counts
+        the tokens; the built-in model is free. `purpose` names the call in the trace: `answer`,
         `check`, `plan` or `merge`. Without `quotes_provider`, an error's text has no words of a
         provider, which may repeat messages that the reader of the error may not see.
 

@@ -1,4 +1,4 @@
-"""Spans and measurements of the calls of models, also of those that a graph calls itself."""
+"""Spans and measurements of the calls of models, also of models that a graph calls itself."""
 
 import json
 from contextvars import ContextVar
@@ -25,7 +25,7 @@ is_measured: Final[ContextVar[bool]] = ContextVar("is_measured", default=False)
 
 # The mesh sends and takes texts only.
 _MODALITY: Final = "text"
-# LangChain's ids of replies, as opposed to those of providers.
+# LangChain gives ids to replies, as providers do.
 _OWN_IDS: Final = ("run-", "lc_")
 _ROLES: Final = {"human": "user", "ai": "assistant"}
 

@@ -31,7 +31,7 @@ class Provider:
     trace_name: str
     """The name in spans, from the GenAI semantic conventions."""
     key_variables: tuple[str, ...]
-    """Environment variables for its key; empty: it needs none."""
+    """Environment variables for its key. A provider without them needs no key."""
     url_variables: tuple[str, ...]
     """Environment variables for its address, which its client reads itself."""
     client_options: Callable[[ModelSettings], Mapping[str, Any]]
@@ -40,7 +40,7 @@ class Provider:
     """True if a call of its client takes `extra_headers`."""
 
     def key_variable(self, options: ModelSettings) -> str:
-        """Return the variable that holds the key, preferring one that is set; "" without a key."""
+        """Return the variable of the key, preferably a variable that is set; "" without a key."""
         if options.api_key_env is not None:
             return options.api_key_env
         return next(
@@ -86,7 +86,7 @@ class Provider:
         return model
 
     def describe_missing_key(self, options: ModelSettings) -> str:
-        """Return which variable has to hold a key, or "" if there is a key, or none is needed."""
+        """Return the variable that has to hold a key, or "" if a key exists or is not needed."""
         if not self.key_variables or self._find_key(options):
             return ""
         variable = self.key_variable(options)

@@ -32,7 +32,7 @@ _FILTERS: Final = frozenset(
 
 
 def finish_reason(reply: "AIMessage") -> str:
-    """Return the finish reason in the provider's words; "" if there is none."""
+    """Return the finish reason in the words of the provider, or "" if it gave no reason."""
     reasons = (reply.response_metadata.get(name) for name in _REASONS)
     return next((str(reason) for reason in reasons if reason), "")
 
@@ -93,7 +93,7 @@ def is_filtered(reply: "AIMessage") -> bool:
 
 
 def truncation_note(reply: "AIMessage") -> str:
-    """Return a note to append to a truncated answer; "" if the answer is complete."""
+    """Return a note to append to a truncated answer, or "" for a complete answer."""
     if is_truncated(reply):
         return "\n\n(The answer was cut off at its length limit.)"
     if is_filtered(reply):

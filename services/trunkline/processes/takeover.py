@@ -1,4 +1,8 @@
-"""Takeover of the journals and agent names of hosts that died."""
+"""Journals and agent names move between hosts: takeover after a death, and handover.
+
+A host takes over the journals of hosts that died. It hands over a journal whose tasks wait for
+input and need agents that another host runs.
+"""
 
 import asyncio
 import logging
@@ -8,14 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from trunkline.agents.handover import Handover
-from trunkline.agents.journals import JournalFolder, OpenJournal
 from trunkline.core.runtime import next_tick
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite import OrphanedJournal
 from trunkline.mesh.client import Backoff, Directory
 from trunkline.mesh.registry import Membership
 from trunkline.observe.metrics.instruments import TAKEOVER_TIME, TAKEOVERS
+from trunkline.processes.journals import JournalFolder, OpenJournal
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import registry_service_pb2
 
@@ -42,7 +45,7 @@ class Takeover:
     - If all tasks of a journal wait for input, only hosts that run one of their agents take it
       over, because only they can continue after an answer.
     - A journal without tasks is served as well, so that a delivery that had begun at its host gets
-      the answer that it has no such task. A host keeps a few of them; further ones are removed.
+      the answer that it has no such task. A host keeps a few such journals, and removes others.
     - A journal that a host released when it left is opened by the host on standby for its agents.
 
     `Handover` later passes a journal on if its waiting tasks need agents that this host lacks.
@@ -71,7 +74,7 @@ class Takeover:
         self._lease_s = lease_s
         self._describe = describe
         self._standby = membership.standby.names
-        self._registered = host.journal_ids
+        self._registered = host.journals.ids
         self._served: frozenset[str] = frozenset()
         self._empty: set[str] = set()
         self._alert_until_s = 0.0
@@ -90,8 +93,8 @@ class Takeover:
                     await self._take_over(orphan)
             await self._open_released()
             await self._handover.run_once()
-            if self._host.journal_ids != self._registered:
-                self._registered = self._host.journal_ids
+            if self._host.journals.ids != self._registered:
+                self._registered = self._host.journals.ids
                 self._membership.update(self._describe())
 
     def _watch_releases(self) -> None:
@@ -106,7 +109,7 @@ class Takeover:
             self._journals.forget_leases()
 
     def _should_take(self, orphan: OrphanedJournal) -> bool:
-        if orphan.journal_id in self._host.journal_ids:
+        if orphan.journal_id in self._host.journals.ids:
             return False
         if self._backoff.is_waiting(orphan.journal_id):
             return False
@@ -133,7 +136,9 @@ class Takeover:
                 self._journals.take_over, orphan, keeps_empty=keeps_empty
             )
             if journal is not None:
-                await self._host.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
+                await self._host.journals.adopt(
+                    journal.journal, checkpoint_path=journal.checkpoint_path
+                )
         except JournalUnavailableError as error:
             self._log_failure(orphan, error)
             return
@@ -149,7 +154,7 @@ class Takeover:
 
     def _count_empty(self) -> int:
         """Return the number of journals without tasks that this host has taken over."""
-        hosts = self._host.journal_hosts
+        hosts = self._host.journals.hosts
         self._empty = {
             journal_id
             for journal_id in self._empty & hosts.keys()
@@ -169,7 +174,7 @@ class Takeover:
 class TakeoverBackoff:
     """Growing pauses between tries to take over one journal, until some host serves it.
 
-    If several hosts try at once, all but one fail. When that one dies later, the others must try
+    If several hosts try at once, all but one fail. When this host dies later, the others must try
     at once, however often they have failed before.
     """
 
@@ -209,9 +214,9 @@ class _Failures:
 
 
 async def adopt_journal(host: TaskHost, journal: OpenJournal) -> None:
-    """Serve a journal that had no host; one that can't be read is logged and left out."""
+    """Serve a journal that had no host. If it can't be read, it is logged and left out."""
     try:
-        await host.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
+        await host.journals.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
     except JournalUnavailableError as error:
         logger.error("journal.left_out", extra={"path": journal.path, "problem": error.problem})
 
@@ -232,3 +237,83 @@ async def claim_standby_names(
         with suppress(TimeoutError):
             async with asyncio.timeout_at(next_tick(loop.time(), every_s)):
                 await directory.wait_for_change(revision)
+
+
+# The pause, in leases, before a journal that came back is released again.
+_PAUSE_LEASES: Final = 4
+
+
+class Handover:
+    """Releases journals that a host has taken over but can't continue; see `Takeover`.
+
+    A journal is released if none of its tasks run, some wait for agents that this host lacks, and
+    another host of the same data directory runs all of their agents. That host takes it over and
+    never releases it, so a journal does not go back and forth.
+    """
+
+    def __init__(
+        self,
+        host: TaskHost,
+        journals: JournalFolder,
+        membership: Membership,
+        directory: Directory,
+        *,
+        describe: Callable[[], registry_service_pb2.Host],
+        lease_s: float,
+    ) -> None:
+        """`describe` returns the registration of `host`."""
+        self._host = host
+        self._journals = journals
+        self._membership = membership
+        self._directory = directory
+        self._describe = describe
+        self._patience_s = lease_s / 4
+        self._pause_s = _PAUSE_LEASES * lease_s
+        self._paused_until_s: dict[str, float] = {}
+
+    async def run_once(self) -> None:
+        """Release the journals that another host can continue."""
+        for journal_id, agents in self._host.journals.find_missing_agents().items():
+            # If the other host does not take a journal, this host takes it over again, and pauses.
+            is_paused = time.monotonic() < self._paused_until_s.get(journal_id, 0.0)
+            if not is_paused and await self._has_successor(agents):
+                await self._release(journal_id)
+
+    async def _has_successor(self, agents: Set[str]) -> bool:
+        """Return True if a live host of this data directory runs all of the agents."""
+        for host in self._directory.hosts:
+            # A host's id is its own journal's, which lies in the directory that it checks.
+            if (
+                host.host_id != self._host.journal.id
+                and agents <= _list_hosted_agents(host)
+                and await asyncio.to_thread(self._journals.is_leased, host.host_id)
+            ):
+                return True
+        return False
+
+    async def _release(self, journal_id: str) -> None:
+        """Remove a journal from the registry, then release it.
+
+        In the other order, a late registration of ours would take the journal from its new host.
+        """
+        if not self._membership.registered.is_set():
+            return
+        with self._host.journals.hide(journal_id):
+            self._membership.update(self._describe())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience_s):
+                    await self._membership.registered.wait()
+            # In the meantime a task may have been canceled, or the journal lost.
+            if (
+                self._membership.registered.is_set()
+                and journal_id in self._host.journals.find_missing_agents()
+            ):
+                self._host.journals.release(journal_id)
+                self._paused_until_s[journal_id] = time.monotonic() + self._pause_s
+                return
+        self._membership.update(self._describe())
+
+
+def _list_hosted_agents(host: registry_service_pb2.Host) -> frozenset[str]:
+    """Return the agents that a host runs, or is on standby for."""
+    return frozenset(agent.card.name for agent in host.agents) | frozenset(host.standby_agents)

@@ -1,7 +1,7 @@
 """Backoff of failed takeovers: it grows while a journal stays orphaned, and resets after that."""
 
 from harness.journal.manual_clock import ManualClock
-from trunkline.agents.takeover import TakeoverBackoff
+from trunkline.processes.takeover import TakeoverBackoff
 
 
 def test_the_backoff_of_a_journal_grows_up_to_a_minute() -> None:

@@ -21,7 +21,7 @@ def run(*agents: Agent) -> None:
     Reads the command line: `--mesh HOST:PORT` (or TRUNKLINE_MESH) is the mesh to join, `--listen
     HOST:PORT` the address to serve on, `--advertise HOST[:PORT]` the address that others use, and
     `--data DIR` the folder of the journal. Prints `ready agent=NAME grpc=HOST:PORT` for each agent
-    once it is registered. While another process serves an agent of that name, this one prints
+    once it is registered. While another process serves an agent of that name, this process prints
     `standby agent=NAME …` and takes over when the other one is gone. If it can't continue, it
     exits with 1 and one line on stderr.
     """
@@ -60,7 +60,7 @@ async def serve(
     """
     _quiet_grpc()
     # Imported late: gRPC loads slowly, and modules that only define agents do not need it.
-    from trunkline.agents.hosting import join_mesh
+    from trunkline.processes.hosting import join_mesh
 
     flags = {
         "mesh": mesh,
@@ -97,7 +97,7 @@ def _parse(agents: Sequence[Agent]) -> Mapping[str, object]:
 
 async def _serve(agents: Sequence[Agent], settings: Settings) -> int:
     # Imported late: gRPC and the exporters load slowly.
-    from trunkline.agents.hosting import join_mesh
+    from trunkline.processes.hosting import join_mesh
 
     return await runtime.serve(
         join_mesh(lambda _: agents, settings),

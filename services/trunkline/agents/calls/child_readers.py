@@ -1,27 +1,91 @@
-"""Reads the answer of a child: its artifacts, and its text while it is written."""
+"""The readers of what a child writes in one turn.
 
-import asyncio
+A supervisor forwards the artifacts of a child to its own journal. The code of an agent gets what
+the child writes as an answer.
+"""
+
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Final, Protocol
 
-from trunkline.agents.calls.given_text import GivenText
 from trunkline.agents.calls.outcome import Outcome
 from trunkline.core.task_states import TaskState
 from trunkline.journal.fold import Fold
-from trunkline.tasks.calls import AgentAnswer
+from trunkline.tasks.calls import AgentAnswer, GivenText, Pieces
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 
 _DRAFT: Final = event_pb2.ARTIFACT_KIND_DRAFT
 _SYNTHESIS: Final = event_pb2.ARTIFACT_KIND_SYNTHESIS
 
 
-class Pieces(asyncio.Queue[str | None]):
-    """The text of a child while it is written, for one reader. None is its end."""
+class ChildReader(Protocol):
+    """Takes what a child writes in one turn, after the transcript has checked it."""
 
-    def __init__(self, max_pieces: int) -> None:
-        super().__init__(max_pieces)
-        self.given: GivenText = GivenText()
+    def start(self, snapshot: snapshot_pb2.TaskSnapshot | None) -> None:
+        """Start at a snapshot of the child, or at its first event."""
+
+    def has_all(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
+        """Return True if nothing before the snapshot is missing."""
+
+    @property
+    def can_take_now(self) -> bool:
+        """True if a batch of text can be taken without waiting."""
+
+    def take_now(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
+        """Take a batch of text without waiting. Requires `can_take_now`."""
+
+    async def take(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
+        """Take a batch."""
+
+    async def take_reply(self, message: message_pb2.Message) -> None:
+        """Take a direct reply."""
+
+
+class ArtifactForwarder:
+    """Forwards a child's artifacts to its parent's journal."""
+
+    def __init__(self, task: TurnRuntime, agent: str, child_id: str) -> None:
+        self._task = task
+        self._agent = agent
+        self._child_id = child_id
+
+    def start(self, snapshot: snapshot_pb2.TaskSnapshot | None) -> None:
+        """Do nothing: the journal knows the events that were forwarded before."""
+
+    def has_all(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
+        """Return True if the parent's journal has all artifacts of the child."""
+        own_artifacts = {
+            (info.origin.task_id, info.artifact_id) for info in self._task.latest.artifacts
+        }
+        return all(
+            (info.origin.task_id or self._child_id, info.artifact_id) in own_artifacts
+            for info in snapshot.artifacts
+        )
+
+    @property
+    def can_take_now(self) -> bool:
+        """True if the parent's journal does not have to wait."""
+        return self._task.can_forward_now
+
+    def take_now(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
+        """Forward a batch of text."""
+        self._task.forward_now(sealed, batch.header, agent=self._agent)
+
+    async def take(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
+        """Forward a batch."""
+        await self._task.forward(sealed, agent=self._agent)
+
+    async def take_reply(self, message: message_pb2.Message) -> None:
+        """Write the files of a direct reply as an artifact of the parent."""
+        files = [part for part in message.parts if not part.HasField("text")]
+        if files:
+            # It has its own id, because a repeated turn numbers its artifacts anew.
+            artifact = self._task.artifact(
+                self._agent, id=f"reply-{self._child_id}", is_answer=False
+            )
+            for part in files:
+                await artifact.append(part, last=part is files[-1])
 
 
 class AnswerReader:

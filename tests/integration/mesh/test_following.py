@@ -119,16 +119,6 @@ async def test_a_follow_from_the_head_misses_nothing_before_its_first_read(
     assert sequences == list(range(first_sequence + 1, await head_of(mesh, task_id) + 1))
 
 
-async def test_following_an_unreachable_host_fails_after_the_timeout(
-    mesh: SmallMesh, joined: JoinedHost
-) -> None:
-    task_id = await mesh.begin("go", agent="tested")
-    async with mesh.directory.watch(task_id, account="", patience_s=0.3) as stream:
-        await joined.cut()
-        with pytest.raises(PeerUnavailableError):
-            await read(stream)
-
-
 async def test_a_host_that_is_back_is_called_without_a_wait(
     mesh: SmallMesh, joined: JoinedHost
 ) -> None:
@@ -206,24 +196,3 @@ async def test_a_followed_turn_ends_at_its_end_alone_after_a_cut(
             await joined.serve_again()
             sequences += await read(stream)
     assert sequences == list(range(1, await head_of(mesh, task_id) + 1))
-
-
-async def test_a_message_for_an_unreachable_host_arrives_after_its_return(
-    mesh: SmallMesh, joined: JoinedHost, steps: Steps
-) -> None:
-    await joined.cut()
-    steps.write(1, 0)
-
-    async def send_message_later() -> str:
-        message = mesh.message("go")
-        async with mesh.directory.submit("tested", message=message, submission=NOTHING) as stream:
-            await read(stream)
-            return stream.task_id
-
-    async with asyncio.TaskGroup() as group:
-        sending = group.create_task(send_message_later())
-        await joined.serve_again()
-    assert (
-        await mesh.get_task(sending.result())
-    ).task.status.state == task_pb2.TASK_STATE_COMPLETED
-    assert steps.calls == 1

@@ -1,24 +1,29 @@
 """Hosting of agents: their journals, their services and their registration on a mesh."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, runtime_checkable
 
-from trunkline.agents.authoring import FunctionAgent, Lifespan
-from trunkline.agents.calls.child import ChildLimits
+from trunkline.agents.authoring import FunctionAgent
+from trunkline.agents.calls.agent_call import ChildLimits
 from trunkline.agents.calls.tool_source import AllowedTools, MeshTools, WatchableToolSource
 from trunkline.agents.calls.turn_calls import MeshCallees
-from trunkline.agents.journals import JournalFolder
-from trunkline.agents.options import load_agent_options
 from trunkline.agents.reasoning import ModelChoice
 from trunkline.agents.reasoning.model_results import ModelResults
-from trunkline.agents.takeover import Takeover, adopt_journal, claim_standby_names
 from trunkline.core.identity import open_credentials
 from trunkline.core.runtime import ServiceStatus
-from trunkline.core.settings import AgentSettings, Settings, advertised_address, dial_address
+from trunkline.core.settings import (
+    ENV_PREFIX,
+    AgentSettings,
+    OptionsT,
+    Settings,
+    advertised_address,
+    dial_address,
+    read_options,
+)
 from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.mesh.client.content_resolver import ContentResolver
@@ -28,7 +33,9 @@ from trunkline.observe.audit import AuditLog, open_audit_log
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.span_content import ContentCapture
 from trunkline.observe.traces import MeshTarget, configure_tracing
-from trunkline.tasks.agent import Agent, MessageHandlingAgent, OutsideAgent
+from trunkline.processes.journals import JournalFolder
+from trunkline.processes.takeover import Takeover, adopt_journal, claim_standby_names
+from trunkline.tasks.agent import Agent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import RetryPolicy
@@ -36,14 +43,6 @@ from trunkline.tasks.resources import OtherHosts
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.usage_store import UsageStore
 from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
-
-
-@runtime_checkable
-class AgentWithChangingCard(Protocol):
-    """An agent whose card depends on the other agents of the mesh."""
-
-    async def follow_card(self, on_change: Callable[[], None]) -> None:
-        """Keep the card up to date, and call `on_change` after each change; never returns."""
 
 
 class AgentReadiness:
@@ -100,8 +99,8 @@ async def open_host(
 ) -> AsyncIterator[TaskHost]:
     """Open the agents' journals and run their tasks; cancel descendants over the mesh.
 
-    The journals are the free ones of the first agent's family. Agents that are not ready from the
-    start are marked in `readiness`. Answers to approvals are recorded in the audit log.
+    The journals are the free journals of the first agent's family. Agents that are not ready from
+    the start are marked in `readiness`. Answers to approvals are recorded in the audit log.
 
     Raises:
         ConfigurationError: an agent's settings are invalid.
@@ -159,7 +158,7 @@ async def open_host(
 
 @asynccontextmanager
 async def _open_budgets(settings: Settings) -> AsyncIterator[Budgets | None]:
-    """Open the budgets of the data directory, if the settings have some.
+    """Open the budgets of the data directory, if the settings have budgets.
 
     Raises:
         ConfigurationError, JournalUnavailableError: the file of usage can't be used.
@@ -193,6 +192,31 @@ def apply_options(agent: Agent, settings: Settings) -> Agent:
     return agent
 
 
+def load_agent_options(
+    agent: str,
+    kind: type[OptionsT],
+    table: Mapping[str, object],
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> OptionsT:
+    """Return an agent's settings from its table and from variables, which take precedence.
+
+    A variable is TRUNKLINE_AGENT_NAME_FIELD in capitals, with `_` for `-` and `.`.
+
+    Raises:
+        ConfigurationError: it names the key or the variable that is wrong, or missing.
+    """
+    return read_options(
+        kind,
+        table,
+        environment=os.environ if environment is None else environment,
+        key=lambda path: f"[agent.{agent}.options] {path}".rstrip(),
+        variable=lambda name: (
+            f"{ENV_PREFIX}AGENT_{agent}_{name}".upper().replace("-", "_").replace(".", "_")
+        ),
+    )
+
+
 def connect_calls(agent: Agent, directory: Directory, settings: Settings) -> Agent:
     """Return the agent with the agents and tools of the mesh, for the calls of its function."""
     if not isinstance(agent, FunctionAgent):
@@ -220,15 +244,10 @@ async def _run_lifespans(
     """
     async with AsyncExitStack() as stack:
         for agent in agents:
-            if isinstance(agent, AgentWithChangingCard):
-                following = agent.follow_card(partial(readiness.mark_changed, agent.card.name))
-                await stack.enter_async_context(run_in_background(following))
-            # Other agents than those of functions may have none.
-            lifespan: Lifespan | None = getattr(agent, "lifespan", None)
-            if lifespan is not None:
+            if agent.lifespan is not None:
                 name = agent.card.name
                 readiness.mark_absent(name)
-                opening = lifespan(settings, partial(readiness.mark_changed, name))
+                opening = agent.lifespan(settings, partial(readiness.mark_changed, name))
                 await stack.enter_async_context(opening)
         yield
 
@@ -306,7 +325,7 @@ def describe_host(
     return registry_service_pb2.Host(
         host_id=host.journal.id,
         address=address,
-        journal_ids=host.journal_ids,
+        journal_ids=host.journals.ids,
         services=services,
         agents=[
             registry_service_pb2.AgentRegistration(
@@ -314,14 +333,10 @@ def describe_host(
                 direct_replies=agent.direct_replies,
                 routable=agent.routable,
                 extended_skills=agent.extended_skills,
-                message_types=(
-                    agent.message_types if isinstance(agent, MessageHandlingAgent) else ()
-                ),
-                # Other agents than those of MCP servers have none.
-                card_pending=getattr(agent, "card_pending", False),
-                breaker=agent.breaker_state if isinstance(agent, OutsideAgent) else "",
-                # Agents of a plain function or a graph have none.
-                kind=getattr(agent, "kind", ""),
+                message_types=agent.message_types,
+                card_pending=agent.card_pending,
+                breaker=agent.breaker_state,
+                kind=agent.kind,
             )
             for agent in host.agents.values()
             if readiness is None or readiness.is_ready(agent.card.name)

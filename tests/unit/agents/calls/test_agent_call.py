@@ -3,23 +3,23 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, message, texts
-from trunkline.agents.calls.child import ChildLimits, ChildTask
-from trunkline.agents.calls.transcript import Transcript
+from trunkline.agents.calls.agent_call import AgentCall, AgentCalls, ChildLimits
 from trunkline.errors import PeerProtocolError, PeerUnavailableError
 from trunkline.journal.events import build_draft, delta_event, seal
-from trunkline.mesh.client import TaskStream
-from trunkline.mesh.client.idle_timeout import IdleTimeout
+from trunkline.mesh.client import Directory, TaskStream
 from trunkline.mesh.client.trunk_connection import TrunkClientConnection, TrunkStreamCall
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import get_turn_runtime
-from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, trunk_service_pb2
+from trunkline.v1 import event_pb2, message_service_pb2, task_pb2, trunk_service_pb2
 
 CHILD = "journal-child"
 
@@ -40,27 +40,41 @@ async def call() -> AsyncIterator[TrunkStreamCall]:
     connection.close(PeerUnavailableError("peer", "the test is over"))
 
 
-class Parent:
-    """An agent that follows one child and records the protocol error."""
+class Child:
+    """Takes the place of the mesh: the child's host has accepted the message."""
 
     def __init__(self, call: TrunkStreamCall) -> None:
-        self.error: PeerProtocolError | None = None
         self._call = call
+
+    @asynccontextmanager
+    async def submit(self, _agent: str, **_fields: object) -> AsyncIterator[TaskStream]:
+        response = message_service_pb2.StreamMessageResponse()
+        response.snapshot.sequence = response.snapshot.epoch = 1
+        response.snapshot.task.status.state = task_pb2.TASK_STATE_WORKING
+        yield TaskStream(response, self._call, self._call)
+
+    def client_for_task(self, task_id: str) -> "Child":
+        assert task_id == CHILD
+        return self
+
+    async def cancel_task(self, task_id: str, *, account: str, reason: str) -> None:
+        assert (task_id, account, reason) == (CHILD, "anonymous", "its parent task ended")
+
+
+class Parent:
+    """An agent that calls one child and keeps the outcome."""
+
+    def __init__(self, call: TrunkStreamCall) -> None:
+        self.error: Exception | None = None
+        self._directory = cast("Directory", Child(call))
 
     async def run(self, task: TaskContext) -> None:
         turn = get_turn_runtime(task)
-        snapshot = snapshot_pb2.TaskSnapshot(sequence=1, epoch=1)
-        snapshot.task.status.state = task_pb2.TASK_STATE_WORKING
-        directory = None
-        child = ChildTask(turn, directory, agent="kid", task_id=CHILD, limits=ChildLimits())  # type: ignore[arg-type]
-        try:
-            async with IdleTimeout(60.0) as idle_timeout:
-                transcript = Transcript(CHILD, "kid", snapshot)
-                await child._follow_stream(
-                    TaskStream(None, self._call, self._call), transcript, idle_timeout
-                )
-        except PeerProtocolError as error:
-            self.error = error
+        started = event_pb2.ChildStarted(task_id=CHILD, agent="kid", step_id="step-1")
+        await turn.record(event_pb2.Event(child_started=started))
+        calls = AgentCalls(turn, self._directory, ChildLimits())
+        outcome = await calls.make(AgentCall("kid", CHILD, message("hello")))
+        self.error = outcome.error
 
 
 def frame(*events: event_pb2.Event, at: int) -> trunk_service_pb2.TrunkFrame:
@@ -125,7 +139,7 @@ async def test_an_invalid_event_is_refused_and_not_forwarded(
     call.deliver(frame(invalid, at=at))
     call.deliver(frame(delta_event("answer", ["behind it"]), at=3))
     snapshot = await host.wait_turn(task_id)
-    assert parent.error is not None
+    assert isinstance(parent.error, PeerProtocolError)
     assert problem in parent.error.problem
     assert texts(snapshot) == ["one "]
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from harness.mesh.recorded_spans import spans_in
 from trunkline.agents.calls.tool_source import ToolListing
-from trunkline.agents.tool_skills import follow_tools
+from trunkline.agents.followed_skills import follow_tools
 from trunkline.core.settings import Settings
 from trunkline.observe import telemetry
+from trunkline.tasks.agent import Agent
 from trunkline.tools.config import AgentSpec
 from trunkline.v1 import agent_card_pb2, tool_service_pb2
 
@@ -31,16 +31,15 @@ class TracedTools:
         yield ToolListing((), {})
 
 
-@dataclass
-class Agent:
-    card: agent_card_pb2.AgentCard
-    card_pending: bool = False
+class Shop(Agent):
+    def __init__(self) -> None:
+        self.card = agent_card_pb2.AgentCard(name="shop")
 
 
 async def test_reading_the_tools_of_a_card_makes_no_span(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = Agent(agent_card_pb2.AgentCard(name="shop"))
+    agent = Shop()
     spec = AgentSpec("shop", "", (), (), ("shop",), "program")
     source: Any = TracedTools()
     known = asyncio.Event()

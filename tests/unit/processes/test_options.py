@@ -8,10 +8,9 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from trunkline.agents import FunctionAgent, agent
-from trunkline.agents.hosting import apply_options
-from trunkline.agents.options import load_agent_options
 from trunkline.core.settings import AgentSettings, Settings, load_settings
 from trunkline.errors import ConfigurationError
+from trunkline.processes.hosting import apply_options, load_agent_options
 from trunkline.tasks.context import TaskContext
 
 

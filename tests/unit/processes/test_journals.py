@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import created
-from trunkline.agents.journals import JournalFolder, OpenJournal
 from trunkline.core.settings import Settings
 from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite.schema import mark_abandoned
+from trunkline.processes.journals import JournalFolder, OpenJournal
 
 AGENTS = {"math", "echo"}
 

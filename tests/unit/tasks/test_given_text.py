@@ -1,6 +1,6 @@
 """The text that a reader gets of a child that cuts its text and writes it again."""
 
-from trunkline.agents.calls.given_text import GivenText
+from trunkline.tasks.calls import GivenText
 
 
 def test_text_is_given_as_it_comes() -> None:

@@ -1,4 +1,4 @@
-"""The journals of a data directory: a host's own, and those of hosts that died.
+"""The journals of a data directory: the own journal of a host, and journals of dead hosts.
 
 The journals of one agent name are a family: `math.db`, then `math.2.db`, `math.3.db`, … while
 other hosts have the lower numbers. Agent names have no dots, so families don't overlap.
@@ -67,14 +67,14 @@ class JournalFolder:
         return open_keyring(self._settings)
 
     def open_own(self, family: str, agents: Set[str]) -> OpenJournal:
-        """Open the first free journal of a family, or a new one, as the own journal of a host.
+        """Open the first free journal of a family, or a new journal, as the own journal of a host.
 
         A journal with unfinished tasks of agents other than `agents` is skipped. A host never
         releases its own journal, so these tasks could not continue.
 
         Raises:
             ConfigurationError: the encryption key is missing or wrong.
-            JournalUnavailableError: not even a new one can be made.
+            JournalUnavailableError: not even a new journal can be made.
         """
         numbers = self._list_numbers(family)
         for number in sorted({1, *numbers}):
@@ -87,7 +87,7 @@ class JournalFolder:
         return self._open_new(family, max(numbers, default=0) + 1)
 
     def open_free(self, family: str, agents: Set[str]) -> list[OpenJournal]:
-        """Open all free journals of a family; remove those without any task.
+        """Open all free journals of a family; remove journals without any task.
 
         A journal that a host lost, with unfinished tasks of agents other than `agents`, is not
         opened, so that a host of all these agents can take it over first; see `Takeover`. Released
@@ -139,7 +139,7 @@ class JournalFolder:
                 keyring=self._keyring,
             )
         except ConfigurationError as error:
-            # A host that serves its own journal continues without this one.
+            # A host that serves its own journal continues without this journal.
             raise JournalUnavailableError(str(orphan.path), error.problem) from error
         return OpenJournal(journal, orphan.path)
 
@@ -180,7 +180,7 @@ class JournalFolder:
         try:
             return self._open(path)
         except JournalUnavailableError as error:
-            # A missing file was just removed, or can't be created; opening a new one reports that.
+            # A missing file was just removed, or can't be created, which opening a new one reports.
             if not has_live_owner(path) and path.exists():
                 self._report_problem(path, error.problem)
             return None
@@ -199,7 +199,7 @@ class JournalFolder:
         )
 
     def _inspect(self, path: Path) -> JournalContents | None:
-        """Return the contents of a journal; None if it can't be read, which opening it reports."""
+        """Return the contents of a journal, if it can be read. Opening it reports why it can't."""
         try:
             return inspect_journal(path) if path.exists() else None
         except JournalUnavailableError:

@@ -1,14 +1,17 @@
-"""Skills of an agent made from the tools of its MCP servers, as the servers declare them."""
+"""Skills of a card that change while its agent is served.
+
+They are made of the tools of MCP servers, as the servers declare them, or follow the data of the
+mesh.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from trunkline.agents.authoring import Lifespan
 from trunkline.agents.calls.schema_arguments import outline_arguments
 from trunkline.agents.calls.tool_source import ToolListing, WatchableToolSource
 from trunkline.core.backoff import Backoff
@@ -19,6 +22,7 @@ from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, TrunklineError
 from trunkline.mesh.client import run_in_background
 from trunkline.observe import telemetry
+from trunkline.tasks.agent import Agent, Lifespan
 from trunkline.tools.config import AgentSpec
 from trunkline.v1 import agent_card_pb2, tool_service_pb2
 
@@ -28,25 +32,48 @@ _DESCRIPTION_CHARS: Final = 300
 _ARGUMENTS_CHARS: Final = 200
 # Without a model, supervisors find a skill with this tag by its name: see trunkline.rules.routing.
 _TAGS: Final = ("by description",)
+_POLL_S: Final = 2.0
 _RETRY_S: Final = 0.1
 _RETRY_MAX_S: Final = 5.0
 
 
-class AgentOfTools(Protocol):
-    """An agent whose card follows the tools of its MCP servers."""
+def follow_skills(
+    card: agent_card_pb2.AgentCard,
+    list_more_skills: Callable[[Settings], Sequence[agent_card_pb2.AgentSkill]],
+) -> Lifespan:
+    """Return a lifespan in which the skills of the function follow the own skills of the card.
 
-    card_pending: bool
-    """True while the card waits for the first list of the tools."""
+    The function is called every two seconds. The card is registered again when its skills change.
+    """
+    skills = list(card.skills)
 
-    @property
-    def card(self) -> agent_card_pb2.AgentCard:
-        """The card, whose skills change."""
+    @asynccontextmanager
+    async def lifespan(settings: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
+        def update() -> None:
+            wanted = [*skills, *list_more_skills(settings)]
+            if list(card.skills) != wanted:
+                del card.skills[:]
+                card.skills.extend(wanted)
+                on_change()
+
+        async def poll() -> None:
+            while True:
+                await asyncio.sleep(_POLL_S)
+                update()
+
+        update()
+        # The agent joins the mesh at the first call.
+        on_change()
+        async with run_in_background(poll()):
+            yield
+
+    return lifespan
 
 
-def follow_tools(agent: AgentOfTools, spec: AgentSpec, source: WatchableToolSource) -> Lifespan:
-    """Return a lifespan in which the card has its skills and, after them, one for each tool.
+def follow_tools(agent: Agent, spec: AgentSpec, source: WatchableToolSource) -> Lifespan:
+    """Return a lifespan in which a skill for each tool follows the own skills of the card.
 
-    The card is registered again when the tools change, and keeps the last ones while a server is
+    The card is registered again when the tools change, and keeps the last skills while a server is
     down or stopped. Tools are remembered in the data directory: a server that starts at its first
     use is started to learn its tools only if nothing is remembered for its entry.
     """
@@ -69,7 +96,7 @@ class _FollowedTools:
 
     def __init__(
         self,
-        agent: AgentOfTools,
+        agent: Agent,
         own_skills: Sequence[agent_card_pb2.AgentSkill],
         memory: "_SkillMemory",
         on_change: Callable[[], None],
@@ -152,12 +179,12 @@ class _SkillMemory:
     """The skills of an agent's tools as they were last known, in a file of the data directory."""
 
     def __init__(self, data_dir: Path, agent: str, fingerprint: str) -> None:
-        """`fingerprint` identifies the servers: skills of other ones are not returned."""
+        """`fingerprint` identifies the servers. Skills of other servers are not returned."""
         self._path = data_dir / PRIVATE_FOLDER / "tool-skills" / agent
         self._fingerprint = fingerprint
 
     def read(self) -> list[agent_card_pb2.AgentSkill] | None:
-        """Return the skills, or None if none are known."""
+        """Return the skills, or None if they are not known."""
         try:
             stored = agent_card_pb2.AgentCard.FromString(read_private_file(self._path))
         except (OSError, ConfigurationError, DecodeError):
