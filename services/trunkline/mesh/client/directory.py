@@ -166,7 +166,7 @@ class Directory:
         return trace_service_pb2_grpc.TraceServiceStub(self._channels.get(address))
 
     def messaging_mode(self) -> str:
-        """Return where messages between agents are stored; "": no host serves them."""
+        """Return where messages between agents are stored, or "" if no host serves them."""
         modes = (host.messaging_mode for host in reversed(self.hosts) if host.messaging_mode)
         return next(modes, "")
 
@@ -276,8 +276,8 @@ class Directory:
         return entry
 
     def _find_service(self, full_name: str) -> str:
-        """Return the address of a host that serves a service; "": there is none."""
-        # Prefer the newest host: one that was killed stays listed until its lease ends.
+        """Return the address of a host that serves a service, or "" if there is none."""
+        # Prefer the newest host, because a killed host stays listed until its lease ends.
         hosts = (host for host in reversed(self.hosts) if full_name in host.services)
         return next((host.address for host in hosts), "")
 

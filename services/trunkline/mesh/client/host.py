@@ -212,7 +212,7 @@ class HostClient:
     ) -> Sequence[webhook_service_pb2.Webhook]:
         """Return webhooks of one task or of all without their secrets, newest first.
 
-        With an account, only those of its tasks.
+        With an account, only the webhooks of its tasks.
         """
         request = webhook_service_pb2.ListWebhooksRequest(
             task_id=task_id, state=state, account=account

@@ -67,7 +67,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_OptionalHandler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler:
-        """Return the wrapped handler; for an unknown method, one that answers UNIMPLEMENTED."""
+        """Return the wrapped handler. The handler of an unknown method answers UNIMPLEMENTED."""
         method = handler_call_details.method.removeprefix("/")
         handler = await continuation(handler_call_details)
         if handler is None:

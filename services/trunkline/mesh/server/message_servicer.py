@@ -29,7 +29,7 @@ class MessageServicer(message_service_pb2_grpc.MessageServiceServicer):
     """Submits messages to a host's agents. A task continues when its caller disconnects."""
 
     def __init__(self, host: TaskHost, statements: StatementVerifier | None = None) -> None:
-        """`statements` verifies those of users who approved calls."""
+        """`statements` verifies the statements of users who approved calls."""
         self._host = host
         self._statements = statements
 

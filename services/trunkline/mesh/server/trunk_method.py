@@ -15,7 +15,7 @@ class TrunkMethod:
     """A method of a servicer, as trunks call it."""
 
     def __init__(self, handler: "grpc.RpcMethodHandler[Any, Any]") -> None:
-        """`handler` is generated: one of a unary method, or of one that returns a BatchStream."""
+        """`handler` is generated, for a unary method or a method that returns a BatchStream."""
         self.is_stream: bool = handler.response_streaming
         # Any, because grpc's handler does not keep the types of its method.
         self._function: Any = handler.unary_unary or handler.unary_stream
