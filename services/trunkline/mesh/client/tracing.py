@@ -48,7 +48,7 @@ class MethodTracer:
 
     def start_call(self) -> "ClientCall":
         """Start a call: its span, and its time."""
-        return ClientCall(self, *self._start_span())
+        return ClientCall(self)
 
     def start_plain(
         self,
@@ -76,7 +76,7 @@ class MethodTracer:
         call.add_done_callback(partial(_end_call, traced, is_stream))
         return call
 
-    def record_duration(self, started_s: float, code: str, span: Span, *, is_error: bool) -> None:
+    def _record_duration(self, started_s: float, code: str, span: Span, *, is_error: bool) -> None:
         """Record the duration of a call to another process, with its span as the exemplar."""
         if self._is_in_process:
             return
@@ -110,9 +110,13 @@ class ClientCall:
 
     __slots__ = ("_span", "_started_s", "_tracer", "carrier")
 
-    def __init__(self, tracer: MethodTracer, span: Span, carrier: dict[str, str]) -> None:
+    # Private members of the tracer are used, because the type of a span is unknown to the type
+    # checkers of users, to whom the types of agents lead to this class.
+
+    def __init__(self, tracer: MethodTracer) -> None:
         self._tracer = tracer
-        self._span = span
+        carrier: dict[str, str]
+        self._span, carrier = tracer._start_span()  # noqa: SLF001
         self._started_s = time.perf_counter()
         self.carrier: dict[str, str] = carrier
         """Carries the span's context to the server."""
@@ -125,7 +129,9 @@ class ClientCall:
         is_error = code != "OK" and not is_canceled_by_reader
         if is_error:
             telemetry.mark_error(self._span, code)
-        self._tracer.record_duration(self._started_s, code, self._span, is_error=is_error)
+        self._tracer._record_duration(  # noqa: SLF001
+            self._started_s, code, self._span, is_error=is_error
+        )
         self._span.end()
 
     def fail(self, error: BaseException) -> None:
