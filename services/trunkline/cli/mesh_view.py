@@ -28,11 +28,10 @@ from trunkline.mesh.client import (
     MeshChannel,
     RegistryClient,
     ToolClient,
-    TraceClient,
     host_queries,
 )
 from trunkline.observe import telemetry
-from trunkline.v1 import registry_service_pb2
+from trunkline.v1 import registry_service_pb2, trace_service_pb2_grpc
 
 T = TypeVar("T")
 
@@ -115,9 +114,11 @@ class MeshView:
         """Return a client of the tool adapter."""
         return ToolClient(self._service_channel("trunkline.v1.ToolService"))
 
-    def trace_client(self) -> TraceClient:
+    def trace_stub(self) -> "trace_service_pb2_grpc.TraceServiceAsyncStub":
         """Return a client of the span store."""
-        return TraceClient(self._service_channel("trunkline.v1.TraceService"))
+        return trace_service_pb2_grpc.TraceServiceStub(
+            self._service_channel("trunkline.v1.TraceService")
+        )
 
     def channel_for_service(self, full_name: str) -> MeshChannel:
         """Return a channel to a host that serves a service.

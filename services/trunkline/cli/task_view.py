@@ -80,8 +80,10 @@ def print_task(
 
 async def fetch_model_calls(view: MeshView, task_id: str) -> list[ModelCalls]:
     """Return what the model was called for, by the task's trace; nothing without it."""
+    request = trace_service_pb2.GetTraceRequest(task_id=task_id)
     try:
-        return count_model_calls(await view.trace_client().get_trace(task_id=task_id), task_id)
+        response = await view.trace_stub().GetTrace(request)
+        return count_model_calls(response.spans, task_id)
     except (TraceNotFoundError, UnsupportedOperationError):
         return []
 

@@ -1,7 +1,7 @@
 """Lists and watches the tasks of an account on all hosts of the mesh."""
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager
 from typing import Final, NamedTuple, TypeAlias
 
 from trunkline.journal.listing import make_page_token, merge_pages, parse_page_size
@@ -13,6 +13,7 @@ from trunkline.mesh.client.mesh_watch import (
     MeshWatch,
     open_mesh_watch,
 )
+from trunkline.mesh.client.methods import canceling
 from trunkline.v1 import snapshot_pb2, task_service_pb2
 
 __all__ = [
@@ -53,7 +54,7 @@ async def list_mesh_tasks(
     """
     size = parse_page_size(request)
     found = await query_hosts(
-        directory.hosts, directory.client_at, lambda host: host.list_tasks(request)
+        directory.hosts, directory.client_at, lambda host: host.tasks.ListTasks(request)
     )
     if found.failures and not found.answers:
         raise found.failures[0]
@@ -73,7 +74,7 @@ async def list_host_tasks(
     count = 0
     while count < limit:
         request.page_size = min(_PAGE_SIZE, limit - count)
-        page = await host.list_tasks(request)
+        page = await host.tasks.ListTasks(request)
         count += len(page.tasks)
         for task in page.tasks:
             yield task
@@ -91,8 +92,8 @@ def watch_mesh_tasks(
     """
 
     async def watch_host(client: HostClient) -> AsyncGenerator[HostChanges[TaskSummary], None]:
-        watch = client.watch_tasks(account=account, with_text=True)
-        async with aclosing(watch) as responses:
+        watch = task_service_pb2.WatchTasksRequest(account=account, with_text=True)
+        with canceling(client.tasks.WatchTasks(watch)) as responses:
             async for response in responses:
                 items = [(task.task_id, task) for task in response.tasks]
                 yield HostChanges(items, response.is_incomplete)
