@@ -39,6 +39,7 @@ from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.authentication import build_authenticator
 from trunkline_bridge.callers.caller import Authenticator, CallerFactory
 from trunkline_bridge.callers.credential_audit import record_refusals
+from trunkline_bridge.callers.streams import CallerStreams
 from trunkline_bridge.http.bound_addresses import BoundAddresses
 from trunkline_bridge.http.handler import Binding, HttpHandler, RefusingHandler
 from trunkline_bridge.http.host_guard import HostGuard, with_origin_form
@@ -87,10 +88,11 @@ class Bridge:
             directory, settings, authenticator, self.addresses, load_signer(settings)
         )
         limiter = AccountLimiter(settings.limits)
+        streams = CallerStreams(limiter)
         callers = CallerFactory(record_refusals(authenticator, audit), settings, limiter)
         guard = AddressGuard(settings.allow_webhook)
         webhooks = WebhookRegistrations(directory, guard)
-        operations = Operations(directory, settings, cards, webhooks, limiter, audit)
+        operations = Operations(directory, settings, cards, webhooks, streams, audit)
         signer = WebhookSigner(settings.webhook_secret) if settings.webhook_secret else None
         self._delivers_webhooks = settings.push_notifications
         self._deliverer = WebhookDeliverer(
@@ -119,11 +121,11 @@ class Bridge:
         card_endpoints = CardEndpoints(cards, callers, is_strict=is_strict)
         health = HealthEndpoints(directory, callers, settings.default_agent)
         files = FileBinding(directory, callers, patience_s=settings.patience_s, audit=audit)
-        message_operations = MessageOperations(directory, limiter, audit)
+        message_operations = MessageOperations(directory, streams, audit)
         messages = MessageBinding(message_operations, callers)
         rooms = RoomSockets(message_operations, callers, in_flight)
         workflow_operations = WorkflowOperations(
-            directory, operations, catalog, limiter, audit, patience_s=settings.patience_s
+            directory, operations, catalog, streams, audit, patience_s=settings.patience_s
         )
 
         def graphql_routes() -> list[BaseRoute]:
@@ -150,7 +152,7 @@ class Bridge:
                 message_operations,
                 workflow_operations,
                 cards,
-                limiter,
+                streams,
                 audit,
             )
             if settings.page.enabled

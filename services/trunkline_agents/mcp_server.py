@@ -1,28 +1,32 @@
 """Shared by the MCP servers of the bundled agents: answers, tracing, and running on stdio.
 
-An answer is text that stands alone, with the same content as data beside it. Tools declare which
-questions they answer under `trunkline/match` in their `_meta`. An error result says under
-`trunkline/mendable` whether a different question could be answered.
+An answer is a text that can be read alone, and data with the same content. Tools declare the
+questions that they answer under `trunkline/match` in their `_meta`. An error result has
+`trunkline/mendable` in its `_meta`, which says whether a different question could be answered.
 """
 
 import asyncio
+import inspect
 import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeAlias
 
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
 from trunkline.errors import InvalidArgumentError, TrunklineError
 
 if TYPE_CHECKING:
+    from mcp.server import MCPServer
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
 
+_Params = ParamSpec("_Params")
 MatchRuleJson: TypeAlias = dict[str, Any]
 """A pattern of questions, and the arguments made of a match, as JSON."""
 MATCH_KEY = "trunkline/match"
@@ -34,6 +38,25 @@ MENDABLE_KEY = "trunkline/mendable"
 def match_whole(rules: Sequence[MatchRuleJson]) -> list[MatchRuleJson]:
     """Return rules that match whole questions, with or without punctuation at their end."""
     return [{**rule, "pattern": rf"^\s*(?:{rule['pattern']})\s*[?.!]*$"} for rule in rules]
+
+
+def build_tool_server(
+    name: str,
+    tools: Iterable[tuple[Callable[..., Any], str, ToolAnnotations, Sequence[MatchRuleJson]]],
+    *,
+    title: str,
+    instructions: str,
+) -> "MCPServer[Any]":
+    """Return an MCP server with tools: each a function, a title, annotations and match rules."""
+    from mcp.server import MCPServer
+
+    server: MCPServer[Any] = MCPServer(
+        name, title=title, instructions=instructions, log_level="WARNING"
+    )
+    for function, tool_title, annotations, rules in tools:
+        meta = {MATCH_KEY: match_whole(rules)}
+        server.add_tool(function, title=tool_title, annotations=annotations, meta=meta)
+    return server
 
 
 READ_ONLY = ToolAnnotations(
@@ -62,18 +85,38 @@ class ToolAnswer:
     data: Any
 
 
-async def call_result(answer: Awaitable[ToolAnswer]) -> CallToolResult:
-    """Wait for an answer and return it as an MCP result; a TrunklineError becomes an error result.
+def tool(
+    output: type,
+) -> Callable[
+    [Callable[_Params, Awaitable[ToolAnswer]]],
+    Callable[_Params, Coroutine[Any, Any, CallToolResult]],
+]:
+    """Return the decorator that makes a function with an answer a tool.
 
-    Any other exception is raised.
+    `output` is the type of the answer's data, from which the tool has its output schema. A
+    TrunklineError becomes an error result. Any other exception is raised.
     """
-    try:
-        done = await answer
-    except TrunklineError as error:
-        return error_result(error)
-    return CallToolResult(
-        content=[TextContent(type="text", text=done.text)], structured_content=done.data
-    )
+
+    def decorate(
+        function: Callable[_Params, Awaitable[ToolAnswer]],
+    ) -> Callable[_Params, Coroutine[Any, Any, CallToolResult]]:
+        @wraps(function)
+        async def call(*args: _Params.args, **kwargs: _Params.kwargs) -> CallToolResult:
+            try:
+                answer = await function(*args, **kwargs)
+            except TrunklineError as error:
+                return error_result(error)
+            content = TextContent(type="text", text=answer.text)
+            return CallToolResult(content=[content], structured_content=answer.data)
+
+        # MCPServer reads the schemas from the signature.
+        signature = inspect.signature(function).replace(
+            return_annotation=Annotated[CallToolResult, output]
+        )
+        setattr(call, "__signature__", signature)  # noqa: B010  functions have no such attribute
+        return call
+
+    return decorate
 
 
 def error_result(error: TrunklineError) -> CallToolResult:
@@ -101,8 +144,8 @@ def run_stdio_server(
         asyncio.run(serve())
     finally:
         flush()
-    # Everything is closed. The interpreter would need a fifth of a second more for its teardown,
-    # and the mesh that stops waits for it.
+    # Everything is closed. The teardown of the interpreter would take a fifth of a second more, and
+    # a mesh that stops would wait for it.
     os._exit(0)
 
 

@@ -28,7 +28,7 @@ class CallerCredentials:
         return cls(tuple((name, headers[name]) for name in _CREDENTIAL_HEADERS if name in headers))
 
     def digest(self) -> str:
-        """Return a text that is the same for the same credentials, and does not show them."""
+        """Return a text that identifies the credentials without showing them."""
         return hashlib.sha256(repr(self.headers).encode()).hexdigest()
 
     def __repr__(self) -> str:
@@ -36,7 +36,7 @@ class CallerCredentials:
 
 
 class AgentClients:
-    """The clients in use and those used last, at most 256, which share no credentials."""
+    """The clients in use and the clients used last, at most 256. They share no credentials."""
 
     def __init__(self, url: str, own: CallerCredentials) -> None:
         """Ask the agents of the mesh at `url`. `own` credentials are for callers without any."""

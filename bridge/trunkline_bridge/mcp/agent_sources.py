@@ -32,7 +32,7 @@ class MeshAgents:
 
 
 class NamedAgents:
-    """Certain agents, by the cards that they have at the start."""
+    """Named agents, with their cards at the start."""
 
     def __init__(self, agents: Sequence[AgentInfo]) -> None:
         self._agents = agents

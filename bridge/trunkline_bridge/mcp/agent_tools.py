@@ -134,7 +134,7 @@ def _to_block(part: part_pb2.Part) -> types.ContentBlock | None:
 def _embed(part: part_pb2.Part) -> types.ContentBlock:
     """Return the content of a file: images and sounds as such, which clients show.
 
-    The resource of an MCP server stays one, with its URI.
+    A resource of an MCP server stays a resource with its URI.
     """
     media_type = part.media_type
     data = base64.b64encode(part.raw).decode()

@@ -1,4 +1,4 @@
-"""Calls of agents by MCP clients: streams, questions and what outlives the call."""
+"""Calls of agents by MCP clients: streams, questions, and tasks that outlive the call."""
 
 import asyncio
 import uuid
@@ -26,7 +26,7 @@ _MAX_QUESTIONS: Final = 20
 
 
 class AgentCall:
-    """A call of an agent: one `tools/call`, which may continue an earlier one."""
+    """A call of an agent: one `tools/call`, which may continue an earlier call."""
 
     def __init__(
         self, agent: str, client: Client, context: RequestContext, *, detach_s: float = DETACH_S
@@ -38,8 +38,8 @@ class AgentCall:
         self._detach_s = detach_s
         self._progress = _Progress(context)
         self.running: ClientStream | None = None
-        """The turn that ends with the call; None if there is no task, or if the task continues
-        alone."""
+        """The turn that ends with the call. It is None before the task exists, and once the task
+        continues without the call."""
 
     async def run(self, params: types.CallToolRequestParams) -> CallResult:
         """Ask the agent, or answer its question; return the result of the call.
@@ -52,7 +52,7 @@ class AgentCall:
         # The state is a task's id, and the mesh answers only for tasks of the caller.
         answer = await self._client.get(params.request_state)
         if not is_waiting(answer):
-            # It was answered before: a request that is repeated gets the result, too.
+            # The question was answered before, so a repeated request gets the result, too.
             return await self._continue(self._client.resume(answer.task_id))
         responses = _dump(params.input_responses or {})
         if content := read_responses(answer, responses):
@@ -81,7 +81,7 @@ class AgentCall:
     ) -> CallResult:
         """Follow a turn, and the turns that answers of the client's user open.
 
-        `answer` is the turn's, if it is over.
+        `answer` is the answer of the turn, if the turn is over.
         """
         questions = 0
         while True:
@@ -110,7 +110,7 @@ class AgentCall:
         return to_tool_result(answer)
 
     async def _follow(self, stream: ClientStream) -> ClientAnswer | None:
-        """Return the answer of the turn; None if it takes long and the call must not wait."""
+        """Return the answer of the turn, or None if it takes too long for the call to wait."""
         loop = asyncio.get_running_loop()
         detach_at = loop.time() + self._detach_s if self._features.has_tasks else None
         while True:
@@ -148,7 +148,7 @@ class AgentCall:
 
 
 class _Progress:
-    """Reports what streams, at most ten times a second, to clients that asked for progress."""
+    """Reports streamed texts, at most ten times a second, to clients that asked for progress."""
 
     def __init__(self, context: RequestContext) -> None:
         self._context = context

@@ -46,9 +46,8 @@ def read_responses(
 ) -> Sequence[ClientContent]:
     """Return the content of the message that answers a waiting task, or nothing.
 
-    Responses to questions that the task does not ask are ignored. A declined form rejects an
-    approval, and reaches an MCP tool that asked. If any other question is declined, there is no
-    answer.
+    Responses to other questions are ignored. A declined form rejects an approval, or is passed on
+    to the MCP tool that asked. If any other question is declined, there is no answer.
     """
     if answer.approvals:
         approvals = [approval.approval_id for approval in answer.approvals]

@@ -43,7 +43,7 @@ _INSTRUCTIONS: Final = (
     "the task_id of the result; to go on with the same subject later, pass its context_id."
 )
 _CANCEL_TIMEOUT_S: Final = 5.0
-# A person may answer a question later, but not at any time.
+# The time for which a person may answer a question.
 _STATE_TTL_S: Final = 24 * 3600.0
 # A session takes about 40 KB. A client whose session has ended opens another one.
 _MAX_SESSIONS: Final = 1000
@@ -91,7 +91,7 @@ class AgentServer:
             _NAME,
             version=version("trunkline"),
             instructions=_INSTRUCTIONS,
-            # Without it, the SDK lists all tools before each call.
+            # Without this function, the SDK lists all tools before each call.
             get_tool_input_schema=find_input_schema,
             on_list_tools=self._list_tools,
             # The signature of a call knows no results of extensions.
@@ -214,7 +214,7 @@ class AgentServer:
         except StopAsyncIteration:
             return  # It answered without a task.
         except (TimeoutError, TrunklineError):
-            # The client was told nothing more about it; the task has its own deadline.
+            # The client waits for no answer any more, and the task has a deadline.
             return
 
     async def _get_task(self, context: RequestContext, params: TaskParams) -> dict[str, Any]:
@@ -259,7 +259,7 @@ class AgentServer:
 
 
 class _IdentifyCaller:
-    """Tells the SDK which caller a request is from, by which it keeps sessions apart.
+    """Tells the SDK the caller of a request, so that callers can't share a session.
 
     The mesh checks the credentials with each call of an agent.
     """

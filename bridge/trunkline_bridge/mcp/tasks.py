@@ -50,7 +50,7 @@ class TaskHandle(NamedTuple):
         """Parse the id of an MCP task.
 
         Raises:
-            TaskNotFoundError: it is not of this server.
+            TaskNotFoundError: the id is not from this server.
         """
         agent, _, rest = text.partition(":")
         created, _, task_id = rest.partition(":")
@@ -85,8 +85,8 @@ async def update_task(
 ) -> None:
     """Answer the question of a task. Responses to anything else are ignored.
 
-    If the user declines the question of an agent, the task is canceled: clients ask each question
-    once only, so that it would wait forever.
+    If the user declines the question of an agent, the task is canceled. Otherwise it would wait
+    forever, because clients ask each question only once.
 
     Raises:
         TrunklineError: the task can't be read, or the answer was refused.
@@ -148,7 +148,7 @@ def _describe(answer: ClientAnswer, features: ClientFeatures) -> dict[str, Any]:
             return {"status": "cancelled"}
         case TaskState.SUBMITTED | TaskState.WORKING:
             return {"status": "working"}
-    # `failed` is for errors of the protocol only. A question that the client can't ask is a result
-    # that says how to answer it.
+    # `failed` is only for errors of the protocol. A question that the client can't ask becomes a
+    # result with instructions for the answer.
     result = to_tool_result(answer).model_dump(by_alias=True, mode="json", exclude_none=True)
     return {"status": "completed", "result": result}

@@ -53,7 +53,7 @@ _SHORT_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The sender of messages: a user of an account, or an agent that works for one."""
+    """The sender of messages: a user of an account, or an agent that works for a user."""
 
     account: str
     caller: str = ""

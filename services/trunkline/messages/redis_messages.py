@@ -50,6 +50,7 @@ class MessageReader:
         with_deliveries: bool = False,
     ) -> AsyncGenerator[tuple[Sequence[StoredEnvelope], int], None]:
         """Yield messages that match; see `MessageStore.watch`."""
+        losses = self._changes.losses
         cursor, position = await self._find_start(account, after_position)
         is_first = True
         backoff = Backoff()

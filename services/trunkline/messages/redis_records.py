@@ -33,7 +33,7 @@ class RedisOptions:
     queue_limit: int = 100_000
     """The number of deliveries that may wait."""
     prefetch: int = 256
-    """The deliveries to one recipient of one priority that the dispatcher has at once."""
+    """The number of deliveries to one recipient of one priority that may be in flight."""
     lease_s: float = 10.0
     """After this time without an answer, another process gets the deliveries of a process."""
     replicas: int = 0
@@ -41,7 +41,7 @@ class RedisOptions:
 
     @property
     def prefix(self) -> str:
-        """The prefix as a hash tag: a cluster has all keys with it in one place."""
+        """The prefix as a hash tag, by which a cluster has all keys in one slot."""
         return f"{{{self.stream}}}"
 
 

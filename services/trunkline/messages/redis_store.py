@@ -166,7 +166,7 @@ class RedisMessageStore:
         found: Sequence[Any],
         known: dict[tuple[str, str], StoredEnvelope],
     ) -> None:
-        """Add stored messages with the ids of new ones to `known`, if they are the same ones."""
+        """Add the stored messages that new messages repeat to `known`. Others are refused."""
         for index, position in zip(found[::2], found[1::2], strict=True):
             message = messages[index - 1]
             envelope_id = message.envelope.envelope_id

@@ -41,7 +41,7 @@ StoredAttempts: TypeAlias = tuple[StoredAttempt, ...]
 
 
 def end_attempt(attempts: StoredAttempts, problem: str, now_ns: int) -> StoredAttempts:
-    """End the last attempt, or add one for a delivery that ends without any."""
+    """End the last attempt. A delivery that ends with a problem has at least one attempt."""
     if attempts and attempts[-1].end_ns is None:
         return (*attempts[:-1], attempts[-1]._replace(end_ns=now_ns, problem=problem))
     return (*attempts, StoredAttempt("", now_ns, now_ns, problem)) if problem else attempts
@@ -57,7 +57,7 @@ class Codec:
         self._cipher = cipher
 
     def encode_envelope(self, envelope: Envelope, place: str) -> bytes:
-        """Return a message as it is stored."""
+        """Return the stored form of a message."""
         return self._encrypt(envelope.SerializeToString(), place)
 
     def decode_envelope(self, content: bytes, place: str) -> Envelope:
@@ -65,7 +65,7 @@ class Codec:
         return Envelope.FromString(self._decrypt(content, place))
 
     def encode_attempts(self, attempts: StoredAttempts, place: str) -> bytes:
-        """Return the newest attempts of a delivery as they are stored."""
+        """Return the stored form of the newest attempts of a delivery."""
         content = json.dumps(attempts[-_STORED_ATTEMPTS:], ensure_ascii=False)
         return self._encrypt(content.encode(), place)
 
@@ -155,7 +155,7 @@ def dead_letters(query: EnvelopeFilter) -> EnvelopeFilter:
 
 
 def list_dead_recipients(stored: StoredEnvelope, query: EnvelopeFilter) -> Sequence[str]:
-    """Return the recipients of a message for whom it is a dead letter, among those of a filter."""
+    """Return the recipients that match a filter and for whom a message is a dead letter."""
     return [
         delivery.recipient
         for delivery in stored.deliveries

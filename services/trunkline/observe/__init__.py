@@ -1,1 +1,1 @@
-"""What a mesh shows of itself: traces, metrics, logs, the audit log."""
+"""Observation of a mesh: traces, metrics, logs and the audit log."""

@@ -36,7 +36,8 @@ _SEVERITIES: Final[Mapping[int, tuple[str, SeverityNumber]]] = {
 def configure_log_export(service_name: str) -> "Callable[[], None]":
     """Export what this process logs from now on, if the environment names a collector for logs.
 
-    Return the function that exports the rest and ends that. It blocks for three seconds at most.
+    Return the function that exports the rest and ends the export. It blocks for three seconds at
+    most.
     """
     exporters = [] if is_sdk_disabled() else [exporter for _, exporter in make_exporters("logs")]
     if not exporters:

@@ -15,7 +15,7 @@ async def export_signals(settings: Settings, service: str) -> AsyncIterator[Mapp
 
     Both go to a collector that the environment names, and metrics also to `[metrics] address`.
 
-    Yield the URL of its `/metrics` by `metrics`, if it serves one.
+    Yield the URL of `/metrics` under the key `metrics`, if this process serves it.
 
     Raises:
         ConfigurationError: the address can't be listened on, or is exposed without `public`.
@@ -41,7 +41,7 @@ async def export_signals(settings: Settings, service: str) -> AsyncIterator[Mapp
 
 
 def check_metrics_address(settings: MetricsSettings) -> None:
-    """Check that other machines reach the address only if that is wanted.
+    """Check that other machines can reach the address only if the metrics are public.
 
     Raises:
         ConfigurationError: it is not loopback, and the metrics are not public.

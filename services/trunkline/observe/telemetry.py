@@ -210,7 +210,7 @@ class TurnActivity:
 
 
 current_turn: Final[ContextVar[TurnActivity | None]] = ContextVar("current_turn", default=None)
-"""None outside of turns."""
+"""The turn of the current context, or None outside of turns."""
 
 
 def get_tracer() -> Tracer:
@@ -321,7 +321,8 @@ def use_context(context: Context) -> AbstractContextManager[None]:
 def error_type(error: BaseException) -> str:
     """Return ERROR_TYPE of an error.
 
-    That is a mesh error's reason, "cancelled", "timeout" after a deadline, or the class name.
+    The result is the reason of a mesh error, "cancelled", "timeout" after a deadline, or the name
+    of the class.
     """
     if isinstance(error, TrunklineError):
         return error.reason
@@ -355,7 +356,7 @@ def start_span(
 ) -> tuple[Span, Context]:
     """Start a span as `span` does, and return it with the context in which it is current.
 
-    Use it for work that is not a block of code. The caller ends the span.
+    Use this for work that is not a block of code. The caller ends the span.
     """
     parent = context if context is not None else otel_context.get_current()
     inherited = parent.get(_SERVICE_KEY)

@@ -9,7 +9,7 @@ from functools import partial
 
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.agents.calls.agent_call import ChildLimits
-from trunkline.agents.calls.tool_source import AllowedTools, MeshTools, WatchableToolSource
+from trunkline.agents.calls.tool_source import AllowedTools, MeshTools, ToolSource
 from trunkline.agents.calls.turn_calls import MeshCallees
 from trunkline.agents.reasoning import ModelChoice
 from trunkline.agents.reasoning.model_results import ModelResults
@@ -124,7 +124,8 @@ async def open_host(
     async def answer_parent(
         request: task_service_pb2.AnswerApprovalRequest,
     ) -> snapshot_pb2.ApprovalInfo:
-        return await directory.client_for_task(request.task_id).answer_approval(request)
+        client = directory.client_for_task(request.task_id)
+        return (await client.tasks.AnswerApproval(request)).approval
 
     journals = JournalFolder(settings)
     family = agents[0].card.name
@@ -221,7 +222,7 @@ def connect_calls(agent: Agent, directory: Directory, settings: Settings) -> Age
     if not isinstance(agent, FunctionAgent):
         return agent
     options = settings.agent_options.get(agent.card.name)
-    tools: WatchableToolSource = MeshTools(directory)
+    tools: ToolSource = MeshTools(directory)
     if options is not None:
         tools = AllowedTools(tools, options)
     callees = MeshCallees(

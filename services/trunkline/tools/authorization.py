@@ -303,7 +303,7 @@ class _SignIn:
 
 
 class ServerAuthorization:
-    """The tokens for one tool server: stored, refreshed, and got by a sign-in."""
+    """The tokens for one tool server. They come from a sign-in, are stored, and are refreshed."""
 
     def __init__(
         self,

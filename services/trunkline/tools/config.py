@@ -208,7 +208,7 @@ class ServerConfig(BaseModel):
     env: Annotated[dict[str, str], Field(repr=False)] = {}
     """`${NAME}` is replaced by our environment variable; also in `url` and `headers`."""
     cwd: Path | None = None
-    """The folder in which the command starts. A relative one starts at the file's folder."""
+    """The folder in which the command starts. A relative path starts at the file's folder."""
     url: Annotated[str, Field(repr=False)] = ""
     """The URL of a streamable HTTP endpoint."""
     headers: Annotated[dict[str, str], Field(repr=False)] = {}

@@ -27,10 +27,10 @@ _FOREIGN_KEYS: Final = frozenset(
         "transportType", "trust", "version",
     }
 )  # fmt: skip
-# How alike an unknown key and a key of ours are, from 0 to 1, for it to be a misspelling.
+# The similarity, from 0 to 1, from which an unknown key is a misspelling of a key of ours.
 _LIKENESS: Final = 0.6
 
-# Our words for errors of pydantic, by their type. Others are clear as they are.
+# Our texts for errors of pydantic, by their type. The texts of other errors are clear.
 _WORDS: Final[Mapping[str, str]] = {
     "dict_type": "it must be an object",
     "extra_forbidden": "unknown key",
@@ -39,7 +39,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "model_type": "it must be an object",
     "string_type": "it must be a text",
 }
-# What pydantic adds to the location of an error in `AgentOverlay | Literal[False]`.
+# The steps that pydantic adds to the location of an error in `AgentOverlay | Literal[False]`.
 _UNION_STEPS: Final = frozenset({"AgentOverlay", "literal[False]"})
 
 

@@ -22,7 +22,7 @@ class ServerAddress:
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     ca_file: Path | None
-    """The file of the trusted certificate authorities. Without one, the system's are trusted."""
+    """The file of the trusted certificate authorities, in place of the system's authorities."""
 
     @property
     def host(self) -> str:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from trunkline.tools.server_process import ChildProcess
+from trunkline.tools.child_process import ChildProcess
 
 TIME_LIMIT_S: Final = 30.0
 """The time limit of a check, beside the worker's own limits on processor time and memory."""

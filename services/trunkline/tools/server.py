@@ -80,7 +80,15 @@ class ToolServer:
     ) -> None:
         """Sign-ins by OAuth are stored in `sign_ins`, or last as long as the process without it."""
         self.name = name
-        self.state: ToolServerState.ValueType = ToolServerState.TOOL_SERVER_STATE_IDLE
+        # A server with `idle_s` starts at its first use. It is stopped again after that time
+        # without calls, and the next call starts it.
+        self._is_idle = config.trunkline.idle_s is not None
+        self._start_requested = asyncio.Event()
+        self.state: ToolServerState.ValueType = (
+            ToolServerState.TOOL_SERVER_STATE_IDLE
+            if self._is_idle
+            else ToolServerState.TOOL_SERVER_STATE_STARTING
+        )
         self.error = ""
         """The current or previous problem in one line, if the state is not READY."""
         self.breaker = ServerBreaker(name, settings.breaker, on_change=on_change)
@@ -110,14 +118,6 @@ class ToolServer:
         self._has_expired = False
         # Consecutive failures. A long run without failure resets them.
         self._failures = 0
-        # A server with `idle_s` starts at its first use.
-        self._is_used = asyncio.Event()
-        if config.trunkline.idle_s is None:
-            self.state = ToolServerState.TOOL_SERVER_STATE_STARTING
-            self._is_used.set()
-        # A server that is stopped for idleness is started again by the next call.
-        self._is_idle = False
-        self._start_requested = asyncio.Event()
         self._calls = 0
         self._last_use = 0.0
 
@@ -129,19 +129,20 @@ class ToolServer:
         # Background work belongs to no caller's trace.
         otel_context.attach(otel_context.Context())
         settings = self._settings
-        await self._is_used.wait()
         backoff = Backoff(first_s=settings.restart_delay_s, limit_s=settings.restart_delay_max_s)
         reported = ""
         while True:
+            if self._is_idle:
+                reported = ""
+                await self._start_requested.wait()
             self._start_requested.clear()
             self._signed_in.clear()
             problem = await self._run_once(group)
             # The end of the server may have replaced the cancellation of this task.
             raise_if_cancelled()
             if not problem:
-                reported = ""
-                await self._start_requested.wait()
                 continue
+            self._is_idle = False
             if self._has_expired:
                 logger.info("tool_server.session_expired", extra={"server": self.name})
                 self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING, problem)
@@ -171,11 +172,15 @@ class ToolServer:
                 self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING, problem)
 
     def note_use(self) -> None:
-        """Start the server if nothing has used it yet."""
+        """Start the server if it was never used."""
         if self.state == ToolServerState.TOOL_SERVER_STATE_IDLE:
-            # At once and not by `run`, so that the caller waits for it.
-            self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING)
-        self._is_used.set()
+            self._start()
+
+    def _start(self) -> None:
+        """Start an idle server. The state changes at once, so that callers wait for the start."""
+        self._is_idle = False
+        self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING)
+        self._start_requested.set()
 
     async def call(self, call: ToolCall, *, timeout_s: float | None) -> tool_service_pb2.ToolResult:
         """Call a tool. Wait for a server that is starting. Cancellation cancels the tool.
@@ -345,9 +350,7 @@ class ToolServer:
         if not (may_probe or self.breaker.is_closed):
             raise self.breaker.refusal_error()
         if self._is_idle:
-            self._is_idle = False
-            self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING)
-            self._start_requested.set()
+            self._start()
         await self.wait_settled()
         if self._session is None:
             raise ToolServerUnavailableError(self.name, self.error)

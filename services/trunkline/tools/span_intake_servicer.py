@@ -35,7 +35,7 @@ _STOP_GRACE_S: Final = 1.0
 class SpanIntake(otlp_grpc.TraceServiceServicer):
     """A local OTLP endpoint for MCP servers. An async context manager: it serves inside the block.
 
-    Each server has a token of its own, and may only add spans to traces in which it was called. The
+    Each server has its own token, and may only add spans to traces in which it was called. The
     spans are forwarded to the mesh with this process's identity.
     """
 

@@ -206,7 +206,7 @@ def _get_revision(source: Json) -> str:
 
 
 def _parse_manifest(state: object) -> Json | None:
-    """Parse a manifest; None for `null` and for text that is no JSON object."""
+    """Parse a manifest. Return None for `null` and for text that is no JSON object."""
     try:
         manifest = json.loads(state) if isinstance(state, str) and state else None
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The Argo CD tools over MCP: six that read, and one that syncs."""
+"""The Argo CD tools over MCP: six tools that read, and a tool that syncs."""
 
 import argparse
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from mcp.server import MCPServer
-from mcp_types import CallToolResult, ToolAnnotations
+from mcp_types import ToolAnnotations
 from pydantic import Field
 from typing_extensions import TypedDict
 
@@ -30,20 +30,18 @@ from trunkline_agents.argocd.applications import (
 from trunkline_agents.argocd.client import ApplicationName, ArgoCDClient
 from trunkline_agents.argocd.settings import COMMAND, TOKEN_VARIABLE
 from trunkline_agents.mcp_server import (
-    MATCH_KEY,
     READ_ONLY_REMOTE,
-    MatchRuleJson,
     ToolAnswer,
-    call_result,
-    match_whole,
+    build_tool_server,
     run_stdio_server,
+    tool,
 )
 
 _BUILT_WITH: Final = ("Kustomize", "Helm", "Kubectl")
 _LIST_LIMIT: Final = 100
 _HISTORY_LIMIT: Final = 20
 _REVISION_CHARS: Final = 200
-# A sync may replace and delete what runs, so a person approves each call.
+# A sync may replace and delete running resources, so a person approves each call.
 _DESTRUCTIVE: Final = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
 )
@@ -114,56 +112,9 @@ class ArgoCDTools:
     def __init__(self, api: ArgoCDClient) -> None:
         self._api = api
 
-    async def version(self) -> Annotated[CallToolResult, Version]:
-        """Tell the version of the Argo CD server."""
-        return await call_result(self._version())
-
-    async def list_applications(
-        self,
-        project: Annotated[str, Field(description="Only those of this project.")] = "",
-        state: Annotated[
-            ApplicationState | None,
-            Field(description="Only those that are so; Unhealthy: not Healthy."),
-        ] = None,
-    ) -> Annotated[CallToolResult, Applications]:
-        """List the applications, with whether they are in sync and how they are."""
-        return await call_result(self._list(project, state))
-
-    async def get_application(
-        self, application: NameArgument
-    ) -> Annotated[CallToolResult, Application]:
-        """Tell what an application is: its source, destination, state and problems."""
-        return await call_result(self._get(application))
-
-    async def application_health(
-        self, application: NameArgument
-    ) -> Annotated[CallToolResult, Health]:
-        """Tell how an application is, and which of its resources are not well."""
-        return await call_result(self._health(application))
-
-    async def application_history(
-        self, application: NameArgument
-    ) -> Annotated[CallToolResult, History]:
-        """Tell what was deployed of an application, when and by whom."""
-        return await call_result(self._history(application))
-
-    async def application_diff(self, application: NameArgument) -> Annotated[CallToolResult, Diff]:
-        """Tell what a sync of an application would change: unified diffs from live to wanted."""
-        return await call_result(self._diff(application))
-
-    async def sync_application(
-        self,
-        application: NameArgument,
-        revision: Annotated[
-            str, Field(description="A commit, tag or chart version; empty: as its source says.")
-        ] = "",
-        prune: Annotated[bool, Field(description="Delete what its source no longer has.")] = False,  # noqa: FBT002 tools have their arguments by name
-        dry_run: Annotated[bool, Field(description="Only try it.")] = False,  # noqa: FBT002
-    ) -> Annotated[CallToolResult, Sync]:
-        """Begin to bring an application to what its source says."""
-        return await call_result(self._sync(application, revision, prune=prune, dry_run=dry_run))
-
-    async def _version(self) -> ToolAnswer:
+    @tool(Version)
+    async def version(self) -> ToolAnswer:
+        """Show the version of the Argo CD server."""
         version = await self._api.version()
         data = Version(
             version=str(version.get("Version", "")),
@@ -176,7 +127,16 @@ class ArgoCDTools:
         details = ", ".join(filter(None, more))
         return ToolAnswer(f"Argo CD {data['version']}{f' ({details})' if details else ''}.", data)
 
-    async def _list(self, project: str, state: ApplicationState | None) -> ToolAnswer:
+    @tool(Applications)
+    async def list_applications(
+        self,
+        project: Annotated[str, Field(description="Only applications of this project.")] = "",
+        state: Annotated[
+            ApplicationState | None,
+            Field(description="Only applications in this state; Unhealthy: not Healthy."),
+        ] = None,
+    ) -> ToolAnswer:
+        """List the applications with their sync state and their health."""
         applications = [
             parse_application(resource)
             for resource in await self._api.applications(project=project)
@@ -199,12 +159,16 @@ class ArgoCDTools:
             "\n".join([text, *lines]), Applications(applications=matches[:_LIST_LIMIT])
         )
 
-    async def _get(self, application: str) -> ToolAnswer:
+    @tool(Application)
+    async def get_application(self, application: NameArgument) -> ToolAnswer:
+        """Show an application: its source, destination, state and problems."""
         resource = await self._api.application(ApplicationName.parse(application))
         summary = parse_application(resource)
         return ToolAnswer(render_details(summary, resource), summary)
 
-    async def _health(self, application: str) -> ToolAnswer:
+    @tool(Health)
+    async def application_health(self, application: NameArgument) -> ToolAnswer:
+        """Show the health of an application, and its resources that are not healthy or in sync."""
         resource = await self._api.application(ApplicationName.parse(application))
         summary = parse_application(resource)
         unhealthy = [part for part in parse_resources(resource) if not is_healthy(part)]
@@ -219,7 +183,9 @@ class ArgoCDTools:
             "\n".join(lines), Health(application=summary, unwell=unhealthy[:_LIST_LIMIT])
         )
 
-    async def _history(self, application: str) -> ToolAnswer:
+    @tool(History)
+    async def application_history(self, application: NameArgument) -> ToolAnswer:
+        """Show the deployments of an application, with their times and users."""
         name = ApplicationName.parse(application)
         deployments = parse_history(await self._api.application(name))[:_HISTORY_LIMIT]
         lines = [_render_deployment(deployment) for deployment in deployments]
@@ -227,7 +193,9 @@ class ArgoCDTools:
         data = History(application=str(name), deployments=deployments)
         return ToolAnswer("\n".join([first, *lines]), data)
 
-    async def _diff(self, application: str) -> ToolAnswer:
+    @tool(Diff)
+    async def application_diff(self, application: NameArgument) -> ToolAnswer:
+        """Show the changes that a sync would make, as diffs from the live to the desired state."""
         name = ApplicationName.parse(application)
         changes = list(list_changes(await self._api.managed_resources(name)))
         data = Diff(application=str(name), changes=changes)
@@ -240,9 +208,18 @@ class ArgoCDTools:
             pieces.append(f"{head}\n```diff\n{change['diff']}\n```")
         return ToolAnswer("\n\n".join(pieces), data)
 
-    async def _sync(
-        self, application: str, revision: str, *, prune: bool, dry_run: bool
+    @tool(Sync)
+    async def sync_application(
+        self,
+        application: NameArgument,
+        revision: Annotated[
+            str,
+            Field(description="A commit, tag or chart version; by default its source's."),
+        ] = "",
+        prune: Annotated[bool, Field(description="Delete what its source no longer has.")] = False,  # noqa: FBT002 tools have their arguments by name
+        dry_run: Annotated[bool, Field(description="Try the sync without changes.")] = False,  # noqa: FBT002
     ) -> ToolAnswer:
+        """Begin a sync of an application to the desired state of its source."""
         name = ApplicationName.parse(application)
         if len(revision) > _REVISION_CHARS:
             raise InvalidArgumentError("revision", "That is too long for a revision.")
@@ -272,34 +249,21 @@ def _matches(application: Application, state: ApplicationState | None) -> bool:
 
 def build_server(tools: ArgoCDTools) -> MCPServer[Any]:
     """Return the MCP server with its seven tools."""
-    server: MCPServer[Any] = MCPServer(
+    reads = READ_ONLY_REMOTE
+    return build_tool_server(
         COMMAND,
+        (
+            (tools.version, "Argo CD's version", reads, patterns.VERSION),
+            (tools.list_applications, "List applications", reads, patterns.LIST),
+            (tools.get_application, "Show an application", reads, patterns.GET),
+            (tools.application_health, "Health of an application", reads, patterns.HEALTH),
+            (tools.application_history, "History of an application", reads, patterns.HISTORY),
+            (tools.application_diff, "Diff of an application", reads, patterns.DIFF),
+            (tools.sync_application, "Sync an application", _DESTRUCTIVE, patterns.SYNC),
+        ),
         title="Argo CD",
         instructions="Reads the applications of an Argo CD server, and syncs them.",
-        log_level="WARNING",
     )
-    read_tools: tuple[tuple[Any, str, list[MatchRuleJson]], ...] = (
-        (tools.version, "Argo CD's version", patterns.VERSION),
-        (tools.list_applications, "List applications", patterns.LIST),
-        (tools.get_application, "Show an application", patterns.GET),
-        (tools.application_health, "Health of an application", patterns.HEALTH),
-        (tools.application_history, "History of an application", patterns.HISTORY),
-        (tools.application_diff, "Diff of an application", patterns.DIFF),
-    )
-    for function, title, declarations in read_tools:
-        server.add_tool(
-            function,
-            title=title,
-            annotations=READ_ONLY_REMOTE,
-            meta={MATCH_KEY: match_whole(declarations)},
-        )
-    server.add_tool(
-        tools.sync_application,
-        title="Sync an application",
-        annotations=_DESTRUCTIVE,
-        meta={MATCH_KEY: match_whole(patterns.SYNC)},
-    )
-    return server
 
 
 def main() -> None:

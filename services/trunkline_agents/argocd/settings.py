@@ -33,7 +33,8 @@ class ArgoCDSettings(BaseModel):
     token_env: str = TOKEN_VARIABLE
     """The variable that holds the token of an Argo CD account."""
     ca_file: Annotated[Path, AfterValidator(Path.expanduser)] | None = None
-    """Certificates (PEM) of the authorities that may sign Argo CD's; None: the machine's."""
+    """The file with the certificates (PEM) of the authorities that may sign Argo CD's certificate.
+    Without it, the authorities of the machine are trusted."""
 
 
 def build_servers(context: "PluginContext[ArgoCDSettings]") -> Mapping[str, "McpServer"]:
@@ -55,7 +56,7 @@ def build_servers(context: "PluginContext[ArgoCDSettings]") -> Mapping[str, "Mcp
     args = [f"--url={settings.url}"]
     if settings.ca_file is not None:
         args.append(f"--ca-file={settings.ca_file.absolute()}")
-    # A reference: only the process that starts the server holds the token.
+    # A reference, so that only the process that starts the server holds the token.
     token = f"${{{settings.token_env}}}" if os.environ.get(settings.token_env) else ""
     env = {TOKEN_VARIABLE: token} if token else {}
     idle_s = context.mesh.tool_idle_s

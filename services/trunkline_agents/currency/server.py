@@ -6,7 +6,6 @@ from functools import cache
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
-from mcp_types import CallToolResult
 from pydantic import Field
 from typing_extensions import TypedDict
 
@@ -15,12 +14,11 @@ from trunkline_agents.currency import patterns
 from trunkline_agents.currency.names import resolve_currency
 from trunkline_agents.currency.rates import RateTable, load_rates
 from trunkline_agents.mcp_server import (
-    MATCH_KEY,
     READ_ONLY,
     ToolAnswer,
-    call_result,
-    match_whole,
+    build_tool_server,
     run_stdio_server,
+    tool,
 )
 
 NAME = "trunkline-mcp-currency"
@@ -59,6 +57,7 @@ class CurrencyTools:
     def __init__(self) -> None:
         self._rates = cache(load_rates)
 
+    @tool(Conversion)
     async def convert(
         self,
         amount: Annotated[str | float, Field(description="How much, as a number.")],
@@ -68,17 +67,8 @@ class CurrencyTools:
             str | None,
             Field(description="The day of the rate, YYYY-MM-DD; by default the latest there is."),
         ] = None,
-    ) -> Annotated[CallToolResult, Conversion]:
-        """Convert an amount of money at the European Central Bank's reference rate of a day."""
-        return await call_result(self._convert(amount, from_currency, to_currency, date=date))
-
-    async def list_currencies(self) -> Annotated[CallToolResult, Currencies]:
-        """List the currencies that can be converted, and the days with rates."""
-        return await call_result(self._list_currencies())
-
-    async def _convert(
-        self, amount: str | float, from_currency: str, to_currency: str, *, date: str | None
     ) -> ToolAnswer:
+        """Convert an amount of money at the European Central Bank's reference rate of a day."""
         rates = self._rates()
         money = _parse_amount(amount)
         source, target = (
@@ -101,7 +91,9 @@ class CurrencyTools:
             },
         )
 
-    async def _list_currencies(self) -> ToolAnswer:
+    @tool(Currencies)
+    async def list_currencies(self) -> ToolAnswer:
+        """List the currencies that can be converted, and the days with rates."""
         rates: RateTable = self._rates()
         codes, period = rates.currencies, rates.period
         return ToolAnswer(
@@ -145,7 +137,7 @@ def _parse_day(text: str) -> Date:
 def _round(money: Decimal, *, is_rate: bool = False) -> Decimal:
     """Round to cents; amounts below one unit are rounded to four significant digits.
 
-    The worth of one unit is a rate, which has five, as the ECB's rates.
+    The value of one unit is a rate, and has five significant digits as the ECB's rates.
     """
     is_large = money == 0 or money >= 1
     if is_large and not is_rate:
@@ -156,26 +148,16 @@ def _round(money: Decimal, *, is_rate: bool = False) -> Decimal:
 
 def build_server() -> MCPServer[Any]:
     """Return the MCP server with its tools."""
-    server: MCPServer[Any] = MCPServer(
+    tools = CurrencyTools()
+    return build_tool_server(
         NAME,
+        (
+            (tools.list_currencies, "List currencies", READ_ONLY, patterns.LIST),
+            (tools.convert, "Convert money", READ_ONLY, patterns.CONVERT),
+        ),
         title="Currency",
         instructions="Converts money at the ECB's daily reference rates since 1999. No network.",
-        log_level="WARNING",
     )
-    tools = CurrencyTools()
-    server.add_tool(
-        tools.list_currencies,
-        title="List currencies",
-        annotations=READ_ONLY,
-        meta={MATCH_KEY: match_whole(patterns.LIST)},
-    )
-    server.add_tool(
-        tools.convert,
-        title="Convert money",
-        annotations=READ_ONLY,
-        meta={MATCH_KEY: match_whole(patterns.CONVERT)},
-    )
-    return server
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Computes in one worker process: starts it when needed, and kills it when it takes too long."""
+"""Computes in one worker process, which is started on demand and killed if it takes too long."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ _COMMAND = (sys.executable, "-P", "-m", "trunkline_agents.math.worker")
 # A worker gets only these variables, so our secrets stay here.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT", "LANG", "LC_ALL")
 
-# Raised by reads and writes when the worker has ended, or prints what is no reply.
+# Raised by reads and writes if the worker has ended, or prints anything but a reply.
 _LOST = (OSError, EOFError, ValueError)
 
 
@@ -31,13 +31,13 @@ class EngineLimits:
     """Limits on time, in seconds, and on waiting questions."""
 
     compute_s: float = 1.5
-    """Longest computation, from the moment the worker is ready for it."""
+    """The longest computation, from the moment at which the worker is ready."""
     start_s: float = 20.0
-    """Longest start of a worker. Loading SymPy takes seconds on a busy machine."""
+    """The longest start of a worker. Loading SymPy takes seconds on a busy machine."""
     queue_s: float = 30.0
-    """Longest wait of a question for its turn."""
+    """The longest wait of a question for its turn."""
     queue_length: int = 16
-    """Questions that run or wait. Further ones get ToolServerUnavailableError."""
+    """The number of questions that run or wait. Further ones get ToolServerUnavailableError."""
     idle_s: float = 600.0
     """A worker without work is killed after this time, which frees its memory."""
 
@@ -58,7 +58,7 @@ class MathEngine:
 
     @property
     def worker_pid(self) -> int | None:
-        """The process id of the worker; None if there is no usable one."""
+        """The process id of the worker, or None without a usable worker."""
         return None if self._process is None or self._is_killed else self._process.pid
 
     async def compute(self, operation: str, arguments: dict[str, Any]) -> ToolAnswer:
@@ -186,7 +186,7 @@ async def _read_reply(process: Process) -> Message:
 
     Raises:
         EOFError: the worker has ended.
-        ValueError: it printed what is no reply.
+        ValueError: it printed anything but a reply.
     """
     assert process.stdout is not None  # noqa: S101 - it was started with pipes
     line = await process.stdout.readline()

@@ -86,7 +86,7 @@ def differentiate(*, expression: str, variable: str | None, order: int) -> Opera
 def integrate(
     *, expression: str, variable: str | None, lower: str | None, upper: str | None
 ) -> OperationAnswer:
-    """Integrate: between the limits, or without limits if one is missing."""
+    """Integrate between the limits, or without limits if a limit is missing."""
     value = _check_finite(_build(parse_expression(expression)))
     by = _choose_variable(value.free_symbols, variable) or sympy.Symbol("x")
     if lower is None or upper is None:
@@ -177,7 +177,7 @@ def _render_approximation(value: SympyValue, digits: int | None = None) -> str |
 
 
 def _choose_variable(symbols: set[SympyValue], name: str | None) -> SympyValue | None:
-    """Return the named variable, else the only one, else x; None if there is none."""
+    """Return the named variable, or the only variable, or x, or None without variables."""
     if name is not None:
         return sympy.Symbol(name)
     present = sorted(symbol.name for symbol in symbols)

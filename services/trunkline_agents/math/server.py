@@ -4,7 +4,6 @@ import argparse
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
-from mcp_types import CallToolResult
 from pydantic import Field
 from typing_extensions import TypedDict
 
@@ -15,12 +14,11 @@ from trunkline_agents.math.parser import parse_equation, parse_expression, parse
 from trunkline_agents.math.size_limits import check_size
 from trunkline_agents.math.whole_numbers import compute_whole_number
 from trunkline_agents.mcp_server import (
-    MATCH_KEY,
     READ_ONLY,
     ToolAnswer,
-    call_result,
-    match_whole,
+    build_tool_server,
     run_stdio_server,
+    tool,
 )
 
 NAME = "trunkline-mcp-math"
@@ -97,59 +95,20 @@ IntegrationLimit = Annotated[
 
 
 class MathTools:
-    """The tools. They check formulas themselves, and the engine computes."""
+    """The tools. They check formulas, and the engine computes."""
 
     def __init__(self, engine: MathEngine) -> None:
         self._engine = engine
 
+    @tool(Calculation)
     async def calculate(
         self,
         expression: Formula,
         digits: Annotated[
             int | None, Field(description="Significant digits of the answer, 1 to 1000.")
         ] = None,
-    ) -> Annotated[CallToolResult, Calculation]:
+    ) -> ToolAnswer:
         """Work out a number exactly ("15% of 240", "sqrt(2)"), or simplify an expression."""
-        return await call_result(self._calculate(expression, digits))
-
-    async def factor(self, expression: Formula) -> Annotated[CallToolResult, Factors]:
-        """Factor an expression, or a whole number into primes."""
-        return await call_result(self._rewrite("factor", expression))
-
-    async def expand(self, expression: Formula) -> Annotated[CallToolResult, Expansion]:
-        """Multiply an expression out."""
-        return await call_result(self._rewrite("expand", expression))
-
-    async def solve(
-        self,
-        equation: Annotated[
-            str, Field(description="An equation such as x^2-5x+6=0; without = it equals zero.")
-        ],
-        variable: Letter = None,
-    ) -> Annotated[CallToolResult, Solutions]:
-        """Solve an equation for one variable, exactly where possible."""
-        return await call_result(self._solve(equation, variable))
-
-    async def differentiate(
-        self,
-        expression: Formula,
-        variable: Letter = None,
-        order: Annotated[int, Field(description="Which derivative, 1 to 10.")] = 1,
-    ) -> Annotated[CallToolResult, Derivative]:
-        """Take the derivative of an expression."""
-        return await call_result(self._differentiate(expression, variable, order))
-
-    async def integrate(
-        self,
-        expression: Formula,
-        variable: Letter = None,
-        lower: IntegrationLimit = None,
-        upper: IntegrationLimit = None,
-    ) -> Annotated[CallToolResult, Integral]:
-        """Integrate an expression: an antiderivative, or with both limits the value."""
-        return await call_result(self._integrate(expression, variable, lower=lower, upper=upper))
-
-    async def _calculate(self, expression: str, digits: int | None) -> ToolAnswer:
         # Users add '=' as on a pocket calculator.
         formula = _strip_punctuation(expression).removesuffix("=")
         node = parse_expression(formula)
@@ -161,33 +120,55 @@ class MathTools:
         arguments = {"expression": formula, "digits": digits}
         return await self._engine.compute("calculate", arguments)
 
-    async def _rewrite(self, operation: str, expression: str) -> ToolAnswer:
-        return await self._engine.compute(operation, {"expression": _check_formula(expression)})
+    @tool(Factors)
+    async def factor(self, expression: Formula) -> ToolAnswer:
+        """Factor an expression, or a whole number into primes."""
+        return await self._engine.compute("factor", {"expression": _check_formula(expression)})
 
-    async def _solve(self, equation: str, variable: str | None) -> ToolAnswer:
+    @tool(Expansion)
+    async def expand(self, expression: Formula) -> ToolAnswer:
+        """Multiply an expression out."""
+        return await self._engine.compute("expand", {"expression": _check_formula(expression)})
+
+    @tool(Solutions)
+    async def solve(
+        self,
+        equation: Annotated[
+            str, Field(description="An equation such as x^2-5x+6=0; without = it equals zero.")
+        ],
+        variable: Letter = None,
+    ) -> ToolAnswer:
+        """Solve an equation for one variable, exactly where possible."""
         formula = _strip_punctuation(equation)
         sides = parse_equation(formula)
         check_size(sides.left)
         check_size(sides.right)
-        return await self._engine.compute(
-            "solve", {"equation": formula, "variable": _parse_letter(variable)}
-        )
+        arguments = {"equation": formula, "variable": _parse_letter(variable)}
+        return await self._engine.compute("solve", arguments)
 
-    async def _differentiate(self, expression: str, variable: str | None, order: int) -> ToolAnswer:
+    @tool(Derivative)
+    async def differentiate(
+        self,
+        expression: Formula,
+        variable: Letter = None,
+        order: Annotated[int, Field(description="Which derivative, 1 to 10.")] = 1,
+    ) -> ToolAnswer:
+        """Take the derivative of an expression."""
         formula = _check_formula(expression)
         if not 1 <= order <= MAX_ORDER:
             raise InvalidArgumentError("order", f"Ask for derivative 1 to {MAX_ORDER}.")
         arguments = {"expression": formula, "variable": _parse_letter(variable), "order": order}
         return await self._engine.compute("differentiate", arguments)
 
-    async def _integrate(
+    @tool(Integral)
+    async def integrate(
         self,
-        expression: str,
-        variable: str | None,
-        *,
-        lower: str | float | None,
-        upper: str | float | None,
+        expression: Formula,
+        variable: Letter = None,
+        lower: IntegrationLimit = None,
+        upper: IntegrationLimit = None,
     ) -> ToolAnswer:
+        """Integrate an expression: an antiderivative, or with both limits the value."""
         if (lower is None) != (upper is None):
             raise InvalidArgumentError("upper", "Give both limits, from … to …, or neither.")
         arguments: dict[str, Any] = {
@@ -216,28 +197,20 @@ def _parse_letter(variable: str | None) -> str | None:
 
 def build_server(engine: MathEngine) -> MCPServer[Any]:
     """Return the MCP server with its tools."""
-    server: MCPServer[Any] = MCPServer(
+    tools = MathTools(engine)
+    return build_tool_server(
         NAME,
+        (
+            (tools.factor, "Factor", READ_ONLY, patterns.FACTOR),
+            (tools.expand, "Expand", READ_ONLY, patterns.EXPAND),
+            (tools.differentiate, "Differentiate", READ_ONLY, patterns.DIFFERENTIATE),
+            (tools.integrate, "Integrate", READ_ONLY, patterns.INTEGRATE),
+            (tools.solve, "Solve an equation", READ_ONLY, patterns.SOLVE),
+            (tools.calculate, "Calculate", READ_ONLY, patterns.CALCULATE),
+        ),
         title="Math",
         instructions="Exact arithmetic, algebra and calculus. Never runs code.",
-        log_level="WARNING",
     )
-    tools = MathTools(engine)
-    for function, title, declarations in (
-        (tools.factor, "Factor", patterns.FACTOR),
-        (tools.expand, "Expand", patterns.EXPAND),
-        (tools.differentiate, "Differentiate", patterns.DIFFERENTIATE),
-        (tools.integrate, "Integrate", patterns.INTEGRATE),
-        (tools.solve, "Solve an equation", patterns.SOLVE),
-        (tools.calculate, "Calculate", patterns.CALCULATE),
-    ):
-        server.add_tool(
-            function,
-            title=title,
-            annotations=READ_ONLY,
-            meta={MATCH_KEY: match_whole(declarations)},
-        )
-    return server
 
 
 async def serve(limits: EngineLimits) -> None:

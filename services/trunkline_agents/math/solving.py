@@ -53,7 +53,7 @@ class RootSet:
 def solve_equation(difference: SympyValue, variable: SympyValue) -> RootSet | None:
     """Solve `difference = 0`: over the complex numbers if it is rational, else over the real ones.
 
-    Return None if there may be solutions, but none was found.
+    Return None if there may be solutions but no solution was found.
 
     Raises:
         InvalidArgumentError: the degree is over MAX_DEGREE.
@@ -104,7 +104,7 @@ def _sort_roots(values: list[SympyValue]) -> tuple[Root, ...]:
 
 
 def _list_members(solutions: SympyValue, parameter: SympyValue) -> list[SympyValue] | None:
-    """Return the members of a set as expressions; None if the set can't be listed."""
+    """Return the members of a set as expressions, or None if the set can't be listed."""
     if isinstance(solutions, FiniteSet):
         return list(solutions)
     if solutions is sympy.S.EmptySet:

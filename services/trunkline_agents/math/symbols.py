@@ -1,8 +1,8 @@
-"""Symbols in which people write formulas, and those of the grammar for them."""
+"""Symbols in which people write formulas, and the symbols of the grammar for them."""
 
 import re
 
-# A comma between groups of three digits, as in 1,200: not the one between arguments.
+# A comma between groups of three digits, as in 1,200, and no comma between arguments.
 _GROUPED = re.compile(r"(?<![\d.,(])(?<!,\s)\d{1,3}(?:,\d{3})+(?![\d,])(?!\s{0,4}[,)])")
 # A whole number and a fraction, as in 1 1/2.
 _MIXED = re.compile(
@@ -31,7 +31,7 @@ _SYMBOLS = str.maketrans(
 
 
 def replace_symbols(text: str) -> str:
-    """Replace unusual symbols and forms of numbers by those of the grammar.
+    """Replace unusual symbols and forms of numbers by the forms of the grammar.
 
     The text may be of any length: each replacement takes time linear in it.
     """

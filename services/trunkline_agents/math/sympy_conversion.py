@@ -184,8 +184,8 @@ def render_decimals(value: SympyValue, digits: int = DEFAULT_DIGITS) -> str:
 def render_number(value: SympyValue, *, digits: int | None, prefers_decimals: bool) -> str:
     """Return a number for people: its exact form if that is short, and its decimals.
 
-    `3`; `1/2 = 0.5`; `1/3 ≈ 0.333333333333333`; `sqrt(2) ≈ 1.41421356237310`. With `digits`, or
-    if the question is written in decimals, the decimals alone.
+    Examples are `3`, `1/2 = 0.5`, `1/3 ≈ 0.333333333333333` and `sqrt(2) ≈ 1.41421356237310`. With
+    `digits`, or for a question in decimals, the result has only the decimals.
     """
     exact = _finite_decimals(value)
     if exact is not None and _fits(exact, digits):

@@ -15,7 +15,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One of `pi`, `e`, `i`, `oo`."""
+    """A constant: `pi`, `e`, `i` or `oo`."""
 
     name: str
 

@@ -14,12 +14,12 @@ from trunkline_agents.math.syntax import (
 
 
 def compute_whole_number(node: Node) -> int | None:
-    """Return the exact value of an expression, or None.
+    """Return the exact value of an expression, or None if SymPy has to compute it.
 
-    None means that SymPy has to work it out: the value is no whole number or is not defined, or
-    the expression has more than numbers, the four operations and powers with whole exponents.
-    The size of the expression must have been checked: its numbers then have few digits, and this
-    takes less than a millisecond.
+    SymPy has to compute a value that is no whole number or is not defined. It also computes
+    expressions with more than numbers, the four operations and powers with whole exponents. The
+    size of the expression must have been checked: then its numbers have few digits, and this takes
+    less than a millisecond.
     """
     value = _compute(node)
     return value.numerator if value is not None and value.denominator == 1 else None
@@ -40,7 +40,7 @@ def _compute(node: Node) -> Fraction | None:
             return None if positive is None else -positive
         case Reciprocal(operand=operand):
             divisor = _compute(operand)
-            # None for zero, too.
+            # A division by zero has no value.
             return 1 / divisor if divisor else None
         case Power(base=base, exponent=exponent):
             return _raise(_compute(base), _compute(exponent))

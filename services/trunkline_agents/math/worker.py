@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from trunkline.errors import InvalidArgumentError
 
 MEMORY_LIMIT_BYTES = 512 << 20
-# Only for a worker whose server died: a server that runs kills its worker much earlier.
+# For a worker whose server died. A running server kills its worker much earlier.
 CPU_LIMIT_S = 30
 REPLY_LIMIT_BYTES = 1 << 20
 """Far above any reply, because the operations bound their answers."""
@@ -92,7 +92,7 @@ def _send(replies: BinaryIO, reply: Message) -> None:
 
 
 def main() -> None:
-    """Serve stdin and stdout. Prints of SymPy go to stderr, so that they break no reply."""
+    """Serve stdin and stdout. Prints of SymPy go to stderr, so that they do not break replies."""
     limit_memory(MEMORY_LIMIT_BYTES)
     with os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)

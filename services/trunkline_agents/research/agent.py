@@ -21,10 +21,10 @@ _DOCUMENTS = AgentSkill(
 _OPEN_QUESTIONS = AgentSkill(
     id="open-questions",
     name="Open questions",
-    description="Looks up in the documents of this mesh what no other agent is asked for.",
-    # Supervisors know this tag: the agent gets the questions that no other agent fits.
+    description="Answers other questions from the documents of this mesh.",
+    # Supervisors send questions that fit no other agent to the agent with this tag.
     tags=["open questions"],
-    # Without documents they would not work, and an introduction says that examples do.
+    # An introduction lists only examples that work, and these need documents.
     examples=["what do the documents say about leave", "search the docs for release notes"],
 )
 _WEB = AgentSkill(

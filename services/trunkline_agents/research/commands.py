@@ -38,7 +38,7 @@ Limit = Annotated[int, option(None, "How many passages.", min=1, max=20, show_de
 
 @command(docs, "add")
 def add_paths(paths: Paths, data: DataOption = None, *, json: JsonOption = False) -> ExitCode:
-    """Add Markdown, text, HTML and PDF; what was added before is replaced. Exits 1 if one fails."""
+    """Add Markdown, text, HTML and PDF. Earlier versions are replaced. Exits 1 if a file fails."""
     from trunkline_agents.research.documents.adding import add_documents
     from trunkline_agents.research.documents.store import DocumentStore
     from trunkline_agents.research.settings import documents_path

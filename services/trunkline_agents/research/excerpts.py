@@ -8,13 +8,13 @@ from typing import Final, Literal
 from trunkline_agents.research.documents.search import Term
 
 _EXCERPT_CHARS: Final = 420
-# What is quoted of a paragraph before its best sentence.
+# The longest quotation of a paragraph before its best sentence.
 _OPENING_CHARS: Final = 120
 _PARAGRAPH_BREAK = re.compile(r"\n\n+")
 _SENTENCE_BREAK = re.compile(r"(?<=[.!?])\s+")
 _BULLET = re.compile(r"[-*+•]\s+\S")
 _NUMBERED = re.compile(r"\d{1,2}[.)]\s+\S")
-# The line below the head of a Markdown table, and the lines that it has in it.
+# The line below the head of a Markdown table, and the dashes in it.
 _RULE = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 _DASHES = re.compile(r"-{4,}")
 # Words with the same first characters count as one word: leave, leaves, leaving.
@@ -30,18 +30,18 @@ class _Unit:
 
     kind: _Kind
     text: str
-    """On one line, but for the head of a table."""
+    """One line, or the two lines of the head of a table."""
     paragraph: int
     head: str = ""
-    """The head of a row's table, without which a row is no Markdown."""
+    """The head of the table of a row."""
 
 
 def extract_excerpt(text: str, terms: Sequence[Term]) -> str:
     """Return the part of a text that has most of these words.
 
-    What a paragraph says before it is quoted, too, if it is short. Prose is on one line. Items of
-    lists and rows of tables are on lines of their own, as Markdown: an excerpt that begins with one
-    begins with a line break.
+    The excerpt also has the beginning of the paragraph if it is short. Prose is on one line. Items
+    of lists and rows of tables are Markdown, on separate lines, and an excerpt that begins with an
+    item or a row begins with a line break.
     """
     units = [
         unit
@@ -109,7 +109,7 @@ def _starts_item(line: str) -> bool:
 
 
 def _find_opening(units: Sequence[_Unit], best: int) -> int:
-    """Return the first unit of a unit's paragraph; the unit itself if that is far."""
+    """Return the first unit of a unit's paragraph, or the unit if the first is too far away."""
     first = best
     while first > 0 and units[first - 1].paragraph == units[best].paragraph:
         first -= 1
@@ -118,7 +118,7 @@ def _find_opening(units: Sequence[_Unit], best: int) -> int:
 
 
 def _break_between(before: str, kind: _Kind) -> str:
-    """Return what is between two units; `before` is the kind of the first, or empty."""
+    """Return the separator of two units. `before` is the kind of the first unit, or ""."""
     if kind == "sentence":
         return " " if before in ("", "sentence") else "\n\n"
     if kind == "item":

@@ -43,10 +43,11 @@ class DocumentLibrary:
         """Return the passages that match best.
 
         Raises:
-            InvalidArgumentError: there are no documents, or none matches; the text says which.
+            InvalidArgumentError: there are no documents, or no document matches. The text has the
+                reason.
             ConfigurationError: the documents can't be read.
         """
-        # One search at a time: each one only reads a file.
+        # One search at a time, because a search only reads a file.
         async with self._turn:
             return await asyncio.to_thread(self._search, query, limit)
 
@@ -67,9 +68,9 @@ class DocumentLibrary:
         return SearchResult(query, sources, unavailable)
 
     def _open_store(self) -> DocumentStore | None:
-        """Return the store, which stays open: decrypting all documents takes a while.
+        """Return the store, or None if the file does not exist.
 
-        None: the file does not exist.
+        The store stays open, because decrypting all documents takes a while.
         """
         inode = self._path.stat().st_ino if self._path.is_file() else 0
         if self._store is not None and inode != self._inode:

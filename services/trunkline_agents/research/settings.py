@@ -36,11 +36,11 @@ class ResearchSettings(BaseModel):
     tavily_key_env: str = TAVILY_VARIABLE
     """The variable that holds a Tavily key. With a key, Tavily searches the web."""
     searxng_url: _OptionalUrl = ""
-    """A SearXNG that searches the web instead; its settings must allow JSON."""
+    """The address of a SearXNG that searches the web in place of Tavily. It must allow JSON."""
     tavily_url: _OptionalUrl = "https://api.tavily.com"
     """The address of Tavily."""
     arxiv_url: _OptionalUrl = "https://export.arxiv.org"
-    """The address of arXiv or of a mirror. Empty: papers are not searched."""
+    """The address of arXiv or of a mirror. If it is empty, papers are not searched."""
 
 
 def documents_path(data_dir: Path) -> Path:
@@ -51,7 +51,7 @@ def documents_path(data_dir: Path) -> Path:
 
 
 def open_documents_key(settings: Settings) -> DerivedKey | None:
-    """Return the key for the documents of a mesh; None: they are not encrypted.
+    """Return the key for the documents of a mesh, or None if they are not encrypted.
 
     Raises:
         ConfigurationError: the encryption key is missing or wrong.

@@ -1,4 +1,4 @@
-"""The result of a search: text that stands alone, and the same as data."""
+"""The result of a search: a text that can be read alone, and data with the same content."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ class Source:
 
     @property
     def citation(self) -> str:
-        """One line by which people find it."""
+        """One line by which people find the source."""
         title = " ".join(self.title.split())[:TITLE_CHARS]
         name = "" if title == self.location else title
         line = ", ".join(filter(None, (name or self.location, self.place)))
@@ -38,9 +38,9 @@ class SearchResult:
     query: str
     sources: tuple[Source, ...]
     unavailable: tuple[str, ...] = ()
-    """Sentences about what could not be searched, and how to enable it."""
+    """Sentences that name a source that could not be searched, and the way to enable it."""
     is_fallback: bool = False
-    """The sources are documents, because the wanted source can't be searched."""
+    """The sources are documents, because the requested source can't be searched."""
 
     @property
     def text(self) -> str:

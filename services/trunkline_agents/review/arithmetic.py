@@ -24,7 +24,7 @@ _EXPRESSION: Final = re.compile(rf"(?<![\w.,]){_NUMBER}(?:{_JOINT}{_NUMBER})+")
 _RESULT: Final = re.compile(
     rf"{_GAP}={_GAP}(\?|[-{_MINUS}]?{_NUMBER}%?)(?!\w|[.,]\d|{_GAP}{_OPERATORS}{_GAP}\d)"
 )
-# The expression is a part of a longer one, with a variable for example.
+# The expression is a part of a longer expression, for example with a variable.
 _CONTINUES: Final = re.compile(rf"(?:[+*·{_TIMES}/÷^(]|\b[A-Za-z]{_GAP}[-{_MINUS}]){_GAP}$")
 _PLAIN: Final = str.maketrans(
     {_TIMES: "*", "·": "*", "x": "*", "÷": "/", _MINUS: "-", ",": None, **dict.fromkeys("$€£¥")}
@@ -37,11 +37,11 @@ class ArithmeticStatement:
     """A statement `EXPRESSION = RESULT` in a text."""
 
     text: str
-    """As it is written."""
+    """The text of the statement."""
     expression: str
-    """Its left side, as the math agent reads it."""
+    """Its left side, in the form for the math agent."""
     result: str
-    """Its right side as it is written, or `?`."""
+    """Its right side in the text, or `?`."""
     head: str
     """The text before the result."""
 
@@ -69,9 +69,9 @@ class MathResult:
     """The result of an expression by the math agent."""
 
     value: Fraction | None
-    """None: there is none."""
+    """The value, or None if the agent found no value."""
     text: str
-    """The result as it is written in a text, or the reason why there is none."""
+    """The result in the form for a text, or the reason why there is no result."""
 
 
 async def compute(task: TaskContext[Any], expressions: Iterable[str]) -> Mapping[str, MathResult]:
@@ -125,7 +125,7 @@ def is_right(statement: ArithmeticStatement, value: Fraction) -> bool:
 def correct(text: str, corrections: Sequence[tuple[str, str]]) -> str:
     """Return a text with statements replaced by others."""
     for wrong, right in corrections:
-        # Not within a longer number. A backslash in the replacement is none.
+        # Not within a longer number. A backslash in the replacement must stay a backslash.
         pattern = rf"(?<![\w.,]){re.escape(wrong)}(?!\w|[.,]\d)"
         text = re.sub(pattern, right.replace("\\", r"\\"), text)
     return text

@@ -1,8 +1,8 @@
 """Drafts and revisions without a model. Pure.
 
-A draft says what its material says, in the material's own sentences: it leaves some out, adds some
+A draft consists of sentences of its material. A revision leaves out some sentences, adds sentences
 that an earlier draft left out, replaces wrong results, and lists required terms that no sentence
-has. It invents nothing.
+contains. It invents nothing.
 """
 
 import re
@@ -24,21 +24,21 @@ _KEYWORDS: Final = "Keywords:"
 
 
 def read_material(request: str, materials: str) -> str:
-    """Return what a draft is made of: the materials, else the request without its order."""
+    """Return the material of a draft: the materials, or the request without its order."""
     return materials.strip() or _ORDER.sub("", request, count=1).strip()
 
 
 def draft(material: str, rubric: Rubric) -> str:
-    """Return a first draft: the material as it is if it fits, else what fits of it."""
+    """Return a first draft: the whole material if it fits, or its first sentences that fit."""
     if _fits(material, rubric):
         return material
     return " ".join(_compose(_split(material), [], rubric, words=rubric.min_words))
 
 
 def revise(previous: str, material: str, rubric: Rubric, checks: Sequence[RubricCheck]) -> str:
-    """Return a draft revised by the checks of a review, which also tell the reviewer's rubric.
+    """Return a draft revised by the checks of a review, which also contain the reviewer's rubric.
 
-    It is as long as the earlier one, as far as the rubric and the material permit.
+    The revision is as long as the previous draft, if the rubric and the material permit this.
     """
     corrections = [(check.expected, check.correction) for check in checks if check.correction]
     text = correct(previous, corrections)
@@ -99,7 +99,7 @@ def _mask_results(sentence: str) -> str:
 def _compose(
     sentences: Sequence[str], spare: Sequence[str], rubric: Rubric, *, words: int
 ) -> list[str]:
-    """Return the sentences of a text, with spare ones as far as it lacks `words` or terms."""
+    """Return the sentences of a text, with spare sentences if it lacks words or terms."""
     kept = _leave_out(sentences, rubric.forbidden_terms)
     others = [each for each in _leave_out(spare, rubric.forbidden_terms) if each not in kept]
     for term in rubric.required_terms:
@@ -124,13 +124,13 @@ def _compose(
 
 
 def _sort(sentences: Sequence[str], facts: Sequence[str]) -> list[str]:
-    """Return sentences in the order of the material; keywords, and words of others, are last."""
+    """Return sentences in the order of the material. Keywords and other sentences are last."""
     places = {_mask_results(fact): number for number, fact in enumerate(facts)}
     return sorted(sentences, key=lambda each: places.get(_mask_results(each), len(facts)))
 
 
 def _leave_out(sentences: Sequence[str], terms: Sequence[str]) -> list[str]:
-    """Return the sentences without forbidden terms; if all have some, those without the terms."""
+    """Return the sentences without forbidden terms. If all have some, remove the terms."""
     clean = [each for each in sentences if not any(has_term(each, term) for term in terms)]
     if clean or not sentences:
         return clean
@@ -142,7 +142,7 @@ def _leave_out(sentences: Sequence[str], terms: Sequence[str]) -> list[str]:
 
 
 def _shorten(sentences: Sequence[str], terms: Sequence[str], limit: int) -> list[str]:
-    """Return as many sentences as fit: the last ones go first, but for those with a term."""
+    """Return the sentences that fit. The last go first, and sentences with a term go last."""
     bearers = {
         next((number for number, each in enumerate(sentences) if has_term(each, term)), -1)
         for term in terms

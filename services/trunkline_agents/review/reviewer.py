@@ -30,7 +30,7 @@ class ReviewRequest(EvaluationRequest):
     """The message that asks for a review: an `evaluation_request` with these further fields."""
 
     rubric: Rubric = Rubric()
-    """The limits that it sets replace those of the reviewer's settings; its terms are added."""
+    """Its limits replace the limits of the reviewer's settings. Its terms are added."""
     threshold: Annotated[float, Field(ge=0, le=FULL_SCORE)] = DEFAULT_THRESHOLD
     """The lowest score that is approved."""
 

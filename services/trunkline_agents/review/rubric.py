@@ -1,6 +1,6 @@
-"""The rubric of a review: its checks, what each costs, and the score.
+"""The rubric of a review: its checks, their costs, and the score.
 
-A text has 100 points, and each failed check takes some, down to 0:
+A text has 100 points. Each failed check costs points, down to 0:
 
 - the length: one point for each percent of the words that are missing or too many, at least 1 and
   at most 40
@@ -41,7 +41,7 @@ class Rubric(BaseModel):
 
     min_words: WordLimit = 0
     max_words: WordLimit | None = None
-    """None: no limit."""
+    """The largest number of words, if there is a limit."""
     required_terms: Annotated[list[RubricTerm], Field(max_length=_TERM_LIMIT)] = Field(
         default_factory=list[RubricTerm]
     )
@@ -57,7 +57,7 @@ class Rubric(BaseModel):
         return self
 
     def merge(self, other: "Rubric") -> "Rubric":
-        """Return both: the limits that `other` sets replace these, and its terms are added.
+        """Return a rubric with the limits of `other` in place of these, and the terms of both.
 
         Raises:
             ValueError: the limits together make no sense.
@@ -87,7 +87,7 @@ class RubricCheck(BaseModel):
 
     rule: Literal["min_words", "max_words", "required_term", "forbidden_term", "arithmetic"]
     expected: str
-    """The limit, the term, or the statement as it is written."""
+    """The limit, the term, or the text of the statement."""
     passed: bool
     cost: int = 0
     feedback: str = ""

@@ -37,7 +37,7 @@ class Revision(EvaluationResult):
     materials: str = ""
     rubric: Rubric = Rubric()
     checks: list[RubricCheck] = Field(default_factory=list[RubricCheck])
-    """The checks of the review, also those that passed."""
+    """All checks of the review, failed and passed."""
 
 
 class WrittenDraft(BaseModel):

@@ -667,4 +667,6 @@ async def test_a_process_that_joined_sends_as_its_own_agents_only(tmp_path: Path
             deliveries=[message_service_pb2.MessageDelivery(task_id=task_id, envelope=note)],
         )
         with pytest.raises(PermissionDeniedError, match="deliver messages between agents"):
-            await anext(directory.client_for_agent("teacher").deliver_messages(forged))
+            await anext(
+                aiter(directory.client_for_agent("teacher").messages.DeliverMessages(forged))
+            )

@@ -8,6 +8,7 @@ from typing import Any, Self
 import pytest
 
 from trunkline.tools import result_checker
+from trunkline.tools.child_process import ChildProcess
 from trunkline.tools.result_checker import (
     ResultChecker,
     ResultCheckError,
@@ -15,7 +16,6 @@ from trunkline.tools.result_checker import (
     UncheckableSchemaError,
 )
 from trunkline.tools.result_worker import find_violation
-from trunkline.tools.server_process import ChildProcess
 
 PERSON: dict[str, Any] = {
     "type": "object",

@@ -60,10 +60,9 @@ from trunkline_bridge.a2a.streams.task_streams import (
     unseen_events,
 )
 from trunkline_bridge.a2a.webhooks.registration import WebhookRegistrations
-from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.permissions import CREATE_PUSH_CONFIG
-from trunkline_bridge.callers.stream_expiry import StreamExpiry
+from trunkline_bridge.callers.streams import CallerStreams
 from trunkline_bridge.http import tracing
 
 logger = logging.getLogger(__name__)
@@ -157,7 +156,7 @@ class Operations:
         settings: Settings,
         cards: AgentCards,
         webhooks: WebhookRegistrations,
-        limiter: AccountLimiter,
+        streams: CallerStreams,
         audit: AuditLog | None = None,
     ) -> None:
         """Without an audit log, nothing is recorded."""
@@ -166,8 +165,7 @@ class Operations:
         self._settings = settings
         self._cards = cards
         self._webhooks = webhooks
-        self._limiter = limiter
-        self._expiry = StreamExpiry()
+        self._streams = streams
         self._content = RequestContent(ContentCapture.from_settings(settings))
 
     @audited(Action.CARD_GET)
@@ -293,8 +291,7 @@ class Operations:
 
     def _open_stream(self, caller: Caller, events: EventsContext) -> EventsContext:
         """Return a stream that counts for its account and ends with its caller's credential."""
-        counted = self._limiter.limit_stream(caller.account, events)
-        return self._expiry.watch_stream(caller, counted)
+        return self._streams.guard(caller, events)
 
     @asynccontextmanager
     async def _open_message(

@@ -108,7 +108,7 @@ class _Meter:
         self._variables = variables
         self._page_limit = page_limit
         self._roots = {schema.query_type, schema.mutation_type, schema.subscription_type}
-        # None while a fragment is being measured, which then contains itself.
+        # The size of each fragment. It is None during the measurement, which finds circles.
         self._measured: dict[str, Measure | None] = {}
 
     def measure(

@@ -45,7 +45,7 @@ class RoomQueries:
 
     @field
     async def room(self, info: Info, name: str) -> RoomNode:
-        """Return a room; one without members is empty."""
+        """Return a room. A room without members is empty."""
         context = info.context
         room = await context.call(context.messages.get_room, name)
         return RoomNode.build(room)

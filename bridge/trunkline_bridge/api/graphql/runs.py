@@ -137,7 +137,7 @@ class RunNode:
     async def answer(self, info: Info) -> RunAnswer:
         """Return the answer so far."""
         snapshot = await self._read(info)
-        # Those of other agents, which a supervisor forwards, have an origin.
+        # Artifacts of other agents, which a supervisor forwards, have an origin.
         own = {found.artifact_id for found in snapshot.artifacts if not found.HasField("origin")}
         parts = [
             part
@@ -299,14 +299,14 @@ def format_cursor(cursor: RunCursor) -> str:
 
 
 def parse_cursor(text: str | None) -> RunCursor:
-    """Return a position; None is before the first event. WireError: it is invalid."""
+    """Return a position. Without a text, it is before the first event. WireError: invalid."""
     if text is None:
         return RunCursor(0, 0)
     epoch, _, sequence = text.partition("-")
     if not all(
         part.isascii() and part.isdecimal() and len(part) < 20 for part in (epoch, sequence)
     ):
-        raise invalid_params(("after", "is no cursor; use that of an event, or leave it out"))
+        raise invalid_params(("after", "is no cursor; use the cursor of an event, or leave it out"))
     cursor = RunCursor(int(epoch), int(sequence))
     if max(cursor) > _MAX_CURSOR:
         raise invalid_params(("after", "is no cursor of this run"))

@@ -35,7 +35,7 @@ _QUERY_FIELDS: Final[Mapping[str, Sequence[Any]]] = {
 
 
 def _field_names(message_type: type[Message]) -> frozenset[str]:
-    """Return the names of the fields in JSON, of which each has two."""
+    """Return the names of the fields in JSON. Each field has two names."""
     fields = message_type.DESCRIPTOR.fields
     return frozenset(name for field in fields for name in (field.json_name, field.name))
 
@@ -231,7 +231,8 @@ def _parse_action(params: Json, message_type: type[_M]) -> _M:
     """Return a request to change or repeat the messages that match a filter.
 
     Raises:
-        WireError: it does not fit. Without a mistyped condition, more would match.
+        WireError: a field is invalid or unknown. If a mistyped condition were ignored, the filter
+            would match more messages.
     """
     _refuse_unknown(params, message_type)
     conditions = params.get("filter")
@@ -271,5 +272,5 @@ def _read_member(params: Json) -> str:
         raise unknown_field(min(others), ["member"])
     member = params.get("member", "")
     if not isinstance(member, str):
-        raise invalid_params(("member", "must be the name of an agent; empty: the caller"))
+        raise invalid_params(("member", "must be the name of an agent, or empty for the caller"))
     return member

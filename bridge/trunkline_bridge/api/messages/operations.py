@@ -1,7 +1,7 @@
-"""Performs what callers outside do with messages, by calls to the mesh's messaging service.
+"""Performs the operations of callers outside on messages, by calls to the messaging service.
 
-Credentials with agents are for messages to these agents. A room is the agent `room:NAME` in their
-lists, and what concerns all messages of the account is the agent `all`.
+Credentials with agents are for messages to these agents. In the lists of agents, `room:NAME` stands
+for a room, and `all` stands for all messages of the account.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -15,9 +15,8 @@ from trunkline.messages.store import Envelope, EnvelopeFilter, Room, StoredEnvel
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import messaging_service_pb2
 from trunkline_bridge.a2a.operations.audit import check_permission, recorded
-from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.caller import Caller
-from trunkline_bridge.callers.stream_expiry import StreamExpiry
+from trunkline_bridge.callers.streams import CallerStreams
 
 EnvelopeUpdates: TypeAlias = AsyncGenerator[
     Sequence[messaging_service_pb2.WatchEnvelopesResponse], None
@@ -34,13 +33,12 @@ class MessageOperations:
     """
 
     def __init__(
-        self, directory: Directory, limiter: AccountLimiter, audit: AuditLog | None = None
+        self, directory: Directory, streams: CallerStreams, audit: AuditLog | None = None
     ) -> None:
         """Without an audit log, nothing is recorded."""
         self._directory = directory
-        self._limiter = limiter
+        self._streams = streams
         self._audit = audit
-        self._expiry = StreamExpiry()
 
     async def send(self, caller: Caller, envelopes: Sequence[Envelope]) -> list[StoredEnvelope]:
         """Accept messages, all or none."""
@@ -84,9 +82,7 @@ class MessageOperations:
         updates = self._open_watch(
             caller, query, after_position=after_position, with_deliveries=with_deliveries
         )
-        return self._expiry.watch_stream(
-            caller, self._limiter.limit_stream(caller.account, updates)
-        )
+        return self._streams.guard(caller, updates)
 
     @asynccontextmanager
     async def _open_watch(
@@ -172,7 +168,7 @@ class MessageOperations:
 
     def count_request(self, caller: Caller) -> None:
         """Count a request that arrives within a WebSocket. LimitExceededError: too many."""
-        self._limiter.count_request(caller.account)
+        self._streams.count_request(caller)
 
     def authorize(self, caller: Caller, method: str, subject: str) -> None:
         """Check that the caller may use a method for an agent or a room.
@@ -194,7 +190,7 @@ def _subject_of(envelope: Envelope) -> str:
 
 
 def _subject_of_filter(query: EnvelopeFilter) -> str:
-    """Return the agent or room that a filter selects the messages of; `all` if it selects more."""
+    """Return the agent or room whose messages a filter selects, or `all` for other filters."""
     if query.recipient:
         return query.recipient
     if query.room:

@@ -13,9 +13,8 @@ from trunkline.a2a_wire.errors import WireError, invalid_params
 from trunkline.a2a_wire.json_values import Json, dumps
 from trunkline_bridge.api.json_resource import ResourceHandler as Handler
 from trunkline_bridge.api.json_resource import ResourcePaths as Paths
-from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.caller import Caller
-from trunkline_bridge.callers.stream_expiry import StreamExpiry
+from trunkline_bridge.callers.streams import CallerStreams
 from trunkline_bridge.http.handler import EventStreamResponse
 from trunkline_bridge.http.messages import rest_error_body
 from trunkline_bridge.http.sse import render_error_event
@@ -62,19 +61,16 @@ PageEvents: TypeAlias = AsyncGenerator[Sequence[PageEvent], None]
 
 
 class PageStreams:
-    """Serves streams of events: they count for their account, and end with their credential."""
+    """Serves streams of events."""
 
-    def __init__(self, limiter: AccountLimiter) -> None:
-        self._limiter = limiter
-        self._expiry = StreamExpiry()
+    def __init__(self, streams: CallerStreams) -> None:
+        self._streams = streams
 
     def respond(
         self, caller: Caller, events: AbstractAsyncContextManager[PageEvents]
     ) -> EventStreamResponse[PageEvent]:
         """Return the response with a stream. Errors on entering it are responses of their own."""
-        counted = self._limiter.limit_stream(caller.account, events)
-        watched = self._expiry.watch_stream(caller, counted)
-        return EventStreamResponse(watched, PageRenderer(), HEADERS)
+        return EventStreamResponse(self._streams.guard(caller, events), PageRenderer(), HEADERS)
 
 
 class PageRenderer:

@@ -1,4 +1,4 @@
-"""The mesh as the page draws it: hosts, agents, tool servers, rooms, and who calls whom."""
+"""The mesh for the page: hosts, agents, tool servers, rooms, and the calls between them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -16,6 +16,7 @@ from trunkline.mesh.client.mesh_words import (
     follow_updates,
     tool_server_state,
 )
+from trunkline.mesh.client.methods import read_responses
 from trunkline.v1 import (
     messaging_service_pb2,
     registry_service_pb2,
@@ -31,7 +32,7 @@ from trunkline_bridge.http.handler import EventStreamResponse
 _INTERVAL_S: Final = 1.0
 # The first state waits so long for services that are slow to answer.
 _FIRST_TIMEOUT_S: Final = 1.0
-# Words are enough for a graph; the whole texts are in agent cards and in lists of tools.
+# Short texts are enough for a graph. The whole texts are in agent cards and lists of tools.
 _TEXT_CHARS: Final = 200
 
 
@@ -118,7 +119,9 @@ class PageMesh:
             return ToolClient(directory.channel_for_service(TOOL_SERVICE)).watch_tools()
 
         def watch_edges() -> AsyncGenerator[trace_service_pb2.WatchEdgesResponse, None]:
-            return directory.trace_client().watch_edges()
+            return read_responses(
+                directory.trace_stub().WatchEdges(trace_service_pb2.WatchEdgesRequest())
+            )
 
         if self._access.is_operator(caller):
             yield lambda answered: follow_updates(watch_tools, sources.set_tools, answered)

@@ -31,8 +31,8 @@ from trunkline_bridge.api.page.webhooks import PageWebhooks
 from trunkline_bridge.api.page.wire import PageWire
 from trunkline_bridge.api.page.workflows import PageWorkflows
 from trunkline_bridge.api.workflows.operations import WorkflowOperations
-from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.caller import CallerFactory, SecurityRequirements
+from trunkline_bridge.callers.streams import CallerStreams
 from trunkline_bridge.http.pages import Page
 
 
@@ -48,13 +48,13 @@ class PageBinding:
         messages: MessageOperations,
         workflows: WorkflowOperations,
         cards: AgentCards,
-        limiter: AccountLimiter,
+        caller_streams: CallerStreams,
         audit: AuditLog | None,
     ) -> None:
         """Compose the page. ConfigurationError: a setting of it is wrong."""
         page = settings.page
         access = PageAccess(page.operators, is_anonymous_only=security.is_anonymous_only)
-        streams = PageStreams(limiter)
+        streams = PageStreams(caller_streams)
         origin = find_issuer_origin(page.oidc_issuer, page.oidc_client_id)
         self._callers = callers
         # Below `/ui`, because reads there make no spans.

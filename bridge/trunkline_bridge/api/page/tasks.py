@@ -1,4 +1,4 @@
-"""Tasks of the page: lists over all agents, one task and its journal, and what people do to it."""
+"""Tasks of the page: lists over all agents, one task and its journal, and actions on it."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
@@ -175,7 +175,7 @@ class PageTasks:
         if caller.last_event_id:
             after = _parse_cursor(caller.last_event_id)
         events = self._operations.watch(caller, path["task_id"], after)
-        # It counts for its account already.
+        # The operation counts the stream for its account.
         return EventStreamResponse(_render_journal(events), PageRenderer(), HEADERS)
 
     async def _cancel(self, caller: Caller, _params: Json, path: Mapping[str, str]) -> Json:

@@ -56,10 +56,10 @@ class Participant:
         return self._breaker.state
 
     async def deliver(self, envelope: Envelope, *, waits_for_breaker: bool) -> list[Envelope]:
-        """Send a message and return the replies. Tries again if that may help.
+        """Send a message and return the replies. Try again if a retry may help.
 
-        The id of the message is the idempotency key of all tries. While the breaker is open, a
-        delivery waits for it or fails at once.
+        The id of the message is the idempotency key of all tries. While the breaker is open, the
+        delivery waits, or fails at once without `waits_for_breaker`.
 
         Raises:
             PeerCircuitOpenError: the breaker is open.

@@ -10,7 +10,7 @@ from trunkline.messages.store import Envelope
 from trunkline_bridge.http.json_decoder import decode_json
 
 _MAX_REPLIES: Final = 100
-# The fields that a participant decides about its reply. The mesh sets the rest.
+# The fields of a reply that a participant sets. The mesh sets the other fields.
 _FIELDS: Final = ("recipient", "room", "type", "type_version", "priority")
 
 

@@ -48,7 +48,7 @@ class _DirectConnect(connect):
 
 
 class WebSocketParticipant:
-    """Sends messages to one participant. It connects for the first, and again after a loss."""
+    """Sends messages to one participant. It connects at the first, and again after a loss."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class WebSocketParticipant:
     async def exchange(self, envelope: Envelope) -> list[Envelope]:
         """Send a message and return the replies to it. Raises as `HttpParticipant.exchange`."""
         loop = asyncio.get_running_loop()
-        # A delivery that is repeated while the first one waits takes its place.
+        # A repeated delivery takes the place of a delivery of the same message that waits.
         answer: asyncio.Future[list[Envelope]] = loop.create_future()
         key = envelope.envelope_id
         try:
@@ -105,7 +105,7 @@ class WebSocketParticipant:
             if self._waiting.get(key) is answer:
                 del self._waiting[key]
             if answer.done() and not answer.cancelled():
-                # Sending failed, too. asyncio logs errors of futures that are never read.
+                # Sending failed as well. asyncio logs errors of futures that are never read.
                 answer.exception()
 
     async def _connect(self) -> ClientConnection:
@@ -175,7 +175,7 @@ class WebSocketParticipant:
             raise PeerProtocolError(self._peer, "it sent a frame without `replyTo`")
         answer = self._waiting.get(value["replyTo"])
         if answer is None or answer.done():
-            # The exchange was too slow, or was answered before.
+            # The exchange timed out, or had an answer before.
             return
         if "error" in value:
             problem = " ".join(str(value["error"]).split())[:_TEXT_LIMIT]

@@ -1,4 +1,4 @@
-"""Performs what callers outside do with workflows and their runs.
+"""Performs the operations of callers outside on workflows and their runs.
 
 A run is the task of a workflow, or of a supervisor, whose plan is shown as one. Its agent is the
 name of the workflow, so credentials with agents are for the workflows in their lists.
@@ -32,9 +32,8 @@ from trunkline_bridge.api.workflows.catalog import (
     VersionDifferences,
     WorkflowCatalog,
 )
-from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.caller import Caller
-from trunkline_bridge.callers.stream_expiry import StreamExpiry
+from trunkline_bridge.callers.streams import CallerStreams
 from trunkline_bridge.http import tracing
 
 GET_WORKFLOW: Final = "GetWorkflow"
@@ -87,7 +86,7 @@ class WorkflowOperations:
         directory: Directory,
         operations: Operations,
         catalog: WorkflowCatalog | None,
-        limiter: AccountLimiter,
+        streams: CallerStreams,
         audit: AuditLog | None = None,
         *,
         patience_s: float,
@@ -100,10 +99,9 @@ class WorkflowOperations:
         self._directory = directory
         self._operations = operations
         self._catalog = catalog
-        self._limiter = limiter
+        self._streams = streams
         self._audit = audit
         self._patience_s = patience_s
-        self._expiry = StreamExpiry()
 
     @property
     def has_catalog(self) -> bool:
@@ -190,7 +188,9 @@ class WorkflowOperations:
     async def get_run_at(
         self, caller: Caller, task_id: str, sequence: int | None
     ) -> tuple[snapshot_pb2.TaskSnapshot, snapshot_pb2.TaskSnapshot]:
-        """Return a run as it is now, and as it was after a sequence. None stands for now.
+        """Return the present state of a run, and its state after a sequence.
+
+        Without a sequence, both are the present state.
 
         Raises:
             CursorExpiredError: the events up to the sequence are not retained any more.
@@ -235,7 +235,7 @@ class WorkflowOperations:
             with_text=True,
         )
         with recorded(self._audit, caller, Action.TASK_LIST, agent=name):
-            page = await client.list_tasks(request)
+            page = await client.tasks.ListTasks(request)
             versions = await self._read_versions(client, caller, page.tasks)
         runs = [Run(row, versions[row.task_id]) for row in page.tasks if row.task_id in versions]
         return runs, page.next_page_token
@@ -341,8 +341,7 @@ class WorkflowOperations:
 
         The stream counts for its account, and ends when the caller's credential is refused.
         """
-        events = self._limiter.limit_stream(caller.account, self._watch(caller, task_id, after))
-        return self._expiry.watch_stream(caller, events)
+        return self._streams.guard(caller, self._watch(caller, task_id, after))
 
     @asynccontextmanager
     async def _watch(

@@ -227,9 +227,10 @@ def recording(
 
 @asynccontextmanager
 async def open_audit_log(settings: Settings, *, process: str) -> AsyncIterator[AuditLog | None]:
-    """Open the audit log of a process; None if the settings turn it off.
+    """Open the audit log of a process, or yield None if the settings turn it off.
 
-    It is the first that a process opens in its data directory, and checks that directory.
+    A process opens the log before other files of its data directory, so this also checks the
+    directory.
 
     Raises:
         ConfigurationError: the file can't be used, or another user may replace the data directory

@@ -98,7 +98,7 @@ READS: Final = frozenset(
         Action.CARD_GET,
     }
 )
-"""The acts that change nothing. They are recorded only if the settings say so."""
+"""The acts that change nothing. They are recorded only if the settings ask for it."""
 
 
 class ActorKind(StrEnum):
@@ -125,7 +125,7 @@ class Actor:
     user: str = ""
     """The user within the account for whom a process acts, by the signed statement of the call."""
     key_id: str = ""
-    """Tells keys of the same name apart: the beginning of the key's hash, or a token's `kid`."""
+    """The beginning of an API key's hash, or a token's `kid`, to distinguish keys of one name."""
     address: str = ""
     """The address of the peer."""
 
@@ -142,7 +142,7 @@ class AuditRecord:
     decision: str = ""
     """The decision about an approval."""
     count: int = 1
-    """The number of acts, if the record stands for several like it."""
+    """The number of acts, if the record stands for several equal acts."""
     trace_id: str = ""
     time: datetime = field(default_factory=lambda: datetime.now(UTC))
 

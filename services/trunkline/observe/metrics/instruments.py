@@ -1,6 +1,6 @@
 """All instruments of the mesh, with their names, units, attributes and buckets.
 
-The names of RPC, HTTP, generative AI and MCP are those of OpenTelemetry's conventions; the others
+The names for RPC, HTTP, generative AI and MCP are from OpenTelemetry's conventions. Other names
 begin with `trunkline.`. `docs/metrics.md` lists them, and a test compares it with this table.
 """
 
@@ -20,14 +20,15 @@ from trunkline.observe.metrics.kinds import (
 # OpenTelemetry's fallback for values that are not known.
 _OTHER: Final = "_OTHER"
 
-# Buckets of the conventions, in seconds. They are the conventions' own, so that dashboards fit.
+# The buckets of the conventions, in seconds, so that dashboards fit.
 _CALL_S: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 _MODEL_S: Final = tuple(0.01 * 2**power for power in range(14))
 _CALLS: Final = tuple(2**power for power in range(8))
 _AGENT_S: Final = tuple(0.1 * 2**power for power in range(13))
 _MCP_S: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 _TOKENS: Final = tuple(4**power for power in range(14))
-# Ours. A commit takes tens of microseconds, and with `synchronous = "full"` some milliseconds.
+# Our own buckets. A commit takes tens of microseconds, or some milliseconds with
+# `synchronous = "full"`.
 _COMMIT_S: Final = (
     *(0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
     *(0.5, 1, 2.5, 5, 10),
@@ -371,7 +372,7 @@ JOURNALS_HELD: Final = Gauge(
 LEASE_RENEWALS: Final = Counter(
     "trunkline.lease.renewals",
     "{renewal}",
-    "Renewals of leases on journals, with the reason of those that failed.",
+    "Renewals of leases on journals. A failed renewal has its reason.",
     [_ERROR_TYPE],
 )
 LEASES_LOST: Final = Counter(

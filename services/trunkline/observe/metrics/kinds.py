@@ -41,7 +41,7 @@ class Attribute:
     name: str
     description: str
     values: frozenset[Value] = frozenset()
-    """All its values. Empty: they are not known in advance."""
+    """All values of the attribute. It is empty if they are not known in advance."""
     limit: int = 100
     """The number of values that an instrument tells apart, if they are not known in advance."""
     other: str = OTHER
@@ -118,7 +118,7 @@ class Counter(Instrument):
         with self._lock:
             total = self._totals.get(values)
             if total is None:
-                # The bounded values: those of a flood share one number.
+                # Beyond the limit, all values share one number.
                 labels = self.label(values)
                 values = tuple(labels.get(attribute.name, "") for attribute in self.attributes)
                 total = self._totals.get(values, 0)
@@ -224,8 +224,8 @@ class Histogram(Instrument):
     def measure(self, *values: Value) -> Iterator[Measurement]:
         """Record the time of a block, in seconds.
 
-        `values` lacks that of the last attribute, which is the kind of the error of the block: the
-        one that the block sets, else that of the exception which ends it.
+        `values` lacks the last attribute, which is the kind of the block's error. The block may set
+        it. Otherwise it is the kind of the exception that ends the block.
         """
         started_s = time.perf_counter()
         measurement = Measurement()

@@ -69,7 +69,7 @@ class PrometheusMetrics(Collector):
         return await asyncio.to_thread(self._render, accept)
 
     def collect(self) -> Iterator[Family]:
-        """Yield the metrics of now, and those that Prometheus has of every process."""
+        """Yield the present metrics, and the metrics that Prometheus has for every process."""
         if not is_sdk_disabled() and (data := self._reader.get_metrics_data()) is not None:
             yield from self._translator.translate(self._hot.add_to(data))
         yield from self._process.collect()
@@ -83,7 +83,7 @@ class PrometheusMetrics(Collector):
 
 
 class _Once(Collector):
-    """A collector that is not asked for its names when it is registered: that would collect."""
+    """A collector without names. For the names, registration would collect the metrics."""
 
     def __init__(self, metrics: PrometheusMetrics) -> None:
         self._metrics = metrics

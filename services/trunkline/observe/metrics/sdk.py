@@ -34,8 +34,9 @@ class Metrics:
 def configure_metrics(service_name: str) -> Metrics:
     """Export this process's metrics to a collector, if the environment names one.
 
-    One is used if `OTEL_METRICS_EXPORTER` names an exporter, or if `OTEL_EXPORTER_OTLP_ENDPOINT` or
-    its variant for metrics is set. Without exports and without `/metrics`, nothing is measured.
+    A collector is used if `OTEL_METRICS_EXPORTER` names an exporter, or if
+    `OTEL_EXPORTER_OTLP_ENDPOINT` or its variant for metrics is set. Without exports and without
+    `/metrics`, nothing is measured.
     """
     if is_sdk_disabled():
         return Metrics()

@@ -1,4 +1,4 @@
-"""Serves the metrics of a process at an address of its own."""
+"""Serves the metrics of a process at a separate address."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -68,7 +68,7 @@ _Kind: TypeAlias = trace_service_pb2.EdgeKind.ValueType
 
 
 class EdgeKey(NamedTuple):
-    """An edge: a caller, whom it calls, and how."""
+    """An edge: a caller, its callee, and the kind of the calls."""
 
     source: str
     target: str
@@ -96,8 +96,8 @@ class _Second:
 class EdgeWindow:
     """Counts the calls of each edge over a rolling window. Not thread-safe.
 
-    Its memory depends on the number of edges and not on that of calls, so percentiles are exact to
-    a tenth.
+    Its memory depends on the number of edges and not on the number of calls, so percentiles are
+    exact to a tenth.
     """
 
     def __init__(self, window_s: int = WINDOW_S, *, max_edges: int = _MAX_EDGES) -> None:
@@ -160,9 +160,10 @@ class EdgeWindow:
 
 
 def find_call(record: SpanRecord) -> EdgeCall | None:
-    """Return the call that a span stands for; None: it is none.
+    """Return the call that a span stands for, or None if it stands for no call.
 
-    Each call has one such span: that of the caller if it is on the mesh, else that of the bridge.
+    Each call has one such span: the caller's span if the caller is on the mesh, or else the
+    bridge's span.
     A request of A2A succeeds also if its task fails. Here such a call has an error, as a call from
     agent to agent does.
     """

@@ -69,7 +69,7 @@ class MeshExporter(SpanExporter):
         """Connect to a mesh. `is_collected`: this process also exports to a collector.
 
         `service` is the name under which a process that joined by a token sends its spans. The
-        mesh does not take them under the name that `OTEL_SERVICE_NAME` sets.
+        mesh refuses its spans under the name in `OTEL_SERVICE_NAME`.
         """
         is_member = mesh.credentials.identity.role is Role.MEMBER
         self._service = "" if is_member else service
@@ -141,7 +141,8 @@ class RetryingExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Export spans; exceptions of the wrapped exporter count as failures.
 
-        Those that were queued at their start and have ended are left out: they are queued again.
+        A span that was queued at its start and has ended meanwhile is left out, because it is in
+        the queue again.
         """
         spans = [span for span in spans if not isinstance(span, Span) or span.is_recording()]
         if not spans:

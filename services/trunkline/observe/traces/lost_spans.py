@@ -31,7 +31,7 @@ def add_lost_spans(spans: Iterable[trace_service_pb2.Span]) -> list[trace_servic
 def _complete(spans: Sequence[trace_service_pb2.Span]) -> list[trace_service_pb2.Span]:
     known = {span.span_id for span in spans}
     tops = [span for span in spans if span.parent_span_id not in known]
-    # Nothing is a root if the caller has a trace of its own, or if the root was lost.
+    # No span is a root if the caller has begun the trace, or if the root was lost.
     root = next((span for span in tops if not span.parent_span_id), tops[0] if tops else None)
     stand_ins: dict[str, trace_service_pb2.Span] = {}
     for span in tops:

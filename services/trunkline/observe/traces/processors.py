@@ -1,4 +1,4 @@
-"""Span processors: one that exports batches to a target, and a set of them that may change."""
+"""Span processors: a processor that exports batches to a target, and a set of processors."""
 
 import os
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from trunkline.observe.traces.exporters import RETRY_S, RetryingExporter
 # A span is in the store about a second after its end; OpenTelemetry's default is 5 s. An idle
 # process wakes up this often too, at 0.1 ms of CPU.
 _SCHEDULE_DELAY_MS: Final = 1000
-# A span is twice in the queue: since its start, and since its end.
+# A span is in the queue twice, after its start and after its end.
 _QUEUE_SIZE: Final = 16384
 
 
@@ -23,8 +23,8 @@ class TargetProcessor(BatchSpanProcessor):
     The `OTEL_BSP_*` variables override them.
 
     A span that is still open when its batch is exported is exported without its end, and again when
-    it has ended. So the spans of a killed process are parents of those that other processes made,
-    and of those of its own that had ended. Collectors get ended spans only.
+    it has ended. So if the process is killed, the open spans are in the trace as the parents of
+    other spans. Collectors get only ended spans.
     """
 
     def __init__(
@@ -105,6 +105,6 @@ class ProcessorSet(SpanProcessor):
             processor.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Flush all processors, also after one that fails; return False if any failed."""
+        """Flush all processors, whether or not one fails; return False if one has failed."""
         results = [processor.force_flush(timeout_millis) for processor in self._processors]
         return all(results)

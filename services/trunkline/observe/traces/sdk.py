@@ -79,9 +79,9 @@ def configure_tracing(
 def forward_to_collector(
     resources: "Iterable[trace_pb2.ResourceSpans]", ids: set[tuple[str, str]]
 ) -> None:
-    """Export another process's spans, those with these trace and span ids, to the collector.
+    """Export the spans of another process that have these trace and span ids to the collector.
 
-    They share a queue with this process's own spans; a full queue drops the oldest.
+    They share a queue with the spans of this process. A full queue drops the oldest span.
     """
     from opentelemetry.sdk.trace import TracerProvider
 

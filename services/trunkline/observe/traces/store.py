@@ -42,7 +42,7 @@ _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE = 50, 100
 
 # No identity has this byte.
 _END_OF_EXPORTER = b"\0"
-# Traces of earlier versions are dropped: they are not worth the code to read their format.
+# Traces of earlier versions are dropped, because reading their format is not worth the code.
 _SCHEMA = Schema(
     """
 DROP TABLE IF EXISTS spans;
@@ -172,7 +172,7 @@ class SpanStore:
         return self._change
 
     def add(self, records: Iterable[SpanRecord], exporter: str = "") -> set[tuple[str, str]]:
-        """Add spans, and return the trace and span ids of those that are new and were stored.
+        """Add spans, and return the trace and span ids of new spans that were stored.
 
         `exporter` is the identity of the process that exported them, if it joined by a token.
 
@@ -210,8 +210,8 @@ class SpanStore:
     def get_trace(self, *, trace_id: str = "", task_id: str = "") -> list[trace_service_pb2.Span]:
         """Return the spans of a trace, or of the traces of a task's turns, by start time.
 
-        A turn that answers a question or an approval has a trace of its own. Of many turns, the
-        latest are returned. Spans that were lost with their processes have stand-ins.
+        A turn that answers a question or an approval has a separate trace. Of many turns, the
+        latest are returned. Stand-ins take the place of spans that were lost with their processes.
 
         Raises:
             InvalidArgumentError: both ids are empty.
@@ -271,7 +271,7 @@ class SpanStore:
             return self._summaries(where, (change, last)), last
 
     def list_edges(self) -> list[trace_service_pb2.Edge]:
-        """Return who called whom in the last minute, by the spans that arrived in it."""
+        """Return the edges of the last minute, from the spans that arrived in it."""
         with self._database.read():
             return self._edges.list_edges(now_s=time.monotonic())
 

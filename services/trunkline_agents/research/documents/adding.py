@@ -122,7 +122,7 @@ def add_documents(
     index: VectorIndex | None = None,
     on_file: Callable[[str], None] = lambda name: None,
 ) -> AddReport:
-    """Add files, and the documents in folders and below; they replace earlier versions.
+    """Add files and the documents below folders. They replace earlier versions.
 
     A file with the same size and modification time is skipped. Documents that were added stay if
     a later step raises. `on_file` is called with the name of each file before it is read.
@@ -216,6 +216,6 @@ def _add_file(
 def _embedded_text(passage: Passage) -> str:
     """Return a passage with its nearest heading.
 
-    What all passages of a document share, such as its title, would only make them alike.
+    A text that all passages of a document share, such as the title, would only make them similar.
     """
     return "\n".join((*passage.headings[-1:], passage.text))

@@ -14,7 +14,7 @@ from trunkline_agents.research.documents.passages import Section
 FILE_LIMIT_BYTES = 64 * 1024 * 1024
 """Larger files are refused."""
 TEXT_LIMIT_CHARS = 20_000_000
-"""Files with more text are refused at any size on disk: no person wrote them."""
+"""Files with more text are refused, whatever their size on the disk."""
 SECTION_LIMIT = 100_000
 HEADING_CHARS = 200
 """Longer headings are cut."""
@@ -153,7 +153,7 @@ def read_markdown(content: bytes) -> DocumentText:
     title, skipped = _read_front_matter(lines)
     lines = lines[skipped:]
     parser = MarkdownIt("commonmark")
-    # Only the blocks: what is inside of them is quoted as it is written.
+    # Only the blocks, because their content is quoted without changes.
     parser.core.ruler.enableOnly(["normalize", "block"])
     tokens = parser.parse("\n".join(lines))
     outline = Outline()

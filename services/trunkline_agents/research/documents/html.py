@@ -1,6 +1,6 @@
 """Reads HTML into sections, in time linear in its size.
 
-The tokenizer follows the HTML standard where it matters for text. What has no end, such as a
+The tokenizer follows the HTML standard where it matters for text. Markup without an end, such as a
 comment without `-->`, reaches to the end of the page, so that no part of the page is read twice.
 """
 
@@ -53,7 +53,7 @@ _Token: TypeAlias = tuple[_Kind, str]
 def read_html(content: bytes) -> DocumentText:
     """Read HTML: a section for each heading.
 
-    The title is that of the page, or the first heading. Scripts, styles and menus are left out.
+    The title is the title of the page or its first heading. Scripts, styles and menus are left out.
 
     Raises:
         UnreadableFileError: it is not text, or has too much markup or too many sections.
@@ -105,7 +105,7 @@ def _iter_tokens(text: str) -> Iterator[_Token]:
 
 
 def _skip_markup(text: str, opening: int) -> int:
-    """Return the end of a comment, a declaration or an instruction; of other text, only of `<`."""
+    """Return the end of a comment, declaration or instruction, or else the end of `<`."""
     if text.startswith("<!--", opening):
         # `<!-->` and `<!--->` are whole comments.
         return _find_end(text, "-->", opening + 2)
@@ -136,7 +136,7 @@ def _find_end(text: str, mark: str, position: int) -> int:
 
 
 def _resolve(text: str) -> str:
-    """Resolve character references. Longer numbers than any character has are replaced."""
+    """Resolve character references. Numbers that no character has are replaced."""
     if "&" not in text:
         return text
     return unescape(_LONG_REFERENCE.sub("\ufffd", _LEADING_ZEROS.sub(r"\1\2", text)))

@@ -20,7 +20,7 @@ class Section:
     page: int | None = None
     """Counted from 1."""
     line: int | None = None
-    """The first line of the text, counted from 1; None for formats without lines."""
+    """The number of the text's first line, from 1, or None for formats without lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class SearchHit:
     page: int | None
     line: int | None
     score: float
-    """Higher is better. Comparable within one search only."""
+    """A higher score is better. Scores are comparable only within one search."""
 
     @property
     def place(self) -> str:

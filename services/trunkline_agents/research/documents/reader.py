@@ -40,7 +40,7 @@ MEMORY_LIMIT_BYTES = 2 * 1024**3
 # -P: the current folder is not searched for modules.
 _COMMAND = (sys.executable, "-P", "-m", "trunkline_agents.research.documents.reader")
 # A hostile file that takes over the worker gets only these variables, so our secrets stay here. The
-# last ones decide how names of files are decoded.
+# last four variables set the encoding of file names.
 _ENVIRONMENT = (
     *("PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT"),
     *("PYTHONUTF8", "LANG", "LC_ALL", "LC_CTYPE"),
@@ -62,7 +62,7 @@ class DocumentReader:
 
     @property
     def worker_pid(self) -> int | None:
-        """The process id of the worker; None before it starts."""
+        """The process id of the worker, or None before the start."""
         return None if self._process is None else self._process.pid
 
     def __enter__(self) -> Self:
@@ -98,7 +98,7 @@ class DocumentReader:
         return DocumentText(reply["title"], sections, reply["page_count"])
 
     def _exchange(self, request: str) -> tuple[str, bool]:
-        """Return the reply, empty if the worker died, and whether the time limit passed."""
+        """Return the reply, or "" if the worker died, and whether the time limit has passed."""
         process = self._start()
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
         is_late = threading.Event()

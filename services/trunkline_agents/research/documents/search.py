@@ -16,17 +16,17 @@ _CANDIDATES: Final = 50
 _TERM_LIMIT: Final = 24
 # A passage must contain this share of the weight of the question's words.
 _MIN_COVERAGE: Final = 0.4
-# If none has that, passages with less may fit, if they have two of the words.
+# If no passage has that, passages with less and with two of the words may fit.
 _MIN_COVERAGE_OF_TWO: Final = 0.24
 # The best BM25 is worth this share of all words.
 _RELEVANCE_SHARE: Final = 0.3
-# People ask for a number or a version because they mean no other.
+# A person who names a number or a version means no other.
 _NUMBER_WEIGHT: Final = 2.0
 # The constant of reciprocal rank fusion, as its authors chose it (Cormack, Clarke, Büttcher 2009).
 _FUSION_CONSTANT: Final = 60
-# "3.2" and "C-1041" are one word, since their parts say nothing alone.
+# "3.2" and "C-1041" are words, because their parts mean nothing alone.
 _WORD = re.compile(r"[^\W_]+(?:[-.,:/](?=[^\W_]*\d)[^\W_]+)*")
-# Words that don't tell what a question is about.
+# Words that do not name the subject of a question.
 _STOP_WORD_LIST: Final = (
     "a about all am an and any are as at be been but by can could did do does for from get give "
     "had has have her his how i if in into is it its let me my no not of on or our please say "
@@ -65,7 +65,7 @@ def search_documents(
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word of a question that tells what the question is about."""
+    """A word of a question that names its subject."""
 
     word: str
 
@@ -81,7 +81,7 @@ class Term:
 
 
 def parse_terms(question: str) -> list[Term]:
-    """Return the words of a question that tell what it is about, each once."""
+    """Return the words of a question that name its subject, each once."""
     words = dict.fromkeys(_WORD.findall(question.casefold()))
     return [Term(word) for word in words if word not in _STOP_WORDS][:_TERM_LIMIT]
 
@@ -103,7 +103,7 @@ def _rank_by_words(store: DocumentStore, terms: Sequence[Term]) -> list[int]:
     relevance: dict[int, float] = dict(rows)
     covered = dict.fromkeys(relevance, 0.0)
     counts = dict.fromkeys(relevance, 0)
-    # Digits alone say nothing of the subject, unless they are all that the question has.
+    # Numbers name no subject, unless the question has only numbers.
     is_about_number = all(term.is_whole_number for term in terms)
     on_subject: set[int] = set(relevance) if is_about_number else set()
     total = 0.0

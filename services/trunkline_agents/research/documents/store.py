@@ -115,7 +115,7 @@ class DocumentStore:
 
     @classmethod
     def open_existing(cls, path: Path, cipher: Cipher | None = None) -> Self | None:
-        """Open the file; None if it does not exist.
+        """Open the file, or return None if it does not exist.
 
         Raises:
             ConfigurationError: as `open`.
@@ -147,7 +147,7 @@ class DocumentStore:
         model: str = "",
         vectors: Sequence[bytes] = (),
     ) -> None:
-        """Add a document; it replaces the one with its path. `vectors` belong to its passages."""
+        """Add a document, or replace the document with its path. `vectors` are of its passages."""
         with self._change() as database:
             database.execute("DELETE FROM documents WHERE path = ?", (document.path,))
             added = datetime.now(UTC).isoformat(timespec="seconds")
@@ -231,7 +231,7 @@ class DocumentStore:
             rows = [(row_id, _encrypt(cipher, file, row_id)) for row_id in ids]
             run_script(file, _ENCRYPT)
             file.executemany("INSERT INTO encrypted VALUES (?, ?)", rows)
-        # Otherwise pages of the file and of its log have the plain texts still.
+        # Otherwise pages of the file and of its log would still contain the plain texts.
         self._file.execute("VACUUM")
         self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

@@ -1,9 +1,8 @@
 from datetime import date
 from decimal import Decimal
-from typing import Any
 
 import pytest
-from mcp_types import TextContent
+from mcp_types import CallToolResult, TextContent
 
 from trunkline.errors import InvalidArgumentError
 from trunkline_agents.currency.names import resolve_currency
@@ -73,20 +72,26 @@ def test_an_unknown_currency_is_refused_with_the_known_ones() -> None:
 
 
 async def convert(
-    amount: str | float, source: str, target: str, *, date: str
-) -> tuple[str, dict[str, Any]]:
-    """Return the text and the data of a conversion."""
-    result = await CurrencyTools().convert(amount, source, target, date=date)
-    assert not result.is_error
-    assert isinstance(result.content[0], TextContent)
-    assert result.structured_content is not None
-    return result.content[0].text, result.structured_content
+    amount: str | float, source: str, target: str, date: str | None = None
+) -> CallToolResult:
+    return await CurrencyTools().convert(amount, source, target, date)
+
+
+def text_of(result: CallToolResult) -> str:
+    (content,) = result.content
+    assert isinstance(content, TextContent)
+    return content.text
+
+
+def data_of(result: CallToolResult) -> dict[str, str]:
+    assert isinstance(result.structured_content, dict)
+    return result.structured_content
 
 
 async def test_a_conversion_shows_the_day_of_its_rate() -> None:
-    text, data = await convert(100, "USD", "EUR", date="2020-03-02")
-    assert text == "100 USD = 89.91 EUR (ECB rate of 2020-03-02)"
-    assert data["rate_date"] == "2020-03-02"
+    conversion = await convert(100, "USD", "EUR", "2020-03-02")
+    assert text_of(conversion) == "100 USD = 89.91 EUR (ECB rate of 2020-03-02)"
+    assert data_of(conversion)["rate_date"] == "2020-03-02"
 
 
 @pytest.mark.parametrize(
@@ -94,32 +99,31 @@ async def test_a_conversion_shows_the_day_of_its_rate() -> None:
     [("GBP", "EUR", "1.1684"), ("EUR", "JPY", "162.82"), ("EUR", "IDR", "17000.09")],
 )
 async def test_the_worth_of_one_unit_is_a_rate(source: str, target: str, result: str) -> None:
-    _, data = await convert(1, source, target, date="2024-03-01")
-    assert data["result"] == result
+    assert data_of(await convert(1, source, target, "2024-03-01"))["result"] == result
 
 
 async def test_a_weekend_uses_the_rate_of_friday_and_shows_that() -> None:
-    text, _ = await convert("1,000.50", "dollars", "euros", date="2020-03-01")
+    text = text_of(await convert("1,000.50", "dollars", "euros", "2020-03-01"))
     assert text.startswith("1000.50 USD = ")
     assert text.endswith("(ECB rate of 2020-02-28, the last before 2020-03-01)")
 
 
 async def test_a_small_result_keeps_its_digits() -> None:
-    _, data = await convert(1, "IDR", "EUR", date="2020-03-02")
-    assert data["result"].startswith("0.0000")
-    assert len(data["result"].lstrip("0.")) == 4
+    result = data_of(await convert(1, "IDR", "EUR", "2020-03-02"))["result"]
+    assert result.startswith("0.0000")
+    assert len(result.lstrip("0.")) == 4
 
 
 @pytest.mark.parametrize(
     "amount", ["abc", "-1", "NaN", "1e30", "Infinity", "9" * 100, 1e300, float("inf")]
 )
 async def test_an_amount_is_a_number_of_usable_size(amount: str | float) -> None:
-    refused = await CurrencyTools().convert(amount, "USD", "EUR")
+    refused = await convert(amount, "USD", "EUR")
     assert refused.is_error
-    assert "is not an amount" in str(refused.content)
+    assert "is not an amount" in text_of(refused)
 
 
 async def test_a_date_in_another_format_is_refused() -> None:
-    refused = await CurrencyTools().convert(1, "USD", "EUR", date="March 2")
+    refused = await convert(1, "USD", "EUR", "March 2")
     assert refused.is_error
-    assert "write it as 2020-03-02" in str(refused.content)
+    assert "write it as 2020-03-02" in text_of(refused)
