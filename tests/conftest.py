@@ -1,5 +1,6 @@
 """Keeps the tester's own environment and machine out of the tests."""
 
+import gc
 import logging
 import os
 import signal
@@ -13,6 +14,10 @@ import pytest
 from blockbuster import BlockBuster, BlockBusterFunction
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+
+# To collect the tests makes millions of objects, which live to the end. Garbage collections on the
+# way would take half of that time, and each later one would visit them all again.
+gc.disable()
 
 _HERE = Path(__file__).parent
 # Tests mostly wait for processes, but more workers would only compete for processors.
@@ -73,6 +78,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the tests of a parallel run; workers get files in this order."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_rank)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of all garbage collections of the tests."""
+    gc.freeze()
+    gc.enable()
 
 
 def _rank(item: pytest.Item) -> int:

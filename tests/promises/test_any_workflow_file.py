@@ -36,7 +36,7 @@ async def test_mutated_files_run_or_have_faults(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     times: list[float] = []
     valid = 0
-    files = scale.pick(ci=120, prove=10_000)
+    files = scale.pick(ci=60, prove=10_000)
     # As texts: thousands of models would be most of the memory.
     runnable: list[str] = []
     for _ in range(files):
@@ -61,7 +61,7 @@ async def test_mutated_files_run_or_have_faults(
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     assert grown < LIMIT_BYTES
     assert files / 5 < valid < files
-    ended = await run_all(runnable[: scale.pick(ci=20, prove=files)])
+    ended = await run_all(runnable[: scale.pick(ci=10, prove=files)])
     defects = [each for each in caplog.records if each.message == "agent.failed"]
     assert defects == []
     scale.report(

@@ -13,7 +13,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from trunkline.agents.calls.schema_arguments import outline_arguments
-from trunkline.agents.calls.tool_source import ToolListing, WatchableToolSource
+from trunkline.agents.calls.tool_source import ToolListing, ToolSource
 from trunkline.core.backoff import Backoff
 from trunkline.core.json_values import struct_json
 from trunkline.core.printable import to_plain_line
@@ -70,7 +70,7 @@ def follow_skills(
     return lifespan
 
 
-def follow_tools(agent: Agent, spec: AgentSpec, source: WatchableToolSource) -> Lifespan:
+def follow_tools(agent: Agent, spec: AgentSpec, source: ToolSource) -> Lifespan:
     """Return a lifespan in which a skill for each tool follows the own skills of the card.
 
     The card is registered again when the tools change, and keeps the last skills while a server is
@@ -112,7 +112,7 @@ class _FollowedTools:
         agent.card_pending = not self._is_known
         self._set(remembered or ())
 
-    async def follow(self, source: WatchableToolSource, servers: Sequence[str]) -> None:
+    async def follow(self, source: ToolSource, servers: Sequence[str]) -> None:
         """Keep the card up to date; never returns."""
         backoff = Backoff(first_s=_RETRY_S, limit_s=_RETRY_MAX_S)
         while True:

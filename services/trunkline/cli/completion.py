@@ -16,10 +16,15 @@ def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]] | None:
     """
     *earlier, incomplete = words or [""]
     if earlier[:1] == ["a2a"]:
-        # Its arguments are not parsed by typer.
-        from trunkline.cli.a2a_cli import completion
+        # Its code is slow to import, so it is no part of the other commands.
+        from trunkline.cli.a2a_cli.declaration import split_words
+        from trunkline.cli.a2a_cli.program import build_commands
 
-        return completion.list_words(words[1:])
+        root = build_commands()
+        split = split_words(root, earlier[1:])
+        if split.is_group and split.has_unknown_word:
+            return []
+        earlier = [*split.words, *([] if split.is_group else split.rest)]
     command = root
     context = typer.Context(root, info_name="trunkline", resilient_parsing=True)
     option: Any = None

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar, get_type_hints
 
@@ -43,16 +43,16 @@ def command(
             else:
                 finish(lambda: work(**arguments))
 
-        set_parameters(run_command, list_parameters(work))
+        set_parameters(run_command, expand_parameters(inspect.signature(work).parameters.values()))
         group.command(name, **settings)(run_command)
         return work
 
     return declare
 
 
-def list_parameters(work: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+def expand_parameters(parameters: Iterable[inspect.Parameter]) -> Iterator[inspect.Parameter]:
     """Yield the parameters of a command, with the fields of a dataclass in place of it."""
-    for parameter in inspect.signature(work).parameters.values():
+    for parameter in parameters:
         if not is_dataclass(parameter.annotation):
             yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             continue
@@ -77,7 +77,7 @@ def group_values(work: Callable[..., Any], values: dict[str, Any]) -> dict[str, 
     return arguments
 
 
-def set_parameters(function: Any, parameters: Iterator[inspect.Parameter]) -> None:  # noqa: ANN401
+def set_parameters(function: Any, parameters: Iterable[inspect.Parameter]) -> None:  # noqa: ANN401
     """Give a function the parameters that typer reads."""
     signature = inspect.Signature(list(parameters))
     function.__signature__ = signature

@@ -11,8 +11,8 @@ from typer.main import get_command
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.terminal import is_text, print_stderr
 
-# The base class of the parser's usage errors, for which typer has no public name.
-_UsageError: type[Any] = typer.BadParameter.__mro__[1]
+UsageError: type[Any] = typer.BadParameter.__mro__[1]
+"""The base class of the parser's usage errors, for which typer has no public name."""
 _SUGGESTION = re.compile(r"\. Did you mean (.*)\?$")
 _OPTION = re.compile(r"--?[A-Za-z][A-Za-z-]*(=.*)?|--?", re.DOTALL)
 
@@ -41,7 +41,7 @@ def parse_and_run(app: typer.Typer) -> int:
     command = get_command(app)
     try:
         return command(prog_name="trunkline", standalone_mode=False) or ExitCode.OK
-    except _UsageError as error:
+    except UsageError as error:
         if error.ctx and error.message == "Missing command.":
             print_stderr(error.ctx.get_help())
             return ExitCode.USAGE

@@ -11,7 +11,6 @@ from trunkline.agents.calls.tool_source import (
     AllowedTools,
     MeshTools,
     ToolSource,
-    WatchableToolSource,
 )
 from trunkline.agents.followed_skills import follow_skills, follow_tools
 from trunkline.agents.plugins import AgentPlugin, ReasoningAgentSpec, load_plugins
@@ -197,7 +196,7 @@ def _list_builders(
     """Return the functions that build the agents that can be named, by name."""
     mesh_tools = MeshTools(directory)
 
-    def choose_tools(name: str) -> WatchableToolSource:
+    def choose_tools(name: str) -> ToolSource:
         options = settings.agent_options.get(name)
         return AllowedTools(mesh_tools, options) if options else mesh_tools
 
@@ -289,9 +288,7 @@ def _add_builder(
     builders[name] = build
 
 
-def _build_tools_agent(
-    spec: AgentSpec, tools: WatchableToolSource, model: ModelChoice
-) -> ReasoningAgent:
+def _build_tools_agent(spec: AgentSpec, tools: ToolSource, model: ModelChoice) -> ReasoningAgent:
     agent = ReasoningAgent(
         spec.build_card(),
         servers=spec.servers,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import Draft, build_draft
@@ -15,19 +15,6 @@ logger = logging.getLogger(__name__)
 # Delays between retries while the journal can't be written.
 _FIRST_RETRY_S: Final = 0.05
 _LAST_RETRY_S: Final = 1.0
-
-
-class Flushable(Protocol):
-    """A writer with pending events."""
-
-    def on_tick(self) -> None:
-        """Flush the pending events."""
-
-    def on_retry(self) -> None:
-        """Retry the write that failed."""
-
-    def on_closed(self, error: JournalUnavailableError) -> None:
-        """Drop the events of the failed write, which is not retried."""
 
 
 class FlushScheduler:
@@ -46,17 +33,17 @@ class FlushScheduler:
         self._journal_id = journal_id
         self.on_fenced = on_fenced
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[Flushable] = []
+        self._waiting: list[Emitter] = []
         self._timer: asyncio.Handle | None = None
         self._last_tick = float("-inf")
-        self._stalled: list[Flushable] = []
+        self._stalled: list[Emitter] = []
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = _FIRST_RETRY_S
         self._is_closed = False
         self.error: JournalUnavailableError | None = None
         """The error while the journal can't be written, else None."""
 
-    def schedule(self, emitter: Flushable) -> None:
+    def schedule(self, emitter: "Emitter") -> None:
         """Flush the emitter at the next tick, once."""
         self._waiting.append(emitter)
         if self._timer is not None:
@@ -68,7 +55,7 @@ class FlushScheduler:
             # Deferred, so that events of the same loop iteration join the flush.
             self._timer = self._loop.call_soon(self._tick)
 
-    def stall(self, emitter: Flushable, error: JournalUnavailableError) -> bool:
+    def stall(self, emitter: "Emitter", error: JournalUnavailableError) -> bool:
         """Schedule a retry of the emitter's write. Return False if the scheduler is closed."""
         if self._is_closed:
             return False

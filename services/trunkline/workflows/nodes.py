@@ -3,16 +3,20 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from pydantic import BaseModel
+
+from trunkline.agents.calls.turn_calls import get_turn_calls
 from trunkline.core import json_values
 from trunkline.core.backoff import Backoff
 from trunkline.core.durations import parse_duration
 from trunkline.core.redaction import redact_addresses
 from trunkline.core.task_states import WORKFLOW_VERSION_KEY, TaskOutcome
-from trunkline.errors import TrunklineError
+from trunkline.errors import PeerError, TrunklineError, UnsupportedOperationError
 from trunkline.observe import telemetry
 from trunkline.tasks.calls import AgentAnswer
 from trunkline.tasks.content import Content
@@ -37,11 +41,12 @@ from trunkline.workflows.definition import (
 from trunkline.workflows.expressions import VARIABLES, ExpressionError, parse_expression, render
 from trunkline.workflows.functions import Function, FunctionFailedError, call_function
 from trunkline.workflows.routing import OK
-from trunkline.workflows.waiting import wait_for_message
 
 _NO_RETRY: Final = Retry(attempts=1)
 _SUMMARY_CHARS: Final = 200
 _PARTIAL: Final = "partial"
+_FIRST_RETRY_S: Final = 0.2
+_LAST_RETRY_S: Final = 5.0
 
 
 class NodeFailure(Exception):  # noqa: N818  caught within this package
@@ -321,7 +326,7 @@ async def _wait(node: WaitNode, variables: Mapping[str, Any], run: WorkflowRun) 
     scope = asyncio.timeout(remaining_s)
     try:
         async with scope:
-            message = await wait_for_message(
+            message = await _wait_for_message(
                 run.task, node.message, fits, exclude=variables["received"]
             )
     except TimeoutError:
@@ -329,6 +334,65 @@ async def _wait(node: WaitNode, variables: Mapping[str, Any], run: WorkflowRun) 
             raise
         return Result(last["text"], last["data"], "timeout")
     return Result(str(message["text"]), message["data"], received=str(message["id"]))
+
+
+async def _wait_for_message(
+    task: TaskContext[Any],
+    message_type: str,
+    fits: Callable[[Mapping[str, Any]], bool],
+    *,
+    exclude: Collection[str],
+) -> dict[str, Any]:
+    """Return the first message of a type, since the task began, that fits and isn't excluded.
+
+    It is one of the task's conversation, from anybody but the agent itself. Messages that were
+    accepted before the call count, so that nothing is missed over a restart.
+
+    Raises:
+        UnsupportedOperationError: the task does not run on a mesh.
+    """
+    calls = get_turn_calls(task)
+    if calls is None:
+        raise UnsupportedOperationError("a wait", "this task does not run on a mesh")
+    backoff = Backoff(first_s=_FIRST_RETRY_S, limit_s=_LAST_RETRY_S)
+    while True:
+        try:
+            async with aclosing(calls.watch_messages(message_type)) as messages:
+                async for message in messages:
+                    if message.sender == task.agent or message.id in exclude:
+                        continue
+                    values = _message_json(message)
+                    if fits(values):
+                        return values
+        except PeerError:
+            # The messaging service restarts, or its host is away.
+            pass
+        await asyncio.sleep(backoff.next_s())
+
+
+def _message_json(message: MeshMessage) -> dict[str, Any]:
+    """Return what expressions read of a message."""
+    payload = message.payload
+    if isinstance(payload, BaseModel):
+        data: Any = payload.model_dump(mode="json")
+        text = next(
+            (data[name] for name in ("text", "content") if isinstance(data.get(name), str)),
+            payload.model_dump_json(),
+        )
+    else:
+        data, text = None, payload
+    return {
+        "id": message.id,
+        "correlation_id": message.correlation_id,
+        "causation_id": message.causation_id,
+        "type": message.type,
+        "sender": message.sender,
+        "recipient": message.recipient,
+        "room": message.room,
+        "text": text,
+        "data": data,
+        "metadata": dict(message.metadata),
+    }
 
 
 _WORK: Final[Mapping[type, Callable[..., Awaitable[Result]]]] = {

@@ -241,7 +241,7 @@ async def test_a2acli_auth_001(cli: StandardCli) -> None:
         declare(scripted, token={"type": "http", "scheme": "bearer"})
         assert (await headers("--bearer", "t-6"))["authorization"] == "Bearer t-6"
     (option,) = re.findall(
-        r"--svc-param KEY:VALUE\n(.*?)\n  --", (await cli.run("help", "send")).out, re.DOTALL
+        r"--svc-param KEY:VALUE\s+(.*?)\n +--", (await cli.run("help", "send")).out, re.DOTALL
     )
     assert not re.search("auth|credential|token", option, re.IGNORECASE)
 
@@ -465,7 +465,7 @@ async def test_a2acli_cli_001(cli: StandardCli) -> None:
         assert shown.exit == 0
         assert shown.out.startswith("usage: trunkline a2a task get")
         assert "--history" in shown.out
-        assert "7s, from A2ACLI_POLL_INTERVAL" in shown.out
+        assert "7s, from A2ACLI_POLL_INTERVAL" in " ".join(shown.out.split())
     assert "task list" in (await cli.run("task", "--help")).out
     for flag in ("-v", "--version"):
         shown = await cli.run(flag)

@@ -1,7 +1,7 @@
 """Agents whose orders need a person's approval, and the record of these orders."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from trunkline.agents.calls.tool_source import ToolListing
@@ -38,7 +38,15 @@ def order_tool(
 
 
 class ToolsWithoutTasks:
-    """A part of tool sources whose calls never become tasks of MCP servers."""
+    """A part of tool sources that never change, and whose calls become no tasks of MCP servers."""
+
+    async def list_tools(self, servers: Sequence[str]) -> ToolListing:
+        """Return the tools of these servers."""
+        raise NotImplementedError
+
+    async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
+        """Yield the tools once."""
+        yield await self.list_tools(servers)
 
     async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
         """Fail: no call became this task."""

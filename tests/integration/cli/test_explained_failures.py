@@ -117,9 +117,9 @@ async def lose_the_agent(place: Office) -> str:
     return task_id
 
 
-async def check_lost_host(place: Office, task_id: str) -> None:
+async def check_lost_host(place: Office, task_id: str, *forms: tuple[str, ...]) -> None:
     for words in (("agents",), ("tasks",), ("approvals",), ("top", "--once")):
-        for form in ((), ("--json",)):
+        for form in forms:
             listed = await place.run(*words, *form)
             assert listed.exit == 4, words
             assert f"error: {HOST}" in listed.err
@@ -127,7 +127,7 @@ async def check_lost_host(place: Office, task_id: str) -> None:
     hosts = {each["state"]: each["agents"] for each in listed.json["hosts"]}
     assert hosts["lost"] == ["clerk", "chief"]
     for words in (("task", task_id), ("cancel", task_id), ("watch", task_id)):
-        for form in ((), ("--json",)):
+        for form in forms:
             done = await place.run(*words, *form)
             assert (done.exit, done.out) == (4, ""), words
             assert HOST in done.err
@@ -147,10 +147,10 @@ async def test_a_host_that_died_is_a_reason_also_after_a_restart_of_the_mesh(
 ) -> None:
     async with office(tmp_path) as place:
         task_id = await lose_the_agent(place)
-        await check_lost_host(place, task_id)
+        await check_lost_host(place, task_id, (), ("--json",))
     async with running_mesh(tmp_path, environment={"TRUNKLINE_LEASE_S": "1"}) as mesh:
         place = Office(mesh, tmp_path, place.agent_pid)
-        await check_lost_host(place, task_id)
+        await check_lost_host(place, task_id, ("--json",))
         released = await place.run("mesh", "release", task_id.partition("-")[0])
         assert released.exit == 0
         assert (await place.run("tasks")).exit == 0

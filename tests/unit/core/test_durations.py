@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from trunkline.cli.a2a_cli.failures import CommandError
-from trunkline.cli.a2a_cli.options import BY_KEY
+from trunkline.cli.a2a_cli.options import parse_wait
 from trunkline.cli.identity import parse_expiry
 from trunkline.cli.mesh_identity import parse_lifetime
 from trunkline.cli.times import parse_since
@@ -36,9 +36,8 @@ def test_every_command_takes_the_same_durations() -> None:
     assert now - parse_since("1.5h") == pytest.approx(timedelta(minutes=90), abs=timedelta(0, 5))
     expiry = parse_expiry("--expires", "1.5h") - now
     assert expiry == pytest.approx(timedelta(minutes=90), abs=timedelta(seconds=5))
-    timeout = BY_KEY["timeout"]
-    assert timeout.parse(" 1.5h ", "--timeout") == 5400
-    assert timeout.parse("5", "--timeout") == 5
+    assert parse_wait("--timeout")("1.5h") == 5400
+    assert parse_wait("--timeout")("5") == 5
 
 
 def test_a_time_too_long_for_a_date_is_refused() -> None:
@@ -53,4 +52,4 @@ def test_a_time_too_long_for_a_date_is_refused() -> None:
 @pytest.mark.parametrize("text", ["", "0", "0s", "soon", "5 m"])
 def test_the_standards_commands_refuse_a_wait_of_no_time(text: str) -> None:
     with pytest.raises(CommandError, match="is no duration such as 2s, 500ms or 5m"):
-        BY_KEY["timeout"].parse(text, "--timeout")
+        parse_wait("--timeout")(text)

@@ -41,7 +41,7 @@ class ToolListing:
 
 
 class ToolSource(Protocol):
-    """A source of tools that can be listed and called."""
+    """A source of tools that can be listed, watched and called."""
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tools of these servers.
@@ -72,10 +72,6 @@ class ToolSource(Protocol):
         Raises:
             TrunklineError: the server is down, or the agent may not use the tool.
         """
-
-
-class WatchableToolSource(ToolSource, Protocol):
-    """A source of tools that reports their changes."""
 
     def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
         """Yield the tools of these servers now and after each change; starts no server.
@@ -174,7 +170,7 @@ class MeshTools:
 class AllowedTools:
     """Filters a tool source by the agent's settings."""
 
-    def __init__(self, source: WatchableToolSource, options: AgentSettings) -> None:
+    def __init__(self, source: ToolSource, options: AgentSettings) -> None:
         self._source = source
         self._options = options
 

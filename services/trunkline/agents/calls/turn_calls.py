@@ -36,7 +36,7 @@ from trunkline.agents.calls.child_readers import AnswerReader
 from trunkline.agents.calls.outcome import clip
 from trunkline.agents.calls.tool_call import cancel_asking_tasks
 from trunkline.agents.calls.tool_questions import PendingQuestion, build_question_message
-from trunkline.agents.calls.tool_source import WatchableToolSource
+from trunkline.agents.calls.tool_source import ToolSource
 from trunkline.agents.calls.turn_tools import TurnTools
 from trunkline.agents.reasoning.model_results import ModelResults
 from trunkline.core.task_states import TaskState
@@ -84,7 +84,7 @@ class MeshCallees:
     """The agents, tools and models of a mesh, for the calls of one agent."""
 
     directory: Directory
-    tools: WatchableToolSource
+    tools: ToolSource
     limits: ChildLimits
     model: ModelResults
     """The model of the agent."""

@@ -19,7 +19,7 @@ from trunkline.agents.calls.tool_call import (
     tool_label,
 )
 from trunkline.agents.calls.tool_questions import PendingQuestion, ToolQuestions
-from trunkline.agents.calls.tool_source import ToolListing, WatchableToolSource
+from trunkline.agents.calls.tool_source import ToolListing, ToolSource
 from trunkline.core.json_values import build_struct, struct_json
 from trunkline.errors import InvalidArgumentError, ToolServerUnavailableError
 from trunkline.tasks.calls import ToolResult
@@ -31,7 +31,7 @@ class TurnTools:
     """Calls tools for the code of one turn."""
 
     def __init__(
-        self, turn: TurnRuntime, source: WatchableToolSource, asked: Mapping[str, PendingQuestion]
+        self, turn: TurnRuntime, source: ToolSource, asked: Mapping[str, PendingQuestion]
     ) -> None:
         """`asked` are the questions that the turn's message may answer, by step."""
         self._turn = turn

@@ -18,10 +18,9 @@ from langgraph.pregel import Pregel
 
 from trunkline.agents.authoring import AgentDeclaration, FunctionAgent, agent, check_declared
 from trunkline.agents.calls.turn_calls import get_turn_calls
+from trunkline.agents.langgraph.callbacks import NodeSpans, build_model_callbacks
 from trunkline.agents.langgraph.interrupts import GraphContinuation, ask_for_interrupts
 from trunkline.agents.langgraph.messages import build_human_message, get_data, last_answer_text
-from trunkline.agents.langgraph.model_callbacks import build_model_callbacks
-from trunkline.agents.langgraph.node_spans import NodeSpans
 from trunkline.agents.langgraph.run_reporter import STREAM_MODES, AnswerStream, RunReporter
 from trunkline.agents.langgraph.threads import TaskThread, open_task_thread
 from trunkline.agents.reasoning.checkpoint_types import find_graph_types

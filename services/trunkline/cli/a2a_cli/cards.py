@@ -1,6 +1,7 @@
 """`card get`: prints an agent's card, the extended one too, and checks it."""
 
 import json
+from typing import Annotated
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.operations import GET_EXTENDED_CARD
@@ -10,21 +11,22 @@ from trunkline.cli.a2a_cli.card import (
     find_schema_problems,
     parse_card,
 )
-from trunkline.cli.a2a_cli.declaration import argument, command
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
 from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.security_schemes import check_declared
 from trunkline.cli.a2a_cli.session import CommandContext, open_session, select_interface
+from trunkline.cli.options import flag
 
 
-@command(
-    "card get",
-    "Show an agent's card.",
-    argument("--extended", action="store_true", help="the card for authenticated callers"),
-    argument("--validate", action="store_true", help="check it against A2A's schema"),
-)
-async def get(context: CommandContext, *, extended: bool, validate: bool) -> None:
-    """Print the card, the interface that would be used, and the result of its signature.
+async def get(
+    context: CommandContext,
+    *,
+    extended: Annotated[bool, flag("The card for authenticated callers.", "--extended")] = False,
+    validate: Annotated[bool, flag("Check it against A2A's schema.", "--validate")] = False,
+) -> None:
+    """Show an agent's card.
+
+    Prints the card, the interface that would be used, and the result of its signature.
 
     Raises:
         CommandError: there is no card, or with `validate` it breaks the schema.
@@ -37,7 +39,7 @@ async def get(context: CommandContext, *, extended: bool, validate: bool) -> Non
             card = await resolver.resolve(context.reference)
         notes = {"Signature": await describe_signature(card, resolver)}
     try:
-        interface = select_interface(card, context.configuration)
+        interface = select_interface(card, context.options)
         notes["Selected"] = f"{interface.binding} {interface.version} {interface.url}"
     except CommandError as error:
         notes["Selected"] = f"none ({error.message})"

@@ -4,7 +4,6 @@ import asyncio
 import sys
 from typing import Final
 
-from trunkline.cli.a2a_cli.declaration import command
 from trunkline.cli.a2a_cli.failures import CommandError, usage
 from trunkline.cli.a2a_cli.messages import PartFlag, build_request
 from trunkline.cli.a2a_cli.output import ResultPrinter
@@ -17,13 +16,13 @@ _PROMPT: Final = "> "
 _AUTH_REQUIRED: Final = "TASK_STATE_AUTH_REQUIRED"
 
 
-@command("chat", "Talk with an agent, line by line.")
 async def chat(context: CommandContext) -> None:
-    """Send each line of stdin and print the result, until stdin ends.
+    """Talk with an agent, line by line.
 
-    The context goes from turn to turn, and the task while it asks for input. After an
-    authentication outside of the conversation, an empty line continues to wait for the task. On a
-    terminal there is a prompt. Without a terminal for its output, a terminal is not read.
+    Each line of stdin is sent, until stdin ends. The context goes from turn to turn, and the task
+    goes on while it asks for input. After an authentication outside of the conversation, an empty
+    line continues to wait for the task. On a terminal there is a prompt. If only the input is a
+    terminal, nothing is read.
 
     Raises:
         CommandError: the agent can't be used. Errors of a turn are printed only.
@@ -33,9 +32,7 @@ async def chat(context: CommandContext) -> None:
     if console.stdin.isatty() and not is_interactive:
         raise usage("chat reads a terminal only if its output is one", "pipe the messages into it")
     async with open_session(context) as session:
-        progress = TaskProgress(
-            context.configuration.text("task_id"), context.configuration.text("context_id")
-        )
+        progress = TaskProgress(context.options.task_id, context.options.context_id)
         while True:
             if is_interactive:
                 sys.stderr.write(_PROMPT)
@@ -59,9 +56,7 @@ async def _run_turn(session: AgentSession, text: str, last: TaskProgress) -> Tas
                 progress.task_id = last.task_id
                 printer.task(await poll_task(session, last.task_id, progress))
             else:
-                request = build_request(
-                    context.configuration, [PartFlag("text", text)], context.console
-                )
+                request = build_request(context.options, [PartFlag("text", text)], context.console)
                 request.message.context_id = last.context_id
                 is_first = not last.state and bool(last.task_id)
                 request.message.task_id = last.task_id if is_waiting or is_first else ""

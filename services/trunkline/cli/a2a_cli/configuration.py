@@ -1,70 +1,32 @@
-"""The configuration of one invocation: flags, environment, `.env` files, defaults."""
+"""The configuration of one invocation: the environment, `.env` files and their precedence."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from trunkline.cli.a2a_cli.failures import usage
-from trunkline.cli.a2a_cli.options import BY_KEY, OPTIONS, PREFIX, OptionSpec
+from trunkline.cli.a2a_cli.options import (
+    PREFIX,
+    SECRETS,
+    OptionNames,
+    StandardOptions,
+    list_options,
+)
 
 FOLDER: Final = Path(".config/a2a-cli")
 """The folder of the configuration, below the user's home."""
 _FILE: Final = ".env"
-_SECRETS: Final = tuple(option.variable for option in OPTIONS if option.is_secret)
+_BUILT_IN: Final = "built-in default"
 
 Variables: TypeAlias = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigValue:
-    """The value of an option and its source."""
+class ConfiguredValue(NamedTuple):
+    """The text of an option's value, and its source."""
 
-    value: Any
+    text: str
     source: str
-    text: str = ""
-    """As it was written; empty for a built-in default."""
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """The effective values of all options. Nothing in it changes."""
-
-    values: Mapping[str, ConfigValue] = field(repr=False)
-
-    def get(self, key: str) -> Any:  # noqa: ANN401  the option's type
-        """Return an option's value; None if it has none."""
-        return self.values[key].value
-
-    def text(self, key: str) -> str:
-        """Return the value of a text option; empty if it has none."""
-        return self.values[key].value or ""
-
-    def path(self, key: str) -> Path | None:
-        """Return the value of a file option."""
-        return Path(text).expanduser() if (text := self.text(key)) else None
-
-    @property
-    def is_json(self) -> bool:
-        """The output is JSON."""
-        return bool(self.get("output") == "json")
-
-    @property
-    def secrets(self) -> list[str]:
-        """The values that no output may show."""
-        shown = [self.text(option.key) for option in OPTIONS if option.is_secret]
-        return [text for text in (*shown, *self.service_params().values()) if text]
-
-    def service_params(self) -> dict[str, str]:
-        """Return the service parameters. CommandError: one is not KEY:VALUE."""
-        params = {}
-        for entry in self.get("svc_param"):
-            key, colon, value = entry.partition(":")
-            is_valid = key.strip().isascii() and value.isascii() and (key + value).isprintable()
-            if not colon or not key.strip() or not is_valid:
-                raise usage("--svc-param is not of the form KEY:VALUE")
-            params[key.strip()] = value.strip()
-        return params
 
 
 class ConfigurationSources:
@@ -75,7 +37,7 @@ class ConfigurationSources:
         self.home = Path(environment.get("HOME") or Path.home())
         self.warnings: list[str] = []
         """For the user, about the files."""
-        self._sources: list[tuple[str, Variables]] = [("environment", environment)]
+        self._sources: list[tuple[str, Variables]] = [("", environment)]
         local = explicit or _find_local_file(folder, self.home)
         if explicit is not None and not explicit.is_file():
             raise usage(f"--config: there is no file {explicit}")
@@ -87,44 +49,31 @@ class ConfigurationSources:
 
     def _check_mode(self, file: Path, variables: Variables) -> None:
         """Warn of a secret in a file that others can read."""
-        secret = next((entry for entry in _SECRETS if variables.get(entry)), None)
+        names = [entry.variable for entry in list_options() if entry.field in SECRETS]
+        secret = next((name for name in names if variables.get(name)), None)
         if secret and file.stat().st_mode & 0o077:
             self.warnings.append(
                 f"SECURITY WARNING: others can read {secret} in {file}; run `chmod 600 {file}`"
             )
 
-    def find(self, option: OptionSpec) -> ConfigValue | None:
-        """Return an option's value and source; None if no source has it."""
-        for source, variables in self._sources:
+    def find(self, option: OptionNames) -> ConfiguredValue | None:
+        """Return an option's value and source, or None if no source has it."""
+        for file, variables in self._sources:
             if text := variables.get(option.variable):
-                where = option.variable if source == "environment" else source
-                name = f"{option.variable} of {source}"
-                return ConfigValue(option.parse(text, name), where, text)
+                return ConfiguredValue(text, file or option.variable)
         return None
 
-    def resolve(self, flags: Mapping[str, Any]) -> Configuration:
-        """Return the effective values. CommandError: a value is invalid."""
-        values = {}
-        for option in OPTIONS:
-            if option.key in flags:
-                values[option.key] = _flag_value(option, flags[option.key])
-            else:
-                default = ConfigValue(option.built_in, "built-in default")
-                values[option.key] = self.find(option) or default
-        # An explicit choice between the two overrides a configured one.
-        if flags.get("wait") and flags.get("async"):
-            raise usage("--wait and --async exclude each other")
-        if flags.get("wait") and not flags.get("async"):
-            values["async"] = ConfigValue(False, "--wait", "false")
-        return Configuration(values)
-
-
-def _flag_value(option: OptionSpec, value: Any) -> ConfigValue:  # noqa: ANN401  from argparse
-    source = f"--{option.name}"
-    if isinstance(value, str):
-        return ConfigValue(option.parse(value, source), source, value)
-    text = ", ".join(value) if isinstance(value, list) else str(value).lower()
-    return ConfigValue(value, source, text)
+    def defaults(self) -> dict[str, Any]:
+        """Return the values of options that are configured, as the parser takes them."""
+        found = {}
+        for option in list_options():
+            if (value := self.find(option)) is not None:
+                found[option.field] = (
+                    [entry.strip() for entry in value.text.split(",") if entry.strip()]
+                    if option.is_list
+                    else value.text
+                )
+        return found
 
 
 def _find_local_file(folder: Path, home: Path) -> Path | None:
@@ -159,22 +108,52 @@ def read_env_file(path: Path) -> dict[str, str]:
     return variables
 
 
-def describe_values(configuration: Configuration) -> list[dict[str, Any]]:
-    """Return the name, value and source of each option, without secrets.
+@dataclass(frozen=True, slots=True)
+class SettingReport:
+    """An option as `config show` prints it, without a secret."""
 
-    `text` is the value as a user would write it.
+    name: str
+    value: object
+    source: str
+    text: str
+    """The value as a user would write it."""
+
+
+def describe_settings(
+    options: StandardOptions, sources: ConfigurationSources, given: frozenset[str]
+) -> list[SettingReport]:
+    """Return the value and the source of each option.
+
+    `given` are the options on the command line.
     """
-    rows = []
-    for key, entry in configuration.values.items():
-        option = BY_KEY[key]
-        value = entry.value
-        text = entry.text or option.default
-        if option.is_secret and value:
+    reports = []
+    for option in list_options():
+        if option.field in ("config_file", "version"):
+            continue
+        value = getattr(options, option.field)
+        configured = sources.find(option)
+        if option.field in given:
+            text, source = _to_text(value), f"--{option.name}"
+        elif configured is not None:
+            text, source = configured
+        else:
+            text, source = option.default_text, _BUILT_IN
+            value = value or option.default_text or value
+        if option.field in SECRETS and value:
             value = text = "[redacted]"
-        if key == "svc_param":
-            value = [f"{param.partition(':')[0]}:[redacted]" for param in value]
+        if option.field == "svc_param":
+            value = [f"{param.partition(':')[0]}:[redacted]" for param in value or ()]
             text = ", ".join(value)
-        if value is None and option.default:
-            value = option.default
-        rows.append({"name": option.name, "value": value, "source": entry.source, "text": text})
-    return rows
+        reports.append(SettingReport(option.name, value, source, text))
+    return reports
+
+
+def _to_text(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}s"
+        case list():
+            return ", ".join(value)
+    return str(value)

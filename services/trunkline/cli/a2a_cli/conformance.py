@@ -2,31 +2,40 @@
 
 import asyncio
 import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from trunkline.cli.a2a_cli.declaration import argument, command
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
 from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.session import CommandContext, open_session
+from trunkline.cli.options import option
 
 _SCRIPT: Final = "run_tck.py"
 _HINT: Final = (
     "clone the branch for A2A 1.0 of github.com/a2aproject/a2a-tck, run `uv sync` there, and give "
     "it by --tck"
 )
-_LEVELS: Final = ("must", "should", "may")
 _HOST_FLAG: Final = "--sut-host"
 
 
-@command(
-    "conformance",
-    "Check an agent with A2A's TCK.",
-    argument("--tck", default="", metavar="DIR", help="a checkout of the TCK"),
-    argument("--level", default="must", choices=_LEVELS, help="(default: must)"),
-)
-async def check_agent(context: CommandContext, *, tck: str, level: str) -> None:
-    """Run the TCK's tests of a level: `must`, `should` or `may`. Its output goes to stderr.
+class Level(StrEnum):
+    """The levels of requirements that the TCK checks."""
+
+    MUST = "must"
+    SHOULD = "should"
+    MAY = "may"
+
+
+async def check_agent(
+    context: CommandContext,
+    *,
+    tck: Annotated[str, option("DIR", "A checkout of the TCK.")] = "",
+    level: Annotated[Level, option("LEVEL", "must, should or may.", show_default=True)] = (
+        Level.MUST
+    ),
+) -> None:
+    """Check an agent with A2A's TCK. The output of the TCK goes to stderr.
 
     Raises:
         CommandError: there is no TCK, or a test fails.
@@ -52,7 +61,7 @@ async def check_agent(context: CommandContext, *, tck: str, level: str) -> None:
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        async with asyncio.timeout(context.configuration.get("timeout")):
+        async with asyncio.timeout(context.options.timeout):
             output, _ = await process.communicate()
     except TimeoutError:
         raise CommandError(LocalCode.TIMEOUT, "the TCK has not ended in time") from None
@@ -64,7 +73,7 @@ async def check_agent(context: CommandContext, *, tck: str, level: str) -> None:
     if process.returncode:
         raise CommandError(
             LocalCode.INTERNAL,
-            f"the TCK found failures at level {level!r} (exit {process.returncode})",
+            f"the TCK found failures at level {level} (exit {process.returncode})",
             "its report is on stderr",
         )
     fields: list[tuple[str, object]] = [

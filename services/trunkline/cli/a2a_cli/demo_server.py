@@ -2,33 +2,31 @@
 
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from trunkline.cli.a2a_cli.declaration import argument, command
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
 from trunkline.cli.a2a_cli.session import CommandContext
+from trunkline.cli.options import option
 
 _AGENT: Final = "trunkline.cli.a2a_cli.demo_agent:demo"
 _NO_SERVERS: Final = '{"mcpServers": {}}'
 _FREE: Final = "127.0.0.1:0"
 
 
-@command(
-    "demo-server",
-    "Run an agent to practise on.",
-    argument(
-        "--listen",
-        default="127.0.0.1:9999",
-        metavar="HOST:PORT",
-        help="(default: 127.0.0.1:9999)",
-    ),
-    argument("--grpc-listen", default="", metavar="HOST:PORT", help="(default: any port)"),
-)
-async def run_demo_server(context: CommandContext, *, listen: str, grpc_listen: str) -> None:
-    """Serve the demo agent over A2A until a signal comes.
+async def run_demo_server(
+    context: CommandContext,
+    *,
+    listen: Annotated[
+        str, option("HOST:PORT", "Serve A2A over HTTP here.", show_default=True)
+    ] = "127.0.0.1:9999",
+    grpc_listen: Annotated[
+        str, option("HOST:PORT", "Serve A2A over gRPC here. [any port]")
+    ] = _FREE,
+) -> None:
+    """Run an agent to practise on, until a signal comes.
 
     Raises:
-        CommandError: it can't be served.
+        CommandError: the agent can't be served.
     """
     from trunkline.cli.serve import serve_until_signal
     from trunkline.processes.all_in_one import open_mesh
@@ -39,7 +37,7 @@ async def run_demo_server(context: CommandContext, *, listen: str, grpc_listen: 
         servers.write_text(_NO_SERVERS, encoding="utf-8")
         flags = {
             "http": listen,
-            "a2a_grpc": grpc_listen or _FREE,
+            "a2a_grpc": grpc_listen,
             "mesh": _FREE,
             "data_dir": Path(folder) / "data",
             "mcp_file": servers,
@@ -47,7 +45,7 @@ async def run_demo_server(context: CommandContext, *, listen: str, grpc_listen: 
             "default_agent": "demo",
             "allow_webhook": ["127.0.0.1"],
         }
-        as_json = context.configuration.is_json
+        as_json = context.options.is_json
         code = await serve_until_signal(
             open_mesh, flags, as_json=as_json, reports=not as_json, logs_as="mesh"
         )

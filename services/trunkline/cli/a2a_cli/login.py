@@ -2,34 +2,35 @@
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Annotated
 
-from trunkline.cli.a2a_cli.declaration import argument, command
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
-from trunkline.cli.a2a_cli.oauth import CLIENT_CREDENTIALS, DEVICE_CODE, OAuthClient
+from trunkline.cli.a2a_cli.oauth import LoginFlow, OAuthClient
 from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.security_schemes import describe_login
 from trunkline.cli.a2a_cli.session import CommandContext, token_key
 from trunkline.cli.a2a_cli.token_store import TokenStore
+from trunkline.cli.options import option
 
 
-@command(
-    "auth login",
-    "Log in with OAuth or OpenID Connect.",
-    argument("--scheme", default="", metavar="NAME", help="the scheme of the card"),
-    argument("--flow", default="", choices=(DEVICE_CODE, CLIENT_CREDENTIALS)),
-    argument("--scope", default="", metavar="SCOPES", help="separated by spaces"),
-)
-async def log_in(context: CommandContext, *, scheme: str, flow: str, scope: str) -> None:
-    """Log in and store the token; later commands for the same card send it.
+async def log_in(
+    context: CommandContext,
+    *,
+    scheme: Annotated[str, option("NAME", "The scheme of the card. [the first of them]")] = "",
+    flow: Annotated[
+        LoginFlow | None, option("FLOW", "device-code or client-credentials. [what is possible]")
+    ] = None,
+    scope: Annotated[str, option("SCOPES", "Separated by spaces. [what the card declares]")] = "",
+) -> None:
+    """Log in with OAuth or OpenID Connect, and store the token.
 
-    Without a `scheme`, the card's first one of OAuth or OpenID Connect counts; without a `flow`,
-    whichever is possible; without a `scope`, those that the card declares.
+    Later commands for the same card send the token.
 
     Raises:
         CommandError: the card has no such scheme, or the login fails or takes too long.
     """
-    console, configuration = context.console, context.configuration
-    console.add_secrets(configuration.secrets)
+    console, options = context.console, context.options
+    console.add_secrets(options.secrets)
     async with context.anonymous_http() as http:
         card = await context.card_resolver(http).resolve(context.reference)
         schemes = [
@@ -43,8 +44,8 @@ async def log_in(context: CommandContext, *, scheme: str, flow: str, scope: str)
                 LocalCode.AUTH_FAILED, "the card declares no OAuth or OpenID Connect login", hint
             )
         try:
-            async with asyncio.timeout(configuration.get("timeout")):
-                client = OAuthClient(http, console, configuration)
+            async with asyncio.timeout(options.timeout):
+                client = OAuthClient(http, console, options)
                 token = await client.log_in(schemes[0], flow, scope)
         except TimeoutError:
             raise CommandError(

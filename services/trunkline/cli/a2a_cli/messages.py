@@ -1,18 +1,18 @@
 """Messages to send: parts from flags, in their order."""
 
-import argparse
 import json
 import mimetypes
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.cli.a2a_cli.configuration import Configuration
 from trunkline.cli.a2a_cli.console import Console
 from trunkline.cli.a2a_cli.failures import usage
+from trunkline.cli.a2a_cli.options import StandardOptions
 from trunkline.cli.terminal import is_text
 from trunkline.core.json_values import build_struct, build_value
 from trunkline.journal.artifacts.references import sanitize_filename
@@ -34,34 +34,26 @@ class PartFlag:
     """From the flag that follows it; empty: inferred."""
 
 
-class AddPart(argparse.Action):
-    """Appends a part, in the order of the flags, or sets the media type of the last one."""
+def order_parts(order: Sequence[str], values: Mapping[str, list[str] | None]) -> list[PartFlag]:
+    """Return the parts of the flags on the command line, in the order of the flags.
 
-    def __call__(
-        self,
-        _: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,  # noqa: ANN401  argparse's type
-        option_string: str | None = None,
-    ) -> None:
-        """Take a flag and its value."""
-        parts: list[PartFlag] = getattr(namespace, self.dest) or []
-        setattr(namespace, self.dest, parts)
-        match option_string:
-            case "--media-type":
+    `values` are the values of each flag. CommandError: `--media-type` follows no part.
+    """
+    remaining = {name: iter(given or ()) for name, given in values.items()}
+    parts: list[PartFlag] = []
+    for name in order:
+        match name:
+            case "media_type":
                 if not parts:
                     raise usage("--media-type must follow --text, --file or --data")
-                parts[-1].media_type = values
-            case "--file":
-                parts.append(PartFlag("file", values))
-            case "--data":
-                parts.append(PartFlag("data", values))
-            case _:
-                parts.append(PartFlag("text", values))
+                parts[-1].media_type = next(remaining[name])
+            case "text" | "file" | "data":
+                parts.append(PartFlag(name, next(remaining[name])))
+    return parts
 
 
 def build_request(
-    configuration: Configuration, flags: list[PartFlag], console: Console
+    options: StandardOptions, flags: list[PartFlag], console: Console
 ) -> a2a_pb2.SendMessageRequest:
     """Return the request to send a message.
 
@@ -78,10 +70,10 @@ def build_request(
     message = request.message
     message.message_id = str(uuid.uuid4())
     message.role = message_pb2.ROLE_USER
-    message.task_id = configuration.text("task_id")
-    message.context_id = configuration.text("context_id")
+    message.task_id = options.task_id
+    message.context_id = options.context_id
     message.parts.extend(_build_part(flag, console) for flag in flags)
-    if metadata := configuration.get("metadata"):
+    if metadata := options.metadata:
         request.metadata.CopyFrom(build_struct(metadata))
         message.metadata.CopyFrom(request.metadata)
     return request

@@ -5,27 +5,32 @@ import json
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from trunkline.a2a_client.http import HttpClient
 from trunkline.a2a_wire.json_values import Json
-from trunkline.cli.a2a_cli.configuration import Configuration
 from trunkline.cli.a2a_cli.console import Console
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
+from trunkline.cli.a2a_cli.options import StandardOptions
 from trunkline.cli.a2a_cli.security_schemes import DeclaredScheme
 from trunkline.cli.a2a_cli.token_store import StoredToken
 from trunkline.core.network import is_this_machine
 from trunkline.errors import PeerRefusedError
-
-DEVICE_CODE: Final = "device-code"
-CLIENT_CREDENTIALS: Final = "client-credentials"
 
 _TIMEOUT_S: Final = 30.0
 _DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 _DEFAULT_INTERVAL_S: Final = 5.0
 _SHORTEST_INTERVAL_S: Final = 0.2
 _SLOW_DOWN_S: Final = 5.0
+
+
+class LoginFlow(StrEnum):
+    """The flows of a login."""
+
+    DEVICE_CODE = "device-code"
+    CLIENT_CREDENTIALS = "client-credentials"
 
 
 class OAuthEndpoints(NamedTuple):
@@ -46,7 +51,7 @@ class OAuthClient:
     http: HttpClient
     """It sends no credentials of the agent."""
     console: Console
-    configuration: Configuration
+    options: StandardOptions
 
     async def find_endpoints(self, scheme: DeclaredScheme, scopes: str) -> OAuthEndpoints:
         """Return the endpoints of a scheme. CommandError: it has none that are safe."""
@@ -65,23 +70,25 @@ class OAuthClient:
             )
         return found
 
-    async def log_in(self, scheme: DeclaredScheme, flow: str, scopes: str) -> StoredToken:
-        """Return a new token. `flow` may be empty: the one that the scheme and the flags allow.
+    async def log_in(
+        self, scheme: DeclaredScheme, flow: LoginFlow | None, scopes: str
+    ) -> StoredToken:
+        """Return a new token. Without a `flow`, the scheme and the flags choose one.
 
         Raises:
             CommandError: the server refuses it, or the flow needs what is not given.
         """
         endpoints = await self.find_endpoints(scheme, scopes)
-        client_id = self.configuration.text("client_id")
+        client_id = self.options.client_id
         if not client_id:
             raise usage("no OAuth client is given", "set A2ACLI_CLIENT_ID or --client-id")
-        has_secret = bool(self.configuration.text("client_secret"))
+        has_secret = bool(self.options.client_secret)
         if not flow:
-            flow = DEVICE_CODE if endpoints.device_url else CLIENT_CREDENTIALS
+            flow = LoginFlow.DEVICE_CODE if endpoints.device_url else LoginFlow.CLIENT_CREDENTIALS
             if has_secret and endpoints.has_client_credentials:
-                flow = CLIENT_CREDENTIALS
+                flow = LoginFlow.CLIENT_CREDENTIALS
         form = {"client_id": client_id, "scope": endpoints.scopes}
-        if flow == DEVICE_CODE:
+        if flow is LoginFlow.DEVICE_CODE:
             if not endpoints.device_url:
                 raise CommandError(
                     LocalCode.AUTH_FAILED, "the agent offers no login by device code"
@@ -100,7 +107,7 @@ class OAuthClient:
         form = {"client_id": token.client_id}
         if token.refresh_token:
             form |= {"grant_type": "refresh_token", "refresh_token": token.refresh_token}
-        elif self.configuration.text("client_secret"):
+        elif self.options.client_secret:
             form |= {"grant_type": "client_credentials"}
         else:
             return None
@@ -174,7 +181,7 @@ class OAuthClient:
         return answer
 
     async def _post(self, url: str, form: dict[str, str]) -> Json:
-        if secret := self.configuration.text("client_secret"):
+        if secret := self.options.client_secret:
             form = {**form, "client_secret": secret}
         body = urlencode({name: value for name, value in form.items() if value}).encode()
         headers = {

@@ -1,159 +1,201 @@
-"""The options of all commands: names, help, defaults, and how values in text are parsed."""
+"""The options of all commands: their names, help, defaults, and how values in text are parsed."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Final, get_args, get_type_hints
 
 from trunkline.cli.a2a_cli.failures import usage
+from trunkline.cli.options import flag, option
 from trunkline.core.durations import parse_duration
 
-OptionKind = Literal["text", "flag", "duration", "json", "list"]
-
 PREFIX: Final = "A2ACLI_"
-_TRUE: Final = frozenset({"1", "true", "yes", "on"})
-_FALSE: Final = frozenset({"0", "false", "no", "off", ""})
+SECRETS: Final = frozenset({"bearer", "api_key", "client_secret"})
+"""The options that hold credentials."""
+_EXPOSED: Final = "Others see a flag in the process list and the shell's history; prefer "
 
 
-@dataclass(frozen=True, slots=True)
-class OptionSpec:
-    """An option that every command accepts."""
+class OutputFormat(StrEnum):
+    """The formats of the output."""
 
-    name: str
-    """The long flag without its dashes."""
-    help: str
-    kind: OptionKind = "text"
-    metavar: str = ""
-    default: str = ""
-    """The built-in default, as help shows it; empty: none."""
-    short: str = ""
-    aliases: tuple[str, ...] = ()
-    choices: tuple[str, ...] = ()
-    is_secret: bool = False
-
-    @property
-    def key(self) -> str:
-        """The name in Python."""
-        return self.name.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        """The environment variable, and the name in `.env` files."""
-        return PREFIX + self.key.upper()
-
-    @property
-    def built_in(self) -> Any:  # noqa: ANN401  the option's type
-        """The value without any source; None: there is none."""
-        match self.kind:
-            case "flag":
-                return False
-            case "list":
-                return []
-            case "duration":
-                return parse_duration(self.default)
-            case _:
-                return self.default if self.choices else None
-
-    def parse(self, text: str, source: str) -> Any:  # noqa: ANN401  the option's type
-        """Return the value in a text. CommandError: it is invalid."""
-        if self.choices and text not in self.choices:
-            raise usage(f"{source}: {text!r} is none of {', '.join(self.choices)}")
-        match self.kind:
-            case "flag":
-                if text.lower() not in _TRUE | _FALSE:
-                    raise usage(f"{source}: {text!r} is neither true nor false")
-                return text.lower() in _TRUE
-            case "duration":
-                return _parse_duration(text.strip(), source)
-            case "json":
-                return parse_object(text, source)
-            case "list":
-                return [entry.strip() for entry in text.split(",") if entry.strip()]
-            case _:
-                return text
+    TEXT = "text"
+    JSON = "json"
 
 
-def _parse_duration(text: str, source: str) -> float:
-    """Return the seconds of `2s`, `500ms`, `5m`, `1h` or a plain number of seconds."""
-    with suppress(ValueError):
-        if seconds := parse_duration(text if text[-1:].isalpha() else f"{text}s"):
-            return seconds
-    raise usage(f"{source}: {text!r} is no duration such as 2s, 500ms or 5m")
+def parse_wait(name: str) -> Callable[[str | float], float]:
+    """Return a function that parses `2s`, `500ms`, `5m`, `1h` or a plain number of seconds."""
+
+    def parse(text: str | float) -> float:
+        if isinstance(text, float):
+            return text
+        with suppress(ValueError):
+            if seconds := parse_duration(text if text[-1:].isalpha() else f"{text}s"):
+                return seconds
+        raise usage(f"{name}: {text!r} is no duration such as 2s, 500ms or 5m")
+
+    return parse
 
 
-def parse_object(text: str, source: str) -> dict[str, Any]:
-    """Return a JSON object."""
+def _parse_metadata(text: str) -> Any:  # noqa: ANN401  a JSON object
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise usage(f"{source} is not a JSON object", """write it like '{"key": "value"}'""")
+        raise usage("--metadata is not a JSON object", """write it like '{"key": "value"}'""")
     return value
 
 
-_EXPOSED: Final = "Others see a flag in the process list and the shell's history; prefer "
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandardOptions:
+    """The values of the options of all commands.
 
-OPTIONS: Final = (
-    OptionSpec(
-        "agent-card", "The agent: a host, a card's URL or file, or CATALOG#NAME.",
-        metavar="REF", short="-a",
-    ),
-    OptionSpec(
-        "output", "Format of the output.",
-        metavar="FORMAT", default="text", short="-o", choices=("text", "json"),
-    ),
-    OptionSpec(
-        "transport", "A preferred binding: JSONRPC, HTTP+JSON or GRPC. Repeatable, best first.",
-        kind="list", metavar="BINDING", default="the order of the card",
-    ),
-    OptionSpec(
-        "a2a-version", "The protocol version to signal: 1.x, or 0.3, which must be asked for.",
-        metavar="VERSION", default="the highest that both support, at least 1.0",
-    ),
-    OptionSpec(
-        "wait", "Wait until the task ends or asks for input.",
-        kind="flag", default="on for send", aliases=("watch",),
-    ),
-    OptionSpec(
-        "async", "Return as soon as the task has an id.",
-        kind="flag", default="off", aliases=("return-immediately", "no-wait"),
-    ),
-    OptionSpec("poll-interval", "Time between polls.", "duration", "TIME", default="2s"),
-    OptionSpec("timeout", "Stop waiting after this time.", "duration", "TIME", default="30m"),
-    OptionSpec("context-id", "Group the message with this context.", metavar="ID"),
-    OptionSpec("task-id", "Continue this task.", metavar="ID"),
-    OptionSpec("metadata", "Metadata of the request, a JSON object.", "json", "JSON"),
-    OptionSpec(
-        "svc-param", "A service parameter: a header, or metadata of gRPC. Repeatable.",
-        kind="list", metavar="KEY:VALUE",
-    ),
-    OptionSpec(
-        "extension", "Declare support for a protocol extension. Repeatable.",
-        kind="list", metavar="URI",
-    ),
-    OptionSpec(
-        "bearer", f"A bearer token. {_EXPOSED}A2ACLI_BEARER.", metavar="TOKEN", is_secret=True
-    ),
-    OptionSpec(
-        "api-key", f"An API key. {_EXPOSED}A2ACLI_API_KEY.", metavar="KEY", is_secret=True
-    ),
-    OptionSpec("client-id", "The OAuth client of `auth login`.", metavar="ID"),
-    OptionSpec(
-        "client-secret", f"Its secret. {_EXPOSED}A2ACLI_CLIENT_SECRET.",
-        metavar="SECRET", is_secret=True,
-    ),
-    OptionSpec("ca-cert", "Trust these root certificates.", metavar="FILE"),
-    OptionSpec("client-cert", "The certificate for mutual TLS.", metavar="FILE"),
-    OptionSpec("client-key", "The key of that certificate.", metavar="FILE"),
-    OptionSpec(
-        "insecure", "Do not verify TLS certificates (development only).",
-        kind="flag", default="off: certificates are verified",
-    ),
-    OptionSpec(
-        "verbose", "Show all parts and the data exchanged.", kind="flag", default="off: concise"
-    ),
-    OptionSpec("debug", "Log to stderr what goes over the wire.", kind="flag", default="off"),
-)  # fmt: skip
-BY_KEY: Final[Mapping[str, OptionSpec]] = {option.key: option for option in OPTIONS}
+    Each option but `--config` may also be a variable of the environment or a line of an `.env`
+    file. Brackets at the end of a help text hold what counts without a value.
+    """
+
+    agent_card: Annotated[
+        str,
+        option(
+            "REF",
+            "The agent: a host, a card's URL or file, or CATALOG#NAME.",
+            "--agent-card",
+            "-a",
+        ),
+    ] = ""
+    output: Annotated[
+        OutputFormat, option("FORMAT", "Format of the output. [text]", "--output", "-o")
+    ] = OutputFormat.TEXT
+    transport: Annotated[
+        list[str] | None,
+        option(
+            "BINDING",
+            "A preferred binding: JSONRPC, HTTP+JSON or GRPC. Repeatable, best first. "
+            "[the order of the card]",
+        ),
+    ] = None
+    a2a_version: Annotated[
+        str,
+        option(
+            "VERSION",
+            "The protocol version to signal: 1.x, or 0.3, which must be asked for. "
+            "[the highest that both support, at least 1.0]",
+        ),
+    ] = ""
+    wait: Annotated[
+        bool, flag("Wait until the task ends or asks for input. [on for send]", "--wait", "--watch")
+    ] = False
+    returns_at_once: Annotated[
+        bool,
+        flag(
+            "Return as soon as the task has an id. [off]",
+            "--async",
+            "--return-immediately",
+            "--no-wait",
+        ),
+    ] = False
+    poll_interval: Annotated[
+        float, option("TIME", "Time between polls. [2s]", parser=parse_wait("--poll-interval"))
+    ] = 2.0
+    timeout: Annotated[
+        float, option("TIME", "Stop waiting after this time. [30m]", parser=parse_wait("--timeout"))
+    ] = 1800.0
+    context_id: Annotated[str, option("ID", "Group the message with this context.")] = ""
+    task_id: Annotated[str, option("ID", "Continue this task.")] = ""
+    metadata: Annotated[
+        Any, option("JSON", "Metadata of the request, a JSON object.", parser=_parse_metadata)
+    ] = None
+    svc_param: Annotated[
+        list[str] | None,
+        option("KEY:VALUE", "A service parameter: a header, or metadata of gRPC. Repeatable."),
+    ] = None
+    extension: Annotated[
+        list[str] | None, option("URI", "Declare support for a protocol extension. Repeatable.")
+    ] = None
+    bearer: Annotated[str, option("TOKEN", f"A bearer token. {_EXPOSED}A2ACLI_BEARER.")] = ""
+    api_key: Annotated[str, option("KEY", f"An API key. {_EXPOSED}A2ACLI_API_KEY.")] = ""
+    client_id: Annotated[str, option("ID", "The OAuth client of `auth login`.")] = ""
+    client_secret: Annotated[
+        str, option("SECRET", f"The client's secret. {_EXPOSED}A2ACLI_CLIENT_SECRET.")
+    ] = ""
+    ca_cert: Annotated[Path | None, option("FILE", "Trust these root certificates.")] = None
+    client_cert: Annotated[Path | None, option("FILE", "The certificate for mutual TLS.")] = None
+    client_key: Annotated[Path | None, option("FILE", "The key of that certificate.")] = None
+    insecure: Annotated[
+        bool,
+        flag(
+            "Do not verify TLS certificates (development only). [off: certificates are verified]",
+            "--insecure",
+        ),
+    ] = False
+    verbose: Annotated[
+        bool, flag("Show all parts and the data exchanged. [off: concise]", "--verbose")
+    ] = False
+    debug: Annotated[bool, flag("Log to stderr what goes over the wire. [off]", "--debug")] = False
+    config_file: Annotated[
+        str, option("FILE", "Read this .env file, not the local one.", "--config")
+    ] = ""
+    version: Annotated[bool, flag("Print the version.", "--version", "-v")] = False
+
+    @property
+    def is_json(self) -> bool:
+        """The output is JSON."""
+        return self.output is OutputFormat.JSON
+
+    @property
+    def secrets(self) -> list[str]:
+        """The values that no output may show."""
+        shown = [getattr(self, name) for name in SECRETS]
+        return [text for text in (*shown, *self.service_params().values()) if text]
+
+    def service_params(self) -> dict[str, str]:
+        """Return the service parameters. CommandError: one is not KEY:VALUE."""
+        params = {}
+        for entry in self.svc_param or ():
+            key, colon, value = entry.partition(":")
+            is_valid = key.strip().isascii() and value.isascii() and (key + value).isprintable()
+            if not colon or not key.strip() or not is_valid:
+                raise usage("--svc-param is not of the form KEY:VALUE")
+            params[key.strip()] = value.strip()
+        return params
+
+
+@dataclass(frozen=True, slots=True)
+class OptionNames:
+    """The names of an option, and whether a value follows it."""
+
+    field: str
+    name: str
+    """The long flag without its dashes."""
+    flags: tuple[str, ...]
+    takes_value: bool
+    is_list: bool
+    default_text: str
+    """What counts without a value, as its help says it."""
+
+    @property
+    def variable(self) -> str:
+        """The environment variable, and the name in `.env` files."""
+        return PREFIX + self.name.replace("-", "_").upper()
+
+
+@lru_cache(maxsize=1)
+def list_options() -> tuple[OptionNames, ...]:
+    """Return the names of all options."""
+    hints = get_type_hints(StandardOptions, include_extras=True)
+    found = []
+    for field in fields(StandardOptions):
+        kind, info = get_args(hints[field.name])
+        flags = tuple(info.param_decls or ())
+        if isinstance(info.default, str):
+            flags = (info.default, *flags)
+        flags = flags or (f"--{field.name.replace('_', '-')}",)
+        name = next(text for text in flags if text.startswith("--")).removeprefix("--")
+        default_text = info.help.rpartition(" [")[2].removesuffix("]") if "[" in info.help else ""
+        is_list = list[str] in get_args(kind)
+        found.append(OptionNames(field.name, name, flags, kind is not bool, is_list, default_text))
+    return tuple(found)

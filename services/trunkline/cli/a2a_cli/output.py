@@ -39,11 +39,9 @@ class ResultPrinter:
 
     def __init__(self, context: CommandContext) -> None:
         self._console = context.console
-        self._is_json = context.configuration.is_json
+        self._is_json = context.options.is_json
         self._target = context.target
-        self._text = TextFormat(
-            context.target, is_verbose=bool(context.configuration.get("verbose"))
-        )
+        self._text = TextFormat(context.target, is_verbose=bool(context.options.verbose))
 
     def task(self, task: Json, *, has_history: bool = False, wanted: str = _COMPLETED) -> None:
         """Print a task, and warn if it ended in another state than the one that was wanted."""

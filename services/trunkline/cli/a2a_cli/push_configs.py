@@ -1,5 +1,7 @@
 """`task push-config`: webhooks of a task, and a receiver of their posts."""
 
+from typing import Annotated
+
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.operations import (
@@ -9,11 +11,12 @@ from trunkline.a2a_wire.operations import (
     LIST_PUSH_CONFIGS,
     find_webhook_problem,
 )
-from trunkline.cli.a2a_cli.declaration import CONFIG, TASK, argument, command, count
+from trunkline.cli.a2a_cli.arguments import ConfigArgument, TaskArgument
 from trunkline.cli.a2a_cli.failures import usage
 from trunkline.cli.a2a_cli.output import ResultPrinter, leave_out
 from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
 from trunkline.cli.a2a_cli.waiting import TaskProgress
+from trunkline.cli.options import argument, option
 from trunkline.v1 import push_notification_pb2
 
 
@@ -21,19 +24,16 @@ def _require_push(session: AgentSession) -> None:
     session.require("pushNotifications", "PushNotificationNotSupportedError", "push notifications")
 
 
-@command(
-    "task push-config create",
-    "Create a webhook of a task.",
-    TASK,
-    argument("url", metavar="URL", help="the webhook"),
-    argument("--id", dest="config_id", default="", metavar="ID", help="the id of the config"),
-    argument("--token", default="", metavar="TOKEN", help="sent with each notification"),
-    argument("--auth", default="", metavar="'SCHEME CREDENTIALS'", help="for the webhook"),
-)
 async def create(
-    context: CommandContext, *, task: str, url: str, config_id: str, token: str, auth: str
+    context: CommandContext,
+    *,
+    task: TaskArgument,
+    url: Annotated[str, argument("URL", "The webhook.")],
+    config_id: Annotated[str, option("ID", "The id of the config.", "--id")] = "",
+    token: Annotated[str, option("TOKEN", "Sent with each notification.")] = "",
+    auth: Annotated[str, option("'SCHEME CREDENTIALS'", "For the webhook.")] = "",
 ) -> None:
-    """Create a webhook of a task. `auth` is `SCHEME CREDENTIALS`."""
+    """Create a webhook of a task."""
     context.console.add_secrets((token, auth.partition(" ")[2]))
     request = push_notification_pb2.TaskPushNotificationConfig(
         task_id=task, id=config_id, url=url, token=token
@@ -46,18 +46,16 @@ async def create(
         _print_config(context, await session.call(CREATE_PUSH_CONFIG, request))
 
 
-@command("task push-config get", "Show a webhook of a task.", TASK, CONFIG)
-async def get(context: CommandContext, *, task: str, config: str) -> None:
-    """Print a webhook of a task."""
+async def get(context: CommandContext, *, task: TaskArgument, config: ConfigArgument) -> None:
+    """Show a webhook of a task."""
     request = a2a_pb2.GetTaskPushNotificationConfigRequest(task_id=task, id=config)
     async with open_session(context) as session:
         _require_push(session)
         _print_config(context, await session.call(GET_PUSH_CONFIG, request))
 
 
-@command("task push-config list", "List the webhooks of a task.", TASK)
-async def list_configs(context: CommandContext, *, task: str) -> None:
-    """Print the webhooks of a task."""
+async def list_configs(context: CommandContext, *, task: TaskArgument) -> None:
+    """List the webhooks of a task."""
     request = a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=task)
     async with open_session(context) as session:
         _require_push(session)
@@ -70,8 +68,7 @@ async def list_configs(context: CommandContext, *, task: str) -> None:
     ResultPrinter(context).fields(response, fields)
 
 
-@command("task push-config delete", "Delete a webhook of a task.", TASK, CONFIG)
-async def delete(context: CommandContext, *, task: str, config: str) -> None:
+async def delete(context: CommandContext, *, task: TaskArgument, config: ConfigArgument) -> None:
     """Delete a webhook of a task."""
     request = a2a_pb2.DeleteTaskPushNotificationConfigRequest(task_id=task, id=config)
     async with open_session(context) as session:
@@ -89,24 +86,21 @@ def _print_config(context: CommandContext, config: Json) -> None:
     ResultPrinter(context).fields(config, fields)
 
 
-@command(
-    "task push-config listen",
-    "Receive notifications.",
-    argument(
-        "--listen",
-        dest="address",
-        default="127.0.0.1:0",
-        metavar="HOST:PORT",
-        help="(default: a free port here)",
-    ),
-    argument("--token", default="", metavar="TOKEN", help="refuse posts without it"),
-    argument("--count", dest="limit", metavar="N", type=count, help="stop after N notifications"),
-)
-async def listen(context: CommandContext, *, address: str, token: str, limit: int | None) -> None:
-    """Receive notifications and print each; stop after `limit`, or by a signal.
+async def listen(
+    context: CommandContext,
+    *,
+    address: Annotated[
+        str, option("HOST:PORT", "Listen here. [a free port of this machine]", "--listen")
+    ] = "127.0.0.1:0",
+    token: Annotated[str, option("TOKEN", "Refuse posts without it.")] = "",
+    limit: Annotated[
+        int | None, option("N", "Stop after N notifications.", "--count", min=0)
+    ] = None,
+) -> None:
+    """Receive notifications and print each, until a signal.
 
-    A post without the token is refused. Each notification is a StreamResponse, printed as it came;
-    the notification of an agent of v0.3 is converted.
+    Each notification is a StreamResponse, printed as it came. The notification of an agent of v0.3
+    is converted.
 
     Raises:
         CommandError: the address can't be used.
@@ -123,7 +117,7 @@ async def listen(context: CommandContext, *, address: str, token: str, limit: in
 
     def show(event: Json) -> None:
         printer.event(event)
-        if not context.configuration.is_json and "artifactUpdate" in event:
+        if not context.options.is_json and "artifactUpdate" in event:
             progress = TaskProgress()
             progress.apply(event)
             context.console.write_text(f"Task: {progress.task_id}\n")

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from trunkline.a2a_wire.json_values import Json
-from trunkline.cli.a2a_cli.configuration import Configuration
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
+from trunkline.cli.a2a_cli.options import StandardOptions
 
 SchemeKind = Literal["api key", "bearer", "oauth2", "openid", "mtls", "other"]
 
@@ -92,20 +92,20 @@ class Credentials:
 
 
 def build_credentials(
-    configuration: Configuration, schemes: list[DeclaredScheme], *, stored_token: str = ""
+    options: StandardOptions, schemes: list[DeclaredScheme], *, stored_token: str = ""
 ) -> Credentials:
     """Return the credentials of the flags, else the stored token, by the card's schemes.
 
     A credential that the card declares no scheme for is not sent, and there is a warning.
     """
     credentials = Credentials()
-    token = configuration.text("bearer")
+    token = options.bearer
     accepts_token = any(scheme.takes_token for scheme in schemes)
     if accepts_token and (token or stored_token):
         credentials.headers["authorization"] = f"Bearer {token or stored_token}"
     elif token:
         credentials.warnings.append(_NOT_SENT.format("a bearer token"))
-    if key := configuration.text("api_key"):
+    if key := options.api_key:
         scheme = next((scheme for scheme in schemes if scheme.kind == "api key"), None)
         if scheme is None or not scheme.parameter:
             credentials.warnings.append(_NOT_SENT.format("an API key"))

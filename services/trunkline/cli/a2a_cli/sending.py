@@ -2,14 +2,14 @@
 
 import shlex
 from contextlib import aclosing
-from typing import Final
+from typing import Annotated, Final
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.errors import RpcError
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.operations import SEND_MESSAGE
-from trunkline.cli.a2a_cli.declaration import STREAM, argument, command
-from trunkline.cli.a2a_cli.messages import AddPart, PartFlag, build_request
+from trunkline.cli.a2a_cli.arguments import StreamOption
+from trunkline.cli.a2a_cli.messages import PartFlag, build_request, order_parts
 from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
 from trunkline.cli.a2a_cli.text_format import PROGRAM
@@ -20,50 +20,39 @@ from trunkline.cli.a2a_cli.waiting import (
     stream_turn,
     time_limit,
 )
+from trunkline.cli.options import argument, option
 
 _STREAMING: Final = "streaming"
 
 
-@command(
-    "send",
-    "Send a message; start or continue a task.",
-    argument("message", nargs="?", help="a text, the first part of the message"),
-    argument("--text", action=AddPart, dest="parts", metavar="TEXT", help="add a text part"),
-    argument(
-        "--file",
-        action=AddPart,
-        dest="parts",
-        metavar="PATH|URL",
-        help="add a file: its bytes, or a URL that the agent fetches",
-    ),
-    argument(
-        "--data",
-        action=AddPart,
-        dest="parts",
-        metavar="PATH|-",
-        help="add a JSON file, or JSON from stdin",
-    ),
-    argument(
-        "--media-type",
-        action=AddPart,
-        dest="parts",
-        metavar="TYPE",
-        help="the type of the part before it",
-    ),
-    STREAM,
-)
 async def send(
-    context: CommandContext, *, message: str | None, parts: list[PartFlag] | None, stream: bool
+    context: CommandContext,
+    *,
+    message: Annotated[str | None, argument("MESSAGE", "A text, the first part.")] = None,
+    text: Annotated[list[str] | None, option("TEXT", "Add a text part.")] = None,
+    file: Annotated[
+        list[str] | None,
+        option("PATH|URL", "Add a file: its bytes, or a URL that the agent fetches."),
+    ] = None,
+    data: Annotated[
+        list[str] | None, option("PATH|-", "Add a JSON file, or JSON from stdin.")
+    ] = None,
+    media_type: Annotated[
+        list[str] | None, option("TYPE", "The type of the part before it.")
+    ] = None,
+    stream: StreamOption = False,
 ) -> None:
-    """Send a message and print the result.
+    """Send a message; start or continue a task.
 
     Raises:
         CommandError: the message can't be sent, or the wait is over.
     """
-    text = [] if message is None else [PartFlag("text", message)]
-    request = build_request(context.configuration, [*text, *(parts or ())], context.console)
+    flags = {"text": text, "file": file, "data": data, "media_type": media_type}
+    parts = order_parts(context.option_order, flags)
+    first = [] if message is None else [PartFlag("text", message)]
+    request = build_request(context.options, [*first, *parts], context.console)
     printer = ResultPrinter(context)
-    if context.configuration.get("verbose"):
+    if context.options.verbose:
         printer.sent(SEND_MESSAGE.params_json(request))
     async with open_session(context) as session:
         progress = TaskProgress(announced=lambda task_id: _announce(context, task_id))
@@ -76,7 +65,7 @@ async def send(
                 return
             if stream:
                 context.console.warn("warning: the agent does not stream; waiting for its result")
-            if context.configuration.get("async"):
+            if context.options.returns_at_once:
                 response = await _send_only(session, request, progress, is_immediate=True)
             else:
                 response = await send_and_wait(session, request, progress)
@@ -119,7 +108,7 @@ async def _send_only(
     is_immediate: bool,
 ) -> Json:
     request.configuration.return_immediately = is_immediate
-    limit_s: float = session.context.configuration.get("timeout")
+    limit_s: float = session.context.options.timeout
     response = await session.call(SEND_MESSAGE, request, timeout_s=limit_s)
     progress.apply(response)
     return response

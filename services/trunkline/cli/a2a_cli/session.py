@@ -3,10 +3,11 @@
 import asyncio
 import shlex
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import Message
@@ -36,7 +37,7 @@ from trunkline.a2a_wire.protocol import (
 )
 from trunkline.cli.a2a_cli.card import CardResolver, ResolvedCard
 from trunkline.cli.a2a_cli.card_cache import CardCache
-from trunkline.cli.a2a_cli.configuration import Configuration, ConfigurationSources
+from trunkline.cli.a2a_cli.configuration import ConfigurationSources
 from trunkline.cli.a2a_cli.console import Console, DebugLog
 from trunkline.cli.a2a_cli.failures import (
     CommandError,
@@ -45,6 +46,7 @@ from trunkline.cli.a2a_cli.failures import (
     usage,
 )
 from trunkline.cli.a2a_cli.oauth import OAuthClient
+from trunkline.cli.a2a_cli.options import StandardOptions
 from trunkline.cli.a2a_cli.security_schemes import (
     Credentials,
     build_credentials,
@@ -75,14 +77,16 @@ class CommandContext:
     """The surroundings of a command: its console, its configuration and its diagnostics."""
 
     console: Console
-    configuration: Configuration
+    options: StandardOptions
     sources: ConfigurationSources
     log: DebugLog
+    option_order: Sequence[str] = ()
+    """The options on the command line, in their order."""
 
     @property
     def reference(self) -> str:
         """The agent, as the user named it."""
-        return self.configuration.text("agent_card")
+        return self.options.agent_card
 
     @property
     def target(self) -> str:
@@ -93,41 +97,41 @@ class CommandContext:
         if not self.reference:
             return ""
         flags = f"--agent-card {shlex.quote(self.reference)}"
-        version = self.configuration.text("a2a_version")
+        version = self.options.a2a_version
         return f"{flags} --a2a-version {version}" if version.startswith(V0_3) else flags
 
     def card_resolver(self, http: HttpClient, *, is_validated: bool = False) -> CardResolver:
         """Return the reader of cards, with their cache."""
         # A card whose server was not verified must not reach commands that verify it.
-        is_cached = not self.configuration.get("insecure")
+        is_cached = not self.options.insecure
         cache = CardCache(self.sources.home) if is_cached else None
         return CardResolver(
             http,
             self.console.folder,
             cache,
             is_validated=is_validated,
-            version=select_version(self.configuration),
+            version=select_version(self.options),
         )
 
     @property
     def observer(self) -> DebugLog | None:
         """The log of the wire, if the user wants it."""
-        return self.log if self.configuration.get("debug") else None
+        return self.log if self.options.debug else None
 
     def note(self, text: str) -> None:
         """Log a step, if the user wants diagnostics."""
-        if self.configuration.get("debug"):
+        if self.options.debug:
             self.log.note(text)
 
     @property
     def tls(self) -> ClientTls:
         """TLS as the flags want it."""
-        get = self.configuration.path
+        options = self.options
         return ClientTls(
-            is_verified=not self.configuration.get("insecure"),
-            authority=get("ca_cert"),
-            certificate=get("client_cert"),
-            key=get("client_key"),
+            is_verified=not options.insecure,
+            authority=_expand(options.ca_cert),
+            certificate=_expand(options.client_cert),
+            key=_expand(options.client_key),
         )
 
     async def ssl_context(self) -> ssl.SSLContext:
@@ -198,14 +202,14 @@ async def open_session(context: CommandContext) -> AsyncIterator[AgentSession]:
     Raises:
         CommandError: the card or the interface can't be used.
     """
-    configuration = context.configuration
+    options = context.options
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(context.anonymous_http())
         card = await context.card_resolver(http).resolve(context.reference)
-        interface = select_interface(card, configuration)
+        interface = select_interface(card, options)
         context.note(f"selected {interface.binding} {interface.version} at {interface.url}")
         token = await find_token(context, card, http)
-        credentials = build_credentials(configuration, card.schemes, stored_token=token)
+        credentials = build_credentials(options, card.schemes, stored_token=token)
         _announce(context, card, interface, credentials)
         client = await stack.enter_async_context(
             A2AClient(
@@ -213,7 +217,7 @@ async def open_session(context: CommandContext) -> AsyncIterator[AgentSession]:
                     url=interface.url,
                     headers=credentials.headers,
                     breaker=NO_BREAKER,
-                    idle_s=configuration.get("timeout"),
+                    idle_s=options.timeout,
                 ),
                 interface=interface,
                 ssl_context=await context.ssl_context(),
@@ -225,7 +229,7 @@ async def open_session(context: CommandContext) -> AsyncIterator[AgentSession]:
             )
         )
         session = AgentSession(
-            context, card, interface, client, credentials, _call_options(configuration, card)
+            context, card, interface, client, credentials, _call_options(options, card)
         )
         try:
             yield session
@@ -241,13 +245,17 @@ def _build_ssl_context(tls: ClientTls) -> ssl.SSLContext:
     return tls.ssl_context()
 
 
-def select_version(configuration: Configuration) -> ClientVersion:
+def _expand(path: Path | None) -> Path | None:
+    return None if path is None else path.expanduser()
+
+
+def select_version(options: StandardOptions) -> ClientVersion:
     """Return the version of the interface to call: 1.0, or 0.3 if the user asks for it.
 
     Raises:
         CommandError: the user asks for another version.
     """
-    wanted = configuration.text("a2a_version") or V1_0
+    wanted = options.a2a_version or V1_0
     if wanted.startswith("1."):
         return V1_0
     # Cards of v0.3 also have a patch number.
@@ -259,15 +267,15 @@ def select_version(configuration: Configuration) -> ClientVersion:
     )
 
 
-def select_interface(card: ResolvedCard, configuration: Configuration) -> Interface:
+def select_interface(card: ResolvedCard, options: StandardOptions) -> Interface:
     """Return the first preferred interface of the wanted version, else the card's first of it.
 
     Raises:
         CommandError: none is supported, or a name is no binding.
     """
-    version = select_version(configuration)
+    version = select_version(options)
     names = []
-    for text in configuration.get("transport"):
+    for text in options.transport or ():
         binding = _BINDINGS.get(text.lower())
         if binding is None:
             raise usage(f"--transport: {text!r} is none of JSONRPC, HTTP+JSON, GRPC")
@@ -306,7 +314,7 @@ async def find_token(context: CommandContext, card: ResolvedCard, http: HttpClie
         return ""
     context.console.add_secrets((token.access_token, token.refresh_token))
     if token.is_expired:
-        renewed = await OAuthClient(http, context.console, context.configuration).renew(token)
+        renewed = await OAuthClient(http, context.console, context.options).renew(token)
         if renewed is None:
             context.console.warn("warning: the stored login has expired; run `auth login` again")
             return ""
@@ -328,12 +336,12 @@ def _announce(
     console = context.console
     console.add_secrets((*credentials.headers.values(), *credentials.query.values()))
     bearer = credentials.headers.get("authorization", "").removeprefix("Bearer ")
-    console.add_secrets((bearer, *context.configuration.secrets))
-    names = (*credentials.headers, *context.configuration.service_params())
+    console.add_secrets((bearer, *context.options.secrets))
+    names = (*credentials.headers, *context.options.service_params())
     console.secret_headers.update(name.lower() for name in names)
     for warning in credentials.warnings:
         console.warn(warning)
-    has_secret = not credentials.is_empty or bool(context.configuration.service_params())
+    has_secret = not credentials.is_empty or bool(context.options.service_params())
     if has_secret and not interface.is_secure and not is_this_machine(interface.url):
         console.warn("SECURITY WARNING: credentials are sent without TLS")
     host = parse_host(interface.url)
@@ -344,17 +352,17 @@ def _announce(
         console.warn(f"warning: the card sends your credentials to another host, {host}")
 
 
-def _call_options(configuration: Configuration, card: ResolvedCard) -> CallOptions:
+def _call_options(options: StandardOptions, card: ResolvedCard) -> CallOptions:
     """Return the version, the extensions and the service parameters of each request.
 
     Raises:
         CommandError: the version is not supported, or a required extension is not declared.
     """
-    headers: dict[str, str] = dict(configuration.service_params())
-    version = select_version(configuration)
+    headers: dict[str, str] = dict(options.service_params())
+    version = select_version(options)
     is_older = version == V0_3
-    headers[VERSION_HEADER] = V0_3 if is_older else configuration.text("a2a_version") or version
-    declared: list[str] = [*configuration.get("extension")]
+    headers[VERSION_HEADER] = V0_3 if is_older else options.a2a_version or version
+    declared: list[str] = [*(options.extension or ())]
     required = card.required_extensions
     if RESUME_EXTENSION in required:
         declared.append(RESUME_EXTENSION)

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Annotated, BinaryIO, Final
 from urllib.parse import urlsplit
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.operations import CANCEL_TASK, LIST_TASKS, find_task_problem
+from trunkline.cli.a2a_cli.arguments import HistoryOption, StreamOption, TaskArgument
 from trunkline.cli.a2a_cli.console import pretty
-from trunkline.cli.a2a_cli.declaration import HISTORY, STREAM, TASK, argument, command, count
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
 from trunkline.cli.a2a_cli.output import CANCELED, ResultPrinter, leave_out
 from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
@@ -24,6 +24,7 @@ from trunkline.cli.a2a_cli.waiting import (
     time_limit,
 )
 from trunkline.cli.attachments import open_new_file
+from trunkline.cli.options import flag, option
 from trunkline.core.json_values import build_struct
 from trunkline.errors import (
     PeerProtocolError,
@@ -43,12 +44,13 @@ _PEER_ERRORS: Final = (
 _STATE_PREFIX: Final = "TASK_STATE_"
 
 
-@command("task get", "Show a task; --wait polls it until it ends.", TASK, HISTORY)
-async def get(context: CommandContext, *, task: str, history: int | None) -> None:
-    """Print a task; with `--wait`, once it ended or asks for input."""
+async def get(
+    context: CommandContext, *, task: TaskArgument, history: HistoryOption = None
+) -> None:
+    """Show a task; --wait polls it until it ends or asks for input."""
     async with open_session(context) as session:
         progress = TaskProgress(task)
-        if context.configuration.get("wait"):
+        if context.options.wait:
             async with time_limit(session, progress):
                 found = await poll_task(session, task, progress, history)
         else:
@@ -56,12 +58,11 @@ async def get(context: CommandContext, *, task: str, history: int | None) -> Non
         ResultPrinter(context).task(found, has_history=history is not None)
 
 
-@command("task cancel", "Cancel a task.", TASK)
-async def cancel(context: CommandContext, *, task: str) -> None:
-    """Cancel a task and print it. A task that is canceled already is no error."""
+async def cancel(context: CommandContext, *, task: TaskArgument) -> None:
+    """Cancel a task. A task that is canceled already is no error."""
     async with open_session(context) as session:
         request = a2a_pb2.CancelTaskRequest(id=task)
-        if metadata := context.configuration.get("metadata"):
+        if metadata := context.options.metadata:
             request.metadata.CopyFrom(build_struct(metadata))
         try:
             found = await session.call(CANCEL_TASK, request)
@@ -75,32 +76,21 @@ async def cancel(context: CommandContext, *, task: str) -> None:
         ResultPrinter(context).task(found, wanted=CANCELED)
 
 
-@command(
-    "task list",
-    "List tasks.",
-    HISTORY,
-    argument("--status", metavar="STATE", help="only tasks in this state"),
-    argument("--page-size", metavar="N", type=count, help="tasks of a page"),
-    argument("--page-token", metavar="TOKEN", help="the page to show"),
-    argument("--all", dest="all_pages", action="store_true", help="all pages"),
-    argument("--artifacts", action="store_true", help="with their artifacts"),
-    argument("--stream", action="store_true", help="json: one task a line"),
-)
 async def list_tasks(
     context: CommandContext,
     *,
-    history: int | None,
-    status: str | None,
-    page_size: int | None,
-    page_token: str | None,
-    all_pages: bool,
-    artifacts: bool,
-    stream: bool,
+    history: HistoryOption = None,
+    status: Annotated[str, option("STATE", "Only tasks in this state.")] = "",
+    page_size: Annotated[int | None, option("N", "The tasks of a page.", min=0)] = None,
+    page_token: Annotated[str, option("TOKEN", "The page to show.")] = "",
+    all_pages: Annotated[bool, flag("All pages.", "--all")] = False,
+    artifacts: Annotated[bool, flag("With their artifacts.", "--artifacts")] = False,
+    stream: StreamOption = False,
 ) -> None:
-    """Print a page of tasks, or every page."""
+    """List tasks."""
     request = a2a_pb2.ListTasksRequest(
-        context_id=context.configuration.text("context_id"),
-        page_token=page_token or "",
+        context_id=context.options.context_id,
+        page_token=page_token,
         page_size=page_size,
         history_length=history,
         include_artifacts=artifacts or None,
@@ -125,9 +115,13 @@ def _parse_state(state: str) -> task_pb2.TaskState.ValueType:
     return task_pb2.TaskState.Value(name)
 
 
-@command("task subscribe", "Follow a task's events.", TASK, STREAM)
-async def subscribe(context: CommandContext, *, task: str, stream: bool) -> None:
-    """Follow a task until it ended or asks for input; print its events, or with JSON its end."""
+async def subscribe(
+    context: CommandContext, *, task: TaskArgument, stream: StreamOption = False
+) -> None:
+    """Follow a task's events, until the task ended or asks for input.
+
+    As JSON without `--stream`, only the task at its end is printed.
+    """
     async with open_session(context) as session:
         session.require("streaming", "UnsupportedOperationError", "streaming")
         printer = ResultPrinter(context)
@@ -135,22 +129,21 @@ async def subscribe(context: CommandContext, *, task: str, stream: bool) -> None
         async with time_limit(session, progress):
             async with aclosing(follow_task(session, progress)) as events:
                 async for event in events:
-                    if stream or not context.configuration.is_json:
+                    if stream or not context.options.is_json:
                         printer.event(event)
-            if stream or not context.configuration.is_json:
+            if stream or not context.options.is_json:
                 printer.end_of_stream(progress)
             else:
                 printer.task(await get_task(session, task))
 
 
-@command(
-    "task download",
-    "Save a task's artifacts.",
-    TASK,
-    argument("--dir", dest="folder", default=".", metavar="DIR", help="the folder (default: .)"),
-)
-async def download(context: CommandContext, *, task: str, folder: str) -> None:
-    """Save the parts of a task's artifacts in a folder, under unused names; print the paths.
+async def download(
+    context: CommandContext,
+    *,
+    task: TaskArgument,
+    folder: Annotated[str, option("DIR", "The folder.", "--dir", show_default=True)] = ".",
+) -> None:
+    """Save a task's artifacts under unused names, and print the paths.
 
     Raises:
         CommandError: a part can't be saved; the other parts are.
@@ -172,7 +165,7 @@ async def download(context: CommandContext, *, task: str, folder: str) -> None:
                 LocalCode.INTERNAL, f"{target} can't be written: {error.strerror}"
             ) from error
         # A2A has no type for saved files: the task is the result, and the paths are diagnostics.
-        if failures or context.configuration.is_json:
+        if failures or context.options.is_json:
             for path in paths:
                 context.console.warn(f"saved {path}")
         if failures:

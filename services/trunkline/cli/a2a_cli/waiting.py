@@ -83,7 +83,7 @@ def event_json(session: AgentSession, event: RemoteEvent) -> Json:
 @asynccontextmanager
 async def time_limit(session: AgentSession, progress: TaskProgress) -> AsyncIterator[None]:
     """Limit a block by `--timeout`. CommandError: it has expired."""
-    limit_s: float = session.context.configuration.get("timeout")
+    limit_s: float = session.context.options.timeout
     try:
         async with asyncio.timeout(limit_s):
             yield
@@ -112,7 +112,7 @@ async def poll_task(
 
     The pauses grow from `--poll-interval` to five times as long.
     """
-    first_s: float = session.context.configuration.get("poll_interval")
+    first_s: float = session.context.options.poll_interval
     pause_s, problem = first_s, None
     while True:
         try:

@@ -9,7 +9,7 @@ import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
 
 from harness.remote.model_server import ModelServer, model_server, say
-from trunkline.agents.langgraph.model_callbacks import build_model_callbacks
+from trunkline.agents.langgraph.callbacks import build_model_callbacks
 from trunkline.agents.reasoning.models import Model, ModelChoice, open_model
 from trunkline.agents.reasoning.models import model as model_module
 from trunkline.agents.reasoning.models.providers import find_provider
