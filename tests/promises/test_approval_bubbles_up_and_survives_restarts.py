@@ -199,7 +199,7 @@ class Person:
 
             async def send_answer() -> bool:
                 try:
-                    await directory.client_for_task(task_id).answer_approval(request)
+                    await directory.client_for_task(task_id).tasks.AnswerApproval(request)
                 except (PeerError, TaskNotFoundError):
                     return False
                 return True

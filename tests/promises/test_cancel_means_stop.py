@@ -26,7 +26,7 @@ async def states(channels: ChannelPool, mesh: MeshProcess) -> Counter[str]:
     counts: Counter[str] = Counter()
     request = task_service_pb2.ListTasksRequest(account="anonymous", page_size=100)
     while True:
-        page = await client.list_tasks(request)
+        page = await client.tasks.ListTasks(request)
         counts.update(task_pb2.TaskState.Name(row.status.state) for row in page.tasks)
         if not page.next_page_token:
             return counts

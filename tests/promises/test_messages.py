@@ -159,7 +159,7 @@ async def check_commits(directory: Directory, count: int) -> None:
     completed = 0
     for worker in WORKERS:
         query = task_service_pb2.ListTasksRequest(state=State.TASK_STATE_COMPLETED, page_size=1)
-        completed += (await directory.client_for_agent(worker).list_tasks(query)).total_size
+        completed += (await directory.client_for_agent(worker).tasks.ListTasks(query)).total_size
     assert completed == count
 
 

@@ -19,9 +19,10 @@ from harness.mesh.trace_rules import (
 from harness.promise_scale import PromiseScale
 from trunkline.core.json_values import has_member
 from trunkline.errors import TraceNotFoundError
-from trunkline.mesh.client import ChannelPool, TraceClient
+from trunkline.mesh.client import ChannelPool
 from trunkline.mesh.client.trace_tree import TraceTree
 from trunkline.observe import telemetry
+from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 AT_ONCE = 6
 # One of so many runs kills a host, which takes as long as a hundred others.
@@ -46,14 +47,22 @@ async def make_runs(runs: MixedRuns, count: int, rng: random.Random) -> list[Req
     return [request for task in made for request in task.result()]
 
 
-async def whole_trace(client: TraceClient, request: Request) -> list[Span]:
+async def whole_trace(
+    client: "trace_service_pb2_grpc.TraceServiceAsyncStub", request: Request
+) -> list[Span]:
     """Return the spans of a request once they are complete."""
     spans: list[Span] = []
     try:
         async with asyncio.timeout(ARRIVAL_S):
             while True:
                 try:
-                    spans = await client.get_trace(trace_id=request.trace_id)
+                    spans = list(
+                        (
+                            await client.GetTrace(
+                                trace_service_pb2.GetTraceRequest(trace_id=request.trace_id)
+                            )
+                        ).spans
+                    )
                 except TraceNotFoundError:
                     await asyncio.sleep(POLL_S)
                     continue
@@ -121,7 +130,7 @@ async def test_every_request_is_one_trace_without_orphans(
         open_mixed_runs(tmp_path, rng) as runs,
         ChannelPool(mesh_credentials()) as channels,
     ):
-        client = TraceClient(channels.get(runs.mesh.mesh_address))
+        client = trace_service_pb2_grpc.TraceServiceStub(channels.get(runs.mesh.mesh_address))
         requests = await make_runs(runs, count, rng)
         kinds, spans_seen, lost = Counter(each.kind for each in requests), 0, 0
         problems: list[str] = []
@@ -142,10 +151,18 @@ async def test_every_request_is_one_trace_without_orphans(
     )
 
 
-async def check_replays(client: TraceClient, requests: Sequence[Request]) -> None:
+async def check_replays(
+    client: "trace_service_pb2_grpc.TraceServiceAsyncStub", requests: Sequence[Request]
+) -> None:
     """A replayed message has a link to the span of its original, in the trace before it."""
     for original, replay in pairwise(requests):
         if replay.kind == "replay":
-            spans = await client.get_trace(trace_id=replay.trace_id)
+            spans = list(
+                (
+                    await client.GetTrace(
+                        trace_service_pb2.GetTraceRequest(trace_id=replay.trace_id)
+                    )
+                ).spans
+            )
             (sent,) = [span for span in spans if span.name == "send teacher"]
             assert [link.trace_id for link in sent.links] == [original.trace_id]

@@ -248,7 +248,7 @@ async def test_the_breaker_of_a_host_goes_through_its_states(tmp_path: Path) -> 
             async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
                 readiness = (await client.get("/readyz", headers=headers)).json()
             breakers = readiness.get("breakers", {})
-            return bool(breakers.get(services._addresses["echo"]) == state)
+            return bool(breakers.get(services.address("echo")) == state)
 
         async def ask_reaches(state: str) -> bool:
             await send(url, "/", "SendMessage", params(), {"Trunkline-Timeout": "1"})

@@ -16,7 +16,8 @@ from harness.mesh.processes import MeshProcess, running_mesh
 from harness.polling import poll
 from harness.remote.phoenix_server import Phoenix, running_phoenix
 from trunkline.errors import TraceNotFoundError
-from trunkline.mesh.client import ChannelPool, TraceClient
+from trunkline.mesh.client import ChannelPool
+from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -36,13 +37,13 @@ async def phoenix(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pho
 @asynccontextmanager
 async def mesh_of(
     folder: Path, environment: Mapping[str, str]
-) -> AsyncIterator[tuple[MeshProcess, TraceClient]]:
+) -> AsyncIterator[tuple[MeshProcess, "trace_service_pb2_grpc.TraceServiceAsyncStub"]]:
     """Run a mesh with two MCP servers."""
     async with (
         running_mesh(folder, servers=SERVERS, environment=environment) as mesh,
         ChannelPool(mesh_credentials()) as channels,
     ):
-        yield mesh, TraceClient(channels.get(mesh.mesh_address))
+        yield mesh, trace_service_pb2_grpc.TraceServiceStub(channels.get(mesh.mesh_address))
 
 
 async def ask(mesh: MeshProcess, text: str) -> dict[str, Any]:
@@ -73,7 +74,10 @@ def roots_of(spans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def trace_of(
-    phoenix: Phoenix, traces: TraceClient, task: dict[str, Any], *servers: str
+    phoenix: Phoenix,
+    traces: "trace_service_pb2_grpc.TraceServiceAsyncStub",
+    task: dict[str, Any],
+    *servers: str,
 ) -> list[dict[str, Any]]:
     """Return the spans that Phoenix has of a task, once they are all that the mesh stored.
 
@@ -82,7 +86,9 @@ async def trace_of(
 
     async def read() -> tuple[list[dict[str, Any]], Spans, set[str]]:
         try:
-            stored = list(await traces.get_trace(task_id=task["id"]))
+            stored = list(
+                (await traces.GetTrace(trace_service_pb2.GetTraceRequest(task_id=task["id"]))).spans
+            )
         except TraceNotFoundError:
             return [], set(), set()
         wanted = {(span.span_id, span.parent_span_id, span.name) for span in stored}

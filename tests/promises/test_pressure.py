@@ -73,7 +73,7 @@ async def states(client: HostClient) -> Counter[str]:
         request = task_service_pb2.ListTasksRequest(
             account="anonymous", agent="worker", state=state, page_size=1
         )
-        counts[task_pb2.TaskState.Name(state)] = (await client.list_tasks(request)).total_size
+        counts[task_pb2.TaskState.Name(state)] = (await client.tasks.ListTasks(request)).total_size
     return +counts
 
 
@@ -115,7 +115,7 @@ async def all_ended(client: HostClient) -> None:
         request = task_service_pb2.ListTasksRequest(
             account="anonymous", agent="worker", state=state, page_size=100
         )
-        while page := (await client.list_tasks(request)).tasks:
+        while page := (await client.tasks.ListTasks(request)).tasks:
             for row in page:
                 await ended_at(client, row.task_id)
 

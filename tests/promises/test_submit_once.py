@@ -65,7 +65,7 @@ async def submit_many(channels: ChannelPool, address: str, message_id: str, coun
 
 async def tasks_of(channels: ChannelPool, address: str, account: str) -> list[str]:
     request = task_service_pb2.ListTasksRequest(account=account, page_size=100)
-    page = await HostClient(channels.get(address)).list_tasks(request)
+    page = await HostClient(channels.get(address)).tasks.ListTasks(request)
     assert page.total_size == len(page.tasks)
     return [row.task_id for row in page.tasks]
 

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import (
+    TYPE_CHECKING,
     Any,
     Final,
     TypeAlias,
@@ -23,7 +24,6 @@ from trunkline.agents.message_handlers import (
     read_incoming,
     write_replies,
 )
-from trunkline.agents.reasoning.model_results import ModelResults
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.messages.addresses import check_agent_name
 from trunkline.tasks.agent import Agent, Lifespan
@@ -31,6 +31,9 @@ from trunkline.tasks.content import PIECE_TYPES, RESULT_TYPES, Content, Piece, i
 from trunkline.tasks.context import SettingsT, TaskContext
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, artifact_pb2, message_pb2
+
+if TYPE_CHECKING:
+    from trunkline.agents.reasoning.model_results import ModelResults
 
 AgentResult: TypeAlias = Content | None
 _AsyncFunction: TypeAlias = (
@@ -71,7 +74,7 @@ class FunctionAgent(Agent):
     lifespan: Lifespan | None = None
     callees: MeshCallees | None = None
     """The agents and tools that it may call, once its host has set them."""
-    model: ModelResults | None = None
+    model: "ModelResults | None" = None
     """Answers `TaskContext.ask_model`. By default its host takes the model of the settings."""
     handlers: MessageHandlers = field(default_factory=MessageHandlers)
     """The handlers of messages between agents."""

@@ -37,6 +37,15 @@ _RETRY_S: Final = 0.1
 _RETRY_MAX_S: Final = 5.0
 
 
+def set_skills(card: agent_card_pb2.AgentCard, skills: Sequence[agent_card_pb2.AgentSkill]) -> bool:
+    """Set the skills of a card; return whether the card changed."""
+    if list(card.skills) == list(skills):
+        return False
+    del card.skills[:]
+    card.skills.extend(skills)
+    return True
+
+
 def follow_skills(
     card: agent_card_pb2.AgentCard,
     list_more_skills: Callable[[Settings], Sequence[agent_card_pb2.AgentSkill]],
@@ -49,19 +58,13 @@ def follow_skills(
 
     @asynccontextmanager
     async def lifespan(settings: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
-        def update() -> None:
-            wanted = [*skills, *list_more_skills(settings)]
-            if list(card.skills) != wanted:
-                del card.skills[:]
-                card.skills.extend(wanted)
-                on_change()
-
         async def poll() -> None:
             while True:
                 await asyncio.sleep(_POLL_S)
-                update()
+                if set_skills(card, [*skills, *list_more_skills(settings)]):
+                    on_change()
 
-        update()
+        set_skills(card, [*skills, *list_more_skills(settings)])
         # The agent joins the mesh at the first call.
         on_change()
         async with run_in_background(poll()):
@@ -103,14 +106,13 @@ class _FollowedTools:
     ) -> None:
         """Give the card the remembered skills."""
         self._agent = agent
-        self._card = agent.card
         self._own_skills = own_skills
         self._memory = memory
         self._on_change = on_change
         remembered = memory.read()
         self._is_known = remembered is not None
         agent.card_pending = not self._is_known
-        self._set(remembered or ())
+        set_skills(agent.card, [*own_skills, *(remembered or ())])
 
     async def follow(self, source: ToolSource, servers: Sequence[str]) -> None:
         """Keep the card up to date; never returns."""
@@ -133,21 +135,14 @@ class _FollowedTools:
         """Update the card. It keeps its skills if a server is down."""
         was_pending, self._agent.card_pending = self._agent.card_pending, False
         skills = build_tool_skills(listing.tools)
-        is_changed = not listing.unavailable and self._set(skills)
+        is_changed = not listing.unavailable and set_skills(
+            self._agent.card, [*self._own_skills, *skills]
+        )
         if is_changed or not (self._is_known or listing.unavailable):
             self._is_known = True
             await asyncio.to_thread(self._memory.write, skills)
         if is_changed or was_pending:
             self._on_change()
-
-    def _set(self, skills: Iterable[agent_card_pb2.AgentSkill]) -> bool:
-        """Set the skills of tools; return whether the card changed."""
-        wanted = [*self._own_skills, *skills]
-        if list(self._card.skills) == wanted:
-            return False
-        del self._card.skills[:]
-        self._card.skills.extend(wanted)
-        return True
 
 
 def build_tool_skills(

@@ -171,7 +171,7 @@ def build_message(
 
 
 def _terminal_error(url: str, error: TrunklineError, task_id: str) -> TrunklineError:
-    """Convert an error of the A2A client to one that says what to do at a terminal."""
+    """Convert an error of the A2A client to an error that says what to do at a terminal."""
     converted = to_mesh_error(error, peer=url, task_id=task_id)
     match converted:
         case RpcError(refusal=reason) if reason in CREDENTIALS_REFUSALS:

@@ -35,8 +35,9 @@ _Shown = tuple[snapshot_pb2.TaskSummary, event_pb2.EventBatch]
 async def print_all_events(mesh: str | None, *, account: str, as_json: bool) -> NoReturn:
     """Print the events of all tasks as they happen, until Ctrl-C.
 
-    Of tasks that run already, later events; of new ones, all. A stream that is cut goes on where it
-    was. An event that a task passes on from a task that it started is shown once, as of that task.
+    Tasks that run already are shown from now on, and new tasks from their first event. A stream
+    that is cut goes on where it was. An event that a task passes on from a task that it started is
+    shown once, as an event of the started task.
 
     Raises:
         PeerError: the mesh does not answer.
@@ -61,8 +62,8 @@ async def print_all_events(mesh: str | None, *, account: str, as_json: bool) -> 
 class EventLines:
     """Prints a line for each event: its time, task, agent and content.
 
-    On a terminal, the id of the task and the agent are a line of their own, printed when they are
-    not those of the event before. They would leave few columns for the content.
+    On a terminal, the id of the task and the agent are a line of their own, printed when they
+    differ from the event before. On each line they would leave few columns for the content.
     """
 
     def __init__(self) -> None:
@@ -85,7 +86,7 @@ class EventLines:
 
 
 class _Reader:
-    """Reads the events of tasks from the first one that is new."""
+    """Reads the events of tasks, beginning with the first new event."""
 
     def __init__(self, directory: Directory, account: str) -> None:
         self.events: asyncio.Queue[_Shown] = asyncio.Queue(_MAX_STREAMS)
@@ -153,7 +154,7 @@ class _Reader:
     def _follow_task(
         self, group: asyncio.TaskGroup, task: snapshot_pb2.TaskSummary, *, is_new: bool
     ) -> None:
-        """Read the events of a task behind those that were read; of a new one, all."""
+        """Read the events of a task after the events that were read, or all of a new task."""
         if task.task_id in self._reading:
             self._changed.add(task.task_id)
             return

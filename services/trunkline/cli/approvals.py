@@ -58,7 +58,7 @@ async def answer_approval(call: MeshCall, request: task_service_pb2.AnswerApprov
             host = view.task_host_client(request.task_id)
             task = await host.get_task(request.task_id, account=request.account)
             _note_approved(request, task)
-            approval = await host.answer_approval(request)
+            approval = (await host.tasks.AnswerApproval(request)).approval
         except TaskNotFoundError:
             raise ApprovalNotFoundError(request.approval_id) from None
     recorded = render_decision(approval.answered.decision)

@@ -64,7 +64,7 @@ class TurnReport:
 
     state: str
     outcome: str = ""
-    """complete, partial or failed. Empty: the task has not ended."""
+    """complete, partial or failed; "" while the task has not ended."""
     answer: str
     """The text that the agents wrote. An agent may write it as the status of a completed task."""
     status_text: str = ""
@@ -303,7 +303,7 @@ async def _explain_failure(
 def _advise(mesh: MeshAddresses, task_id: str, url: str | None, agent: str | None) -> str:
     """Return how to answer what an agent asks."""
     if mesh.is_ephemeral:
-        return "the mesh was ephemeral: run `trunkline up` for one that keeps its tasks"
+        return "the mesh was ephemeral: run `trunkline up` for a mesh that keeps its tasks"
     target = (f"--url {url} " if url else "") + (f"--agent {agent} " if agent else "")
     # The id is the server's: it must not become a command of the user's shell.
     return f'answer with: trunkline ask {target}--task {shlex.quote(task_id)} "…"'

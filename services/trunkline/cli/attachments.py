@@ -28,29 +28,42 @@ def read_parts(files: Sequence[str]) -> "list[part_pb2.Part]":
     if not files:
         # A question without files starts its mesh before it loads protobuf.
         return []
-    from trunkline.v1 import part_pb2
-
     parts = []
     remaining_bytes = LIMIT_BYTES
     for file in files:
-        if file.startswith(("http://", "https://")):
-            part, path = part_pb2.Part(url=file), urlsplit(file).path
-        else:
-            try:
-                part, path = part_pb2.Part(raw=Path(file).read_bytes()), file
-            except OSError as error:
-                raise InvalidArgumentError("--file", f"{file}: {error.strerror}") from None
-            remaining_bytes -= len(part.raw)
+        try:
+            part = build_file_part(file)
+        except OSError as error:
+            raise InvalidArgumentError("--file", f"{file}: {error.strerror}") from None
+        remaining_bytes -= len(part.raw)
         if remaining_bytes < 0:
             problem = (
                 f"{file}: files are too large to be sent (at most {LIMIT_BYTES / 1e6:g} MB in "
                 "all); give a URL where the mesh can fetch it"
             )
             raise InvalidArgumentError("--file", problem)
-        part.filename = _sanitize(path)
-        part.media_type = mimetypes.guess_type(part.filename)[0] or ""
         parts.append(part)
     return parts
+
+
+def build_file_part(source: str, *, folder: Path = Path()) -> "part_pb2.Part":
+    """Return the part of a file: its bytes, or its URL, which is not read.
+
+    A path is below `folder`, or below the user's home after `~`. The part has the name and the
+    media type of its path, if they are known.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    from trunkline.v1 import part_pb2
+
+    if source.startswith(("http://", "https://")):
+        part, path = part_pb2.Part(url=source), urlsplit(source).path
+    else:
+        part, path = part_pb2.Part(raw=(folder / Path(source).expanduser()).read_bytes()), source
+    part.filename = _sanitize(path)
+    part.media_type = mimetypes.guess_type(part.filename)[0] or ""
+    return part
 
 
 async def save_files(client: "AgentClient", parts: "Iterable[part_pb2.Part]", folder: Path) -> None:
@@ -91,7 +104,7 @@ def create_file(folder: Path, name: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_new_file(folder: Path, name: str) -> Iterator[tuple[Path, BinaryIO]]:
-    """Create a file in a folder, under the name or a similar one that is not used.
+    """Create a file in a folder, under the name or a similar unused name.
 
     After an error in the block, the file is deleted.
 

@@ -12,19 +12,15 @@ _FILE_PLACEHOLDERS: Final = frozenset({"FILE", "PATH", "DIR", "FOLDER"})
 def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]] | None:  # noqa: ANN401
     """Return the commands, options or values that may stand in place of the last word.
 
-    None: the names of files.
+    None stands for the names of files, which the shell completes.
     """
     *earlier, incomplete = words or [""]
     if earlier[:1] == ["a2a"]:
         # Its code is slow to import, so it is no part of the other commands.
-        from trunkline.cli.a2a_cli.declaration import split_words
         from trunkline.cli.a2a_cli.program import build_commands
 
         root = build_commands()
-        split = split_words(root, earlier[1:])
-        if split.is_group and split.has_unknown_word:
-            return []
-        earlier = [*split.words, *([] if split.is_group else split.rest)]
+        earlier = _order_standard_words(root, earlier[1:], incomplete)
     command = root
     context = typer.Context(root, info_name="trunkline", resilient_parsing=True)
     option: Any = None
@@ -48,6 +44,19 @@ def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]] | None:
         return None
     items = (parameter or command).shell_complete(context, incomplete)
     return [(item.value, item.help or "") for item in items if item.type == "plain"]
+
+
+def _order_standard_words(root: Any, earlier: Sequence[str], incomplete: str) -> list[str]:  # noqa: ANN401
+    """Return the words of a command of `trunkline a2a` with its options after them."""
+    from trunkline.cli.a2a_cli.declaration import split_words
+
+    split = split_words(root, earlier)
+    if not split.is_group or split.has_unknown_word:
+        return [*split.words, *split.rest]
+    if split.awaits_value or incomplete.startswith("-"):
+        # All commands have these options, and this command has no other.
+        return ["config", "show", *split.rest]
+    return list(split.words)
 
 
 def _find_option(command: Any, word: str) -> Any:  # noqa: ANN401

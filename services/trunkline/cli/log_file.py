@@ -83,9 +83,9 @@ class LogQuery:
     level: int
     """An index into `LEVELS`: the lowest one."""
     task_id: str
-    """Only lines about this task; empty: about any."""
+    """Only lines about this task. If it is empty, lines about any task."""
     trace_id: str
-    """Only lines of this trace; empty: of any."""
+    """Only lines of this trace. If it is empty, lines of any trace."""
 
     @classmethod
     def parse(cls, *, since: str, level: str, task_id: str = "", trace_id: str = "") -> Self:
@@ -116,7 +116,9 @@ class LogQuery:
 
 
 def follow_log(path: Path, query: LogQuery, *, lines: int) -> Iterator[ReadRecord | None]:
-    """Yield the last selected lines, then new ones as they are written; None when there is none.
+    """Yield the last selected lines, then new lines as they are written.
+
+    None is yielded whenever no line is waiting.
 
     Raises:
         OSError: a file can't be read.

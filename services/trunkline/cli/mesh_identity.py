@@ -52,7 +52,7 @@ def parse_lifetime(text: str) -> timedelta:
 def find_join_address(outside: str, served: str) -> tuple[str, int]:
     """Return the host by which others reach the mesh, and the port that takes tokens.
 
-    `outside` is HOST or HOST:PORT, or empty: then the host is the one that is served.
+    `outside` is HOST or HOST:PORT. If it is empty, the host is the served host.
 
     Raises:
         ConfigurationError: the mesh takes no tokens.

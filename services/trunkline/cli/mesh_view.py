@@ -29,10 +29,9 @@ from trunkline.mesh.client import (
     MeshChannel,
     RegistryClient,
     ToolClient,
-    TraceClient,
 )
 from trunkline.observe import telemetry
-from trunkline.v1 import registry_service_pb2
+from trunkline.v1 import registry_service_pb2, trace_service_pb2_grpc
 
 T = TypeVar("T")
 
@@ -111,9 +110,11 @@ class MeshView:
         """Return a client of the tool adapter."""
         return ToolClient(self._service_channel("trunkline.v1.ToolService"))
 
-    def trace_client(self) -> TraceClient:
+    def trace_stub(self) -> "trace_service_pb2_grpc.TraceServiceAsyncStub":
         """Return a client of the span store."""
-        return TraceClient(self._service_channel("trunkline.v1.TraceService"))
+        return trace_service_pb2_grpc.TraceServiceStub(
+            self._service_channel("trunkline.v1.TraceService")
+        )
 
     def channel_for_service(self, full_name: str) -> MeshChannel:
         """Return a channel to a host that serves a service.
@@ -170,7 +171,7 @@ def print_lost_hosts(hosts: Iterable[registry_service_pb2.Host]) -> ExitCode:
 
 @asynccontextmanager
 async def open_mesh_view(mesh: str | None, *, is_traced: bool = False) -> AsyncGenerator[MeshView]:
-    """Yield a view of the mesh at an address; None: the one in the settings.
+    """Yield a view of the mesh at an address. Without an address, the settings name the mesh.
 
     Calls make spans only if `is_traced`: the list of traces is about the mesh's work, not about
     commands that look at it.

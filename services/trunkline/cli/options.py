@@ -65,7 +65,7 @@ def _choose_account(context: typer.Context, parameter: typer.CallbackParam, acco
 
 
 def _find_key_account(key: str) -> str | None:
-    """Return the account of an API key; None: the mesh of these settings has no keys.
+    """Return the account of an API key, or None if the mesh of these settings has no keys.
 
     Raises:
         ConfigurationError: `api_keys_file` can't be read, or the key is not among its keys.
@@ -130,7 +130,8 @@ def load_command_settings(
     """Load the settings of a command other than `up` and `serve`.
 
     If the user has not trusted the current folder, only harmless settings of its `trunkline.toml`
-    apply. A line on stderr names the others, as far as the command `uses` them; None: all.
+    apply. A line on stderr names the other settings that the command `uses`. With None as
+    `uses`, the command uses all settings.
 
     Raises:
         ConfigurationError: the settings are invalid.

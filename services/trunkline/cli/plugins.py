@@ -26,7 +26,7 @@ class PluginGroup(TyperGroup):
     """
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 typer has no name for it
-        """Return the names of the built-in commands, then those of packages."""
+        """Return the names of the built-in commands, then the names of commands of packages."""
         built_in = super().list_commands(ctx)
         return [*built_in, *(name for name in sorted(_find_commands()) if name not in built_in)]
 

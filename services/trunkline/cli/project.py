@@ -48,7 +48,7 @@ class InstallSource:
 
     @classmethod
     def find(cls) -> Self | None:
-        """Return the source of the installed trunkline; None if that is an index."""
+        """Return the source of the installed trunkline, or None if the source is an index."""
         text = metadata.distribution("trunkline").read_text("direct_url.json")
         return cls.parse(json.loads(text)) if text else None
 

@@ -12,7 +12,7 @@ ID_COLUMNS: Final = frozenset(
 """Titles of columns whose cells are copied, so that they are never cut."""
 
 _GAP: Final = "  "
-# A column is not cut below this width, or that of its title.
+# A column is not cut below this width, or below the width of its title.
 _LEAST_WIDTH: Final = 8
 
 

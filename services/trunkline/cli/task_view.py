@@ -80,8 +80,10 @@ def print_task(
 
 async def fetch_model_calls(view: MeshView, task_id: str) -> list[ModelCalls]:
     """Return what the model was called for, by the task's trace; nothing without it."""
+    request = trace_service_pb2.GetTraceRequest(task_id=task_id)
     try:
-        return count_model_calls(await view.trace_client().get_trace(task_id=task_id), task_id)
+        response = await view.trace_stub().GetTrace(request)
+        return count_model_calls(response.spans, task_id)
     except (TraceNotFoundError, UnsupportedOperationError):
         return []
 
@@ -114,7 +116,7 @@ def describe(
 def _unrepeated_artifacts(
     snapshot: snapshot_pb2.TaskSnapshot,
 ) -> Iterator[tuple[artifact_pb2.Artifact, snapshot_pb2.ArtifactInfo]]:
-    """Yield the artifacts without those whose text is in a combined answer as well."""
+    """Yield the artifacts, except artifacts whose text is in a combined answer as well."""
     synthesis = event_pb2.ARTIFACT_KIND_SYNTHESIS
     is_combined = {
         info.turn
@@ -196,7 +198,7 @@ def _approval(approval: snapshot_pb2.ApprovalInfo) -> str:
 
 def _artifact(artifact: artifact_pb2.Artifact, info: snapshot_pb2.ArtifactInfo) -> str:
     name = name_artifact(artifact.name, info.kind, artifact.artifact_id)
-    # Only that of another task has an origin.
+    # Only an artifact of another task has an origin.
     writer = f" of {info.origin.agent}" if info.origin.agent else ""
     return f"{name}{writer}: {excerpt_parts(artifact.parts)}"
 

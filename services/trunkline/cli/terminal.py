@@ -245,5 +245,5 @@ def print_json(value: object) -> None:
 
 
 def state_name(state: str) -> str:
-    """Convert the name of a `TaskState`, as in A2A or the contract, to the one that is printed."""
+    """Convert the name of a `TaskState`, as in A2A or the contract, to the printed name."""
     return state.removeprefix("TASK_STATE_").lower().replace("_", "-")

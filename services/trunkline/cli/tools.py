@@ -43,7 +43,7 @@ _AGREEMENTS: Final = frozenset({"y", "yes", "approve"})
 
 
 def server_state(server: tool_service_pb2.ToolServer) -> str:
-    """Return the state of a server, or that of its circuit breaker unless it is closed."""
+    """Return the state of a server, or the state of its circuit breaker unless that is closed."""
     if server.breaker not in ("", "closed"):
         return server.breaker
     return tool_server_state(server)
@@ -186,7 +186,11 @@ def ask_for_approval(
 def ask_question(
     tool: str, question: tool_service_pb2.ToolQuestion
 ) -> tool_service_pb2.ToolContinuation | None:
-    """Ask the user what a tool asks. Return the continuation of the call; None: nobody answers."""
+    """Ask the user what a tool asks.
+
+    Returns:
+        The continuation of the call, or None if nobody answers.
+    """
     pending = build_pending(tool, question)
     print_stderr(render_question(pending))
     lines: list[str] = []
@@ -260,7 +264,10 @@ async def call_tool(
 async def cancel_call(
     request: tool_service_pb2.CallToolRequest, handle: str, mesh: str | None
 ) -> None:
-    """Cancel the task of an MCP server, or the open call, that asks; "": the call has ended."""
+    """Cancel the task of an MCP server, or the open call, that asks.
+
+    A call without a handle has ended.
+    """
     if not handle:
         return
     async with open_mesh_view(mesh) as view:

@@ -70,7 +70,7 @@ _EMPTY: Final = {
 
 async def print_once(sources: TopSources, *, as_json: bool) -> ExitCode:
     """Print the mesh as it is now; return the exit code, which says that a host is missing."""
-    # The rate of tokens is that of the time since the last sample.
+    # The rate of tokens counts the tokens since the last sample.
     await asyncio.sleep(_INTERVAL_S)
     _print(build_state(sources), as_json=as_json)
     code = print_lost_hosts(sources.directory.lost_hosts)
@@ -106,7 +106,7 @@ def build_state(sources: TopSources) -> dict[str, _Rows]:
             {
                 "agent": name,
                 "kind": agent_kind(agent),
-                # That of an agent outside the mesh says more than that of its host.
+                # A breaker of an agent outside the mesh says more than the breaker of its host.
                 "breaker": agent.breaker or breakers.get(name, "closed"),
                 "working": sources.count_working(name),
                 "waiting": sources.count_waiting(name),

@@ -12,6 +12,7 @@ from trunkline.journal.batches import parse_batch
 from trunkline.mesh.client import Directory, ToolClient
 from trunkline.mesh.client.mesh_tasks import MeshTaskWatch, list_mesh_tasks
 from trunkline.mesh.client.mesh_words import TOOL_SERVICE, follow_updates
+from trunkline.mesh.client.methods import read_responses
 from trunkline.v1 import (
     snapshot_pb2,
     task_pb2,
@@ -95,7 +96,9 @@ class TopSources:
             )
             group.create_task(
                 follow_updates(
-                    lambda: directory.trace_client().watch_edges(),
+                    lambda: read_responses(
+                        directory.trace_stub().WatchEdges(trace_service_pb2.WatchEdgesRequest())
+                    ),
                     self._set_edges,
                 )
             )

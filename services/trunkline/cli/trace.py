@@ -16,11 +16,10 @@ from trunkline.cli.times import render_cost, render_latency, time_cell
 from trunkline.core.json_values import message_to_dict, read_number, read_text, struct_json
 from trunkline.core.printable import remove_controls
 from trunkline.errors import TraceNotFoundError
-from trunkline.mesh.client import TraceClient
 from trunkline.mesh.client.trace_report import SpanFacts, TraceReport
 from trunkline.mesh.client.trace_tree import SpanNode, TraceTree
 from trunkline.observe import telemetry
-from trunkline.v1 import trace_service_pb2
+from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 # Spans arrive in batches. A trace whose last span ended this long ago is taken as complete.
 _ARRIVAL_S = 1.0
@@ -50,9 +49,11 @@ def build_trees(spans: Sequence[trace_service_pb2.Span]) -> list[TraceTree]:
     return [TraceTree.build(each) for each in by_trace.values()]
 
 
-async def print_latest_traces(client: TraceClient, *, as_json: bool) -> None:
+async def print_latest_traces(
+    stub: "trace_service_pb2_grpc.TraceServiceAsyncStub", *, as_json: bool
+) -> None:
     """Print the latest traces."""
-    listing = await client.list_traces(page_size=_PAGE_SIZE)
+    listing = await stub.ListTraces(trace_service_pb2.ListTracesRequest(page_size=_PAGE_SIZE))
     print_list(
         listing.traces,
         COLUMNS,
@@ -62,7 +63,9 @@ async def print_latest_traces(client: TraceClient, *, as_json: bool) -> None:
     )
 
 
-async def fetch_trace(client: TraceClient, trace_or_task_id: str) -> list[trace_service_pb2.Span]:
+async def fetch_trace(
+    stub: "trace_service_pb2_grpc.TraceServiceAsyncStub", trace_or_task_id: str
+) -> list[trace_service_pb2.Span]:
     """Return the spans of a trace or of a task's trace. Waits up to 3 s for late spans.
 
     Raises:
@@ -70,16 +73,17 @@ async def fetch_trace(client: TraceClient, trace_or_task_id: str) -> list[trace_
     """
     deadline = time.monotonic() + _WAIT_TIMEOUT_S
     is_trace_id = len(trace_or_task_id) == _TRACE_ID_DIGITS and "-" not in trace_or_task_id
-    parameter = "trace_id" if is_trace_id else "task_id"
+    request = trace_service_pb2.GetTraceRequest()
+    setattr(request, "trace_id" if is_trace_id else "task_id", trace_or_task_id)
     while True:
         try:
-            spans = await client.get_trace(**{parameter: trace_or_task_id})
+            spans = (await stub.GetTrace(request)).spans
         except TraceNotFoundError:
             if time.monotonic() > deadline:
                 raise
         else:
             if _looks_complete(spans) or time.monotonic() > deadline:
-                return spans
+                return list(spans)
         await asyncio.sleep(_RETRY_INTERVAL_S)
 
 

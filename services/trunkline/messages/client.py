@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from trunkline.core.backoff import Backoff, RetryWindow
 from trunkline.errors import AgentCallError, PeerError, PeerTimeoutError, PeerUnavailableError
 from trunkline.mesh.client.channels import MeshChannel
-from trunkline.mesh.client.methods import canceling
+from trunkline.mesh.client.methods import read_responses
 from trunkline.messages.addresses import is_user
 from trunkline.messages.messaging_servicer import SERVICE
 from trunkline.messages.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
@@ -173,7 +173,7 @@ class MessagingClient:
         )
         return await self._stub().ListEnvelopes(request)
 
-    async def watch(
+    def watch(
         self,
         query: EnvelopeFilter,
         *,
@@ -187,9 +187,7 @@ class MessagingClient:
             after_position=after_position,
             with_deliveries=with_deliveries,
         )
-        with canceling(self._stub().WatchEnvelopes(request)) as responses:
-            async for response in responses:
-                yield response
+        return read_responses(self._stub().WatchEnvelopes(request))
 
     async def replay(
         self, query: EnvelopeFilter, *, recipient: str = "", dry_run: bool = False

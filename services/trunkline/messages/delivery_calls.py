@@ -3,13 +3,13 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from trunkline.errors import PeerUnavailableError, TrunklineError
 from trunkline.mesh.client import Directory
 from trunkline.mesh.client.host import DeliveryOutcome, HostClient
+from trunkline.mesh.client.methods import canceling
 from trunkline.mesh.client.status import from_trunk_end
 from trunkline.observe import telemetry
 from trunkline.v1 import message_service_pb2
@@ -87,11 +87,13 @@ class DeliveryCalls:
         error: TrunklineError = PeerUnavailableError(target.client.peer, "it ended the call")
         try:
             # The call serves many traces, and is part of none.
-            with telemetry.suppress_spans():
-                async with aclosing(target.client.deliver_messages(request)) as batches:
-                    async for outcomes in batches:
-                        for outcome in outcomes:
-                            _resolve(futures.pop(outcome.task_id, None), outcome)
+            with (
+                telemetry.suppress_spans(),
+                canceling(target.client.messages.DeliverMessages(request)) as responses,
+            ):
+                async for response in responses:
+                    for outcome in response.outcomes:
+                        _resolve(futures.pop(outcome.task_id, None), outcome)
         except TrunklineError as raised:
             error = raised
         finally:

@@ -124,7 +124,8 @@ async def open_host(
     async def answer_parent(
         request: task_service_pb2.AnswerApprovalRequest,
     ) -> snapshot_pb2.ApprovalInfo:
-        return await directory.client_for_task(request.task_id).answer_approval(request)
+        client = directory.client_for_task(request.task_id)
+        return (await client.tasks.AnswerApproval(request)).approval
 
     journals = JournalFolder(settings)
     family = agents[0].card.name

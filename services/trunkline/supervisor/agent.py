@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from trunkline.agents.calls.agent_call import AgentCalls, ChildLimits
+from trunkline.agents.followed_skills import set_skills
 from trunkline.core import runtime
 from trunkline.core.light_imports import light_imports
 from trunkline.core.settings import Settings, SupervisorSettings
@@ -94,12 +95,8 @@ class Supervisor(Agent):
         `agents` are the available agents by name.
         """
         cards = [agent.card for agent in self._allowed(agents)]
-        skills = [*self._own_skills, *inherit_skills(self.card.name, cards, agents.keys())]
-        if skills == list(self.card.skills):
-            return False
-        del self.card.skills[:]
-        self.card.skills.extend(skills)
-        return True
+        inherited = inherit_skills(self.card.name, cards, agents.keys())
+        return set_skills(self.card, [*self._own_skills, *inherited])
 
     @contextlib.asynccontextmanager
     async def _follow_mesh(self, _: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:

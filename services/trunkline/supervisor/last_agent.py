@@ -32,7 +32,7 @@ async def find_last_agent(task: TurnRuntime, directory: Directory, roster: Roste
     )
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            response = await directory.client_for_agent(task.agent).list_tasks(request)
+            response = await directory.client_for_agent(task.agent).tasks.ListTasks(request)
     except (TrunklineError, TimeoutError):
         # The last agent is only a hint: don't make the request wait or fail for it.
         return ""

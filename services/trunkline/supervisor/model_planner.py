@@ -5,13 +5,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.agents.calls.outcome import Outcome
-from trunkline.agents.reasoning.models import Model, OnText, truncation_note
+from trunkline.agents.reasoning.models import (
+    Model,
+    OnText,
+    UnusableReplyError,
+    ask_for_form,
+    truncation_note,
+)
 from trunkline.agents.reasoning.turn_result import ASK_USER
 from trunkline.core.printable import to_plain_line
 from trunkline.errors import LimitExceededError, ModelUnavailableError, TreeLimitError
 from trunkline.supervisor.plan_parser import (
     MAKE_PLAN,
-    UnusablePlanError,
     build_plan_tools,
     parse_plan,
     render_partial_plan,
@@ -26,7 +31,6 @@ from trunkline.v1 import agent_card_pb2
 if TYPE_CHECKING:
     from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
-_TRIES: Final = 2
 _REQUEST_CHARS: Final = 32 * 1024
 _CARD_CHARS: Final = 600
 _DATA_TAG: Final = "data-of-others"
@@ -120,45 +124,41 @@ class ModelPlanner:
         earlier_messages: "Sequence[BaseMessage]",
         meter: UsageMeter | None,
     ) -> PlanResult:
-        from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
+        from langchain_core.messages import HumanMessage, SystemMessage
 
         text = request[:_REQUEST_CHARS]
-        messages: list[BaseMessage] = [
-            SystemMessage(_build_prompt(roster, last_agent, self._instructions)),
-            *earlier_messages,
-            HumanMessage(text),
-        ]
-        problem = ""
-        for _ in range(_TRIES):
-            stream = _PlanStream(writer, roster)
-            try:
-                reply = await self._model.ask(
-                    messages,
-                    tools=build_plan_tools(list(roster.cards)),
-                    on_chunk=stream.add_chunk,
-                    on_discard=stream.discard,
-                    meter=meter,
-                    purpose="plan",
-                    # The messages have the cards of agents that the user may not know.
-                    quotes_provider=False,
-                )
-            except (TreeLimitError, ModelUnavailableError) as error:
-                # The model has logged its failure.
-                return PlanResult(failure=error)
-            try:
-                return self._parse_reply(reply, text, roster, stream.text)
-            except UnusablePlanError as error:
-                problem = str(error)
+        stream = _PlanStream(writer, roster)
+
+        async def ask(messages: "Sequence[BaseMessage]") -> "AIMessage":
+            # The text of a plan that could not be run.
             await stream.discard()
-            feedback = f"This can't be run: {problem}. Call {MAKE_PLAN} again, mended."
-            messages.append(reply)
-            calls = (*reply.tool_calls, *reply.invalid_tool_calls)
-            call_ids = [call["id"] or "" for call in calls]
-            messages += [ToolMessage(feedback, tool_call_id=call_id) for call_id in call_ids]
-            if not call_ids:
-                messages.append(HumanMessage(feedback))
-        failure = ModelUnavailableError(self.name, f"its plan could not be run: {problem}")
-        return PlanResult(failure=failure)
+            return await self._model.ask(
+                messages,
+                tools=build_plan_tools(list(roster.cards)),
+                on_chunk=stream.add_chunk,
+                on_discard=stream.discard,
+                meter=meter,
+                purpose="plan",
+                # The messages have the cards of agents that the user may not know.
+                quotes_provider=False,
+            )
+
+        prompt = SystemMessage(_build_prompt(roster, last_agent, self._instructions))
+        try:
+            return await ask_for_form(
+                ask,
+                [prompt, *earlier_messages, HumanMessage(text)],
+                lambda reply: self._parse_reply(reply, text, roster, stream.text),
+                tool=MAKE_PLAN,
+                complaint="This can't be run",
+            )
+        except (TreeLimitError, ModelUnavailableError) as error:
+            # The model has logged its failure.
+            return PlanResult(failure=error)
+        except UnusableReplyError as error:
+            await stream.discard()
+            problem = f"its plan could not be run: {error}"
+            return PlanResult(failure=ModelUnavailableError(self.name, problem))
 
     async def write_answer(
         self,
@@ -207,7 +207,7 @@ class ModelPlanner:
                 return PlanResult(steps, written_text=written_text)
             if call["name"] == ASK_USER and (question := str(call["args"].get("question") or "")):
                 return PlanResult(question=question)
-        raise UnusablePlanError(f"neither {MAKE_PLAN} nor {ASK_USER} was called")
+        raise UnusableReplyError(f"neither {MAKE_PLAN} nor {ASK_USER} was called")
 
 
 class _PlanStream:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
+from trunkline.agents.reasoning.models import UnusableReplyError
 from trunkline.agents.reasoning.toolbox import ToolSpec, build_tool_spec, object_schema
 from trunkline.agents.reasoning.turn_result import ASK_USER, ASK_USER_PROPERTIES
 from trunkline.supervisor.planning import MAX_STEPS
@@ -19,10 +20,6 @@ _DIGITS = re.compile(r"\d{1,3}")
 _PLACEHOLDER = re.compile(
     r"\{\{?\s{0,3}(?:(?:step|result)[-_ ]?)?(\d{1,3})(?:\.\w{1,20})?\s{0,3}\}?\}"
 )
-
-
-class UnusablePlanError(ValueError):
-    """A plan that can't be run. The text tells the model why."""
 
 
 def build_plan_tools(agents: Sequence[str]) -> list[ToolSpec]:
@@ -58,13 +55,13 @@ def parse_plan(
     result without a placeholder.
 
     Raises:
-        UnusablePlanError: the plan can't be run.
+        UnusableReplyError: the plan can't be run.
     """
     items = arguments.get("steps")
     if not isinstance(items, list) or not items:
-        raise UnusablePlanError("it has no steps")
+        raise UnusableReplyError("it has no steps")
     if len(items) > MAX_STEPS:
-        raise UnusablePlanError(f"it has {len(items)} steps; at most {MAX_STEPS} may be")
+        raise UnusableReplyError(f"it has {len(items)} steps; at most {MAX_STEPS} may be")
     if len(items) == 1 and isinstance(items[0], dict) and not items[0].get("text"):
         items = [{**items[0], "text": request}]
     steps = tuple(
@@ -74,7 +71,7 @@ def parse_plan(
     try:
         TopologicalSorter({step.id: step.after for step in steps}).prepare()
     except CycleError:
-        raise UnusablePlanError("its steps wait for each other") from None
+        raise UnusableReplyError("its steps wait for each other") from None
     return steps
 
 
@@ -102,16 +99,16 @@ def render_partial_plan(arguments: Mapping[str, Any], roster: Roster) -> str:
 
 def _parse_step(number: int, item: object, count: int, roster: Roster, planner: str) -> Step:
     if not isinstance(item, dict):
-        raise UnusablePlanError(f"step {number} is not an object")
+        raise UnusableReplyError(f"step {number} is not an object")
     agent = _normalize_agent(str(item.get("agent", "")), roster)
     if agent not in roster.cards:
         names = ", ".join(roster.cards)
-        raise UnusablePlanError(f"step {number} is for {agent!r}; there are only: {names}")
+        raise UnusableReplyError(f"step {number} is for {agent!r}; there are only: {names}")
     text = item.get("text")
     if not isinstance(text, str) or not text.strip():
-        raise UnusablePlanError(f"step {number} does not say what to ask {agent}")
+        raise UnusableReplyError(f"step {number} does not say what to ask {agent}")
     if len(text) > _LONGEST_TEXT:
-        raise UnusablePlanError(f"the text of step {number} is too long")
+        raise UnusableReplyError(f"the text of step {number} is too long")
     text, numbers = _normalize_placeholders(text.strip(), number, count)
     after = sorted({*numbers, *_parse_step_numbers(number, item.get("after"), count)})
     placeholders = (f"{{{earlier}}}" for earlier in after if earlier not in numbers)
@@ -146,6 +143,6 @@ def _parse_step_numbers(number: int, after: object, count: int) -> set[int]:
         digits = _DIGITS.search(str(item))
         earlier = int(digits[0]) if digits else 0
         if not 1 <= earlier <= count or earlier == number:
-            raise UnusablePlanError(f"step {number} waits for {item!r}, which is not another step")
+            raise UnusableReplyError(f"step {number} waits for {item!r}, which is not another step")
         numbers.add(earlier)
     return numbers

@@ -465,7 +465,7 @@ async def test_a2acli_cli_001(cli: StandardCli) -> None:
         assert shown.exit == 0
         assert shown.out.startswith("usage: trunkline a2a task get")
         assert "--history" in shown.out
-        assert "7s, from A2ACLI_POLL_INTERVAL" in " ".join(shown.out.split())
+        assert "polls. [7s, from A2ACLI_POLL_INTERVAL]" in " ".join(shown.out.split())
     assert "task list" in (await cli.run("task", "--help")).out
     for flag in ("-v", "--version"):
         shown = await cli.run(flag)

@@ -329,6 +329,8 @@ async def test_a2acli_cli_002(cli: StandardCli) -> None:
         ("task", "get", "--hist"): ["--history"],
         ("-o", "json", "task", "push-config", "g"): ["get"],
         ("send", "-o", "j"): ["json"],
+        ("-o", "j"): ["json"],
+        ("task", "--agent"): ["--agent-card"],
         ("completion", "f"): ["fish"],
         ("task", "get", ""): [],
         ("dance", ""): [],

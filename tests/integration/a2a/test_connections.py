@@ -1,7 +1,6 @@
 """Clients on raw sockets that stall, half-close, vanish at any point, or reconnect late."""
 
 import asyncio
-import random
 import socket
 import struct
 from contextlib import AsyncExitStack
@@ -43,10 +42,6 @@ async def first(answer: SseResponse) -> WireEvent:
     return await anext(answer.events())
 
 
-def comparable(events: list[WireEvent]) -> list[tuple[str, object]]:
-    return [(event.id, event.result) for event in events]
-
-
 async def whole(url: str, text: str) -> list[WireEvent]:
     async with sse(url, ECHO, "SendStreamingMessage", streaming(text)) as answer:
         return await read(answer)
@@ -55,39 +50,6 @@ async def whole(url: str, text: str) -> list[WireEvent]:
 async def wait_until_all_answered(mesh: BridgedMesh) -> None:
     """Wait until the bridge answers no more requests."""
     await wait_for(lambda: not mesh.bridge.in_flight_count)
-
-
-async def test_a_thousand_events_cut_anywhere_are_the_uncut_ones(bridged: BridgedMesh) -> None:
-    rng = random.Random(3)
-    complete = await whole(bridged.url, "count 1000 0 5")
-    task = {"id": complete[0].result["task"]["id"]}
-    for index in (0, len(complete) - 2, *rng.sample(range(len(complete) - 1), 30)):
-        headers = {"Last-Event-ID": complete[index].id}
-        async with sse(bridged.url, ECHO, "SubscribeToTask", task, headers) as answer:
-            assert comparable(await read(answer)) == comparable(complete[index + 1 :])
-
-
-async def test_a_reader_that_is_cut_repeatedly_while_the_task_runs_misses_nothing(
-    bridged: BridgedMesh,
-) -> None:
-    rng = random.Random(4)
-    fold, ids = ClientFold(), []
-    params, method = streaming("count 300 2"), "SendStreamingMessage"
-    headers: dict[str, str] = {}
-    while not fold.has_ended:
-        async with sse(bridged.url, ECHO, method, params, headers) as answer:
-            remaining = rng.randint(1, 25)
-            async for event in answer.events():
-                fold.apply(event)
-                ids.append(event.id)
-                remaining -= 1
-                if not remaining:
-                    answer.cut()
-                    break
-        method, params = "SubscribeToTask", {"id": fold.task_id}
-        headers = {"Last-Event-ID": fold.last_event_id}
-    assert list(fold.texts.values()) == ["".join(f"{n} " for n in range(1, 301))]
-    assert len(set(ids)) == len(ids)
 
 
 async def test_a_reader_that_reconnects_after_its_events_expired_gets_an_error_at_once(

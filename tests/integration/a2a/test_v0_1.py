@@ -14,6 +14,7 @@ from trunkline import agent
 from trunkline.core.settings import Settings
 from trunkline.mesh.client import allocate_task_id
 from trunkline.tasks.context import TaskContext
+from trunkline.v1 import task_service_pb2
 from trunkline_agents.echo.agent import echo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -209,7 +210,11 @@ async def test_a_message_after_an_unfinished_binding_creates_its_task(
     directory = bridged.mesh.directory
     promised = allocate_task_id(directory.get_agent_host("echo"))
     client = directory.client_for_agent("echo")
-    await client.set_task_alias("anonymous", "echo/chosen-12", promised)
+    await client.tasks.SetTaskAlias(
+        task_service_pb2.SetTaskAliasRequest(
+            account="anonymous", alias="echo/chosen-12", task_id=promised
+        )
+    )
     assert (await caller.error("tasks/get", {"id": "chosen-12"}))["code"] == -32001
     await caller.call("tasks/send", send_params("chosen-12", "echo late"))
     assert (await caller.call("GetTask", {"id": promised}))["artifacts"][0]["name"] == "echo"

@@ -55,7 +55,9 @@ async def test_text_is_forwarded(far: BridgedMesh) -> None:
 
 async def test_the_chain_of_agents_and_what_remains_go_to_the_other_mesh(far: BridgedMesh) -> None:
     await far.mesh.ask("count 1", agent="far")
-    page = await far.mesh.client("echo").list_tasks(task_service_pb2.ListTasksRequest(agent="echo"))
+    page = await far.mesh.client("echo").tasks.ListTasks(
+        task_service_pb2.ListTasksRequest(agent="echo")
+    )
     remote = await far.mesh.get_task(page.tasks[0].task_id)
     assert [(ancestor.agent, ancestor.task_id) for ancestor in remote.tree.ancestors] == [
         ("far", "")
@@ -118,7 +120,7 @@ async def test_a_file_stored_on_this_mesh_is_sent_as_bytes(far: BridgedMesh) -> 
 async def _sizes_at_echo(far: BridgedMesh) -> list[float]:
     """Return the sizes of the files that the agent `echo` received."""
     query = task_service_pb2.ListTasksRequest(agent="echo", page_size=10)
-    page = await far.mesh.client("echo").list_tasks(query)
+    page = await far.mesh.client("echo").tasks.ListTasks(query)
     found = [(await far.mesh.get_task(row.task_id)).task for row in page.tasks]
     parts = [part for task in found for part in task.history[0].parts]
     return [read_member(part.metadata, "size_bytes") for part in parts if part.url]

@@ -85,7 +85,7 @@ async def working_task(mesh: MeshProcess, agent: str) -> snapshot_pb2.TaskSummar
     async with open_mesh_view(mesh.mesh_address) as view:
         (host,) = [view.host_client(host) for host in view.hosts if host.journal_ids]
         while True:
-            for task in (await host.list_tasks(request)).tasks:
+            for task in (await host.tasks.ListTasks(request)).tasks:
                 return task
             assert time.monotonic() < end, f"no task of {agent} works"
             await asyncio.sleep(0.05)

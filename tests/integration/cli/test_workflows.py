@@ -152,7 +152,7 @@ async def test_the_id_of_a_started_run_is_all_that_is_printed_and_its_path_is_dr
     assert "ask<br/>agent echo" in named.out
     assert "visited" not in named.out
     failed = await run("workflow", "show", task_id, *where, "--failed", "hold")
-    assert "the path of a task is that of its run" in failed.err
+    assert "a task has the path of its run" in failed.err
     elsewhere = await run(
         "workflow", "show", task_id, *where[:2], "--data", str(folder / "elsewhere")
     )

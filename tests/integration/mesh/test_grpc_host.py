@@ -193,7 +193,7 @@ async def test_a_caller_that_runs_out_of_time_does_not_stop_its_task(
             break
     await script.waits.wait()
     script.go_on.set()
-    listed = await client.list_tasks(task_service_pb2.ListTasksRequest())
+    listed = await client.tasks.ListTasks(task_service_pb2.ListTasksRequest())
     async with client.watch_task(listed.tasks[0].task_id, account=ACCOUNT, after=0) as stream:
         assert status_texts(await fold_stream(stream)) == "waited"
 
@@ -241,42 +241,46 @@ async def test_the_bytes_of_the_journal_are_the_bytes_of_the_wire(
     assert received == journaled
 
 
+async def bind(
+    client: HostClient, account: str, alias: str, task_id: str, replaces: str = ""
+) -> str:
+    request = task_service_pb2.SetTaskAliasRequest(
+        account=account, alias=alias, task_id=task_id, replaces=replaces
+    )
+    return (await client.tasks.SetTaskAlias(request)).task_id
+
+
+async def resolve(client: HostClient, account: str, alias: str) -> str:
+    request = task_service_pb2.ResolveTaskAliasRequest(account=account, alias=alias)
+    return (await client.tasks.ResolveTaskAlias(request)).task_id
+
+
 async def test_an_alias_is_rebound_only_by_a_caller_that_knows_its_target(
     client: HostClient,
 ) -> None:
     task_id = (await send(client, "hello")).task.id
     async with asyncio.TaskGroup() as group:
         settings = [
-            group.create_task(client.set_task_alias("acme", "mine", f"{task_id}{number}"))
+            group.create_task(bind(client, "acme", "mine", f"{task_id}{number}"))
             for number in range(5)
         ]
     (first,) = {setting.result() for setting in settings}
-    assert await client.resolve_task_alias("acme", "mine") == first
-    assert await client.set_task_alias("acme", "mine", task_id, "another") == first
-    assert await client.set_task_alias("acme", "mine", task_id, first) == task_id
-    assert await client.set_task_alias("acme", "mine", task_id, first) == task_id
-    assert await client.resolve_task_alias("acme", "mine") == task_id
+    assert await resolve(client, "acme", "mine") == first
+    assert await bind(client, "acme", "mine", task_id, "another") == first
+    assert await bind(client, "acme", "mine", task_id, first) == task_id
+    assert await bind(client, "acme", "mine", task_id, first) == task_id
+    assert await resolve(client, "acme", "mine") == task_id
 
 
 async def test_aliases_are_per_account(client: HostClient) -> None:
     task_id = (await send(client, "hello")).task.id
-    assert await client.set_task_alias("", "mine", task_id) == task_id
-    assert await client.resolve_task_alias("anonymous", "mine") == task_id
-    assert await client.resolve_task_alias("acme", "mine") == ""
-
-
-async def test_an_alias_that_an_earlier_host_does_not_find_is_unbound(
-    client: HostClient, host: TaskHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def resolve(_account: str, alias: str) -> str:
-        raise TaskNotFoundError(alias)
-
-    monkeypatch.setattr(host, "resolve_alias", resolve)
-    assert await client.resolve_task_alias("acme", "mine") == ""
+    assert await bind(client, "", "mine", task_id) == task_id
+    assert await resolve(client, "anonymous", "mine") == task_id
+    assert await resolve(client, "acme", "mine") == ""
 
 
 @pytest.mark.parametrize(("alias", "task_id"), [("", "t"), ("a" * 1025, "t"), ("a", "")])
 async def test_an_invalid_alias_is_refused(client: HostClient, alias: str, task_id: str) -> None:
     with pytest.raises(InvalidArgumentError):
-        await client.set_task_alias("", alias, task_id)
-    assert await client.resolve_task_alias("", alias) == ""
+        await bind(client, "", alias, task_id)
+    assert await resolve(client, "", alias) == ""

@@ -21,9 +21,10 @@ from trunkline.mesh.client import (
     MeshChannel,
     RegistryClient,
     ToolClient,
-    TraceClient,
 )
-from trunkline.mesh.server import MeshServer
+from trunkline.mesh.server import CallInterceptor
+from trunkline.mesh.server.authorization import MeshAuthorizer
+from trunkline.mesh.server.batch_stream import BatchStream
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -122,15 +123,15 @@ class Mute(message_service_pb2_grpc.MessageServiceServicer):
     ) -> message_service_pb2.SendMessageResponse:
         return message_service_pb2.SendMessageResponse()
 
-    async def StreamMessage(
+    async def StreamMessage(  # type: ignore[override]
         self, _request: message_service_pb2.StreamMessageRequest, _context: Context
-    ) -> AsyncIterator[message_service_pb2.StreamMessageResponse]:
-        yield message_service_pb2.StreamMessageResponse()
+    ) -> BatchStream:
+        return BatchStream(message_service_pb2.StreamMessageResponse())
 
-    async def DeliverMessages(
+    async def DeliverMessages(  # type: ignore[override]
         self, _request: message_service_pb2.DeliverMessagesRequest, _context: Context
-    ) -> AsyncIterator[message_service_pb2.DeliverMessagesResponse]:
-        yield message_service_pb2.DeliverMessagesResponse()
+    ) -> BatchStream:
+        return BatchStream(message_service_pb2.DeliverMessagesResponse())
 
 
 @pytest.fixture
@@ -140,24 +141,14 @@ def tools() -> Tools:
 
 @pytest.fixture
 async def address(tools: Tools) -> AsyncIterator[str]:
-    server = MeshServer(mesh_credentials())
-    server.add_service(
-        "trunkline.v1.ToolService",
-        tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
-        tools,
-    )
-    server.add_service(
-        "trunkline.v1.TraceService",
-        trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
-        Traces(),
-    )
-    server.add_service(
-        "trunkline.v1.MessageService",
-        message_service_pb2_grpc.add_MessageServiceServicer_to_server,
-        Mute(),
-    )
-    (address,) = await server.start("127.0.0.1:0")
-    yield address
+    """A server without TrunkService, so that all calls are plain ones."""
+    server = grpc.aio.server(interceptors=(CallInterceptor(MeshAuthorizer(mesh_credentials())),))
+    tool_service_pb2_grpc.add_ToolServiceServicer_to_server(tools, server)
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Traces(), server)
+    message_service_pb2_grpc.add_MessageServiceServicer_to_server(Mute(), server)
+    port = server.add_secure_port("127.0.0.1:0", mesh_credentials().server_credentials())
+    await server.start()
+    yield f"127.0.0.1:{port}"
     await server.stop(0)
 
 
@@ -205,11 +196,14 @@ async def test_an_unknown_tool_is_named(channel: MeshChannel) -> None:
 
 
 async def test_traces_are_read_and_listed(channel: MeshChannel) -> None:
-    client = TraceClient(channel)
-    assert [span.trace_id for span in await client.get_trace("abc")] == ["abc"]
+    client = trace_service_pb2_grpc.TraceServiceStub(channel)
+    found = await client.GetTrace(trace_service_pb2.GetTraceRequest(trace_id="abc"))
+    assert [span.trace_id for span in found.spans] == ["abc"]
     with pytest.raises(TraceNotFoundError):
-        await client.get_trace(task_id="t-1")
-    assert (await client.list_traces(7, "x")).next_page_token == "7:x"
+        await client.GetTrace(trace_service_pb2.GetTraceRequest(task_id="t-1"))
+    assert (
+        await client.ListTraces(trace_service_pb2.ListTracesRequest(page_size=7, page_token="x"))
+    ).next_page_token == "7:x"
 
 
 async def test_an_answer_without_content_breaks_the_protocol(channel: MeshChannel) -> None:

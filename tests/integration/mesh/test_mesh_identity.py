@@ -27,13 +27,15 @@ from trunkline.errors import (
     PermissionDeniedError,
     UnauthenticatedError,
 )
-from trunkline.mesh.client import ChannelPool, RegistryClient, TraceClient
+from trunkline.mesh.client import ChannelPool, RegistryClient
 from trunkline.mesh.registry import RegistryServicer
 from trunkline.mesh.server import MeshServer
 from trunkline.observe.audit import AuditLog, open_audit_log, read_records
 from trunkline.v1 import (
     agent_card_pb2,
     registry_service_pb2,
+    trace_service_pb2,
+    trace_service_pb2_grpc,
 )
 
 
@@ -211,7 +213,9 @@ async def test_roles_may_call_only_the_services_of_their_work(tmp_path: Path) ->
         with pytest.raises(PermissionDeniedError, match="may not call"):
             await registry.register(host("h", "127.0.0.1:7003", "echo"))
         with pytest.raises(PermissionDeniedError, match="TraceService"):
-            await TraceClient(channels.get(address)).list_traces()
+            await trace_service_pb2_grpc.TraceServiceStub(channels.get(address)).ListTraces(
+                trace_service_pb2.ListTracesRequest()
+            )
 
 
 async def run_command(*words: str, environment: Mapping[str, str], data: str = "") -> str:

@@ -34,15 +34,18 @@ from trunkline.journal.journal import Journal
 from trunkline.mesh.client import BreakerSettings, ChannelPool, HostClient, MeshChannel
 from trunkline.mesh.client.trunk import REQUEST_BYTES
 from trunkline.mesh.client.trunk_connection import WINDOW_BYTES
-from trunkline.mesh.server import MeshServer, message_servicer, task_servicer
+from trunkline.mesh.server import CallInterceptor, MeshServer, MessageServicer, TaskServicer
+from trunkline.mesh.server.authorization import admit_anybody
 from trunkline.mesh.server.trunk_connection import MAX_MESSAGE_BYTES, STREAM_QUANTUM_BYTES
 from trunkline.observe import telemetry
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import (
+    message_service_pb2_grpc,
     snapshot_pb2,
     task_service_pb2,
+    task_service_pb2_grpc,
     trunk_service_pb2,
     trunk_service_pb2_grpc,
 )
@@ -360,7 +363,7 @@ async def test_a_deadline_ends_the_call_and_not_the_task(
         assert excinfo.value.peer == channel.address
         # On a slow machine the deadline may pass before the task begins.
         timeout_s *= 2
-    page = await client.list_tasks(task_service_pb2.ListTasksRequest())
+    page = await client.tasks.ListTasks(task_service_pb2.ListTasksRequest())
     assert page.tasks
     script.go_on.set()
     for row in page.tasks:
@@ -450,13 +453,9 @@ async def test_a_watch_ends_when_another_process_takes_the_journal(
 
 
 async def test_plain_calls_work_with_a_host_without_trunks(host: TaskHost) -> None:
-    server = grpc.aio.server()
-    for module, servicer in (
-        (message_servicer, message_servicer.MessageServicer(host)),
-        (task_servicer, task_servicer.TaskServicer(host)),
-    ):
-        handlers = grpc.method_handlers_generic_handler(module.SERVICE, servicer.handlers())
-        server.add_generic_rpc_handlers((handlers,))
+    server = grpc.aio.server(interceptors=(CallInterceptor(admit_anybody),))
+    message_service_pb2_grpc.add_MessageServiceServicer_to_server(MessageServicer(host), server)
+    task_service_pb2_grpc.add_TaskServiceServicer_to_server(TaskServicer(host), server)
     port = server.add_secure_port("127.0.0.1:0", mesh_credentials().server_credentials())
     await server.start()
     async with asyncio.timeout(LIMIT_S), ChannelPool(mesh_credentials()) as channels:

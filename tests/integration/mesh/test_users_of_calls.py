@@ -179,8 +179,10 @@ def reads(client: HostClient, task_id: str, account: str) -> list[Awaitable[Any]
     return [
         client.get_task(task_id, account=account),
         watch(client, task_id, account),
-        client.list_tasks(task_service_pb2.ListTasksRequest(account=account)),
-        client.resolve_task_alias(account, "alias"),
+        client.tasks.ListTasks(task_service_pb2.ListTasksRequest(account=account)),
+        client.tasks.ResolveTaskAlias(
+            task_service_pb2.ResolveTaskAliasRequest(account=account, alias="alias")
+        ),
     ]
 
 
@@ -195,8 +197,12 @@ def changes(client: HostClient, task_id: str, user: User) -> list[Awaitable[Any]
         client.cancel_task(task_id, account=user.account),
         client.pause_task(task_id, account=user.account),
         client.resume_task(task_id, account=user.account),
-        client.answer_approval(answer),
-        client.set_task_alias(user.account, "alias", task_id),
+        client.tasks.AnswerApproval(answer),
+        client.tasks.SetTaskAlias(
+            task_service_pb2.SetTaskAliasRequest(
+                account=user.account, alias="alias", task_id=task_id
+            )
+        ),
     ]
 
 
@@ -231,7 +237,7 @@ async def test_an_agent_acts_only_for_the_user_of_its_statement(
             *reads(client, theirs, "globex"),
             *changes(client, theirs, BOB),
             send(client, User("acme", "carol")),
-            client.list_tasks(task_service_pb2.ListTasksRequest()),
+            client.tasks.ListTasks(task_service_pb2.ListTasksRequest()),
         )
         for attack in attacks:
             with pytest.raises(PermissionDeniedError, match="names another"):
@@ -473,9 +479,17 @@ async def test_an_agent_sets_and_reads_no_webhooks(meeting: Meeting) -> None:
         with_webhook.push_notification_config.CopyFrom(config)
         for attack in (
             client.set_push_config(config, account="acme", version="1.0"),
-            client.get_push_config(task_id, "", "acme"),
-            client.list_push_configs(task_id, "acme"),
-            client.delete_push_config(task_id, "", "acme"),
+            client.tasks.GetPushNotificationConfig(
+                task_service_pb2.GetPushNotificationConfigRequest(task_id=task_id, account="acme")
+            ),
+            client.tasks.ListPushNotificationConfigs(
+                task_service_pb2.ListPushNotificationConfigsRequest(task_id=task_id, account="acme")
+            ),
+            client.tasks.DeletePushNotificationConfig(
+                task_service_pb2.DeletePushNotificationConfigRequest(
+                    task_id=task_id, account="acme"
+                )
+            ),
             client.send_message(agent="tested", message=message("hello"), submission=with_webhook),
         ):
             with pytest.raises(PermissionDeniedError):
@@ -498,7 +512,7 @@ async def test_an_agent_passes_on_only_approvals_that_a_user_gave(meeting: Meeti
         for approved in ("", digest_call(approval_id, "pay", {"n": 2})):
             current_user.set(await signed(replace(ALICE, approved=frozenset({approved}))))
             for attack in (
-                client.answer_approval(answer),
+                client.tasks.AnswerApproval(answer),
                 client.send_message(
                     agent="tested",
                     message=message("approve", task_id=task_id),
@@ -508,5 +522,5 @@ async def test_an_agent_passes_on_only_approvals_that_a_user_gave(meeting: Meeti
                 with pytest.raises(PermissionDeniedError, match="no statement of the user"):
                     await attack
         current_user.set(await signed(replace(ALICE, approved=frozenset({digest}))))
-        answered = (await client.answer_approval(answer)).answered
+        answered = (await client.tasks.AnswerApproval(answer)).approval.answered
     assert (answered.user, answered.call_digest) == ("alice", digest)

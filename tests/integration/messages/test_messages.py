@@ -435,29 +435,6 @@ async def test_agents_may_leave_and_come_back(tmp_path: Path, place: Place) -> N
         assert worker.handled[:2] == ["first", "second"]
 
 
-async def test_what_is_accepted_is_delivered_after_a_restart_of_the_service(
-    tmp_path: Path, place: Place
-) -> None:
-    worker = Attempts()
-    worker.gate.clear()
-    async with open_small_mesh(tmp_path) as small:
-        mesh = MessageMesh(small)
-        await small.join(worker.agent)
-        async with serve_messages_on(small, tmp_path, concurrency=1, **place):
-            messages = [
-                build_envelope(f"{n}", type="job", recipient="worker", id=f"m{n}") for n in range(3)
-            ]
-            await mesh.client().send(messages)
-            await worker.has_begun.wait()
-        async with serve_messages_on(small, tmp_path, concurrency=1, **place):
-            worker.gate.set()
-            for number in range(3):
-                stored = await mesh.ended(f"m{number}")
-                assert stored.deliveries[0].attempt_count == 1
-                assert len(await mesh.listing(causation_id=f"m{number}")) == 1
-    assert worker.begun == worker.handled == ["0", "1", "2"]
-
-
 async def test_replays_are_new_messages_that_name_the_old_one(mesh: MessageMesh) -> None:
     client = mesh.client(caller="ann")
     (sent,) = await client.send([build_envelope("x", type="note", recipient="teacher", id="old")])
@@ -690,4 +667,6 @@ async def test_a_process_that_joined_sends_as_its_own_agents_only(tmp_path: Path
             deliveries=[message_service_pb2.MessageDelivery(task_id=task_id, envelope=note)],
         )
         with pytest.raises(PermissionDeniedError, match="deliver messages between agents"):
-            await anext(directory.client_for_agent("teacher").deliver_messages(forged))
+            await anext(
+                aiter(directory.client_for_agent("teacher").messages.DeliverMessages(forged))
+            )

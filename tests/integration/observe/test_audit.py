@@ -24,6 +24,7 @@ from trunkline import TaskContext, agent
 from trunkline.core.settings import Settings
 from trunkline.mesh.client.artifacts import ArtifactClient
 from trunkline.observe.audit import open_audit_log, read_records
+from trunkline.v1 import task_service_pb2
 from trunkline.v1.push_notification_pb2 import TaskPushNotificationConfig
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.callers.api_keys import ApiKey, hash_key, save_keys
@@ -228,7 +229,11 @@ async def test_registrations_and_acts_inside_the_mesh_are_recorded(tmp_path: Pat
         client = directory.client_for_task(task_id)
         config = TaskPushNotificationConfig(task_id=task_id, id="hook", url=HOOK)
         await client.set_push_config(config, account="", version="1.0")
-        await client.delete_push_config(task_id, "hook", "")
+        await client.tasks.DeletePushNotificationConfig(
+            task_service_pb2.DeletePushNotificationConfigRequest(
+                task_id=task_id, config_id="hook", account=""
+            )
+        )
         await ArtifactClient(directory).upload(task_id, "", b"a" * 9, media_type="text/plain")
         await client.cancel_task(task_id, account="")
     registered = audited.entries(action="agent.register")

@@ -31,7 +31,7 @@ from harness.polling import wait_for
 from trunkline.core.identity import Role
 from trunkline.core.json_values import has_member, read_member
 from trunkline.errors import InvalidArgumentError, OverloadedError, TraceNotFoundError
-from trunkline.mesh.client import ChannelPool, TraceClient
+from trunkline.mesh.client import ChannelPool
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.trace_servicer import MAX_SPANS_PER_EXPORT, OtlpServicer, TraceServicer
 from trunkline.observe import telemetry
@@ -58,7 +58,7 @@ def store(tmp_path: Path) -> Iterator[SpanStore]:
 @dataclass(frozen=True)
 class Served:
     address: str
-    client: TraceClient
+    client: "trace_service_pb2_grpc.TraceServiceAsyncStub"
     channel: grpc.aio.Channel
 
 
@@ -79,7 +79,7 @@ async def serving(store: SpanStore, at: str = "127.0.0.1:0") -> AsyncIterator[Se
     try:
         async with ChannelPool(mesh_credentials()) as channels:
             channel = channels.get(address)
-            yield Served(address, TraceClient(channel), channel)
+            yield Served(address, trace_service_pb2_grpc.TraceServiceStub(channel), channel)
     finally:
         await server.stop(1)
 
@@ -99,9 +99,13 @@ async def test_spans_of_this_process_go_straight_into_the_store(store: SpanStore
     trace_id = work()
     handle.shutdown()
     async with serving(store) as served:
-        by_id = await served.client.get_trace(trace_id=trace_id)
-        by_task = await served.client.get_trace(task_id="t-1")
-        page = await served.client.list_traces(page_size=1)
+        by_id = (
+            await served.client.GetTrace(trace_service_pb2.GetTraceRequest(trace_id=trace_id))
+        ).spans
+        by_task = (
+            await served.client.GetTrace(trace_service_pb2.GetTraceRequest(task_id="t-1"))
+        ).spans
+        page = await served.client.ListTraces(trace_service_pb2.ListTracesRequest(page_size=1))
     assert [span.name for span in by_id] == ["root", "child", "failing"]
     assert by_task == by_id
     assert {span.service for span in by_id} == {"math"}
@@ -119,7 +123,9 @@ async def test_spans_of_another_process_arrive_over_otlp(store: SpanStore) -> No
             trace_id = telemetry.current_trace_id()
         # The exporter's thread waits for an answer from this process's event loop.
         await asyncio.to_thread(handle.shutdown)
-        (span,) = await served.client.get_trace(trace_id=trace_id)
+        (span,) = (
+            await served.client.GetTrace(trace_service_pb2.GetTraceRequest(trace_id=trace_id))
+        ).spans
     assert (span.name, span.service) == ("anonymous", "decider")
 
 
@@ -375,11 +381,13 @@ async def test_a_long_attribute_is_cut(store: SpanStore) -> None:
 async def test_errors_of_the_store_reach_the_client(store: SpanStore) -> None:
     async with serving(store) as served:
         with pytest.raises(TraceNotFoundError):
-            await served.client.get_trace(trace_id="ab" * 16)
+            await served.client.GetTrace(trace_service_pb2.GetTraceRequest(trace_id="ab" * 16))
         with pytest.raises(InvalidArgumentError):
-            await served.client.get_trace()
+            await served.client.GetTrace(trace_service_pb2.GetTraceRequest())
         with pytest.raises(InvalidArgumentError):
-            await served.client.list_traces(page_token="nonsense")
+            await served.client.ListTraces(
+                trace_service_pb2.ListTracesRequest(page_token="nonsense")
+            )
 
 
 async def test_a_watcher_sees_traces_as_their_spans_arrive(store: SpanStore) -> None:
@@ -429,7 +437,16 @@ async def test_a_span_with_an_invalid_id_is_refused(
         response = await stub.Export(request, timeout=LIMIT_S)
         assert response.partial_success.rejected_spans == 1
         assert "not zeros" in response.partial_success.error_message
-        assert len(await served.client.get_trace(trace_id=(b"t" * 16).hex())) == 1
+        assert (
+            len(
+                (
+                    await served.client.GetTrace(
+                        trace_service_pb2.GetTraceRequest(trace_id=(b"t" * 16).hex())
+                    )
+                ).spans
+            )
+            == 1
+        )
 
 
 async def test_a_span_whose_parent_is_zeros_is_a_root(store: SpanStore) -> None:
@@ -439,7 +456,11 @@ async def test_a_span_whose_parent_is_zeros_is_a_root(store: SpanStore) -> None:
     async with serving(store) as served:
         stub = otlp_grpc.TraceServiceStub(served.channel)  # type: ignore[no-untyped-call]
         await stub.Export(request, timeout=LIMIT_S)
-        (stored,) = await served.client.get_trace(trace_id=(b"t" * 16).hex())
+        (stored,) = (
+            await served.client.GetTrace(
+                trace_service_pb2.GetTraceRequest(trace_id=(b"t" * 16).hex())
+            )
+        ).spans
         assert stored.parent_span_id == ""
 
 
@@ -522,7 +543,9 @@ async def test_spans_of_a_process_that_joined_arrive_under_its_name(
         with telemetry.span("anonymous"):
             trace_id = telemetry.current_trace_id()
         await asyncio.to_thread(handle.shutdown)
-        (span,) = await served.client.get_trace(trace_id=trace_id)
+        (span,) = (
+            await served.client.GetTrace(trace_service_pb2.GetTraceRequest(trace_id=trace_id))
+        ).spans
     assert span.service == "decider"
     assert read_member(span.attributes, telemetry.EXPORTER) == str(credentials.identity)
 

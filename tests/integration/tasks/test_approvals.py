@@ -46,7 +46,9 @@ class Shops:
         request = task_service_pb2.AnswerApprovalRequest(
             task_id=task_id, approval_id=approval_id, account=account, **fields
         )
-        return await self.bridged.mesh.directory.client_for_task(task_id).answer_approval(request)
+        return (
+            await self.bridged.mesh.directory.client_for_task(task_id).tasks.AnswerApproval(request)
+        ).approval
 
     async def ended(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
         return await self.bridged.mesh.until(

@@ -47,7 +47,7 @@ async def wait_for_task(
     async with asyncio.timeout(LIMIT_S), open_mesh_view(mesh.mesh_address) as view:
         (host,) = [view.host_client(host) for host in view.hosts if host.journal_ids]
         while True:
-            for row in (await host.list_tasks(request)).tasks:
+            for row in (await host.tasks.ListTasks(request)).tasks:
                 task = await host.get_task(row.task_id, account=ANONYMOUS_ACCOUNT)
                 if task.task.history[0].parts[0].text == text and predicate(task):
                     return task

@@ -13,6 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 
+from harness.polling import wait_for
 from trunkline.errors import InvalidArgumentError, ToolServerUnavailableError
 from trunkline_agents.math.engine import EngineLimits, MathEngine
 
@@ -204,11 +205,7 @@ async def test_an_idle_worker_releases_its_memory() -> None:
     async with engine_with(EngineLimits(compute_s=30, start_s=50, idle_s=0)) as engine:
         await engine.compute("calculate", {"expression": "1", "digits": None})
         pid = engine.worker_pid
-        process = engine._process
-        assert process is not None
-        async with asyncio.timeout(30):
-            await process.wait()
-        assert engine.worker_pid is None
+        await wait_for(lambda: engine.worker_pid is None)
         assert (await engine.compute("calculate", {"expression": "2", "digits": None})).text == "2"
         assert pid is not None
         assert is_gone(pid)

@@ -477,7 +477,7 @@ async def test_waits_end_by_time_by_a_message_that_fits_or_by_their_limit(
     assert [each.envelope.correlation_id for each in said.envelopes] == [task.context_id]
     # The messages to the workflow have begun no runs.
     request = task_service_pb2.ListTasksRequest(agent="waiter")
-    listed = await mesh.client("waiter").list_tasks(request)
+    listed = await mesh.client("waiter").tasks.ListTasks(request)
     runs = [await mesh.get_task(each.task_id) for each in listed.tasks]
     assert len(runs) > 3
     assert sum(bool(each.plans) for each in runs) == 1

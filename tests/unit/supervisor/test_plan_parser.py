@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from langchain_core.utils.json import parse_partial_json
 
 from harness.mesh.bundled_cards import shipped_cards
+from trunkline.agents.reasoning.models import UnusableReplyError
 from trunkline.supervisor.answer import render_plan
-from trunkline.supervisor.plan_parser import UnusablePlanError, parse_plan, render_partial_plan
+from trunkline.supervisor.plan_parser import parse_plan, render_partial_plan
 from trunkline.supervisor.planning import MAX_STEPS
 from trunkline.supervisor.roster import Roster
 from trunkline.supervisor.steps import Step
@@ -88,7 +89,7 @@ def test_small_mistakes_are_repaired() -> None:
 def test_a_plan_that_cannot_run_is_refused_with_the_reason(
     steps: list[object], problem: str
 ) -> None:
-    with pytest.raises(UnusablePlanError) as caught:
+    with pytest.raises(UnusableReplyError) as caught:
         parse_steps(*steps)
 
     assert str(caught.value).startswith(problem)
@@ -109,7 +110,7 @@ def test_a_plan_that_cannot_run_is_refused_with_the_reason(
 )
 def test_any_call_is_a_plan_or_is_refused(arguments: dict[str, Any]) -> None:
     render_partial_plan(arguments, ROSTER)
-    with suppress(UnusablePlanError):
+    with suppress(UnusableReplyError):
         steps = parse_plan(arguments, REQUEST, ROSTER, planner="x")
         assert all(plan_step.agent in ROSTER.cards for plan_step in steps)
 
@@ -139,6 +140,6 @@ def test_the_partial_plan_of_a_streaming_call_is_a_prefix_of_the_plan(
             shown = text
     try:
         steps = parse_plan(arguments, REQUEST, ROSTER, planner="x")
-    except UnusablePlanError:
+    except UnusableReplyError:
         return
     assert render_plan(steps).startswith(shown)

@@ -46,4 +46,5 @@ async def answer_approval(
             # statement names.
             digest = digest_answer(approval.requested, answer)
             current_user.set(replace(user, approved=frozenset({digest} - {""})))
-    return await directory.client_for_task(request.task_id).answer_approval(request)
+    client = directory.client_for_task(request.task_id)
+    return (await client.tasks.AnswerApproval(request)).approval

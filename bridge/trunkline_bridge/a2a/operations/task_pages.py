@@ -38,7 +38,7 @@ async def fetch_task_page(
     )
     if request.HasField("status_timestamp_after"):
         query.status_after.CopyFrom(request.status_timestamp_after)
-    page = await client.list_tasks(query)
+    page = await client.tasks.ListTasks(query)
     tasks: list[task_pb2.Task] = []
     is_whole = request.include_artifacts or request.history_length > 0
     if is_whole:

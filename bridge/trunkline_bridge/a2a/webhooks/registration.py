@@ -10,6 +10,7 @@ from trunkline.a2a_wire.protocol import V0_1
 from trunkline.mesh.client import Directory
 from trunkline.mesh.client.host import PushConfig
 from trunkline.mesh.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
+from trunkline.v1 import task_service_pb2, task_service_pb2_grpc
 
 ID_LENGTH: Final = 200
 TOKEN_LENGTH: Final = 4096
@@ -65,21 +66,30 @@ class WebhookRegistrations:
 
     async def get(self, task_id: str, config_id: str, *, account: str) -> PushConfig:
         """Return a webhook; an empty id is the first one. WebhookNotFoundError: no such webhook."""
-        client = self._directory.client_for_task(task_id)
-        return await client.get_push_config(task_id, config_id, account)
+        request = task_service_pb2.GetPushNotificationConfigRequest(
+            account=account, task_id=task_id, config_id=config_id
+        )
+        return (await self._tasks(task_id).GetPushNotificationConfig(request)).config
 
     async def list(
         self, task_id: str, *, account: str
     ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
         """Return all webhooks of a task on one page, because a task has few."""
-        client = self._directory.client_for_task(task_id)
-        configs = await client.list_push_configs(task_id, account)
-        return a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=configs)
+        request = task_service_pb2.ListPushNotificationConfigsRequest(
+            account=account, task_id=task_id
+        )
+        response = await self._tasks(task_id).ListPushNotificationConfigs(request)
+        return a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=response.configs)
 
     async def delete(self, task_id: str, config_id: str, *, account: str) -> None:
         """Remove a webhook. The removal of an unknown webhook succeeds."""
-        client = self._directory.client_for_task(task_id)
-        await client.delete_push_config(task_id, config_id, account)
+        request = task_service_pb2.DeletePushNotificationConfigRequest(
+            account=account, task_id=task_id, config_id=config_id
+        )
+        await self._tasks(task_id).DeletePushNotificationConfig(request)
+
+    def _tasks(self, task_id: str) -> "task_service_pb2_grpc.TaskServiceAsyncStub":
+        return self._directory.client_for_task(task_id).tasks
 
 
 def _violations(config: PushConfig, task_id: str) -> Iterator[tuple[str, str]]:

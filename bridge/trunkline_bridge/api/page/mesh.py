@@ -16,6 +16,7 @@ from trunkline.mesh.client.mesh_words import (
     follow_updates,
     tool_server_state,
 )
+from trunkline.mesh.client.methods import read_responses
 from trunkline.v1 import (
     messaging_service_pb2,
     registry_service_pb2,
@@ -118,7 +119,9 @@ class PageMesh:
             return ToolClient(directory.channel_for_service(TOOL_SERVICE)).watch_tools()
 
         def watch_edges() -> AsyncGenerator[trace_service_pb2.WatchEdgesResponse, None]:
-            return directory.trace_client().watch_edges()
+            return read_responses(
+                directory.trace_stub().WatchEdges(trace_service_pb2.WatchEdgesRequest())
+            )
 
         if self._access.is_operator(caller):
             yield lambda answered: follow_updates(watch_tools, sources.set_tools, answered)

@@ -10,6 +10,7 @@ from trunkline.core import json_values
 from trunkline.core.json_values import has_member, message_to_dict
 from trunkline.errors import TaskNotFoundError, TraceNotFoundError
 from trunkline.mesh.client import Directory
+from trunkline.mesh.client.methods import read_responses
 from trunkline.mesh.client.trace_report import SpanFacts, TraceReport
 from trunkline.mesh.client.trace_tree import TraceTree
 from trunkline.observe import telemetry
@@ -68,10 +69,12 @@ class PageTraces:
 
     async def _list(self, caller: Caller, params: Json, _path: Mapping[str, str]) -> Json:
         size, token = read_page_size(params), read_text(params, "pageToken")
-        client = self._directory.trace_client()
+        client = self._directory.trace_stub()
         found: list[trace_service_pb2.TraceSummary] = []
         for _ in range(_MAX_PAGES):
-            page = await client.list_traces(size, token)
+            page = await client.ListTraces(
+                trace_service_pb2.ListTracesRequest(page_size=size, page_token=token)
+            )
             found = await self._filter(caller, page.traces)
             token = page.next_page_token
             if found or not token:
@@ -85,7 +88,8 @@ class PageTraces:
 
     async def _changes(self, caller: Caller) -> AsyncGenerator[PageEvent, None]:
         """Yield traces as their spans arrive, after `ready`: the watch has begun."""
-        async with aclosing(self._directory.trace_client().watch_traces()) as responses:
+        call = self._directory.trace_stub().WatchTraces(trace_service_pb2.WatchTracesRequest())
+        async with aclosing(read_responses(call)) as responses:
             await anext(responses)
             yield PageEvent("ready", {})
             async for response in responses:
@@ -94,22 +98,20 @@ class PageTraces:
 
     async def _get(self, caller: Caller, _params: Json, path: Mapping[str, str]) -> Json:
         trace_id = path["trace_id"]
-        spans = await self._directory.trace_client().get_trace(trace_id)
-        return await self._render(caller, spans, trace_id)
+        return await self._render(caller, trace_service_pb2.GetTraceRequest(trace_id=trace_id))
 
     async def _get_of_task(self, caller: Caller, _params: Json, path: Mapping[str, str]) -> Json:
         task_id = path["task_id"]
         await self._operations.get_run(caller, task_id)
-        spans = await self._directory.trace_client().get_trace(task_id=task_id)
-        return await self._render(caller, spans, task_id)
+        return await self._render(caller, trace_service_pb2.GetTraceRequest(task_id=task_id))
 
-    async def _render(
-        self, caller: Caller, spans: Sequence[trace_service_pb2.Span], name: str
-    ) -> Json:
+    async def _render(self, caller: Caller, request: trace_service_pb2.GetTraceRequest) -> Json:
         """Return the traces that a caller may see, their spans, and whether some are missing.
 
-        TraceNotFoundError: the caller may not see any of them.
+        TraceNotFoundError: there are none, or the caller may not see any of them.
         """
+        response = await self._directory.trace_stub().GetTrace(request)
+        spans: Sequence[trace_service_pb2.Span] = response.spans
         if not self._access.is_operator(caller):
             tasks: dict[str, set[str]] = defaultdict(set)
             for span in spans:
@@ -117,7 +119,7 @@ class PageTraces:
             seen = [trace for trace, ids in tasks.items() if await self._owns(caller, ids)]
             spans = [span for span in spans if span.trace_id in seen]
             if not spans:
-                raise TraceNotFoundError(name)
+                raise TraceNotFoundError(request.trace_id or request.task_id)
         by_trace: dict[str, list[trace_service_pb2.Span]] = defaultdict(list)
         for span in spans:
             by_trace[span.trace_id].append(span)

@@ -1,7 +1,6 @@
 """The page's view of webhooks: the progress of their deliveries, and their replay."""
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
 from functools import partial
 from typing import Final
 
@@ -11,6 +10,7 @@ from trunkline.errors import TaskNotFoundError, WebhookNotFoundError
 from trunkline.mesh.client import Directory
 from trunkline.mesh.client.host import HostClient
 from trunkline.mesh.client.mesh_watch import HostChanges, open_mesh_watch
+from trunkline.mesh.client.methods import canceling
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import webhook_service_pb2
 from trunkline_bridge.a2a.operations.audit import check_permission, recorded
@@ -130,7 +130,8 @@ async def _watch_host(
     client: HostClient, *, account: str
 ) -> AsyncGenerator[HostChanges[webhook_service_pb2.Webhook], None]:
     """Yield an account's webhooks that change on a host. A deleted webhook has no state."""
-    async with aclosing(client.watch_webhooks(account=account)) as responses:
+    request = webhook_service_pb2.WatchWebhooksRequest(account=account)
+    with canceling(client.webhooks.WatchWebhooks(request)) as responses:
         async for response in responses:
             items = [((each.config.task_id, each.config.id), each) for each in response.webhooks]
             yield HostChanges(items, response.is_incomplete)

@@ -235,7 +235,7 @@ class WorkflowOperations:
             with_text=True,
         )
         with recorded(self._audit, caller, Action.TASK_LIST, agent=name):
-            page = await client.list_tasks(request)
+            page = await client.tasks.ListTasks(request)
             versions = await self._read_versions(client, caller, page.tasks)
         runs = [Run(row, versions[row.task_id]) for row in page.tasks if row.task_id in versions]
         return runs, page.next_page_token

@@ -29,7 +29,7 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from trunkline.agents.calls.agent_call import AgentCall, AgentCalls, ChildLimits
 from trunkline.agents.calls.child_readers import AnswerReader
@@ -38,7 +38,6 @@ from trunkline.agents.calls.tool_call import cancel_asking_tasks
 from trunkline.agents.calls.tool_questions import PendingQuestion, build_question_message
 from trunkline.agents.calls.tool_source import ToolSource
 from trunkline.agents.calls.turn_tools import TurnTools
-from trunkline.agents.reasoning.model_results import ModelResults
 from trunkline.core.task_states import TaskState
 from trunkline.errors import (
     AgentCallError,
@@ -76,6 +75,9 @@ from trunkline.tasks.messages import MeshMessage, OutgoingMessage
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import envelope_pb2, message_pb2, snapshot_pb2
 
+if TYPE_CHECKING:
+    from trunkline.agents.reasoning.model_results import ModelResults
+
 _CONTINUATION_KEY: Final = "calls"
 
 
@@ -86,7 +88,7 @@ class MeshCallees:
     directory: Directory
     tools: ToolSource
     limits: ChildLimits
-    model: ModelResults
+    model: "ModelResults"
     """The model of the agent."""
 
     @asynccontextmanager
@@ -116,9 +118,7 @@ class MeshCallees:
 
     async def cancel_waiting(self, turn: TurnRuntime) -> None:
         """Cancel the tasks of MCP servers that wait for an answer of a task that is canceled."""
-        await cancel_asking_tasks(
-            turn, self.tools, _load_questions(turn.snapshot.continuation).values()
-        )
+        await cancel_asking_tasks(turn, self.tools, _load_questions(turn).values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class TurnCalls:
             callees.limits,
             is_detached=lambda: self.is_pausing or turn.pause.is_leaving,
         )
-        self._tools = TurnTools(turn, callees.tools, _load_questions(turn.snapshot.continuation))
+        self._tools = TurnTools(turn, callees.tools, _load_questions(turn))
         self.input = _load_input(turn)
         self.is_pausing = False
         self._artifact_id = self.input.artifact_id
@@ -469,30 +469,28 @@ class TurnCalls:
         return self._as_active(-1)
 
 
-def _load_questions(continuation: bytes) -> dict[str, PendingQuestion]:
-    """Return the questions of tools that a turn ended with, by the steps of their calls."""
-    if not continuation:
-        return {}
+def _load_continuation(turn: TurnRuntime) -> Mapping[str, Any]:
+    """Return what the turn before saved, if its code was stopped and this turn continues it."""
     # Agents of frameworks have continuations of other forms.
     with suppress(ValueError, KeyError, TypeError):
-        questions: dict[str, PendingQuestion] = json.loads(continuation)[_CONTINUATION_KEY][
-            "questions"
-        ]
-        return questions
+        fields = json.loads(turn.snapshot.continuation)[_CONTINUATION_KEY]
+        return fields if isinstance(fields, dict) else {}
     return {}
+
+
+def _load_questions(turn: TurnRuntime) -> Mapping[str, PendingQuestion]:
+    """Return the questions of tools that ended the turn before, by the steps of their calls."""
+    questions: Mapping[str, PendingQuestion] = _load_continuation(turn).get("questions", {})
+    return questions
 
 
 def _load_input(turn: TurnRuntime) -> TurnInput:
     """Return the input of a turn, or of the earlier turn whose code the turn continues."""
-    current = TurnInput(turn.number, turn.opening_message, turn.snapshot.task.history)
-    if not turn.snapshot.continuation:
-        return current
-    # Agents of frameworks have continuations of other forms.
-    with suppress(ValueError, KeyError, TypeError):
-        fields = json.loads(turn.snapshot.continuation)[_CONTINUATION_KEY]
-        earlier = turn.snapshot.task.history[: fields["messages"]]
-        return TurnInput(fields["turn"], earlier[-1], earlier, fields["artifact"])
-    return current
+    fields = _load_continuation(turn)
+    if not fields:
+        return TurnInput(turn.number, turn.opening_message, turn.snapshot.task.history)
+    earlier = turn.snapshot.task.history[: fields["messages"]]
+    return TurnInput(fields["turn"], earlier[-1], earlier, fields["artifact"])
 
 
 def get_turn_calls(task: TaskContext[Any]) -> TurnCalls | None:

@@ -6,24 +6,28 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from trunkline.agents.reasoning.models import RULES, Model, ModelChoice, open_model
+from trunkline.agents.reasoning.models import (
+    RULES,
+    Model,
+    ModelChoice,
+    UnusableReplyError,
+    ask_for_form,
+    open_model,
+)
 from trunkline.agents.reasoning.toolbox import build_tool_spec
 from trunkline.errors import ModelUnavailableError
 from trunkline.tasks.calls import ResultT
 from trunkline.tasks.turn_runtime import TurnRuntime
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from langchain_core.messages import AIMessage, BaseMessage
 
 logger = logging.getLogger(__name__)
 
 GIVE_RESULT: Final = "give_result"
 """The tool by which a model gives the object."""
-_TRIES: Final = 2
-
-
-class _MisfitError(ValueError):
-    """A reply without an object that fits. The text tells the model why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +75,32 @@ class ModelResults:
         instructions: str,
         purpose: str,
     ) -> ResultT:
-        from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
+        from langchain_core.messages import HumanMessage, SystemMessage
 
         description = " ".join((result.__doc__ or "Give the result.").split())
         tool = build_tool_spec(GIVE_RESULT, description, result.model_json_schema())
-        messages: list[BaseMessage] = [SystemMessage(instructions)] if instructions else []
-        messages.append(HumanMessage(prompt))
-        problem = ""
-        for _ in range(_TRIES):
-            reply = await model.ask(
+
+        async def ask(messages: "Sequence[BaseMessage]") -> "AIMessage":
+            return await model.ask(
                 messages,
                 tools=[tool],
                 tool_choice=GIVE_RESULT,
                 meter=turn.meter,
                 purpose=purpose,
             )
-            try:
-                return _read_result(reply, result)
-            except _MisfitError as error:
-                problem = str(error)
-            calls = (*reply.tool_calls, *reply.invalid_tool_calls)
-            feedback = f"That does not fit: {problem}. Call {GIVE_RESULT} again, mended."
-            messages.append(reply)
-            messages += [ToolMessage(feedback, tool_call_id=call["id"] or "") for call in calls]
-            if not calls:
-                messages.append(HumanMessage(feedback))
-        raise ModelUnavailableError(model.name, f"its answers did not fit: {problem}")
+
+        messages: list[BaseMessage] = [SystemMessage(instructions)] if instructions else []
+        messages.append(HumanMessage(prompt))
+        try:
+            return await ask_for_form(
+                ask,
+                messages,
+                lambda reply: _read_result(reply, result),
+                tool=GIVE_RESULT,
+                complaint="That does not fit",
+            )
+        except UnusableReplyError as error:
+            raise ModelUnavailableError(model.name, f"its answers did not fit: {error}") from None
 
 
 def _read_result(reply: "AIMessage", result: type[ResultT]) -> ResultT:
@@ -108,5 +112,5 @@ def _read_result(reply: "AIMessage", result: type[ResultT]) -> ResultT:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             path = ".".join(map(str, first["loc"])) or "the object"
-            raise _MisfitError(f"{path}: {first['msg']}") from None
-    raise _MisfitError(f"{GIVE_RESULT} was not called")
+            raise UnusableReplyError(f"{path}: {first['msg']}") from None
+    raise UnusableReplyError(f"{GIVE_RESULT} was not called")

@@ -42,11 +42,11 @@ class ResolvedCard:
     reference: str
     """As the user wrote it."""
     url: str
-    """Its URL; empty for a file."""
+    """The URL of the card, or "" for a file."""
     body: bytes = field(repr=False)
     value: Json = field(repr=False)
     parsed: agent_card_pb2.AgentCard = field(repr=False)
-    """Members of other A2A versions are left out."""
+    """The card without members of other A2A versions."""
 
     @property
     def schemes(self) -> list[DeclaredScheme]:
@@ -113,7 +113,7 @@ class CardResolver:
         return parse_card(reference, first, body)
 
     async def fetch_keys(self, card: ResolvedCard) -> bytes | None:
-        """Return the key set at a card's origin; None if it has none."""
+        """Return the key set at a card's origin, or None if the origin has no key set."""
         if not card.url:
             return None
         try:
@@ -307,7 +307,7 @@ async def describe_signature(card: ResolvedCard, resolver: CardResolver) -> str:
 
 
 def _find_entry(body: bytes, entry: str) -> Json | str | None:
-    """Return the card of a catalog's entry, or its URL; None if there is no such entry."""
+    """Return the card of a catalog's entry or the URL of the card, or None without the entry."""
     try:
         catalog = json.loads(body)
     except (ValueError, RecursionError):

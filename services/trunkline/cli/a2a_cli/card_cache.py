@@ -75,7 +75,10 @@ class CardCache:
 
 
 def _fresh_until(headers: Mapping[str, str]) -> float:
-    """Return the end of a response's freshness; 0: it has to be validated before each use."""
+    """Return the end of a response's freshness.
+
+    A response with the end 0 has to be validated before each use.
+    """
     directives = _directives(headers)
     try:
         if "no-cache" in directives:

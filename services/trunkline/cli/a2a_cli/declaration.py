@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from trunkline.cli.a2a_cli.configuration import ConfigurationSources
 from trunkline.cli.a2a_cli.console import Console, DebugLog
 from trunkline.cli.a2a_cli.failures import usage
-from trunkline.cli.a2a_cli.options import StandardOptions, list_options
+from trunkline.cli.a2a_cli.options import SECRETS, StandardOptions, list_options
 from trunkline.cli.a2a_cli.session import CommandContext
 from trunkline.cli.declaration import expand_parameters, set_parameters
 
@@ -69,6 +69,7 @@ class StandardCommand(_WithHelp, TyperCommand):
         """Parse the arguments."""
         if ctx.obj is not None:
             ctx.default_map = ctx.obj.sources.defaults()
+        # The values by their names no longer tell in which order the options stood.
         parsed = self.make_parser(ctx).parse_args(args=list(args))
         ctx.meta["order"] = [parameter.name for parameter in parsed[2]]
         return list(super().parse_args(ctx, args))
@@ -76,16 +77,18 @@ class StandardCommand(_WithHelp, TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
         """Write the help, which shows the configured value of each option and its source."""
         own: dict[str, Any] = {parameter.name: parameter for parameter in self.params}
+        texts: dict[str, Any] = {
+            name: getattr(parameter, "help", None) for name, parameter in own.items()
+        }
         for names in list_options():
-            found = ctx.obj.sources.find(names)
-            if found is None or names.field not in own:
-                continue
-            is_hidden = names.field in ("bearer", "api_key", "client_secret", "svc_param")
-            text = "set" if is_hidden else found.text
-            parameter = own[names.field]
-            help_text = parameter.help.removesuffix(f" [{names.default_text}]")
-            parameter.help = f"{help_text} [{text}, from {found.source}]"
+            if (found := ctx.obj.sources.find(names)) is not None:
+                is_hidden = names.field in SECRETS or names.field == "svc_param"
+                shown = "set" if is_hidden else found.text
+                text = texts[names.field].removesuffix(f" [{names.default_text}]")
+                own[names.field].help = f"{text} [{shown}, from {found.source}]"
         super().format_help(ctx, formatter)
+        for name, text in texts.items():
+            own[name].help = text
 
 
 class StandardGroup(_WithHelp, TyperGroup):
@@ -126,6 +129,8 @@ class SplitWords:
     rest: Sequence[str]
     has_unknown_word: bool = False
     """A word is no command of the group."""
+    awaits_value: bool = False
+    """The last argument is an option whose value comes next."""
 
     @property
     def is_group(self) -> bool:
@@ -151,7 +156,7 @@ def split_words(root: Any, argv: Sequence[str]) -> SplitWords:  # noqa: ANN401
             continue
         is_value = not is_value and word in with_value
         rest.append(word)
-    return SplitWords(command, words, rest)
+    return SplitWords(command, words, rest, awaits_value=is_value)
 
 
 def make_group(help_text: str) -> typer.Typer:

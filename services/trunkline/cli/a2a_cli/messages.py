@@ -1,26 +1,23 @@
 """Messages to send: parts from flags, in their order."""
 
 import json
-import mimetypes
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.cli.a2a_cli.console import Console
 from trunkline.cli.a2a_cli.failures import usage
 from trunkline.cli.a2a_cli.options import StandardOptions
+from trunkline.cli.attachments import build_file_part
 from trunkline.cli.terminal import is_text
 from trunkline.core.json_values import build_struct, build_value
-from trunkline.journal.artifacts.references import sanitize_filename
 from trunkline.v1 import message_pb2, part_pb2
 
 PartKind = Literal["text", "file", "data"]
 
-_URL_SCHEMES: Final = ("http://", "https://")
 _UNKNOWN_TYPE: Final = "application/octet-stream"
 
 
@@ -31,7 +28,7 @@ class PartFlag:
     kind: PartKind
     value: str
     media_type: str = ""
-    """From the flag that follows it; empty: inferred."""
+    """From the flag that follows the part. If it is empty, the media type is inferred."""
 
 
 def order_parts(order: Sequence[str], values: Mapping[str, list[str] | None]) -> list[PartFlag]:
@@ -91,19 +88,11 @@ def _build_part(flag: PartFlag, console: Console) -> part_pb2.Part:
 
 
 def _build_file(flag: PartFlag, folder: Path) -> part_pb2.Part:
-    """Return a file part: with the bytes of a path, or with a URL that the agent fetches."""
-    if flag.value.startswith(_URL_SCHEMES):
-        path = urlsplit(flag.value).path
-        part = part_pb2.Part(url=flag.value)
-    else:
-        path = flag.value
-        try:
-            part = part_pb2.Part(raw=(folder / Path(path).expanduser()).read_bytes())
-        except OSError as error:
-            raise usage(f"--file: {path} can't be read: {error.strerror}") from None
-    name = sanitize_filename(path)
-    part.filename = name
-    part.media_type = flag.media_type or mimetypes.guess_type(name)[0] or _UNKNOWN_TYPE
+    try:
+        part = build_file_part(flag.value, folder=folder)
+    except OSError as error:
+        raise usage(f"--file: {flag.value} can't be read: {error.strerror}") from None
+    part.media_type = flag.media_type or part.media_type or _UNKNOWN_TYPE
     return part
 
 

@@ -38,7 +38,7 @@ class OAuthEndpoints(NamedTuple):
 
     token_url: str
     device_url: str = ""
-    """Empty: no device codes."""
+    """Without it, the server has no device codes."""
     has_client_credentials: bool = True
     scopes: str = ""
     """Separated by spaces."""
@@ -54,7 +54,7 @@ class OAuthClient:
     options: StandardOptions
 
     async def find_endpoints(self, scheme: DeclaredScheme, scopes: str) -> OAuthEndpoints:
-        """Return the endpoints of a scheme. CommandError: it has none that are safe."""
+        """Return the endpoints of a scheme. CommandError: it has no safe endpoints."""
         if scheme.kind == "openid":
             found = await self._discover(str(scheme.content.get("openIdConnectUrl", "")), scopes)
         else:
@@ -103,7 +103,7 @@ class OAuthClient:
         return self._token(scheme.name, endpoints.token_url, client_id, answer)
 
     async def renew(self, token: StoredToken) -> StoredToken | None:
-        """Return a fresh token for an expired one; None if it can't be renewed."""
+        """Return a fresh token for an expired token, or None if that can't be renewed."""
         form = {"client_id": token.client_id}
         if token.refresh_token:
             form |= {"grant_type": "refresh_token", "refresh_token": token.refresh_token}

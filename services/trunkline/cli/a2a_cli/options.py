@@ -190,9 +190,8 @@ def list_options() -> tuple[OptionNames, ...]:
     found = []
     for field in fields(StandardOptions):
         kind, info = get_args(hints[field.name])
-        flags = tuple(info.param_decls or ())
-        if isinstance(info.default, str):
-            flags = (info.default, *flags)
+        # typer keeps the first name of an option as its default.
+        flags = (*([info.default] if isinstance(info.default, str) else ()), *info.param_decls)
         flags = flags or (f"--{field.name.replace('_', '-')}",)
         name = next(text for text in flags if text.startswith("--")).removeprefix("--")
         default_text = info.help.rpartition(" [")[2].removesuffix("]") if "[" in info.help else ""

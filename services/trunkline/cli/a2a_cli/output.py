@@ -44,7 +44,7 @@ class ResultPrinter:
         self._text = TextFormat(context.target, is_verbose=bool(context.options.verbose))
 
     def task(self, task: Json, *, has_history: bool = False, wanted: str = _COMPLETED) -> None:
-        """Print a task, and warn if it ended in another state than the one that was wanted."""
+        """Print a task, and warn if it ended in another state than the wanted state."""
         self._print(task, self._text.task(task, has_history=has_history))
         self._warn_about(task, wanted)
 
@@ -93,7 +93,7 @@ class ResultPrinter:
         self._print(response, text)
 
     def sent(self, request: Json) -> None:
-        """Show a request to those who want to see everything. It goes to stderr as JSON."""
+        """Show a request to a user who wants to see everything. With JSON, it is not shown."""
         from trunkline.cli.a2a_cli.console import pretty
 
         if not self._is_json:

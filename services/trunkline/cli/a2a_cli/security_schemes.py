@@ -124,7 +124,7 @@ def check_declared(schemes: list[DeclaredScheme], credentials: Credentials, agen
     """Check that there is a credential for the agent's extended card. `agent` is for the hint.
 
     Raises:
-        CommandError: there is none that the card declares a scheme for.
+        CommandError: no credential has a scheme that the card declares.
     """
     if credentials.is_empty:
         raise CommandError(

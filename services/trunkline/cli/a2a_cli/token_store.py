@@ -21,13 +21,13 @@ class StoredToken:
     """An access token, and what renews it."""
 
     scheme: str
-    """The security scheme of the card that it is for."""
+    """The security scheme of the card that the token is for."""
     token_url: str
     client_id: str
     access_token: str = field(repr=False)
     refresh_token: str = field(default="", repr=False)
     expires_at: float = 0.0
-    """Seconds since 1970; 0: it does not expire."""
+    """Seconds since 1970. A token with 0 does not expire."""
 
     @property
     def is_expired(self) -> bool:

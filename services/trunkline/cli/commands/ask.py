@@ -137,7 +137,7 @@ async def demo(*, json: JsonOption = False) -> ExitCode:
         async with open_client(mesh, None, "") as client:
             turns = [await ask_and_show(client, question, as_json=json) for question in _DEMO]
         async with open_mesh_view(mesh.mesh) as view:
-            spans = await fetch_trace(view.trace_client(), turns[-1][0].trace_id)
+            spans = await fetch_trace(view.trace_stub(), turns[-1][0].trace_id)
     tree = TraceTree.build(spans)
     if json:
         print_json([report.to_json() for report, _ in turns])

@@ -54,7 +54,7 @@ def check_files(
     files: Annotated[
         list[Path] | None,
         argument(
-            "FILE", "Settings, or MCP servers if it ends in .json. [those that `up` takes here]"
+            "FILE", "Settings, or MCP servers if it ends in .json. [the files that `up` takes here]"
         ),
     ] = None,
     *,
@@ -66,7 +66,7 @@ def check_files(
     configure_logging(level="warning", log_format="plain")
     checked: list[str] = []
     code = ExitCode.OK
-    # None: what `up` takes here.
+    # None stands for what `up` takes here.
     subjects: list[Path | None] = [*(files or ())] or [None]
     for file in subjects:
         try:

@@ -65,7 +65,7 @@ async def trace(
     )
 
     async with open_mesh_view(mesh) as view:
-        client = view.trace_client()
+        client = view.trace_stub()
         if not trace_or_task_id:
             await print_latest_traces(client, as_json=json)
             return

@@ -50,7 +50,7 @@ StateOption = Annotated[
     ),
 ]
 LimitOption = Annotated[int, option("N", "At most so many.", min=1, max=10_000, show_default=True)]
-AfterOption = Annotated[int | None, option("POSITION", "Begin after it; 0: with all.", min=0)]
+AfterOption = Annotated[int | None, option("POSITION", "Begin after it; 0: with the first.", min=0)]
 RoomArgument = Annotated[str, argument("ROOM", "Its name.")]
 MemberArgument = Annotated[str, argument("AGENT", "The agent. [the user]")]
 
@@ -218,7 +218,7 @@ async def replay_messages(
     dry_run: Annotated[bool, flag("Only say which.", "--dry-run")] = False,
     call: MeshCall,
 ) -> None:
-    """Send messages again, as new ones that name the old ones. Give at least one condition."""
+    """Send messages again, as new messages that name the old. Give at least one condition."""
     from trunkline.cli.messages import open_messaging
 
     selected = conditions.build_filter(message_id=message_id)

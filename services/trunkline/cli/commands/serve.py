@@ -43,7 +43,7 @@ serve = typer.Typer(
 
 
 class _Flags:
-    """Options whose names are those of settings."""
+    """Options whose names are names of settings."""
 
     def read_flags(self) -> dict[str, object]:
         """Return the settings that the options give. An option that is not given gives None."""

@@ -129,7 +129,7 @@ def list_workflows(data: DataOption = None, *, json: JsonOption = False) -> None
 def list_versions(
     name: _WorkflowName, data: DataOption = None, *, json: JsonOption = False
 ) -> None:
-    """List the versions of a workflow; `*` marks the one that new tasks take."""
+    """List the versions of a workflow; `*` marks the version that new tasks take."""
     from trunkline.cli.workflows import open_versions
 
     versions = open_versions(data)

@@ -91,7 +91,7 @@ def show_workflow(
         if source in versions.list_names():
             workflow = versions.load(source, versions.current(source))
         elif visited or failed:
-            problem = "is for files and names; the path of a task is that of its run"
+            problem = "is for files and names; a task has the path of its run"
             raise InvalidArgumentError("--visited" if visited else "--failed", problem)
         else:
             workflow, path = asyncio.run(read_run(source, versions, mesh, account))

@@ -9,7 +9,7 @@ from trunkline.mesh.client.channels import ChannelPool, MeshChannel
 from trunkline.mesh.client.directory import Directory
 from trunkline.mesh.client.host import HostClient
 from trunkline.mesh.client.resuming_stream import ResumingStream, allocate_task_id
-from trunkline.mesh.client.services import RegistryClient, ToolClient, TraceClient
+from trunkline.mesh.client.services import RegistryClient, ToolClient
 from trunkline.mesh.client.task_stream import TaskStream
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "ResumingStream",
     "TaskStream",
     "ToolClient",
-    "TraceClient",
     "allocate_task_id",
     "parse_journal_id",
     "run_in_background",

@@ -68,7 +68,7 @@ class Breaker:
     ) -> None:
         """`name` is the peer in errors and log lines. `clock` returns seconds.
 
-        `first_open_s` None: every pause is `open_s`.
+        Without `first_open_s`, every pause is `open_s`.
         """
         self.name = name
         self._failures_to_open = failures

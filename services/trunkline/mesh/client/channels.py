@@ -3,9 +3,9 @@
 import asyncio
 import contextvars
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import grpc
 
@@ -16,19 +16,15 @@ from trunkline.errors import UnauthenticatedError
 from trunkline.mesh.client.breaker import DEFAULT_SETTINGS, Breaker, Breakers, BreakerSettings
 from trunkline.mesh.client.methods import (
     IDEMPOTENT,
-    Method,
-    Serializer,
+    BidirectionalMethod,
     StreamMethod,
     UnaryMethod,
     UploadMethod,
 )
-from trunkline.mesh.client.tracing import MethodTracer, TracedMethod
 from trunkline.mesh.client.trunk import Trunk
 from trunkline.mesh.client.trunk_connection import ConnectCall
 from trunkline.mesh.trunk_wire.methods import CONNECT_METHOD
 from trunkline.v1 import registry_service_pb2, trunk_service_pb2
-
-_Deserializer: TypeAlias = Callable[[bytes], Any] | None
 
 # Snapshots grow with a task's artifacts and history, so the limit is above the servers'.
 RECEIVE_BYTES = 64 * 1024 * 1024
@@ -108,13 +104,13 @@ class MeshChannel(grpc.aio.Channel):
             UnauthenticatedError: there are no credentials for the target.
         """
         self.address = address
-        self._is_in_process = is_in_process
+        self.is_in_process: bool = is_in_process
         self.breaker: Breaker = breaker or Breaker(address)
         """The peer's breaker. Callers check it and report their calls to it."""
         # Peers on a Unix socket are this user's, who need no proof.
         self.signer: StatementSigner | None = None if target.startswith("unix:") else signer
         """Signs statements of the users of calls, if this process may."""
-        self._is_closed = False
+        self.is_closed: bool = False
         self.trunk: Trunk | None = None
         """Carries the calls to a host's agents and tasks, if the channel has one."""
         # Traffic to this machine must not go through a proxy of the environment.
@@ -142,7 +138,7 @@ class MeshChannel(grpc.aio.Channel):
 
     async def close(self, grace: float | None = None) -> None:
         """Close the channel; open calls end after `grace` seconds, or at once."""
-        self._is_closed = True
+        self.is_closed = True
         for task in self._former:
             task.cancel()
         await self._inner.close(grace)
@@ -159,56 +155,22 @@ class MeshChannel(grpc.aio.Channel):
         """Wait until the peer is connected."""
         await self._inner.channel_ready()
 
-    def unary_unary(
-        self,
-        method: str,
-        request_serializer: Serializer = None,
-        response_deserializer: _Deserializer = None,
-        **options: bool,
-    ) -> Any:  # noqa: ANN401  gRPC has an abstract class, of which we have the calls
-        """Return a method that is called as a `UnaryMethod`."""
-        return UnaryMethod(
-            self._method("unary_unary", method, request_serializer, response_deserializer, options)
-        )
+    # gRPC's abstract class has methods of its own types, of which stubs use the calls only.
+    def unary_unary(self, method: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        """Return a `UnaryMethod`."""
+        return UnaryMethod(self, method, *args, **options)
 
-    def unary_stream(
-        self,
-        method: str,
-        request_serializer: Serializer = None,
-        response_deserializer: _Deserializer = None,
-        **options: bool,
-    ) -> Any:  # noqa: ANN401
-        """Return a method that is called as a `StreamMethod`."""
-        return StreamMethod(
-            self._method("unary_stream", method, request_serializer, response_deserializer, options)
-        )
+    def unary_stream(self, method: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        """Return a `StreamMethod`."""
+        return StreamMethod(self, method, *args, **options)
 
-    def stream_unary(
-        self,
-        method: str,
-        request_serializer: Serializer = None,
-        response_deserializer: _Deserializer = None,
-        **options: bool,
-    ) -> Any:  # noqa: ANN401
-        """Return a method that is called as an `UploadMethod`."""
-        return UploadMethod(
-            self._method("stream_unary", method, request_serializer, response_deserializer, options)
-        )
+    def stream_unary(self, method: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        """Return an `UploadMethod`."""
+        return UploadMethod(self, method, *args, **options)
 
-    def stream_stream(
-        self,
-        method: str,
-        request_serializer: Serializer = None,
-        response_deserializer: _Deserializer = None,
-        **options: bool,
-    ) -> Any:  # noqa: ANN401
-        """Return a method of gRPC itself, which raises gRPC's errors.
-
-        Within the mesh only the trunk is such a call, and it translates its errors itself.
-        """
-        return self._method(
-            "stream_stream", method, request_serializer, response_deserializer, options
-        ).start
+    def stream_stream(self, method: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        """Return a `BidirectionalMethod`."""
+        return BidirectionalMethod(self, method, *args, **options)
 
     def connect_trunk(self) -> ConnectCall:
         """Start the call that is a trunk."""
@@ -222,7 +184,7 @@ class MeshChannel(grpc.aio.Channel):
     def current(self) -> grpc.aio.Channel:
         """Return the gRPC channel for new calls, which has the current credentials."""
         credentials = self._credentials
-        if credentials is None or self._is_closed:
+        if credentials is None or self.is_closed:
             return self._inner
         generation = credentials.generation
         if generation != self._generation:
@@ -239,11 +201,6 @@ class MeshChannel(grpc.aio.Channel):
         self._former.add(closing)
         closing.add_done_callback(self._former.discard)
 
-    def filter_options(self, options: dict[str, bool]) -> dict[str, bool]:
-        """Return the options with which a method may be made now."""
-        # Stubs register their methods, which on a closed channel would use freed memory of grpc.
-        return {} if self._is_closed else options
-
     def _connect(self) -> grpc.aio.Channel:
         if self._target.startswith("unix:"):
             # Only this user can reach the socket.
@@ -253,48 +210,6 @@ class MeshChannel(grpc.aio.Channel):
             raise UnauthenticatedError.for_mesh(self.address)
         credentials = self._credentials.channel_credentials()
         return grpc.aio.secure_channel(self._target, credentials, options=self._options)
-
-    def _method(
-        self,
-        arity: str,
-        path: str,
-        serialize: Serializer,
-        parse: _Deserializer,
-        options: dict[str, bool],
-    ) -> Method:
-        name = path.removeprefix("/")
-        plain = _CurrentMethod(self, arity, path, serialize, parse, **options)
-        tracer = MethodTracer(name, self.address, is_in_process=self._is_in_process)
-        traced = TracedMethod(plain, tracer, is_stream=arity.endswith("stream"))
-        return Method(self, name, traced, serialize, parse or bytes)
-
-
-class _CurrentMethod:
-    """A method of a channel on its current connection. It is looked up for each call."""
-
-    __slots__ = ("_arguments", "_arity", "_call", "_channel", "_inner", "_options")
-
-    def __init__(
-        self, channel: MeshChannel, arity: str, *arguments: object, **options: bool
-    ) -> None:
-        self._channel = channel
-        self._arity = arity
-        self._arguments = arguments
-        self._options = options
-        self._inner: grpc.aio.Channel | None = None
-        self._call: Callable[..., Any] = channel.close
-        self._renew()
-
-    def __call__(self, *request: object, **options: object) -> Any:  # noqa: ANN401  as TracedMethod
-        self._renew()
-        return self._call(*request, **options)
-
-    def _renew(self) -> None:
-        inner = self._channel.current()
-        if inner is not self._inner:
-            make = getattr(inner, self._arity)
-            self._call = make(*self._arguments, **self._channel.filter_options(self._options))
-            self._inner = inner
 
 
 class ChannelPool:
@@ -385,7 +300,6 @@ class ChannelPool:
                     group=self._group,
                     breaker=channel.breaker,
                     ping_s=self._ping_s,
-                    is_in_process=is_in_process,
                     generation=channel.read_generation,
                 )
         return channel

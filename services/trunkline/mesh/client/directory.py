@@ -26,8 +26,13 @@ from trunkline.mesh.client.resuming_stream import (
     SubmitStream,
     WatchStream,
 )
-from trunkline.mesh.client.services import RegistryClient, TraceClient
-from trunkline.v1 import message_pb2, message_service_pb2, registry_service_pb2
+from trunkline.mesh.client.services import RegistryClient
+from trunkline.v1 import (
+    message_pb2,
+    message_service_pb2,
+    registry_service_pb2,
+    trace_service_pb2_grpc,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -151,17 +156,17 @@ class Directory:
             return self._channels.get(address)
         raise PeerUnavailableError(full_name, "no host on the mesh serves it")
 
-    def trace_client(self) -> TraceClient:
-        """Return a client of the span store.
+    def trace_stub(self) -> "trace_service_pb2_grpc.TraceServiceAsyncStub":
+        """Return a stub of the span store.
 
-        It is in the process of the registry. With services in processes of their own, that one is
-        no host.
+        The span store is in the process of the registry, which is no host if the services are in
+        processes of their own.
         """
         address = self._find_service(TRACE_SERVICE) or self._registry_address
-        return TraceClient(self._channels.get(address))
+        return trace_service_pb2_grpc.TraceServiceStub(self._channels.get(address))
 
     def messaging_mode(self) -> str:
-        """Return where messages between agents are stored; "": no host serves them."""
+        """Return where messages between agents are stored, or "" if no host serves them."""
         modes = (host.messaging_mode for host in reversed(self.hosts) if host.messaging_mode)
         return next(modes, "")
 
@@ -271,8 +276,8 @@ class Directory:
         return entry
 
     def _find_service(self, full_name: str) -> str:
-        """Return the address of a host that serves a service; "": there is none."""
-        # Prefer the newest host: one that was killed stays listed until its lease ends.
+        """Return the address of a host that serves a service, or "" if there is none."""
+        # Prefer the newest host, because a killed host stays listed until its lease ends.
         hosts = (host for host in reversed(self.hosts) if full_name in host.services)
         return next((host.address for host in hosts), "")
 

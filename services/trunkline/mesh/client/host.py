@@ -1,7 +1,7 @@
 """Calls to a host: messages to its agents, its tasks, and their webhooks."""
 
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeAlias
 
@@ -9,7 +9,6 @@ from google.protobuf import duration_pb2
 
 from trunkline.errors import (
     PeerProtocolError,
-    TaskNotFoundError,
 )
 from trunkline.mesh.client.channels import MeshChannel
 from trunkline.mesh.client.methods import UNARY_TIMEOUT_S, BatchCall, canceling
@@ -42,8 +41,8 @@ StreamRequest: TypeAlias = (
 class HostClient:
     """Calls MessageService, TaskService and WebhookService of one host.
 
-    Calls use the channel's trunk if it has one and the host supports it, else plain gRPC. Every
-    method raises TrunklineErrors only.
+    `messages`, `tasks` and `webhooks` are the generated stubs. The methods of this class do more
+    than one call of a stub, or are what most callers need of it. All raise TrunklineErrors only.
     """
 
     def __init__(self, channel: MeshChannel) -> None:
@@ -93,27 +92,10 @@ class HostClient:
                 return response.message
         raise PeerProtocolError(self.peer, "it answered with neither a task nor a message")
 
-    async def deliver_messages(
-        self, request: message_service_pb2.DeliverMessagesRequest
-    ) -> AsyncGenerator[list[DeliveryOutcome], None]:
-        """Deliver messages between agents; yield the outcomes of the deliveries as they come.
-
-        The deliveries continue when the generator is closed. Repeating one attaches to its task.
-        """
-        with canceling(self.messages.DeliverMessages(request)) as responses:
-            async for response in responses:
-                yield list(response.outcomes)
-
     async def get_task(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Return a task's snapshot."""
         request = task_service_pb2.GetTaskRequest(task_id=task_id, account=account)
         return (await self.tasks.GetTask(request)).snapshot
-
-    async def list_tasks(
-        self, request: task_service_pb2.ListTasksRequest
-    ) -> task_service_pb2.ListTasksResponse:
-        """Return a page of the host's tasks."""
-        return await self.tasks.ListTasks(request)
 
     async def cancel_task(
         self, task_id: str, *, account: str, reason: str = ""
@@ -161,95 +143,19 @@ class HostClient:
         )
         return self.open_stream(request)
 
-    async def watch_tasks(
-        self, *, account: str, with_text: bool = False
-    ) -> AsyncGenerator[task_service_pb2.WatchTasksResponse, None]:
-        """Yield the tasks of an account that change. Close the iterator to end the call.
-
-        The first response is empty. What is listed after it is outdated only by later responses.
-        """
-        request = task_service_pb2.WatchTasksRequest(account=account, with_text=with_text)
-        with canceling(self.tasks.WatchTasks(request)) as responses:
-            async for response in responses:
-                yield response
-
-    async def answer_approval(
-        self, request: task_service_pb2.AnswerApprovalRequest
-    ) -> snapshot_pb2.ApprovalInfo:
-        """Answer an approval that a task or one of its descendants requests; return its new state.
-
-        Repeating the same answer is harmless.
-
-        Raises:
-            ApprovalNotFoundError: the task does not request this approval.
-            ApprovalAnsweredError: it was answered differently before.
-            TaskEndedError: the task no longer waits for it.
-        """
-        return (await self.tasks.AnswerApproval(request)).approval
-
-    async def set_task_alias(
-        self, account: str, alias: str, task_id: str, replaces: str = ""
-    ) -> str:
-        """Bind an id that a client chose to a task, which need not exist yet.
-
-        An alias that is bound to a task stays bound to it, unless that task is `replaces`. Return
-        the id of the task that the alias is bound to now. Repeating the call is harmless.
-        """
-        request = task_service_pb2.SetTaskAliasRequest(
-            account=account, alias=alias, task_id=task_id, replaces=replaces
-        )
-        return (await self.tasks.SetTaskAlias(request)).task_id
-
-    async def resolve_task_alias(self, account: str, alias: str) -> str:
-        """Return the id of the task that an alias is bound to; empty: it is not bound on this host.
-
-        The task need not exist yet.
-        """
-        request = task_service_pb2.ResolveTaskAliasRequest(account=account, alias=alias)
-        try:
-            return (await self.tasks.ResolveTaskAlias(request)).task_id
-        except TaskNotFoundError:
-            # Hosts of earlier versions answer so.
-            return ""
-
     async def set_push_config(
         self, config: PushConfig, *, account: str, version: str
     ) -> PushConfig:
         """Register a webhook for the task in `config`; return it with its id, without secrets.
 
-        It replaces a webhook with the same id, and an identical one continues where it is. In A2A
-        1.0, each call without an id registers another webhook.
+        It replaces a webhook with the same id, and an identical webhook continues where it is. In
+        A2A 1.0, each call without an id registers another webhook.
         """
+        # The id of the request makes a repetition of the call harmless.
         request = task_service_pb2.SetPushNotificationConfigRequest(
             account=account, config=config, version=version, request_id=uuid.uuid4().hex
         )
         return (await self.tasks.SetPushNotificationConfig(request)).config
-
-    async def get_push_config(self, task_id: str, config_id: str, account: str) -> PushConfig:
-        """Return a webhook without its secrets; without an id, the task's oldest one.
-
-        Raises:
-            WebhookNotFoundError: the task has no such webhook.
-            TaskNotFoundError: the account has no such task.
-        """
-        request = task_service_pb2.GetPushNotificationConfigRequest(
-            account=account, task_id=task_id, config_id=config_id
-        )
-        return (await self.tasks.GetPushNotificationConfig(request)).config
-
-    async def list_push_configs(self, task_id: str, account: str) -> list[PushConfig]:
-        """Return all webhooks of a task without their secrets, oldest first."""
-        request = task_service_pb2.ListPushNotificationConfigsRequest(
-            account=account, task_id=task_id
-        )
-        return list((await self.tasks.ListPushNotificationConfigs(request)).configs)
-
-    async def delete_push_config(self, task_id: str, config_id: str, account: str) -> None:
-        """Remove a webhook. Repeating the call is harmless."""
-        request = task_service_pb2.DeletePushNotificationConfigRequest(
-            account=account, task_id=task_id, config_id=config_id
-        )
-        await self.tasks.DeletePushNotificationConfig(request)
 
     async def claim_webhooks(
         self, claimant: str, *, limit: int, lease_s: float, wait_s: float
@@ -306,24 +212,12 @@ class HostClient:
     ) -> Sequence[webhook_service_pb2.Webhook]:
         """Return webhooks of one task or of all without their secrets, newest first.
 
-        With an account, only those of its tasks.
+        With an account, only the webhooks of its tasks.
         """
         request = webhook_service_pb2.ListWebhooksRequest(
             task_id=task_id, state=state, account=account
         )
         return (await self.webhooks.ListWebhooks(request)).webhooks
-
-    async def watch_webhooks(
-        self, *, account: str = ""
-    ) -> AsyncGenerator[webhook_service_pb2.WatchWebhooksResponse, None]:
-        """Yield the webhooks that change, of an account or of all. Close it to end the call.
-
-        The first response is empty. What is listed after it is outdated only by later responses.
-        """
-        request = webhook_service_pb2.WatchWebhooksRequest(account=account)
-        with canceling(self.webhooks.WatchWebhooks(request)) as responses:
-            async for response in responses:
-                yield response
 
     async def replay_webhook(
         self, task_id: str, config_id: str = "", *, from_start: bool = False

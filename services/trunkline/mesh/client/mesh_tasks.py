@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager
 from typing import Final, NamedTuple, TypeAlias
 
 from trunkline.errors import PeerError, TrunklineError
@@ -15,6 +15,7 @@ from trunkline.mesh.client.mesh_watch import (
     journal_addresses,
     open_mesh_watch,
 )
+from trunkline.mesh.client.methods import canceling
 from trunkline.v1 import snapshot_pb2, task_service_pb2
 
 __all__ = [
@@ -59,7 +60,7 @@ async def list_mesh_tasks(
 
     async def read(address: str) -> None:
         try:
-            pages.append(await directory.client_at(address).list_tasks(request))
+            pages.append(await directory.client_at(address).tasks.ListTasks(request))
         except TrunklineError as error:
             # If raised here, it would leave the TaskGroup as an ExceptionGroup.
             failures.append(error)
@@ -86,7 +87,7 @@ async def list_host_tasks(
     count = 0
     while count < limit:
         request.page_size = min(_PAGE_SIZE, limit - count)
-        page = await host.list_tasks(request)
+        page = await host.tasks.ListTasks(request)
         count += len(page.tasks)
         for task in page.tasks:
             yield task
@@ -104,8 +105,8 @@ def watch_mesh_tasks(
     """
 
     async def watch_host(client: HostClient) -> AsyncGenerator[HostChanges[TaskSummary], None]:
-        watch = client.watch_tasks(account=account, with_text=True)
-        async with aclosing(watch) as responses:
+        watch = task_service_pb2.WatchTasksRequest(account=account, with_text=True)
+        with canceling(client.tasks.WatchTasks(watch)) as responses:
             async for response in responses:
                 items = [(task.task_id, task) for task in response.tasks]
                 yield HostChanges(items, response.is_incomplete)

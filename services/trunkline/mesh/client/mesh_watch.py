@@ -24,7 +24,7 @@ _Item = TypeVar("_Item")
 
 
 class HostChanges(NamedTuple, Generic[_Item]):
-    """A response of the watch of one host. The first one is empty: the watch has begun."""
+    """A response of the watch of one host. The first response is empty: the watch has begun."""
 
     items: Sequence[tuple[Hashable, _Item]]
     """The changed items as they are now, each with its key."""

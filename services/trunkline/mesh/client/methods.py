@@ -5,23 +5,26 @@ the peer serves trunks, and each other call is a plain call of gRPC. Either way 
 user, and raises TrunklineErrors only.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
-from grpc.aio import EOF
+from grpc.aio import EOF, UnaryStreamCall
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.users import USER_METADATA
 from trunkline.errors import PeerProtocolError, PeerUnavailableError, UnsupportedOperationError
 from trunkline.mesh.client.statements import find_statement
 from trunkline.mesh.client.status import translate_errors
+from trunkline.mesh.client.tracing import MethodTracer
 from trunkline.mesh.client.trunk import REQUEST_BYTES, Trunk
 from trunkline.mesh.client.trunk_connection import BatchSink, TrunkStreamCall
-from trunkline.mesh.trunk_wire.methods import BATCH_FIELDS, carries_unary
+from trunkline.mesh.trunk_wire.methods import BATCH_FIELDS, is_carried
 
 if TYPE_CHECKING:
+    import grpc
+
     from trunkline.mesh.client.channels import MeshChannel
 
 _Response = TypeVar("_Response", bound=Message)
@@ -33,7 +36,6 @@ class _Cancelable(Protocol):
 
 _Call = TypeVar("_Call", bound=_Cancelable)
 Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
-Serializer: TypeAlias = Callable[[Any], bytes] | None
 
 UNARY_TIMEOUT_S: Final = 60.0
 """The deadline of a unary call that has no other."""
@@ -59,26 +61,39 @@ IDEMPOTENT: Final[Mapping[str, tuple[str, ...]]] = {
     "trunkline.v1.ToolService": ("ListTools",),
     "trunkline.v1.TraceService": ("GetTrace", "ListTraces"),
 }
-"""The methods that are called again if the peer is unavailable, by service."""
+"""The methods that are called again if the peer is unavailable, by service.
+
+A request of SetPushNotificationConfig needs a request id for that: use
+`HostClient.set_push_config`.
+"""
 
 
 class Method:
-    """What the calls of one method have in common."""
+    """A method of a stub on a channel."""
+
+    _arity: ClassVar[str]
 
     def __init__(
         self,
         channel: "MeshChannel",
-        name: str,
-        start: Callable[..., Any],
-        serialize: Serializer,
-        parse: Callable[[bytes], Any],
+        path: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        **options: bool,
     ) -> None:
-        """`name` is `SERVICE/METHOD`; `start` starts a plain call."""
+        """Take the arguments of the channel's method in gRPC. `path` is `/SERVICE/METHOD`."""
         self.channel: MeshChannel = channel
-        self.name: str = name
-        self.start: Callable[..., Any] = start
-        self.serialize: Serializer = serialize
-        self.parse: Callable[[bytes], Any] = parse
+        self.name: str = path.removeprefix("/")
+        self.parse: Callable[[bytes], Any] = response_deserializer or bytes
+        self._serialize = request_serializer
+        self._arguments = (path, request_serializer, response_deserializer)
+        self._options = options
+        self.tracer: MethodTracer = MethodTracer(
+            self.name, channel.address, is_in_process=channel.is_in_process
+        )
+        # gRPC's method on the latest connection.
+        self._connection: grpc.aio.Channel | None = None
+        self._call: Callable[..., Any] = bytes
 
     @property
     def peer(self) -> str:
@@ -98,10 +113,34 @@ class Method:
         Metadata of the caller's own, and large requests, travel with plain calls only.
         """
         trunk = self.channel.trunk
-        if trunk is None or not trunk.is_supported or metadata or self.serialize is None:
+        if trunk is None or not trunk.is_supported or metadata or self._serialize is None:
             return None
-        serialized = self.serialize(request)
+        serialized = self._serialize(request)
         return (trunk, serialized) if len(serialized) <= REQUEST_BYTES else None
+
+    def start(
+        self,
+        *request: object,
+        timeout: float | None = None,
+        metadata: Metadata = (),
+        statement: str = "",
+    ) -> Any:  # noqa: ANN401  gRPC's call
+        """Start a plain call on the current connection."""
+        connection = self.channel.current()
+        if connection is not self._connection:
+            # Stubs register their methods, which on a closed channel would use freed memory of
+            # gRPC.
+            options = {} if self.channel.is_closed else self._options
+            self._call = getattr(connection, self._arity)(*self._arguments, **options)
+            self._connection = connection
+        user = ((USER_METADATA, statement),) if statement else ()
+        return self.tracer.start_plain(
+            self._call,
+            *request,
+            timeout=timeout,
+            metadata=(*metadata, *user),
+            is_stream=self._arity.endswith("stream"),
+        )
 
     def read(self, serialized: bytes) -> Any:  # noqa: ANN401  the method's response
         """Parse a response that came by a trunk."""
@@ -111,14 +150,17 @@ class Method:
             raise PeerProtocolError(self.peer, _UNREADABLE) from None
 
 
-class UnaryMethod:
+class UnaryMethod(Method):
     """A method with one request and one response."""
 
-    def __init__(self, method: Method) -> None:
-        self._method = method
-        service, _, name = method.name.partition("/")
-        self._is_idempotent = name in IDEMPOTENT.get(service, ())
-        self._is_carried = carries_unary(method.name)
+    _arity = "unary_unary"
+
+    def __init__(self, channel: "MeshChannel", path: str, *args: Any, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(channel, path, *args, **options)
+        service, _, name = self.name.partition("/")
+        self._is_carried = is_carried(self.name, is_stream=False)
+        # gRPC itself repeats plain calls.
+        self._is_repeated = self._is_carried and name in IDEMPOTENT.get(service, ())
         is_registry = service == "trunkline.v1.RegistryService"
         # A lease must not end while a call hangs, and the registry answers from memory.
         self._timeout_s = _REGISTRY_TIMEOUT_S if is_registry else UNARY_TIMEOUT_S
@@ -137,51 +179,81 @@ class UnaryMethod:
         """
         timeout_s = self._timeout_s if timeout is None else timeout
         try:
-            return await self._call(request, timeout_s, metadata)
+            return await self._answer(request, timeout_s, metadata)
         except PeerUnavailableError as error:
-            is_repeated = self._is_idempotent and self._is_carried
-            if not is_repeated or self._method.channel.trunk is None:
-                # gRPC itself repeats plain calls.
-                raise
-            if error.peer != self._method.peer:
+            if not self._is_repeated or self.channel.trunk is None or error.peer != self.peer:
                 raise
         await Backoff().pause()
-        return await self._call(request, timeout_s, metadata)
+        return await self._answer(request, timeout_s, metadata)
 
-    async def _call(self, request: object, timeout_s: float, metadata: Metadata) -> Any:  # noqa: ANN401
-        method = self._method
-        statement = await method.find_statement(request)
-        route = method.find_trunk(request, metadata) if self._is_carried else None
+    async def _answer(self, request: object, timeout_s: float, metadata: Metadata) -> Any:  # noqa: ANN401
+        statement = await self.find_statement(request)
+        route = self.find_trunk(request, metadata) if self._is_carried else None
         if route is not None:
             trunk, serialized = route
             try:
                 response = await trunk.call_unary(
-                    method.name, serialized, timeout_s=timeout_s, user_statement=statement
+                    self.tracer, serialized, timeout_s=timeout_s, user_statement=statement
                 )
             except UnsupportedOperationError:
                 if trunk.is_supported:
                     raise
             else:
-                return method.read(response)
-        with translate_errors(method.peer):
-            return await method.start(
-                request, timeout=timeout_s, metadata=_name_user(metadata, statement)
+                return self.read(response)
+        with translate_errors(self.peer):
+            return await self.start(
+                request, timeout=timeout_s, metadata=metadata, statement=statement
             )
 
 
-class StreamMethod:
+class StreamMethod(Method):
     """A method with one request, whose responses are a stream."""
 
-    def __init__(self, method: Method) -> None:
-        self._method = method
+    _arity = "unary_stream"
 
     def __call__(
         self, request: object, *, timeout: float | None = None, metadata: Metadata = ()
     ) -> "StreamCall[Any]":
         """Return a call that begins with its first read. Cancel it by `canceling`."""
-        if self._method.name in BATCH_FIELDS:
-            return BatchCall(self._method, request, timeout, metadata)
-        return StreamCall(self._method, request, timeout, metadata)
+        kind = BatchCall if self.name in BATCH_FIELDS else StreamCall
+        return kind(self, request, timeout, metadata)
+
+
+class UploadMethod(Method):
+    """A method whose requests are a stream, with one response."""
+
+    _arity = "stream_unary"
+
+    async def __call__(
+        self,
+        requests: AsyncIterator[Any],
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109  gRPC's own form
+    ) -> Any:  # noqa: ANN401  the response of the method
+        """Send the requests; return the response. The first request names the user of the call.
+
+        Raises:
+            TrunklineError: the peer's error, or PeerTimeoutError without an answer in time.
+        """
+        first_request = await anext(requests)
+        statement = await self.find_statement(first_request)
+        with translate_errors(self.peer):
+            return await self.start(
+                _chain(first_request, requests), timeout=timeout, statement=statement
+            )
+
+
+class BidirectionalMethod(Method):
+    """A method of two streams. Its calls are gRPC's, and raise gRPC's errors.
+
+    Within the mesh only a trunk is such a call, and it translates its errors itself.
+    """
+
+    _arity = "stream_stream"
+
+    def __call__(self, *requests: object) -> Any:  # noqa: ANN401  gRPC's call
+        """Start a call, perhaps with an iterator of its requests."""
+        return self.start(*requests)
 
 
 class StreamCall(Generic[_Response]):
@@ -223,7 +295,8 @@ class StreamCall(Generic[_Response]):
             self._call = self._method.start(
                 self._request,
                 timeout=self._timeout_s,
-                metadata=_name_user(self._metadata, statement),
+                metadata=self._metadata,
+                statement=statement,
             )
 
 
@@ -264,7 +337,7 @@ class BatchCall(StreamCall[_Response]):
         route = method.find_trunk(self._request, self._metadata)
         if route is not None:
             trunk, serialized = route
-            call = self._trunk_call = trunk.start_stream(method.name, serialized, statement)
+            call = self._trunk_call = trunk.start_stream(method.tracer, serialized, statement)
             try:
                 response: Any = method.read(await call.read_first())
             except UnsupportedOperationError:
@@ -321,32 +394,6 @@ class BatchCall(StreamCall[_Response]):
         return name
 
 
-class UploadMethod:
-    """A method whose requests are a stream, with one response."""
-
-    def __init__(self, method: Method) -> None:
-        self._method = method
-
-    async def __call__(
-        self,
-        requests: AsyncIterator[Any],
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109  gRPC's own form
-    ) -> Any:  # noqa: ANN401  the response of the method
-        """Send the requests; return the response. The first request names the user of the call.
-
-        Raises:
-            TrunklineError: the peer's error, or PeerTimeoutError without an answer in time.
-        """
-        method = self._method
-        first_request = await anext(requests)
-        statement = await method.find_statement(first_request)
-        with translate_errors(method.peer):
-            return await method.start(
-                _chain(first_request, requests), timeout=timeout, metadata=_name_user((), statement)
-            )
-
-
 @contextmanager
 def canceling(call: _Call) -> Iterator[_Call]:
     """Cancel a call at the end of the block."""
@@ -356,12 +403,20 @@ def canceling(call: _Call) -> Iterator[_Call]:
         call.cancel()
 
 
+async def read_responses(
+    call: "UnaryStreamCall[Any, _Response]",
+) -> AsyncGenerator[_Response, None]:
+    """Yield the responses of a call that a stub has returned. Closing the generator cancels it.
+
+    Raises:
+        TrunklineError: the peer's error.
+    """
+    with canceling(call):
+        async for response in call:
+            yield response
+
+
 async def _chain(first: object, others: AsyncIterator[Any]) -> AsyncIterator[Any]:
     yield first
     async for request in others:
         yield request
-
-
-def _name_user(metadata: Metadata, statement: str) -> Metadata:
-    """Return the metadata of a plain call for a user."""
-    return (*metadata, (USER_METADATA, statement)) if statement else tuple(metadata)

@@ -13,19 +13,19 @@ _WAITING: Final = "waiting"
 
 @dataclass(slots=True)
 class VisitedNode:
-    """A node that a run executed, or executes now: then it has no `end_time`."""
+    """A node that a run executed or executes now. It has no `end_time` while it runs."""
 
     node: str
     start_time: timestamp_pb2.Timestamp
     end_time: timestamp_pb2.Timestamp | None = None
     label: str = ""
-    """The way on that the node chose; `waiting`: it waits for an answer."""
+    """The edge that the node chose, or `waiting` if the node waits for an answer."""
     is_error: bool = False
     summary: str = ""
 
 
 def find_version(snapshot: snapshot_pb2.TaskSnapshot) -> int | None:
-    """Return the version of a run; None if it has not begun, or is none of a workflow file."""
+    """Return the version of a run's file, or None if the run has not begun or has no file."""
     for plan in snapshot.plans:
         name, _, number = plan.plan_id.rpartition("@")
         if name == snapshot.agent and number.isdecimal():
@@ -38,11 +38,11 @@ def find_path(
 ) -> list[VisitedNode]:
     """Return the nodes that a run executed, in the order in which they began."""
     visits: list[VisitedNode] = []
-    # Those that have not ended, by their nodes. One that waited, or whose host died, begins again.
+    # Visits that have not ended, by node. A node that waited, or whose host died, begins again.
     current: dict[str, VisitedNode] = {}
     for header, event in events:
         if header.HasField("origin"):
-            # Another agent's, which this one forwards.
+            # An event of another agent, which this agent forwards.
             continue
         if event.HasField("step_started"):
             node = event.step_started.step_id
@@ -60,7 +60,7 @@ def list_visited(path: Iterable[VisitedNode]) -> list[str]:
 
 
 def find_failed(path: Iterable[VisitedNode]) -> str:
-    """Return the last node that failed; empty: none did."""
+    """Return the last node that failed, or an empty text if none failed."""
     return next((visit.node for visit in reversed([*path]) if visit.is_error), "")
 
 

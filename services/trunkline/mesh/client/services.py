@@ -1,4 +1,4 @@
-"""Clients of the mesh's own services: the registry, the tool adapter and the span store."""
+"""Clients of the registry and of the tool adapter."""
 
 import asyncio
 from collections.abc import (
@@ -20,14 +20,12 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.mesh.client.channels import MeshChannel
-from trunkline.mesh.client.methods import canceling
+from trunkline.mesh.client.methods import canceling, read_responses
 from trunkline.v1 import (
     registry_service_pb2,
     registry_service_pb2_grpc,
     tool_service_pb2,
     tool_service_pb2_grpc,
-    trace_service_pb2,
-    trace_service_pb2_grpc,
 )
 
 # The adapter asks the authorization server, which may be slow.
@@ -108,16 +106,13 @@ class RegistryClient:
         request = registry_service_pb2.ListAgentsRequest()
         return await self._stub.ListAgents(request)
 
-    async def watch_agents(self) -> AsyncGenerator[registry_service_pb2.WatchAgentsResponse, None]:
+    def watch_agents(self) -> AsyncGenerator[registry_service_pb2.WatchAgentsResponse, None]:
         """Yield the live hosts now and after each change, until the registry goes away.
 
         Close the iterator to end the call.
         """
-        with canceling(
-            self._stub.WatchAgents(registry_service_pb2.WatchAgentsRequest())
-        ) as responses:
-            async for response in responses:
-                yield response
+        request = registry_service_pb2.WatchAgentsRequest()
+        return read_responses(self._stub.WatchAgents(request))
 
 
 async def _iter_renewals(
@@ -247,15 +242,12 @@ class ToolClient:
         with self._breaker.guard():
             await self._stub.CompleteSignIn(request, timeout=SIGN_IN_TIMEOUT_S)
 
-    async def watch_tools(
+    def watch_tools(
         self, servers: tuple[str, ...] = ()
     ) -> AsyncGenerator[tool_service_pb2.WatchToolsResponse, None]:
         """Yield the tools now and after each change. Close the iterator to end the call."""
-        with canceling(
-            self._stub.WatchTools(tool_service_pb2.WatchToolsRequest(servers=servers))
-        ) as responses:
-            async for response in responses:
-                yield response
+        request = tool_service_pb2.WatchToolsRequest(servers=servers)
+        return read_responses(self._stub.WatchTools(request))
 
 
 def remaining_s(request: tool_service_pb2.CallToolRequest) -> float | None:
@@ -264,46 +256,3 @@ def remaining_s(request: tool_service_pb2.CallToolRequest) -> float | None:
         return None
     remaining = request.deadline.ToDatetime(tzinfo=UTC) - datetime.now(UTC)
     return max(remaining.total_seconds(), 0.0)
-
-
-class TraceClient:
-    """Calls TraceService. Every method raises TrunklineErrors only."""
-
-    def __init__(self, channel: MeshChannel) -> None:
-        self._stub = trace_service_pb2_grpc.TraceServiceStub(channel)
-
-    async def get_trace(
-        self, trace_id: str = "", task_id: str = ""
-    ) -> list[trace_service_pb2.Span]:
-        """Return the spans of a trace, or of the traces of a task's turns, by start time.
-
-        Raises:
-            TraceNotFoundError: the store has none.
-        """
-        request = trace_service_pb2.GetTraceRequest(trace_id=trace_id, task_id=task_id)
-        response = await self._stub.GetTrace(request)
-        return list(response.spans)
-
-    async def list_traces(
-        self, page_size: int = 0, page_token: str = ""
-    ) -> trace_service_pb2.ListTracesResponse:
-        """Return a page of traces, newest first."""
-        request = trace_service_pb2.ListTracesRequest(page_size=page_size, page_token=page_token)
-        return await self._stub.ListTraces(request)
-
-    async def watch_traces(
-        self,
-    ) -> AsyncGenerator[trace_service_pb2.WatchTracesResponse, None]:
-        """Yield traces as their spans arrive. Close the iterator to end the call.
-
-        The first response is empty: the watch has begun.
-        """
-        with canceling(self._stub.WatchTraces(trace_service_pb2.WatchTracesRequest())) as responses:
-            async for response in responses:
-                yield response
-
-    async def watch_edges(self) -> AsyncGenerator[trace_service_pb2.WatchEdgesResponse, None]:
-        """Yield who called whom in the last minute, now and after each change."""
-        with canceling(self._stub.WatchEdges(trace_service_pb2.WatchEdgesRequest())) as responses:
-            async for response in responses:
-                yield response

@@ -19,13 +19,13 @@ class SpanFacts:
     depth: int
     node: SpanNode
     offset_ns: int
-    """Its start, after that of the trace."""
+    """The time from the start of the trace to the start of the span."""
     duration_ns: int | None
-    """None: it is open."""
+    """None while the span is open."""
     timing: SpanTiming
     is_model_call: bool
     input_tokens: int
-    """0 of spans other than calls of models, which repeat what these used."""
+    """0 except for calls of models, because other spans repeat the tokens of those calls."""
     output_tokens: int
     cost_micros: int
     """In millionths of a US dollar; 0 without a price."""
@@ -38,7 +38,7 @@ class TraceReport:
     trace_id: str
     rows: Sequence[SpanFacts]
     duration_ns: int
-    """From the first start to the last end that is known."""
+    """The time from the first start to the last known end."""
     services: Sequence[str]
     """In the order of their first rows."""
     errors: int

@@ -81,14 +81,14 @@ class TraceTree:
 
 @dataclass(frozen=True, slots=True)
 class SpanTiming:
-    """The time of a span itself, and its part in that of its trace."""
+    """The time of a span without its children, and its part in the time of the trace."""
 
     self_ns: int
-    """Its time in which no child ran, in nanoseconds."""
+    """The time in which no child of the span ran, in nanoseconds."""
     critical: tuple[tuple[int, int], ...]
-    """Its parts of the critical path, as Unix times in nanoseconds, the latest first.
+    """The parts of the critical path in this span, as Unix times in nanoseconds, the latest first.
 
-    It is not on the path if there are none: had it been shorter, its trace would have been, too.
+    A span without parts is not on the path: the trace would take as long without the span.
     """
 
     @property
@@ -100,10 +100,10 @@ class SpanTiming:
 def measure(tree: TraceTree) -> dict[str, SpanTiming]:
     """Return the timing of each span, by span id.
 
-    The critical path leads backwards from the end of the root: through the child that ended
-    last, then through the one that ended last before that one began, and so on. What a span did not
-    wait for, because it ended or began after it, is not on it. An open span counts up to the latest
-    time in the trace.
+    The critical path leads backwards from the end of the root. It goes through the child that ended
+    last, then through the child that ended last before that child began, and so on. A child that
+    its parent did not wait for is not on the path. An open span counts up to the latest time in the
+    trace.
     """
     nodes = [node for _, node in tree.walk()]
     latest_ns = max((_interval(node.span, 0)[1] for node in nodes), default=0)
@@ -154,7 +154,7 @@ def _self_ns(node: SpanNode, latest_ns: int) -> int:
 
 
 def _interval(span: trace_service_pb2.Span, latest_ns: int) -> tuple[int, int]:
-    """Return the start and the end of a span, in nanoseconds; an open one ends at the latest."""
+    """Return the start and end of a span, in nanoseconds. An open span ends at the latest time."""
     start_ns = span.start_time.ToNanoseconds()
     end_ns = span.end_time.ToNanoseconds() if span.HasField("end_time") else latest_ns
     return start_ns, max(start_ns, end_ns)

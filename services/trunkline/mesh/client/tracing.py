@@ -1,11 +1,11 @@
 """CLIENT spans and durations of the calls of a channel. The spans are the servers' parents.
 
-The channel's methods are wrapped instead of intercepted: a grpc interceptor runs every call in its
-own task, and cancellation does not pass through it.
+Plain calls are traced by their methods, and not intercepted: a grpc interceptor runs every call in
+its own task, and cancellation does not pass through it.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -49,6 +49,32 @@ class MethodTracer:
     def start_call(self) -> "ClientCall":
         """Start a call: its span, and its time."""
         return ClientCall(self, *self._start_span())
+
+    def start_plain(
+        self,
+        start: Callable[..., Any],
+        *request: object,
+        metadata: tuple[tuple[str, str | bytes], ...],
+        is_stream: bool,
+        **options: object,
+    ) -> Any:  # noqa: ANN401  a call object of the method's own arity
+        """Start a plain call by `start`, and trace it.
+
+        The span ends with the call, even if the response is not read to the end. `is_stream` means
+        that the response is a stream.
+        """
+        if self.is_quiet:
+            return start(*request, metadata=metadata, **options)
+        traced = self.start_call()
+        try:
+            call = start(*request, metadata=(*metadata, *traced.carrier.items()), **options)
+        except BaseException as error:
+            traced.fail(error)
+            raise
+        # A call is done when it is answered, failed or canceled, by its reader or with its channel.
+        # A stream that is only dropped stays open, so readers cancel their calls.
+        call.add_done_callback(partial(_end_call, traced, is_stream))
+        return call
 
     def record_duration(self, started_s: float, code: str, span: Span, *, is_error: bool) -> None:
         """Record the duration of a call to another process, with its span as the exemplar."""
@@ -106,36 +132,6 @@ class ClientCall:
         """End the call by the error that it could not be started for."""
         telemetry.mark_error(self._span, error)
         self._span.end()
-
-
-class TracedMethod:
-    """A method of a channel, of any arity. `is_stream`: its response is a stream."""
-
-    def __init__(self, call: Callable[..., Any], tracer: MethodTracer, *, is_stream: bool) -> None:
-        self._call = call
-        self._is_stream = is_stream
-        self._tracer = tracer
-
-    def __call__(
-        self,
-        *request: object,
-        metadata: Iterable[tuple[str, str | bytes]] | None = None,
-        **options: object,
-    ) -> Any:  # noqa: ANN401  a call object of the method's own arity
-        """Start the call. Its span ends with it, even if the response is not read to the end."""
-        if self._tracer.is_quiet:
-            return self._call(*request, metadata=metadata, **options)
-        traced = self._tracer.start_call()
-        carried = (*(metadata or ()), *traced.carrier.items())
-        try:
-            call = self._call(*request, metadata=carried, **options)
-        except BaseException as error:
-            traced.fail(error)
-            raise
-        # A call is done when it is answered, failed or canceled, by its reader or with its channel.
-        # A stream that is only dropped stays open, so readers use the clients' context managers.
-        call.add_done_callback(partial(_end_call, traced, self._is_stream))
-        return call
 
 
 def _end_call(traced: ClientCall, is_stream: bool, call: grpc.aio.Call) -> None:  # noqa: FBT001

@@ -67,7 +67,7 @@ class KnownHostsFile:
 
 
 def _shorten(host: registry_service_pb2.Host) -> registry_service_pb2.Host:
-    """Return what a lost host is known by."""
+    """Return the parts of a host that are kept when it is lost."""
     short = registry_service_pb2.Host(
         host_id=host.host_id,
         address=host.address,

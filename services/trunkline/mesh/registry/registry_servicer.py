@@ -183,7 +183,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     def _recording(
         self, action: Action, context: _Context, host_id: str, agents: Sequence[str]
     ) -> Iterator[None]:
-        """Record an act on the agents of a host, one record each."""
+        """Record an act on the agents of a host, with one record for each agent."""
         with ExitStack() as stack:
             for agent in agents:
                 stack.enter_context(
@@ -198,7 +198,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
             yield
 
     def _check_owner(self, host_id: str) -> None:
-        """Check that the caller may speak for a host. Everybody may for one that is unknown."""
+        """Check that the caller may speak for a host. Everybody may speak for an unknown host."""
         host = self._leases.find(host_id)
         if host is not None:
             self._owners.check_owner(host, caller.get())

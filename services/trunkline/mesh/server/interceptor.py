@@ -8,7 +8,7 @@ from contextlib import (
     asynccontextmanager,
     nullcontext,
 )
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import grpc
 from google.rpc import code_pb2
@@ -21,9 +21,11 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.mesh.server.authorization import Authorize, caller
+from trunkline.mesh.server.batch_stream import BatchStream
 from trunkline.mesh.server.calls import ServerCall
-from trunkline.mesh.server.handlers import check_request, check_requests, make_deserializer
+from trunkline.mesh.server.requests import check_request, check_requests, make_deserializer
 from trunkline.mesh.server.status import abort
+from trunkline.mesh.trunk_wire.methods import BATCH_FIELDS
 from trunkline.observe import telemetry
 
 # Methods whose streams stay open until the caller cancels them.
@@ -65,7 +67,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_OptionalHandler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler:
-        """Return the wrapped handler; for an unknown method, one that answers UNIMPLEMENTED."""
+        """Return the wrapped handler. The handler of an unknown method answers UNIMPLEMENTED."""
         method = handler_call_details.method.removeprefix("/")
         handler = await continuation(handler_call_details)
         if handler is None:
@@ -91,7 +93,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return make(
             answer,
             request_deserializer=None if parse is None else make_deserializer(parse),
-            response_serializer=handler.response_serializer,
+            # The responses of a BatchStream are serialized already.
+            response_serializer=None if method in BATCH_FIELDS else handler.response_serializer,
         )
 
     def _wrap_unary(
@@ -118,12 +121,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         # span and the handler's resources to the garbage collector.
         async def answer(request: object, context: _Context) -> None:
             async with self._serve_call(method, context, is_stream=True):
-                if bounds is not nullcontext:
+                if bounds is not nullcontext or _is_revocable(caller.get(None)):
                     # Cancelled in its first write, a stream could not be ended any more: grpc
                     # refuses a status whose initial metadata is being sent already.
                     await context.send_initial_metadata(())
                 async with bounds():
-                    await _write_all(context, behaviour(check(request), context))
+                    await _write_all(method, context, behaviour(check(request), context))
 
         return answer
 
@@ -157,10 +160,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _until_revoked(self) -> AbstractAsyncContextManager[None]:
         identity = caller.get(None)
-        if identity is None or not identity.instance:
-            # The processes of this user can't be revoked.
-            return nullcontext()
-        return self._bound_joined(identity)
+        return self._bound_joined(identity) if _is_revocable(identity) else nullcontext()
 
     @asynccontextmanager
     async def _bound_joined(self, identity: Identity) -> AsyncIterator[None]:
@@ -191,6 +191,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             raise PeerUnavailableError("this host", "it is shutting down") from None
 
 
+def _is_revocable(identity: Identity | None) -> TypeGuard[Identity]:
+    """Return whether a process can be revoked, as all processes but those of this user."""
+    return identity is not None and bool(identity.instance)
+
+
 # Keyed by two flags: the request is a stream, the response is a stream.
 _MAKE_HANDLER: dict[tuple[bool, bool], Callable[..., _Handler]] = {
     (False, False): grpc.unary_unary_rpc_method_handler,
@@ -200,11 +205,16 @@ _MAKE_HANDLER: dict[tuple[bool, bool], Callable[..., _Handler]] = {
 }
 
 
-async def _write_all(context: _Context, responses: Any) -> None:  # noqa: ANN401  of either kind
-    """Write the responses of an async generator; wait for a coroutine that writes them itself."""
+async def _write_all(method: str, context: _Context, responses: Any) -> None:  # noqa: ANN401
+    """Write the responses of a handler, which are one of three.
+
+    An async generator yields them. A coroutine has written them itself, or returns a BatchStream.
+    """
     if not hasattr(responses, "__aiter__"):
-        await responses
-        return
+        stream = await responses
+        if not isinstance(stream, BatchStream):
+            return
+        responses = stream.encode(BATCH_FIELDS[method])
     async with aclosing(responses):
         async for response in responses:
             if not await _write(context, response):

@@ -5,7 +5,7 @@ import os
 import resource
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -27,12 +27,18 @@ from trunkline.mesh.server import (
     webhook_servicer,
 )
 from trunkline.mesh.server.authorization import MeshAuthorizer
-from trunkline.mesh.server.handlers import TaskStreamMethod
 from trunkline.mesh.server.interceptor import CallInterceptor
 from trunkline.observe.audit import AuditLog
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import Outbox
-from trunkline.v1 import artifact_service_pb2_grpc, registry_service_pb2_grpc
+from trunkline.v1 import (
+    artifact_service_pb2_grpc,
+    message_service_pb2_grpc,
+    registry_service_pb2_grpc,
+    task_service_pb2_grpc,
+    trunk_service_pb2_grpc,
+    webhook_service_pb2_grpc,
+)
 
 _Servicer = TypeVar("_Servicer")
 
@@ -105,18 +111,27 @@ class MeshServer:
 
     def add_message_service(self, host: TaskHost) -> None:
         """Serve MessageService for the agents of a host."""
-        servicer = message_servicer.MessageServicer(host, self.statements)
-        self._add_to_trunk(message_servicer.SERVICE, servicer.handlers(), servicer.streams())
+        self.add_service(
+            message_servicer.SERVICE,
+            message_service_pb2_grpc.add_MessageServiceServicer_to_server,
+            message_servicer.MessageServicer(host, self.statements),
+        )
 
     def add_task_service(self, host: TaskHost) -> None:
         """Serve TaskService for the tasks of a host."""
-        servicer = task_servicer.TaskServicer(host, self.audit)
-        self._add_to_trunk(task_servicer.SERVICE, servicer.handlers(), servicer.streams())
+        self.add_service(
+            task_servicer.SERVICE,
+            task_service_pb2_grpc.add_TaskServiceServicer_to_server,
+            task_servicer.TaskServicer(host, self.audit),
+        )
 
     def add_webhook_service(self, outbox: Outbox) -> None:
         """Serve WebhookService for the webhooks of a host."""
-        servicer = webhook_servicer.WebhookServicer(outbox, self.audit)
-        self._add_to_trunk(webhook_servicer.SERVICE, servicer.handlers(), {})
+        self.add_service(
+            webhook_servicer.SERVICE,
+            webhook_service_pb2_grpc.add_WebhookServiceServicer_to_server,
+            webhook_servicer.WebhookServicer(outbox, self.audit),
+        )
 
     def add_artifact_service(self, host: TaskHost) -> None:
         """Serve ArtifactService for the tasks of a host. It moves too much data for a trunk."""
@@ -137,12 +152,18 @@ class MeshServer:
     def add_service(
         self,
         service: str,
-        register: Callable[[_Servicer, grpc.aio.Server], None],
+        register: Callable[[_Servicer, Any], None],
         servicer: _Servicer,
     ) -> None:
-        """Serve any service, by its full name, its generated `add_…_to_server` and its servicer."""
-        register(servicer, self._server)
+        """Serve any service, by its full name, its generated `add_…_to_server` and its servicer.
+
+        Peers call its methods by plain gRPC, and by trunks if trunks carry them.
+        """
+        register(servicer, _Carriers(self._server, self._trunks))
         self._services.append(service)
+        if self._trunks.has_methods and trunk_servicer.SERVICE not in self._services:
+            self._services.append(trunk_servicer.SERVICE)
+            trunk_service_pb2_grpc.add_TrunkServiceServicer_to_server(self._trunks, self._server)
 
     def bind(self, *addresses: str) -> tuple[str, ...]:
         """Bind addresses before `start`; return them with their real ports instead of port 0.
@@ -186,25 +207,6 @@ class MeshServer:
         self._interceptor.end_mesh_streams()
         self._trunks.end_revoked()
 
-    def _add_to_trunk(
-        self,
-        service: str,
-        handlers: "dict[str, grpc.RpcMethodHandler[Any, Any]]",
-        streams: dict[str, TaskStreamMethod[Any]],
-    ) -> None:
-        self._add_handlers(service, handlers)
-        self._trunks.add_methods(service, handlers, streams)
-        if trunk_servicer.SERVICE not in self._services:
-            self._add_handlers(trunk_servicer.SERVICE, self._trunks.handlers())
-
-    def _add_handlers(
-        self, service: str, handlers: "dict[str, grpc.RpcMethodHandler[Any, Any]]"
-    ) -> None:
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(service, handlers),)
-        )
-        self._services.append(service)
-
     def _choose_credentials(self, address: str) -> grpc.ServerCredentials:
         if address.startswith("unix:"):
             # Only this user can reach the socket: see `socket_folder`.
@@ -224,6 +226,24 @@ class MeshServer:
             raise ConfigurationError(address, _IN_USE) from error
         host, separator, _ = address.rpartition(":")
         return address if address.startswith("unix:") or not separator else f"{host}:{port}"
+
+
+class _Carriers:
+    """What a generated `add_…_to_server` adds handlers to: the server, and its trunks."""
+
+    def __init__(self, server: grpc.aio.Server, trunks: trunk_servicer.TrunkServicer) -> None:
+        self._server = server
+        self._trunks = trunks
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        """Serve the methods of the handlers by plain gRPC."""
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(
+        self, service: str, handlers: "dict[str, grpc.RpcMethodHandler[Any, Any]]"
+    ) -> None:
+        """Serve those methods of a service by trunks that trunks carry."""
+        self._trunks.add_methods(service, handlers)
 
 
 def _connection_limit() -> int:

@@ -1,21 +1,22 @@
 """The servicer of trunkline.v1.MessageService: submits messages to the agents of a host."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeAlias
+
+import grpc
 
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.core.identity import Role, StatementVerifier
 from trunkline.core.users import approving_users
 from trunkline.errors import InvalidArgumentError, PermissionDeniedError, TrunklineError
 from trunkline.mesh.server.authorization import caller
+from trunkline.mesh.server.batch_stream import BatchStream
 from trunkline.mesh.server.delivery_stream import DeliveryStream
-from trunkline.mesh.server.handlers import OpenStream, TaskStreamMethod, UnaryContext, unary_handler
 from trunkline.observe import telemetry
 from trunkline.tasks.host import TaskHost
-from trunkline.v1 import message_pb2, message_service_pb2
+from trunkline.v1 import message_pb2, message_service_pb2, message_service_pb2_grpc
 
-if TYPE_CHECKING:
-    import grpc
+_Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 # Each costs a verification of a signature.
 _MAX_APPROVERS: Final = 100
@@ -24,16 +25,16 @@ _DELIVERIES_AT_ONCE: Final = 100
 SERVICE = message_service_pb2.DESCRIPTOR.services_by_name["MessageService"].full_name
 
 
-class MessageServicer:
+class MessageServicer(message_service_pb2_grpc.MessageServiceServicer):
     """Submits messages to a host's agents. A task continues when its caller disconnects."""
 
     def __init__(self, host: TaskHost, statements: StatementVerifier | None = None) -> None:
-        """`statements` verifies those of users who approved calls."""
+        """`statements` verifies the statements of users who approved calls."""
         self._host = host
         self._statements = statements
 
     async def SendMessage(
-        self, request: message_service_pb2.SendMessageRequest, context: UnaryContext
+        self, request: message_service_pb2.SendMessageRequest, context: _Context
     ) -> message_service_pb2.SendMessageResponse:
         submission = request.submission
         await self._note_approving_users(submission)
@@ -45,19 +46,22 @@ class MessageServicer:
         if not request.return_immediately:
             snapshot = await self._host.wait_turn(result.task_id)
             return message_service_pb2.SendMessageResponse(snapshot=snapshot)
-        context.add_done_callback(lambda _: result.start())
+        # The type stubs know classes only.
+        context.add_done_callback(lambda _: result.start())  # type: ignore[arg-type]
         snapshot = result.snapshot or await self._host.snapshot(
             result.task_id, account=submission.account
         )
         return message_service_pb2.SendMessageResponse(snapshot=snapshot)
 
-    async def StreamMessage(self, request: message_service_pb2.StreamMessageRequest) -> OpenStream:
+    # Coroutines whose carrier takes the batches. The generated stubs know only iterators.
+    async def StreamMessage(  # type: ignore[override]
+        self, request: message_service_pb2.StreamMessageRequest, _context: _Context
+    ) -> BatchStream:
         submission = request.submission
         await self._note_approving_users(submission)
         result = await self._host.submit(request.agent, request.message, submission, is_held=True)
         if isinstance(result, message_pb2.Message):
-            reply = message_service_pb2.StreamMessageResponse(message=result)
-            return OpenStream(reply.SerializeToString())
+            return BatchStream(message_service_pb2.StreamMessageResponse(message=result))
         watch = self._host.watch(
             result.task_id,
             account=submission.account,
@@ -67,11 +71,11 @@ class MessageServicer:
         )
         snapshot = result.snapshot or await watch.snapshot()
         response = message_service_pb2.StreamMessageResponse(snapshot=snapshot)
-        return OpenStream(response.SerializeToString(), watch, result.start)
+        return BatchStream(response, watch, result.start)
 
-    async def DeliverMessages(
-        self, request: message_service_pb2.DeliverMessagesRequest
-    ) -> OpenStream:
+    async def DeliverMessages(  # type: ignore[override]
+        self, request: message_service_pb2.DeliverMessagesRequest, _context: _Context
+    ) -> BatchStream:
         identity = caller.get(None)
         if identity is not None and identity.role is not Role.MEMBER:
             raise PermissionDeniedError(str(identity), "deliver messages between agents")
@@ -91,7 +95,7 @@ class MessageServicer:
                     stream.add(delivery.task_id, result)
             if not number % _DELIVERIES_AT_ONCE:
                 await asyncio.sleep(0)
-        return OpenStream(b"", stream)
+        return BatchStream(message_service_pb2.DeliverMessagesResponse(), stream)
 
     async def _note_approving_users(self, submission: message_service_pb2.Submission) -> None:
         """Set the users who gave the answers that a parent passes on.
@@ -110,27 +114,3 @@ class MessageServicer:
         users = [await self._statements.verify(statement) for statement in statements]
         account = submission.account or ANONYMOUS_ACCOUNT
         approving_users.set([user for user in users if user.account == account])
-
-    def streams(self) -> dict[str, TaskStreamMethod[Any]]:
-        """Return the streaming methods by name."""
-        contract = message_service_pb2
-        return {
-            "StreamMessage": TaskStreamMethod(
-                self.StreamMessage,
-                contract.StreamMessageRequest,
-                contract.StreamMessageResponse.BATCHES_FIELD_NUMBER,
-            ),
-            "DeliverMessages": TaskStreamMethod(
-                self.DeliverMessages,
-                contract.DeliverMessagesRequest,
-                contract.DeliverMessagesResponse.OUTCOMES_FIELD_NUMBER,
-            ),
-        }
-
-    def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
-        """Return the handlers by method name."""
-        send = unary_handler(self.SendMessage, message_service_pb2.SendMessageRequest)
-        return {
-            "SendMessage": send,
-            **{name: method.handler() for name, method in self.streams().items()},
-        }

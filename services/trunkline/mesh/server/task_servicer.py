@@ -7,11 +7,11 @@ from typing import Any, Final, TypeAlias
 import grpc
 
 from trunkline.journal.listing import build_summary
-from trunkline.mesh.server.handlers import OpenStream, TaskStreamMethod, UnaryContext, unary_handler
+from trunkline.mesh.server.batch_stream import BatchStream
 from trunkline.observe.audit import Action, AuditLog, process_actor, recording
 from trunkline.tasks.approvals import render_decision
 from trunkline.tasks.host import TaskHost
-from trunkline.v1 import task_service_pb2
+from trunkline.v1 import task_service_pb2, task_service_pb2_grpc
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -20,7 +20,7 @@ SERVICE = task_service_pb2.DESCRIPTOR.services_by_name["TaskService"].full_name
 _CHANGES_INTERVAL_S: Final = 0.1
 
 
-class TaskServicer:
+class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
     """Serves the tasks of a host."""
 
     def __init__(self, host: TaskHost, audit: AuditLog | None = None) -> None:
@@ -40,7 +40,7 @@ class TaskServicer:
         return self._host.list(request)
 
     async def CancelTask(
-        self, request: task_service_pb2.CancelTaskRequest, context: UnaryContext
+        self, request: task_service_pb2.CancelTaskRequest, context: _Context
     ) -> task_service_pb2.CancelTaskResponse:
         with recording(
             self._audit,
@@ -56,7 +56,7 @@ class TaskServicer:
         return task_service_pb2.CancelTaskResponse(snapshot=snapshot)
 
     async def PauseTask(
-        self, request: task_service_pb2.PauseTaskRequest, context: UnaryContext
+        self, request: task_service_pb2.PauseTaskRequest, context: _Context
     ) -> task_service_pb2.PauseTaskResponse:
         with recording(
             self._audit,
@@ -68,7 +68,7 @@ class TaskServicer:
         return task_service_pb2.PauseTaskResponse(snapshot=snapshot)
 
     async def ResumeTask(
-        self, request: task_service_pb2.ResumeTaskRequest, context: UnaryContext
+        self, request: task_service_pb2.ResumeTaskRequest, context: _Context
     ) -> task_service_pb2.ResumeTaskResponse:
         with recording(
             self._audit,
@@ -79,7 +79,10 @@ class TaskServicer:
             snapshot = await self._host.resume(request.task_id, account=request.account)
         return task_service_pb2.ResumeTaskResponse(snapshot=snapshot)
 
-    async def WatchTask(self, request: task_service_pb2.WatchTaskRequest) -> OpenStream:
+    # A coroutine whose carrier takes the batches. The generated stubs know only iterators.
+    async def WatchTask(  # type: ignore[override]
+        self, request: task_service_pb2.WatchTaskRequest, _context: _Context
+    ) -> BatchStream:
         watch = self._host.watch(
             request.task_id,
             account=request.account,
@@ -90,8 +93,7 @@ class TaskServicer:
             until_turn_ends=request.until_turn_ends,
         )
         snapshot = await watch.snapshot()
-        response = task_service_pb2.WatchTaskResponse(snapshot=snapshot)
-        return OpenStream(response.SerializeToString(), watch)
+        return BatchStream(task_service_pb2.WatchTaskResponse(snapshot=snapshot), watch)
 
     async def WatchTasks(
         self, request: task_service_pb2.WatchTasksRequest, _context: _Context
@@ -111,7 +113,7 @@ class TaskServicer:
                 await asyncio.sleep(_CHANGES_INTERVAL_S)
 
     async def AnswerApproval(
-        self, request: task_service_pb2.AnswerApprovalRequest, context: UnaryContext
+        self, request: task_service_pb2.AnswerApprovalRequest, context: _Context
     ) -> task_service_pb2.AnswerApprovalResponse:
         with recording(
             self._audit,
@@ -125,7 +127,7 @@ class TaskServicer:
         return task_service_pb2.AnswerApprovalResponse(approval=approval)
 
     async def SetPushNotificationConfig(
-        self, request: task_service_pb2.SetPushNotificationConfigRequest, context: UnaryContext
+        self, request: task_service_pb2.SetPushNotificationConfigRequest, context: _Context
     ) -> task_service_pb2.SetPushNotificationConfigResponse:
         with recording(
             self._audit,
@@ -164,7 +166,7 @@ class TaskServicer:
         )
 
     async def DeletePushNotificationConfig(
-        self, request: task_service_pb2.DeletePushNotificationConfigRequest, context: UnaryContext
+        self, request: task_service_pb2.DeletePushNotificationConfigRequest, context: _Context
     ) -> task_service_pb2.DeletePushNotificationConfigResponse:
         with recording(
             self._audit,
@@ -191,46 +193,3 @@ class TaskServicer:
     ) -> task_service_pb2.ResolveTaskAliasResponse:
         task_id = self._host.resolve_alias(request.account, request.alias)
         return task_service_pb2.ResolveTaskAliasResponse(task_id=task_id)
-
-    def streams(self) -> dict[str, TaskStreamMethod[Any]]:
-        """Return the streaming methods by name."""
-        contract = task_service_pb2
-        batches_field = contract.WatchTaskResponse.BATCHES_FIELD_NUMBER
-        return {
-            "WatchTask": TaskStreamMethod(self.WatchTask, contract.WatchTaskRequest, batches_field)
-        }
-
-    def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
-        """Return the handlers by method name."""
-        contract = task_service_pb2
-        return {
-            "GetTask": unary_handler(self.GetTask, contract.GetTaskRequest),
-            "ListTasks": unary_handler(self.ListTasks, contract.ListTasksRequest),
-            "CancelTask": unary_handler(self.CancelTask, contract.CancelTaskRequest),
-            "PauseTask": unary_handler(self.PauseTask, contract.PauseTaskRequest),
-            "ResumeTask": unary_handler(self.ResumeTask, contract.ResumeTaskRequest),
-            "AnswerApproval": unary_handler(self.AnswerApproval, contract.AnswerApprovalRequest),
-            "SetPushNotificationConfig": unary_handler(
-                self.SetPushNotificationConfig, contract.SetPushNotificationConfigRequest
-            ),
-            "GetPushNotificationConfig": unary_handler(
-                self.GetPushNotificationConfig, contract.GetPushNotificationConfigRequest
-            ),
-            "ListPushNotificationConfigs": unary_handler(
-                self.ListPushNotificationConfigs, contract.ListPushNotificationConfigsRequest
-            ),
-            "DeletePushNotificationConfig": unary_handler(
-                self.DeletePushNotificationConfig, contract.DeletePushNotificationConfigRequest
-            ),
-            "SetTaskAlias": unary_handler(self.SetTaskAlias, contract.SetTaskAliasRequest),
-            "ResolveTaskAlias": unary_handler(
-                self.ResolveTaskAlias, contract.ResolveTaskAliasRequest
-            ),
-            # Endless, and not worth a place on a trunk.
-            "WatchTasks": grpc.unary_stream_rpc_method_handler(
-                self.WatchTasks,
-                request_deserializer=contract.WatchTasksRequest.FromString,
-                response_serializer=lambda response: response.SerializeToString(),
-            ),
-            **{name: method.handler() for name, method in self.streams().items()},
-        }

@@ -118,7 +118,7 @@ class OtlpServicer(otlp_grpc.TraceServiceServicer):
     def __init__(self, store: SpanStore) -> None:
         self._store = store
         self._waiting = 0
-        # Those whose spans were refused, which is logged once.
+        # The processes whose spans were refused, which is logged once for each.
         self._refused: set[str] = set()
 
     async def Export(

@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import contextvars
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -21,17 +20,13 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.mesh.server.authorization import MeshAuthorizer, caller
+from trunkline.mesh.server.batch_stream import BatchSource
 from trunkline.mesh.server.calls import ServerCall
-from trunkline.mesh.server.handlers import (
-    UNREADABLE,
-    BatchSource,
-    OpenStream,
-    TaskStreamMethod,
-    parse_request,
-    unreadable_request,
-)
 from trunkline.mesh.server.request_values import check_values
+from trunkline.mesh.server.requests import UNREADABLE, unreadable_request
 from trunkline.mesh.server.status import to_trunk_end
+from trunkline.mesh.server.trunk_method import TrunkContext, TrunkMethod
+from trunkline.mesh.trunk_wire.methods import CONNECT_METHOD
 from trunkline.mesh.trunk_wire.statements import NumberedStatements, check_statement
 from trunkline.observe.metrics import instruments
 from trunkline.observe.metrics.kinds import Reading
@@ -49,20 +44,9 @@ _ITEMS_AT_ONCE: Final = 100
 # Slightly below the largest message that a client accepts.
 MAX_RESPONSE_BYTES: Final = 63 * 1024 * 1024
 
-CONNECT_METHOD: Final = "trunkline.v1.TrunkService/Connect"
 _THIS_HOST: Final = "this host"
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-SerializedMethod: TypeAlias = Callable[[bytes], Awaitable[OpenStream]]
-"""A method that takes a serialized request. The stream has a first response and no watch."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrunkMethods:
-    """The methods of a trunk by full name."""
-
-    unary: dict[str, SerializedMethod]
-    streams: dict[str, TaskStreamMethod[Any]]
 
 
 class _UnsentFrame(NamedTuple):
@@ -74,21 +58,21 @@ class _UnsentFrame(NamedTuple):
 
 
 class _Stream:
-    """An open stream: its watch, and the credit of its reader. It needs no task and no queue."""
+    """An open stream: its source, and the credit of its reader. It needs no task and no queue."""
 
-    __slots__ = ("call", "call_id", "credit_bytes", "timer", "watch")
+    __slots__ = ("call", "call_id", "credit_bytes", "source", "timer")
 
     def __init__(
-        self, frame: trunk_service_pb2.TrunkCall, watch: BatchSource, call: ServerCall
+        self, frame: trunk_service_pb2.TrunkCall, source: BatchSource, call: ServerCall
     ) -> None:
         self.call_id = frame.call_id
         self.credit_bytes = frame.credit_bytes
-        self.watch = watch
+        self.source = source
         self.call = call
         self.timer: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
-        self.watch.close()
+        self.source.close()
         if self.timer is not None:
             self.timer.cancel()
 
@@ -98,7 +82,7 @@ class TrunkServerConnection:
 
     def __init__(
         self,
-        methods: TrunkMethods,
+        methods: Mapping[str, TrunkMethod],
         context: _Context,
         group: asyncio.TaskGroup,
         authorizer: MeshAuthorizer,
@@ -220,12 +204,12 @@ class TrunkServerConnection:
         timeout_s = None
         if request.HasField("timeout"):
             timeout_s = request.timeout.seconds + request.timeout.nanos / 1e9
-        stream_method = self._methods.streams.get(request.method)
+        method = self._methods.get(request.method)
         call = ServerCall(
             request.method,
             _read_carrier(request),
             remaining_s=timeout_s,
-            is_stream=stream_method is not None,
+            is_stream=method is not None and method.is_stream,
         )
         frame = trunk_service_pb2.TrunkFrame(call_id=request.call_id)
         deadline = asyncio.timeout(timeout_s)
@@ -239,13 +223,13 @@ class TrunkServerConnection:
                     )
                     # Here and not for all calls at once: one bad call ends alone.
                     check_values(request)
-                    if stream_method is not None:
-                        stream = await stream_method.open(
-                            parse_request(stream_method.request.FromString, request.request)
+                    if method is None:
+                        raise UnsupportedOperationError(
+                            request.method, "this host doesn't serve it"
                         )
-                    else:
-                        stream = await self._find_unary(request)(request.request)
-                    _check_size(stream.first_response)
+                    answer = await method.answer(request.request, TrunkContext(self._peer))
+                    response = answer.first_response.SerializeToString()
+                    _check_size(response)
         except asyncio.CancelledError as canceled:
             call.fail(canceled, code="CANCELLED")
             raise
@@ -253,12 +237,12 @@ class TrunkServerConnection:
             error = _timeout_error() if deadline.expired() else exception
             self._end(request.call_id, call, error, frame)
             return
-        frame.response = stream.first_response
-        if stream.watch is None:
-            self._end(request.call_id, call, None, frame, on_sent=stream.on_sent)
+        frame.response = response
+        if answer.source is None:
+            self._end(request.call_id, call, None, frame, on_sent=answer.on_sent)
             return
-        self._enqueue(frame, on_sent=stream.on_sent)
-        self._start(_Stream(request, stream.watch, call), timeout_s)
+        self._enqueue(frame, on_sent=answer.on_sent)
+        self._start(_Stream(request, answer.source, call), timeout_s)
 
     def _check_room(self) -> None:
         if self._is_draining:
@@ -266,18 +250,12 @@ class TrunkServerConnection:
         if len(self._calls) > MAX_OPEN_CALLS:
             raise OverloadedError(_THIS_HOST, "1")
 
-    def _find_unary(self, request: trunk_service_pb2.TrunkCall) -> SerializedMethod:
-        method = self._methods.unary.get(request.method)
-        if method is None:
-            raise UnsupportedOperationError(request.method, "this host doesn't serve it")
-        return method
-
     def _start(self, stream: _Stream, timeout_s: float | None) -> None:
         self._calls[stream.call_id] = stream
         if timeout_s is not None:
             loop = asyncio.get_running_loop()
             stream.timer = loop.call_later(timeout_s, self._expire, stream)
-        stream.watch.on_ready(partial(self._wake, stream))
+        stream.source.on_ready(partial(self._wake, stream))
         self._wake(stream)
 
     def _expire(self, stream: _Stream) -> None:
@@ -367,22 +345,22 @@ class TrunkServerConnection:
 
     def _fill(self, frame: trunk_service_pb2.TrunkFrame, stream: _Stream) -> int:
         """Move a stream's next batches into a frame; return their size."""
-        watch = stream.watch
+        source = stream.source
         failure: Exception | None = None
         size_bytes = 0
         try:
-            batches = watch.take(STREAM_QUANTUM_BYTES)
+            batches = source.take(STREAM_QUANTUM_BYTES)
         except Exception as error:  # noqa: BLE001  every error is the caller's answer
             failure = error
         else:
             size_bytes = sum(map(len, batches))
             frame.batches.extend(batches)
             stream.credit_bytes -= size_bytes
-        if failure is not None or watch.is_over:
+        if failure is not None or source.is_over:
             stream.close()
             self._calls.pop(stream.call_id, None)
             _set_end(frame, stream.call, failure)
-        elif stream.credit_bytes > 0 and not watch.is_at_head:
+        elif stream.credit_bytes > 0 and not source.is_at_head:
             self._ready[stream] = None
         return size_bytes
 

@@ -6,10 +6,9 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 
-from trunkline.mesh.server.handlers import UnaryContext, unary_handler
 from trunkline.observe.audit import Action, AuditLog, process_actor, recording
 from trunkline.tasks.outbox import Outbox
-from trunkline.v1 import webhook_service_pb2
+from trunkline.v1 import webhook_service_pb2, webhook_service_pb2_grpc
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -18,7 +17,7 @@ SERVICE = webhook_service_pb2.DESCRIPTOR.services_by_name["WebhookService"].full
 _CHANGES_INTERVAL_S: Final = 0.1
 
 
-class WebhookServicer:
+class WebhookServicer(webhook_service_pb2_grpc.WebhookServiceServicer):
     """Gives claims of webhooks to bridges that deliver them, and lists and replays webhooks."""
 
     def __init__(self, outbox: Outbox, audit: AuditLog | None = None) -> None:
@@ -65,7 +64,7 @@ class WebhookServicer:
                 await asyncio.sleep(_CHANGES_INTERVAL_S)
 
     async def ReplayWebhook(
-        self, request: webhook_service_pb2.ReplayWebhookRequest, context: UnaryContext
+        self, request: webhook_service_pb2.ReplayWebhookRequest, context: _Context
     ) -> webhook_service_pb2.ReplayWebhookResponse:
         with recording(
             self._audit,
@@ -78,19 +77,3 @@ class WebhookServicer:
                 request.task_id, request.config_id, from_start=request.from_start
             )
         return webhook_service_pb2.ReplayWebhookResponse(count=count)
-
-    def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
-        """Return the handlers by method name."""
-        contract = webhook_service_pb2
-        return {
-            "ClaimWebhooks": unary_handler(self.ClaimWebhooks, contract.ClaimWebhooksRequest),
-            "RecordDelivery": unary_handler(self.RecordDelivery, contract.RecordDeliveryRequest),
-            "ListWebhooks": unary_handler(self.ListWebhooks, contract.ListWebhooksRequest),
-            # Endless, and not worth a place on a trunk.
-            "WatchWebhooks": grpc.unary_stream_rpc_method_handler(
-                self.WatchWebhooks,
-                request_deserializer=contract.WatchWebhooksRequest.FromString,
-                response_serializer=lambda response: response.SerializeToString(),
-            ),
-            "ReplayWebhook": unary_handler(self.ReplayWebhook, contract.ReplayWebhookRequest),
-        }

@@ -34,6 +34,9 @@ _SERVICES: Final = frozenset(
 )
 
 
-def carries_unary(method: str) -> bool:
-    """Return whether a trunk carries a unary method, given as `SERVICE/METHOD`."""
-    return method.partition("/")[0] in _SERVICES
+def is_carried(method: str, *, is_stream: bool) -> bool:
+    """Return whether trunks carry a method without a stream of requests.
+
+    `method` is `SERVICE/METHOD`; `is_stream` means that its responses are a stream.
+    """
+    return method in BATCH_FIELDS if is_stream else method.partition("/")[0] in _SERVICES

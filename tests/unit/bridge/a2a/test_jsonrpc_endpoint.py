@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 import pytest
@@ -54,7 +54,13 @@ class ScriptedHost:
             raise self.failure
         return snapshot_pb2.TaskSnapshot()
 
-    async def list_tasks(self, _request: object) -> task_service_pb2.ListTasksResponse:
+    @property
+    def tasks(self) -> Self:
+        return self
+
+    async def ListTasks(  # noqa: N802
+        self, _request: object
+    ) -> task_service_pb2.ListTasksResponse:
         rows = [snapshot_pb2.TaskSummary(task_id=task_id) for task_id in ("a", "gone", "b")]
         return task_service_pb2.ListTasksResponse(tasks=rows, total_size=3)
 

@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -19,10 +20,16 @@ from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import (
     message_service_pb2,
+    message_service_pb2_grpc,
     trunk_service_pb2,
 )
 
+if TYPE_CHECKING:
+    import grpc
+
 LIMIT_S = 300.0
+# Streams don't use the context of their call.
+CONTEXT: Any = None
 
 
 @pytest.fixture(autouse=True)
@@ -87,8 +94,12 @@ async def host(agent: Agent, open_host: OpenHost) -> TaskHost:
 @pytest.fixture
 async def connect(host: TaskHost) -> AsyncIterator[Callable[[Any], Awaitable[None]]]:
     trunks = TrunkServicer(MeshAuthorizer(None))
-    servicer = MessageServicer(host)
-    trunks.add_methods(SERVICE, servicer.handlers(), servicer.streams())
+    server = SimpleNamespace(
+        add_generic_rpc_handlers=lambda _: None, add_registered_method_handlers=trunks.add_methods
+    )
+    message_service_pb2_grpc.add_MessageServiceServicer_to_server(
+        MessageServicer(host), cast("grpc.aio.Server", server)
+    )
     async with asyncio.TaskGroup() as group:
         tasks: list[asyncio.Task[None]] = []
 
@@ -160,8 +171,8 @@ async def test_a_caller_that_leaves_before_the_commit_does_not_delay_the_code(
 async def test_a_plain_stream_lets_the_code_run_after_its_first_response(
     host: TaskHost, agent: Agent
 ) -> None:
-    handler: Any = MessageServicer(host).handlers()["StreamMessage"]
-    responses = handler.unary_stream(stream_request(), None)
+    stream = await MessageServicer(host).StreamMessage(stream_request(), CONTEXT)
+    responses = stream.encode(message_service_pb2.StreamMessageResponse.BATCHES_FIELD_NUMBER)
     first = message_service_pb2.StreamMessageResponse.FromString(await anext(responses))
     assert first.snapshot.sequence == 1
     for _ in range(50):
@@ -181,8 +192,9 @@ async def test_the_first_snapshot_of_a_new_task_is_that_of_its_journal(host: Tas
     update_struct(request.submission.metadata, {"key": "value"})
     request.submission.parent.task_id = "parent-1"
     request.submission.accepted_output_modes.append("text/plain")
-    stream = await MessageServicer(host).StreamMessage(request)
-    first = message_service_pb2.StreamMessageResponse.FromString(stream.first_response).snapshot
+    stream = await MessageServicer(host).StreamMessage(request, CONTEXT)
+    assert isinstance(stream.first_response, message_service_pb2.StreamMessageResponse)
+    first = stream.first_response.snapshot
     assert stream.on_sent is not None
     stream.on_sent()
     assert first == await host.journal.snapshot(first.task.id, at=1)

@@ -7,8 +7,14 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from trunkline.errors import AgentNotFoundError, PeerUnavailableError, TrunklineError
+from trunkline.errors import (
+    AgentNotFoundError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+    TrunklineError,
+)
 from trunkline.mesh.client import Directory, HostClient, allocate_task_id, parse_journal_id
+from trunkline.v1 import task_service_pb2
 from trunkline_bridge.callers.caller import Caller
 
 
@@ -31,7 +37,7 @@ class TaskAliases:
         alias = _alias(caller, client_id)
         clients = list(self._clients(caller.agent))
         # Most aliases are on the host of their agent.
-        task_id = await clients[0].resolve_task_alias(caller.account, alias) if clients else ""
+        task_id = await _resolve(clients[0], caller.account, alias) if clients else ""
         return task_id or await _resolve_anywhere(clients[1:], caller.account, alias)
 
     def new_task_id(self, caller: Caller) -> str:
@@ -48,7 +54,10 @@ class TaskAliases:
         """
         client = self._directory.client_for_agent(caller.agent)
         alias = _alias(caller, client_id)
-        return await client.set_task_alias(caller.account, alias, task_id, replaces)
+        request = task_service_pb2.SetTaskAliasRequest(
+            account=caller.account, alias=alias, task_id=task_id, replaces=replaces
+        )
+        return (await client.tasks.SetTaskAlias(request)).task_id
 
     def may_create(self, caller: Caller, task_id: str) -> bool:
         """Return whether the agent's host can create a task with this id, in its own journal."""
@@ -71,6 +80,16 @@ def _alias(caller: Caller, client_id: str) -> str:
     return f"{caller.agent}/{client_id}"
 
 
+async def _resolve(client: HostClient, account: str, alias: str) -> str:
+    """Return the id of the task that an alias is bound to on a host; empty if it is not bound."""
+    request = task_service_pb2.ResolveTaskAliasRequest(account=account, alias=alias)
+    try:
+        return (await client.tasks.ResolveTaskAlias(request)).task_id
+    except TaskNotFoundError:
+        # Hosts of earlier versions answer so.
+        return ""
+
+
 async def _resolve_anywhere(clients: Sequence[HostClient], account: str, alias: str) -> str:
     """Query all hosts in parallel; an error of one is raised only if no other has the alias."""
     results: list[str] = []
@@ -78,7 +97,7 @@ async def _resolve_anywhere(clients: Sequence[HostClient], account: str, alias: 
 
     async def query(client: HostClient) -> None:
         try:
-            results.append(await client.resolve_task_alias(account, alias))
+            results.append(await _resolve(client, account, alias))
         except TrunklineError as error:
             problems.append(error)
 

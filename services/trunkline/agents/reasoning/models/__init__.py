@@ -6,6 +6,7 @@
 Importing this package does not load LangChain. A provider's package loads at its first call.
 """
 
+from trunkline.agents.reasoning.models.form import UnusableReplyError, ask_for_form
 from trunkline.agents.reasoning.models.model import RULES, Model, ModelChoice, open_model
 from trunkline.agents.reasoning.models.model_client import OnText
 from trunkline.agents.reasoning.models.replies import (
@@ -20,6 +21,8 @@ __all__ = [
     "Model",
     "ModelChoice",
     "OnText",
+    "UnusableReplyError",
+    "ask_for_form",
     "count_tokens",
     "is_truncated",
     "measure_tokens",

@@ -1,11 +1,16 @@
 """Task aliases are found in the journal that stores them."""
 
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
-from trunkline.errors import AgentNotFoundError, PeerUnavailableError, TrunklineError
-from trunkline.v1 import registry_service_pb2
+from trunkline.errors import (
+    AgentNotFoundError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+    TrunklineError,
+)
+from trunkline.v1 import registry_service_pb2, task_service_pb2
 from trunkline_bridge.a2a.versions.v0_1.task_aliases import TaskAliases
 from trunkline_bridge.callers.caller import Caller
 
@@ -22,11 +27,19 @@ class Host:
         self._stored = stored
         self._problem = problem
 
-    async def resolve_task_alias(self, account: str, alias: str) -> str:
+    @property
+    def tasks(self) -> Self:
+        return self
+
+    async def ResolveTaskAlias(  # noqa: N802
+        self, request: task_service_pb2.ResolveTaskAliasRequest
+    ) -> task_service_pb2.ResolveTaskAliasResponse:
         self.requests += 1
         if self._problem is not None:
             raise self._problem
-        return self._stored.get("chosen", "") if (account, alias) == ALIAS else ""
+        is_stored = (request.account, request.alias) == ALIAS
+        task_id = self._stored.get("chosen", "") if is_stored else ""
+        return task_service_pb2.ResolveTaskAliasResponse(task_id=task_id)
 
 
 class Mesh:
@@ -71,6 +84,13 @@ async def test_an_alias_is_looked_up_first_on_the_host_of_its_agent() -> None:
 async def test_an_alias_of_a_moved_agent_is_found_in_its_old_journal() -> None:
     mesh = Mesh(Host(), Host(problem=UNREACHABLE), Host(chosen="jrnl0002-c"))
     assert await make_aliases(mesh).find(CALLER, "chosen") == "jrnl0002-c"
+
+
+async def test_an_earlier_host_that_does_not_find_an_alias_does_not_know_it() -> None:
+    earlier = Host(problem=TaskNotFoundError("chosen"))
+    assert await make_aliases(Mesh(earlier)).find(CALLER, "chosen") == ""
+    mesh = Mesh(earlier, Host(chosen="jrnl0001-b"))
+    assert await make_aliases(mesh).find(CALLER, "chosen") == "jrnl0001-b"
 
 
 async def test_an_alias_of_a_removed_agent_is_found_in_its_journal() -> None:

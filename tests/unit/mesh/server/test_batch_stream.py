@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.mesh.server.handlers import MESSAGE_BYTES, encode_responses
+from trunkline.mesh.server.batch_stream import MESSAGE_BYTES, encode_responses
 from trunkline.v1 import (
     event_pb2,
     message_service_pb2,
