@@ -1,8 +1,7 @@
-"""Measures the price of hash chains and encryption of a journal, all three side by side in one run.
+"""Measures the price of encryption of a journal, with both shapes side by side in one run.
 
-`off` is a journal without hashes and signatures, which exists only here. Run it on a quiet machine:
-`.venv/bin/python tests/bench/at_rest.py [--rounds N]`. It prints the CPU time of the process:
-medians with quartiles, and the median of the ratios of neighbouring rounds.
+Run it on a quiet machine: `.venv/bin/python tests/bench/at_rest.py [--rounds N]`. It prints the CPU
+time of the process: medians with quartiles, and the median of the ratios of neighbouring rounds.
 """
 
 import argparse
@@ -14,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from opentelemetry.proto.trace.v1 import trace_pb2
 
@@ -22,12 +21,11 @@ from trunkline.core.encryption import Keyring, KeySource
 from trunkline.journal.artifacts import BlobStore, Reference, blob_folder
 from trunkline.journal.events import build_draft, delta_event
 from trunkline.journal.journal import Journal
-from trunkline.journal.sqlite.chain import HashChains, Link
 from trunkline.observe.traces import SpanStore
 from trunkline.observe.traces.spans import read_records
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_pb2
 
-SHAPES: Final = ("off", "chain", "encrypted")
+SHAPES: Final = ("plain", "encrypted")
 FILE: Final = os.urandom(8 * 1024 * 1024)
 
 Work = Callable[[Journal], Awaitable[int]]
@@ -77,8 +75,7 @@ async def groups_of_64(journal: Journal) -> int:
 
 
 async def short_tasks(journal: Journal) -> int:
-    """Create 32 tasks at a time, end them and settle them: unary calls."""
-    store = journal._store
+    """Create 32 tasks at a time, and end them: unary calls."""
     for _ in range(10):
         task_ids = [journal.new_task_id() for _ in range(32)]
         for task_id in task_ids:
@@ -87,8 +84,6 @@ async def short_tasks(journal: Journal) -> int:
         for task_id in task_ids:
             appended = journal.append(task_id, journal.epoch, [build_draft([ended()])])
         await appended
-        while store.has_backlog():
-            store.settle(budget_bytes=16 * 1024)
     return 320
 
 
@@ -126,7 +121,7 @@ async def spans(journal: Journal) -> int:
 WORKS: Final[dict[str, tuple[Work, str]]] = {
     "one task, one token a commit": (one_commit_each, "commit"),
     "64 tasks, four tokens each a commit": (groups_of_64, "token"),
-    "short tasks, 32 at once, settled": (short_tasks, "task"),
+    "short tasks, 32 at once": (short_tasks, "task"),
     "file, written and read": (files, "MB"),
     "traces, 50 spans a batch": (spans, "span"),
 }
@@ -138,28 +133,11 @@ def open_journal(folder: Path, shape: str) -> Journal:
     return Journal.open(folder / shape / "journal.db", keyring=keyring)
 
 
-async def run_round(work: Work, journal: Journal, shape: str) -> float:
+async def run_round(work: Work, journal: Journal) -> float:
     """Return the CPU time of a unit of work in microseconds."""
-    for kind, name, original, replacement in _CHANGES:
-        setattr(kind, name, replacement if shape == "off" else original)
     started_ns = time.process_time_ns()
     count = await work(journal)
     return (time.process_time_ns() - started_ns) / count / 1000
-
-
-def _next_number(link: Link, *_: object) -> Link:
-    return Link(link.number + 1, b"")
-
-
-def _do_nothing(*_: object, **__: object) -> None:
-    pass
-
-
-_CHANGES: Final[tuple[tuple[type, str, Any, Any], ...]] = (
-    (Link, "follow", Link.follow, _next_number),
-    (HashChains, "sign", HashChains.sign, _do_nothing),
-    (HashChains, "remove", HashChains.remove, _do_nothing),
-)
 
 
 def spread(values: list[float]) -> str:
@@ -168,25 +146,22 @@ def spread(values: list[float]) -> str:
 
 
 async def main(rounds: int) -> None:
-    print("| work | CPU µs per | off | chain | encrypted | chain | encrypted |")
-    print("|---|---|---|---|---|---|---|")
+    print("| work | CPU µs per | plain | encrypted | encrypted |")
+    print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         journals = {shape: open_journal(Path(name), shape) for shape in SHAPES}
         for label, (work, unit) in WORKS.items():
             costs: dict[str, list[float]] = {shape: [] for shape in SHAPES}
             for number in range(rounds + 1):
                 for shape in SHAPES:
-                    cost = await run_round(work, journals[shape], shape)
+                    cost = await run_round(work, journals[shape])
                     if number:  # The first round warms up.
                         costs[shape].append(cost)
-            ratios = [
-                statistics.median(
-                    cost / off for cost, off in zip(costs[shape], costs["off"], strict=True)
-                )
-                for shape in SHAPES[1:]
-            ]
-            cells = [spread(costs[shape]) for shape in SHAPES]
-            cells += [f"{ratio:.2f}x" for ratio in ratios]
+            ratio = statistics.median(
+                encrypted / plain
+                for plain, encrypted in zip(costs["plain"], costs["encrypted"], strict=True)
+            )
+            cells = [*(spread(costs[shape]) for shape in SHAPES), f"{ratio:.2f}x"]
             print(f"| {label} | {unit} | {' | '.join(cells)} |")
         for journal in journals.values():
             journal.close()

@@ -50,7 +50,6 @@ def _patch() -> None:
             task_id, after, limit_bytes=limit_bytes
         ),
         "find_row": lambda _store, task_id: memory.find_row(task_id),
-        "has_backlog": lambda _store: False,
     }
     for name, change in changes.items():
         assert hasattr(SqliteStore, name), name

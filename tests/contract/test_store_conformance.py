@@ -30,6 +30,8 @@ from trunkline.journal.store import (
     StoredFold,
     SubmissionKey,
     TaskFilter,
+    TaskRow,
+    TaskStage,
     WebhookRow,
 )
 from trunkline.v1 import task_pb2
@@ -69,11 +71,6 @@ class Reopenable:
         yield self.store
         yield self.reopen()
 
-    def settle_all(self) -> JournalStore:
-        while self.store.has_backlog():
-            self.store.settle(budget_bytes=1)
-        return self.store
-
 
 @pytest.fixture(params=list(FACTORIES.values()), ids=list(FACTORIES))
 def reopenable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopenable]:
@@ -92,7 +89,11 @@ SECOND = stored([begin("a", "x", "y")], 2)
 THIRD = stored([append("a", "z"), completed()], 4)
 
 
-def write_ended(store: JournalStore, task_id: str = TASK, *, ended_ns: int = 0) -> list[bytes]:
+def ended(task_id: str = TASK, *, head: int, ended_ns: int = 1) -> TaskRow:
+    return replace(row(task_id, state=ENDED, head=head), ended_ns=ended_ns)
+
+
+def write_ended(store: JournalStore, task_id: str = TASK, *, ended_ns: int = 1) -> list[bytes]:
     """Write an ended task of three commits, and return its batches."""
     batches = [
         stored([created()], 1, task_id=task_id),
@@ -101,12 +102,11 @@ def write_ended(store: JournalStore, task_id: str = TASK, *, ended_ns: int = 0) 
     ]
     store.commit(group(batches[0], made=[row(task_id)]))
     store.commit(group(batches[1]))
-    last = replace(row(task_id, state=ENDED, head=5), ended_ns=ended_ns)
-    store.commit(group(batches[2], changed=[last]))
+    store.commit(group(batches[2], changed=[ended(task_id, head=5, ended_ns=ended_ns)]))
     return [batch.sealed for batch in batches]
 
 
-def test_a_task_spread_over_many_commits_is_read_and_settled_completely(
+def test_a_task_spread_over_many_commits_is_read_completely(
     reopenable: Reopenable,
 ) -> None:
     other = f"{TASK}-other"
@@ -123,15 +123,12 @@ def test_a_task_spread_over_many_commits_is_read_and_settled_completely(
             commit_batches = [batches[-2], *commit_batches, batches[-1]]
         reopenable.store.commit(group(*commit_batches))
     batches.append(stored([completed()], len(batches) + 1))
-    last = row(state=ENDED, head=len(batches))
+    last = ended(head=len(batches))
     reopenable.store.commit(group(batches[-1], changed=[last]))
     written = [batch.sealed for batch in batches]
     for store in reopenable.before_and_after_restart():
         assert store.read(TASK, 0, limit_bytes=2**30) == written
         assert store.read(TASK, 7, limit_bytes=0) == written[7:8]
-    reopenable.settle_all()
-    for store in reopenable.before_and_after_restart():
-        assert store.read(TASK, 0, limit_bytes=2**30) == written
 
 
 def test_committed_batches_are_read_unchanged(store: JournalStore) -> None:
@@ -150,13 +147,11 @@ def test_reading_begins_with_the_batch_that_ends_after_the_cursor(
     expected = batches[3 - expected_count :]
     assert reopenable.store.read(TASK, after, limit_bytes=LIMIT) == expected
     assert reopenable.reopen().read(TASK, after, limit_bytes=LIMIT) == expected
-    assert reopenable.settle_all().read(TASK, after, limit_bytes=LIMIT) == expected
-    assert reopenable.reopen().read(TASK, after, limit_bytes=LIMIT) == expected
 
 
 def test_reading_respects_the_limit_but_returns_at_least_one_batch(reopenable: Reopenable) -> None:
     first, second, _ = write_ended(reopenable.store)
-    for store in (reopenable.store, reopenable.settle_all()):
+    for store in reopenable.before_and_after_restart():
         assert store.read(TASK, 0, limit_bytes=1) == [first]
         both_bytes = len(first) + len(second)
         assert store.read(TASK, 0, limit_bytes=both_bytes) == [first, second]
@@ -248,22 +243,7 @@ def test_unfinished_tasks_are_those_that_have_not_ended(reopenable: Reopenable) 
         assert store.list_unfinished() == [old, young]
 
 
-def test_settling_leaves_nothing_to_settle_and_changes_nothing(reopenable: Reopenable) -> None:
-    batches = write_ended(reopenable.store)
-    live = "journal1-live"
-    reopenable.store.commit(group(stored([created()], 1, task_id=live), made=[row(live)]))
-    assert reopenable.store.has_backlog()
-    reopenable.settle_all()
-    for store in reopenable.before_and_after_restart():
-        assert not store.has_backlog()
-        assert store.read(TASK, 0, limit_bytes=LIMIT) == batches
-        assert store.find_row(TASK) == row(state=ENDED, head=5)
-        assert len(store.read(live, 0, limit_bytes=LIMIT)) == 1
-
-
-def test_settling_does_not_change_other_tasks_of_the_same_commits(
-    reopenable: Reopenable,
-) -> None:
+def test_tasks_of_the_same_commits_end_separately(reopenable: Reopenable) -> None:
     live = "journal1-live"
     live_batches = [
         stored([created()], 1, task_id=live),
@@ -273,78 +253,49 @@ def test_settling_does_not_change_other_tasks_of_the_same_commits(
     other_batch = (FIRST, SECOND, THIRD)
     for live_batch, other in zip(live_batches, other_batch, strict=True):
         made = [row(live), row()] if live_batch is live_batches[0] else []
-        changed = [row(state=ENDED, head=5)] if live_batch is live_batches[2] else []
+        changed = [ended(head=5)] if live_batch is live_batches[2] else []
         reopenable.store.commit(group(live_batch, other, made=made, changed=changed))
-    reopenable.settle_all()
     for store in reopenable.before_and_after_restart():
         assert store.read(live, 0, limit_bytes=LIMIT) == [batch.sealed for batch in live_batches]
         assert store.read(TASK, 0, limit_bytes=LIMIT) == [batch.sealed for batch in other_batch]
+        assert [task_row.task_id for task_row in store.list_unfinished()] == [live]
 
 
-def test_settling_continues_after_a_restart(reopenable: Reopenable) -> None:
-    write_ended(reopenable.store)
-    assert reopenable.reopen().has_backlog()
-    assert not reopenable.settle_all().has_backlog()
-
-
-def test_settling_may_be_interrupted_after_any_step(reopenable: Reopenable) -> None:
-    batches = {name: write_ended(reopenable.store, name) for name in ("journal1-a", "journal1-b")}
-    steps = 0
-    while reopenable.store.has_backlog():
-        reopenable.store.settle(budget_bytes=1)
-        steps += 1
-        reopenable.reopen()
-        for name, expected in batches.items():
-            assert reopenable.store.read(name, 0, limit_bytes=LIMIT) == expected
-    assert steps > 1
-
-
-def test_a_long_task_is_settled_in_steps(reopenable: Reopenable) -> None:
-    text = "x" * 10_000
-    batches = [FIRST, stored([begin("a", text)], 2)]
-    batches += [stored([append("a", text)], sequence) for sequence in range(3, 40)]
-    batches.append(stored([completed()], 40))
-    for batch in batches:
-        made = [row()] if batch is FIRST else []
-        changed = [row(state=ENDED, head=40)] if batch is batches[-1] else []
-        reopenable.store.commit(group(batch, made=made, changed=changed))
-    expected = [batch.sealed for batch in batches]
-    reopenable.store.settle(budget_bytes=100_000)
-    assert reopenable.store.has_backlog()
-    big = 2**30
-    assert reopenable.store.read(TASK, 0, limit_bytes=big) == expected
-    assert reopenable.settle_all().read(TASK, 0, limit_bytes=big) == expected
-    assert reopenable.store.read(TASK, 20, limit_bytes=big) == expected[20:]
-    assert reopenable.reopen().read(TASK, 20, limit_bytes=25_000) == expected[20:22]
+def test_more_tasks_than_one_statement_takes_are_written_in_one_commit(
+    reopenable: Reopenable,
+) -> None:
+    names = [f"journal1-{number:03}" for number in range(200)]
+    firsts = [stored([created()], 1, task_id=name) for name in names]
+    reopenable.store.commit(group(*firsts, made=[row(name) for name in names]))
+    seconds = [stored([working()], 2, task_id=name) for name in names]
+    reopenable.store.commit(group(*seconds))
+    for store in reopenable.before_and_after_restart():
+        for first, second in zip(firsts, seconds, strict=True):
+            written = [first.sealed, second.sealed]
+            assert store.read(first.task_id, 0, limit_bytes=LIMIT) == written
 
 
 FOLD = StoredFold(b"the fold", epoch=3, forwarded={"child": 7})
 
 
-def write_and_settle(reopenable: Reopenable, task_id: str, *, ended_ns: int) -> None:
-    """Write a task with this end time, and settle it."""
-    write_ended(reopenable.store, task_id, ended_ns=ended_ns)
-    reopenable.settle_all()
-
-
 def test_tasks_that_ended_long_ago_are_found_oldest_first(reopenable: Reopenable) -> None:
     for name, ended_ns in (("journal1-b", 20), ("journal1-a", 10), ("journal1-c", 30)):
-        write_and_settle(reopenable, name, ended_ns=ended_ns)
+        write_ended(reopenable.store, name, ended_ns=ended_ns)
     live = "journal1-live"
     reopenable.store.commit(group(stored([created()], 1, task_id=live), made=[row(live)]))
     for store in reopenable.before_and_after_restart():
-        result = store.list_ended(20, is_compacted=False, limit=10)
+        result = store.list_ended(20, stage=TaskStage.READABLE, limit=10)
         assert [task_row.task_id[-1] for task_row in result] == ["a", "b"]
-        result = store.list_ended(99, is_compacted=False, limit=2)
+        result = store.list_ended(99, stage=TaskStage.READABLE, limit=2)
         assert [task_row.task_id[-1] for task_row in result] == ["a", "b"]
-        assert store.list_ended(9, is_compacted=False, limit=10) == []
-        assert store.list_ended(99, is_compacted=True, limit=10) == []
+        assert store.list_ended(9, stage=TaskStage.READABLE, limit=10) == []
+        assert store.list_ended(99, stage=TaskStage.COMPACTED, limit=10) == []
 
 
 def test_a_compacted_task_has_a_fold_in_place_of_its_events(reopenable: Reopenable) -> None:
-    write_and_settle(reopenable, TASK, ended_ns=10)
+    write_ended(reopenable.store, ended_ns=10)
     other = f"{TASK}-other"
-    write_and_settle(reopenable, other, ended_ns=11)
+    write_ended(reopenable.store, other, ended_ns=11)
     expected = reopenable.store.read(other, 0, limit_bytes=LIMIT)
     assert reopenable.store.find_fold(TASK) is None
     reopenable.store.compact({TASK: FOLD})
@@ -353,47 +304,46 @@ def test_a_compacted_task_has_a_fold_in_place_of_its_events(reopenable: Reopenab
         result = store.find_row(TASK)
         assert result is not None
         assert (result.head, result.first_available, result.state) == (5, 6, ENDED)
-        assert store.has_backlog()
-    reopenable.settle_all()
+        compacted = store.list_ended(99, stage=TaskStage.COMPACTED, limit=10)
+        assert [task_row.task_id for task_row in compacted] == [TASK]
+    assert reopenable.store.delete_events([TASK], limit=100) == [TASK]
     for store in reopenable.before_and_after_restart():
-        assert not store.has_backlog()
         assert store.read(TASK, 0, limit_bytes=LIMIT) == []
         assert store.find_fold(TASK) == FOLD
         assert store.read(other, 0, limit_bytes=LIMIT) == expected
-        compacted = store.list_ended(99, is_compacted=True, limit=10)
-        assert [task_row.task_id for task_row in compacted] == [TASK]
+        cleared = store.list_ended(99, stage=TaskStage.CLEARED, limit=10)
+        assert [task_row.task_id for task_row in cleared] == [TASK]
 
 
 def test_the_first_events_of_a_compacted_task_are_deleted_first(reopenable: Reopenable) -> None:
-    text = "x" * 10_000
-    batches = [FIRST, stored([begin("a", text)], 2)]
-    batches += [stored([append("a", text)], sequence) for sequence in range(3, 100)]
+    other = f"{TASK}-other"
+    write_ended(reopenable.store, other, ended_ns=10)
+    batches = [FIRST, *(stored([append("a", "x")], sequence) for sequence in range(2, 100))]
     batches.append(stored([completed()], 100))
-    for batch in batches:
-        made = [row()] if batch is FIRST else []
-        changed = [row(state=ENDED, head=100)] if batch is batches[-1] else []
-        reopenable.store.commit(group(batch, made=made, changed=changed))
-    reopenable.settle_all()
-    reopenable.store.compact({TASK: FOLD})
+    reopenable.store.commit(group(*batches, made=[row()], changed=[ended(head=100)]))
+    reopenable.store.compact({TASK: FOLD, other: FOLD})
     firsts = []
-    while reopenable.store.has_backlog():
-        expected_count = reopenable.store.read(TASK, 0, limit_bytes=2**30)
-        firsts.append(parse_header(expected_count[0]).first_sequence)
-        assert expected_count == [batch.sealed for batch in batches[firsts[-1] - 1 :]]
-        reopenable.store.settle(budget_bytes=1)
-    assert firsts == sorted(firsts)
-    assert len(set(firsts)) > 1
+    cleared: list[str] = []
+    while remaining := reopenable.store.read(TASK, 0, limit_bytes=2**30):
+        firsts.append(parse_header(remaining[0]).first_sequence)
+        assert remaining == [batch.sealed for batch in batches[firsts[-1] - 1 :]]
+        task_ids = [name for name in (TASK, other) if name not in cleared]
+        cleared += reopenable.store.delete_events(task_ids, limit=30)
+        reopenable.reopen()
+    assert firsts == [1, 31, 61, 91]
+    # The rest of the last limit deleted the other task's events.
+    assert cleared == [TASK, other]
 
 
 def test_a_deleted_task_leaves_nothing(reopenable: Reopenable) -> None:
-    write_and_settle(reopenable, TASK, ended_ns=10)
+    write_ended(reopenable.store, ended_ns=10)
     reopenable.store.compact({TASK: FOLD})
-    reopenable.settle_all()
+    reopenable.store.delete_events([TASK], limit=100)
     reopenable.store.delete_tasks([TASK, "journal1-unknown"])
     for store in reopenable.before_and_after_restart():
         assert store.find_row(TASK) is None
         assert store.find_fold(TASK) is None
-        assert store.list_ended(99, is_compacted=True, limit=10) == []
+        assert store.list_ended(99, stage=TaskStage.CLEARED, limit=10) == []
         assert store.list_rows(TaskFilter("acme"), limit=10).total == 0
 
 
@@ -555,7 +505,7 @@ def test_a_deleted_task_is_deleted_with_its_aliases_and_webhooks(reopenable: Reo
         write_ended(reopenable.store, task_id)
         save_webhooks(reopenable.store, webhook(task_id, "a"))
         reopenable.store.commit(CommitGroup(aliases=[AliasRecord("", f"for {task_id}", task_id)]))
-    reopenable.settle_all().compact({TASK: StoredFold(b"fold", 1, {})})
+    reopenable.store.compact({TASK: StoredFold(b"fold", 1, {})})
     assert len(reopenable.store.find_webhooks()) == 2
     reopenable.store.delete_tasks([TASK])
     for store in reopenable.before_and_after_restart():

@@ -238,7 +238,7 @@ def size_of(folder: Path) -> int:
 
 def rows_of(folder: Path) -> dict[str, int]:
     """Return the number of rows that tasks leave in the journal."""
-    counting, tables = "SELECT count(*) FROM ", ("commits", "settled", "tasks", "folds")
+    counting, tables = "SELECT count(*) FROM ", ("events", "tasks", "folds")
     with closing(sqlite3.connect(journal_of(folder), timeout=PATIENCE_S)) as file:
         counted = [file.execute(counting + table).fetchone() for table in tables]
     return {table: count for table, (count,) in zip(tables, counted, strict=True)}

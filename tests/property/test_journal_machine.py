@@ -121,15 +121,6 @@ class JournalMachine(RuleBasedStateMachine):
         self.journal.close()
         self.open()
 
-    @rule(budget_bytes=st.sampled_from([1, 500, 10**6]))
-    def settle(self, budget_bytes: int) -> None:
-        self.journal._store.settle(budget_bytes=budget_bytes)
-
-    @rule()
-    def settle_everything(self) -> None:
-        while self.journal._store.has_backlog():
-            self.journal._store.settle(budget_bytes=10**6)
-
     @rule(steps=st.sampled_from([1, 3, 1000]))
     def compact(self, steps: int) -> None:
         """Run some compaction steps, as the journal does between appends."""
@@ -140,7 +131,7 @@ class JournalMachine(RuleBasedStateMachine):
             steps -= 1
             if step is not None:
                 step.write()
-                compactor.confirm(step)
+                step.confirm()
                 self.journal._forget_all(step.task_ids)
                 for task_id in step.task_ids:
                     self.models[task_id].is_compacted = True

@@ -53,9 +53,9 @@ def list_databases(folder: Path) -> list[Path]:
 
 
 def copy_rest(folder: Path, target: Path) -> list[dict[str, Any]]:
-    """Copy the files of tasks and the keyring; return the size of each in bytes.
+    """Copy the files of tasks and the keyring, which an encrypted backup needs.
 
-    An encrypted backup needs the keyring, and the signing keys of all journals.
+    Return the size of each in bytes.
     """
     copied = []
     for path in find_blob_folders(folder):
@@ -86,10 +86,8 @@ def check_database(path: Path, folder: Path, keyring: Keyring | None) -> dict[st
         "owner_pid": report.owner_pid,
         "tasks": report.task_count,
         "events": report.event_count,
-        "encrypted_rows": report.chains.encrypted_count,
-        "plain_rows": report.chains.plain_count,
-        "signed_by": keyring.fingerprint if keyring and report.chains.signed_ns else "",
-        "unsigned_commits": report.chains.unsigned_count,
+        "encrypted_rows": report.encrypted_count,
+        "plain_rows": report.plain_count,
         "problems": report.problems,
     }
 
@@ -108,13 +106,10 @@ def format_report(report: dict[str, Any]) -> str:
 
 
 def _format_protection(report: dict[str, Any]) -> str:
-    text = f", signed by {report['signed_by']}" if report["signed_by"] else ""
     encrypted, plain = report["encrypted_rows"], report["plain_rows"]
-    if encrypted:
-        text += (
-            f", encrypted except {plain} of {encrypted + plain} rows" if plain else ", encrypted"
-        )
-    return text
+    if not encrypted:
+        return ""
+    return f", encrypted except {plain} of {encrypted + plain} rows" if plain else ", encrypted"
 
 
 def print_files(files: list[dict[str, Any]], *, as_json: bool, done: str) -> None:

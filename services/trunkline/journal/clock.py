@@ -13,7 +13,7 @@ class ClockReading:
     time_ns: int = 0
     age_ns: int = 0
     wall_ns: int = 0
-    """The wall clock: nanoseconds since 1970. 0: no reading is stored yet."""
+    """The wall clock in nanoseconds since 1970. It is 0 until a reading is stored."""
     boot: str = ""
     """The id of the boot; see `boot_id`."""
     since_boot_ns: int = 0

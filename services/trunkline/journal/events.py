@@ -77,7 +77,7 @@ class Draft:
 
     @property
     def state(self) -> StateValue | None:
-        """The task's state after these events. None: the events do not change it."""
+        """The task's state after these events, or None if they do not change it."""
         for event in reversed(self.row_events):
             if event.HasField("status"):
                 return event.status.status.state
@@ -97,7 +97,7 @@ def event_kind(event: event_pb2.Event) -> EventKind:
 
 
 def _texts(event: event_pb2.Event) -> Sequence[str]:
-    """Return the texts of a delta or of a plan. Empty: the event has no texts."""
+    """Return the texts of a delta or of a plan. Other events have no texts."""
     if event.HasField("delta"):
         return event.delta.texts
     return event.plan.texts if event.HasField("plan") else ()

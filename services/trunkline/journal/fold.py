@@ -26,7 +26,8 @@ class ArtifactFold:
         self.is_closed: bool = info.closed
         self._artifact = artifact_pb2.Artifact()
         self._artifact.CopyFrom(artifact)
-        # The texts of the last part, if it has only text. None: the next text begins a part.
+        # The texts of the last part, if it has only text. If this is None, the next text begins a
+        # part.
         self._texts: list[str] | None = None
         parts = self._artifact.parts
         if parts and _is_plain_text(parts[-1]):
@@ -187,7 +188,8 @@ class Fold:
         self._forwarded = dict(forwarded or {})
         self._sequence = self._epoch = 0
         self._is_ended = False
-        # The header of the current batch, and its origin task. Empty: it was not forwarded.
+        # The header of the current batch, and its origin task, which is empty if the batch was not
+        # forwarded.
         self._header = _NO_HEADER
         self._origin_task = ""
         self._task = self._snapshot.task

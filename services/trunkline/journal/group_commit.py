@@ -31,12 +31,12 @@ KEY_TTL_NS: Final = 24 * 60 * 60 * 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class CreateResult:
-    """The task of a submission: a new one, or the one that an earlier submission created."""
+    """The task of a submission: a new task, or the task of an earlier submission."""
 
     task_id: str
     is_new: bool
     time_ns: int = field(default=0, compare=False)
-    """The time of the commit in nanoseconds since 1970. 0: the task existed."""
+    """The time of the commit in nanoseconds since 1970. It is 0 if the task existed."""
 
 
 class DraftSource(Protocol):
@@ -269,7 +269,7 @@ class CommitBuilder:
             state=state,
             status_time_ns=status_time_ns,
             metadata=metadata.SerializeToString(),
-            ended_ns=self._age_ns if state in TERMINAL else 0,
+            ended_ns=max(self._age_ns, 1) if state in TERMINAL else 0,
         )
 
 

@@ -3,11 +3,13 @@
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Final, Literal, Self, TypeAlias
 
+from trunkline.core.database import DAMAGED, translate_errors
 from trunkline.core.encryption import Keyring
 from trunkline.core.task_states import StateValue, state_name
 from trunkline.errors import (
@@ -19,6 +21,7 @@ from trunkline.errors import (
 )
 from trunkline.journal.batches import trim_batch
 from trunkline.journal.events import Draft, last_sequence, new_task_id, parse_header
+from trunkline.journal.fold import Fold
 from trunkline.journal.fold_cache import FoldCache
 from trunkline.journal.group_commit import (
     CommitBuilder,
@@ -139,8 +142,8 @@ class Journal:
 
         With `normal`, commits survive the death of the process; with `full`, also a power failure.
         `tail_bytes` of each task's latest events stay in memory. Ended tasks are compacted and
-        deleted after the times of `retention`, which each renewal of the lease checks. The keyring
-        signs the journal and, if it has data keys, encrypts it and the files of its tasks.
+        deleted after the times of `retention`, which each renewal of the lease checks. If the
+        keyring has data keys, the journal and the files of its tasks are encrypted.
 
         Raises:
             ConfigurationError: it is encrypted under a key that the keyring does not have.
@@ -308,11 +311,15 @@ class Journal:
                 raise self._closed_error()
             return []
         batches = self._batches(task_id, after, limit_bytes)
-        first_sequence = parse_header(batches[0]).first_sequence if batches else row.head
+        with self._translate_errors():
+            first_sequence = parse_header(batches[0]).first_sequence if batches else row.head
         if first_sequence > after + 1 or not batches:
             # Since its row was cached, the task was compacted or deleted.
             self._forget(task_id)
-            raise _cursor_expired(self.row(task_id), after)
+            row = self.row(task_id)
+            if row.first_available <= after + 1:
+                raise JournalUnavailableError(str(self.path or self.id), DAMAGED)
+            raise _cursor_expired(row, after)
         if first_sequence <= after:
             batches[0] = trim_batch(batches[0], after)
         return batches
@@ -336,7 +343,7 @@ class Journal:
     def check_cursor(self, task_id: str, after: int, epoch: int) -> None:
         """Check that a reader that has all events up to `after` can continue there.
 
-        `epoch` is the epoch of the last batch that the reader has. 0: unknown.
+        `epoch` is the epoch of the last batch that the reader has, or 0 if it is unknown.
 
         Raises:
             TaskNotFoundError: no such task, or it was deleted.
@@ -384,11 +391,10 @@ class Journal:
         until = head if at is None else at
         if not 0 <= until <= head:
             raise InvalidArgumentError("at", f"the task has {head} events so far")
-        fold = await self._folds.fold(task_id, until)
-        return fold.snapshot()
+        return (await self._fold(task_id, until)).snapshot()
 
     def find_stored_snapshot(self, task_id: str) -> snapshot_pb2.TaskSnapshot | None:
-        """Return the stored snapshot of a task whose events are past retention; None: it has none.
+        """Return the stored snapshot of a task whose events are past retention, or None.
 
         Raises:
             JournalUnavailableError: the journal can't be read.
@@ -399,13 +405,13 @@ class Journal:
     async def forwarded_sequences(self, task_id: str) -> dict[str, int]:
         """Return the last sequence forwarded to a task, by origin task.
 
-        The origin task is the one that first wrote the events. `splice` uses these sequences to
+        The origin task is the task that first wrote the events. `splice` uses these sequences to
         skip events that were forwarded before a restart or in earlier turns.
 
         Raises:
             TaskNotFoundError: no such task, or it was deleted.
         """
-        return (await self._folds.fold(task_id, self.head(task_id))).forwarded_sequences
+        return (await self._fold(task_id, self.head(task_id))).forwarded_sequences
 
     def list(self, query: task_service_pb2.ListTasksRequest) -> task_service_pb2.ListTasksResponse:
         """Return a page of an account's tasks by status time, newest first, then by id.
@@ -470,6 +476,14 @@ class Journal:
         self._flush()
         self._subscribers.close(self._closed_error)
         self._store.close(for_takeover=for_takeover)
+
+    async def _fold(self, task_id: str, until: int) -> Fold:
+        with self._translate_errors():
+            return await self._folds.fold(task_id, until)
+
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        """Translate errors of damaged events, which the store does not parse."""
+        return translate_errors(self.path or Path(self.id))
 
     def _put(self, pending: Pending) -> None:
         if self._is_closed:
@@ -581,12 +595,13 @@ class Journal:
         return cached
 
     def _epoch_at(self, row: TaskRow, sequence: int) -> int:
-        """Return the epoch of the batch that covers a sequence. 0: unknown."""
+        """Return the epoch of the batch that covers a sequence, or 0 if it is unknown."""
         if sequence < row.first_available:
             stored = self._store.find_fold(row.task_id)
             return stored.epoch if stored else 0
         batches = self._batches(row.task_id, sequence - 1, 0)
-        return parse_header(batches[0]).epoch if batches else 0
+        with self._translate_errors():
+            return parse_header(batches[0]).epoch if batches else 0
 
     def _count_open(self) -> Sequence[Reading]:
         """Return the number of unfinished tasks by agent and state, for metrics."""

@@ -43,7 +43,9 @@ def parse_page_size(request: task_service_pb2.ListTasksRequest) -> int:
 
 
 def parse_page_token(page_token: str) -> tuple[int, str] | None:
-    """Return the status time and the id of the last row of the previous page. None: no token.
+    """Return the status time and the id of the last row of the previous page.
+
+    An empty token is None.
 
     Raises:
         InvalidArgumentError: `build_page` did not make this token.

@@ -1,4 +1,4 @@
-"""Maintains a journal in the background: settles, compacts and deletes tasks, and checkpoints."""
+"""Maintains a journal in the background: compacts and deletes tasks, and runs checkpoints."""
 
 import asyncio
 import logging
@@ -14,15 +14,11 @@ from trunkline.journal.store import JournalStore
 
 logger = logging.getLogger(__name__)
 
-# The pause between two steps while there is more work.
+# The pause before each step, so that other writes are not delayed.
 _INTERVAL_S: Final = 0.005
-# The pause before the first step. One transaction settles all tasks that end meanwhile, because a
-# transaction costs as much as settling several small tasks.
-_GATHER_S: Final = 0.05
-# The amount of work of one step.
-_SETTLE_BYTES: Final = 16 * 1024
+# The number of bytes that one step folds.
 _FOLD_BYTES: Final = 32 * 1024
-# The pause after a failed checkpoint, compaction or deletion before another try.
+# The pause after a failed step before another try.
 _RETRY_S: Final = 1.0
 
 
@@ -53,9 +49,6 @@ class Maintenance:
         self.is_step_waiting: bool = False
         """A step waits for the end of a write. Call `run_step` at that end."""
         self._is_closed = False
-        self._was_settling = False
-        # There is enough work for another step at once.
-        self._has_more = False
         # A checkpoint runs in its own thread while writes run. If it can't move all of the log, the
         # serial writer runs another one without concurrent writes.
         self._checkpoint_executor = ThreadPoolExecutor(
@@ -77,8 +70,7 @@ class Maintenance:
             self._start_checkpoint()
         if self._timer is None and not self.is_step_waiting and self._has_work:
             loop = asyncio.get_running_loop()
-            pause_s = _INTERVAL_S if self._has_more else _GATHER_S
-            self._timer = loop.call_later(pause_s, self._on_timer)
+            self._timer = loop.call_later(_INTERVAL_S, self._on_timer)
 
     def scan(self) -> None:
         """Look for tasks whose retention time is over. Call this at each renewal of the lease."""
@@ -101,11 +93,7 @@ class Maintenance:
 
     @property
     def _has_work(self) -> bool:
-        return (
-            self._needs_exclusive_checkpoint
-            or self._store.has_backlog()
-            or self._compactor.has_work
-        )
+        return self._needs_exclusive_checkpoint or self._compactor.has_work
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -118,20 +106,12 @@ class Maintenance:
         if self._needs_exclusive_checkpoint:
             self._needs_exclusive_checkpoint = False
             self._run("checkpoint", self._store.checkpoint, lambda: None, waits_for_disk=True)
-        elif self._store.has_backlog() and not (self._was_settling and self._compactor.has_work):
-            self._was_settling = True
-            self._run("settle", self._settle, self.schedule)
         elif self._compactor.has_work:
-            self._was_settling = False
-            self._has_more = True
             step = self._next_retention_step()
             if step is None:
                 self.schedule()
             else:
                 self._run("retire", step.write, lambda: self._on_step_written(step))
-
-    def _settle(self) -> None:
-        self._has_more = self._store.settle(budget_bytes=_SETTLE_BYTES)
 
     def _next_retention_step(self) -> RetentionStep | None:
         """Continue folding, and return the next write if one is ready.
@@ -145,7 +125,7 @@ class Maintenance:
             return None
 
     def _on_step_written(self, step: RetentionStep) -> None:
-        self._compactor.confirm(step)
+        step.confirm()
         self._on_changed(step.task_ids)
         if not self._compactor.has_work:
             self._scan()
@@ -207,7 +187,7 @@ class Maintenance:
             )
 
     def _on_failure(self, name: str, error: BaseException) -> None:
-        """Log the first failure. Settling is retried after the next write, others after a pause."""
+        """Log the first failure. The work is tried again after a pause."""
         if isinstance(error, FencedError):
             self._is_closed = True
         if name not in self._failing:

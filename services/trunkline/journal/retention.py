@@ -3,18 +3,22 @@
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from trunkline.core.database import translate_errors
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.fold import Fold
-from trunkline.journal.store import JournalStore, StoredFold, TaskRow
+from trunkline.journal.store import JournalStore, StoredFold, TaskRow, TaskStage
 
 _NS_PER_S: Final = 1_000_000_000
-# The largest number of tasks that a scan finds, for compaction and for deletion each.
+# The largest number of tasks that a scan finds, for each kind of step.
 _SCAN_LIMIT: Final = 64
 # The largest number of tasks that one write compacts.
 _TASKS_PER_STEP: Final = 16
+# The largest number of batches that one write deletes. A write may run on the event loop.
+_EVENTS_PER_STEP: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +36,33 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class RetentionStep:
-    """A write that compacts or deletes tasks, and the ids of these tasks."""
+    """A write of the compactor."""
 
     task_ids: tuple[str, ...]
+    """The tasks that it changes."""
     write: Callable[[], object]
+    """Runs the write, which may be in a thread."""
+    confirm: Callable[[], None]
+    """Removes the step from the compactor's work. Call it on the event loop after the write."""
 
 
 class Compactor:
-    """Compacts and deletes tasks in steps.
+    """Compacts tasks, deletes the events of compacted tasks, and deletes tasks, in steps.
 
     `next_step` folds a part of a task on the event loop, and returns the next write. The caller
-    runs the write and calls `confirm`, or `reset` if it fails. Only writes are durable: after a
-    restart, unfinished folds begin again.
+    runs the write and then `RetentionStep.confirm`, or `reset` if the write fails. Only writes are
+    durable: after a restart, unfinished folds begin again.
     """
 
     def __init__(self, store: JournalStore, retention: Retention) -> None:
         self._store = store
         self._retention = retention
         self._due: deque[TaskRow] = deque()
-        self._expired: tuple[str, ...] = ()
-        self._fold: Fold | None = None
         self._folds: dict[str, StoredFold] = {}
+        self._compacted: tuple[str, ...] = ()
+        self._expired: tuple[str, ...] = ()
+        # The fold of the first due task so far.
+        self._fold: Fold | None = None
         # Damaged tasks stay unchanged. `trunkline data check` names them.
         self._damaged: set[str] = set()
         self.deleted_count: int = 0
@@ -61,7 +71,7 @@ class Compactor:
     @property
     def has_work(self) -> bool:
         """There are tasks from the last scan to compact or to delete."""
-        return bool(self._due or self._expired or self._folds)
+        return bool(self._due or self._folds or self._compacted or self._expired)
 
     def scan(self) -> None:
         """Find tasks whose retention time is over, unless there is work from the last scan.
@@ -75,14 +85,16 @@ class Compactor:
         retain_s = self._retention.retain_s
         compact_s = min(self._retention.compact_after_s, retain_s)
         expired = self._store.list_ended(
-            age_ns - int(retain_s * _NS_PER_S), is_compacted=True, limit=_SCAN_LIMIT
+            age_ns - int(retain_s * _NS_PER_S), stage=TaskStage.CLEARED, limit=_SCAN_LIMIT
         )
+        compacted = self._store.list_ended(age_ns, stage=TaskStage.COMPACTED, limit=_SCAN_LIMIT)
         due = self._store.list_ended(
             age_ns - int(compact_s * _NS_PER_S),
-            is_compacted=False,
+            stage=TaskStage.READABLE,
             limit=_SCAN_LIMIT + len(self._damaged),
         )
         self._expired = tuple(row.task_id for row in expired)
+        self._compacted = tuple(row.task_id for row in compacted)
         self._due.extend(row for row in due if row.task_id not in self._damaged)
 
     def next_step(self, budget_bytes: int) -> RetentionStep | None:
@@ -93,27 +105,47 @@ class Compactor:
             InvalidAgentResponseError: the events of a task break the contract. It is skipped, too.
         """
         if self._expired:
-            expired = self._expired
-            return RetentionStep(expired, lambda: self._store.delete_tasks(expired))
+            return self._delete_tasks()
+        if self._compacted:
+            return self._delete_events()
         while self._due and budget_bytes > 0 and len(self._folds) < _TASKS_PER_STEP:
             budget_bytes -= self._advance(self._due[0], budget_bytes)
-        if not self._folds:
-            return None
-        folds = dict(self._folds)
-        return RetentionStep(tuple(folds), lambda: self._store.compact(folds))
+        return self._compact() if self._folds else None
 
-    def confirm(self, step: RetentionStep) -> None:
-        """Remove the tasks of a step from the work, after its write."""
-        if step.task_ids == self._expired:
+    def _delete_tasks(self) -> RetentionStep:
+        task_ids = self._expired
+
+        def confirm() -> None:
             self._expired = ()
-            self.deleted_count += len(step.task_ids)
-        else:
+            self.deleted_count += len(task_ids)
+
+        return RetentionStep(task_ids, lambda: self._store.delete_tasks(task_ids), confirm)
+
+    def _delete_events(self) -> RetentionStep:
+        task_ids = self._compacted
+        cleared: list[str] = []
+
+        def write() -> None:
+            cleared.extend(self._store.delete_events(task_ids, limit=_EVENTS_PER_STEP))
+
+        def confirm() -> None:
+            self._compacted = tuple(task_id for task_id in task_ids if task_id not in cleared)
+
+        return RetentionStep(task_ids, write, confirm)
+
+    def _compact(self) -> RetentionStep:
+        folds = dict(self._folds)
+
+        def confirm() -> None:
             self._folds.clear()
-            self.compacted_count += len(step.task_ids)
+            self._compacted = tuple(folds)
+            self.compacted_count += len(folds)
+
+        return RetentionStep(tuple(folds), lambda: self._store.compact(folds), confirm)
 
     def reset(self) -> None:
         """Drop all work after a failed write. The next scan finds it again."""
-        self._expired = ()
+        self._expired = self._compacted = ()
         self._due.clear()
         self._fold = None
         self._folds.clear()
@@ -123,8 +155,9 @@ class Compactor:
         fold = self._fold = self._fold or Fold(row.task_id)
         try:
             batches = self._store.read(row.task_id, fold.sequence, limit_bytes=budget_bytes)
-            for sealed in batches:
-                fold.apply(parse_batch(sealed))
+            with translate_errors(Path(self._store.id)):
+                for sealed in batches:
+                    fold.apply(parse_batch(sealed))
             if not batches:
                 raise InvalidAgentResponseError(row.agent, f"no events after {fold.sequence}")
         except (JournalUnavailableError, InvalidAgentResponseError):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Protocol, TypeAlias
 
 from trunkline.core.task_states import TERMINAL, StateValue
@@ -24,15 +25,26 @@ class TaskRow:
     """The task's last committed sequence."""
     metadata: bytes = b""
     """The task's metadata, a serialised Struct."""
+    ended_ns: int = 0
+    """The journal's age in nanoseconds when the task ended. It is 0 until then."""
     first_available: int = 1
     """The first sequence that can be read. Earlier ones are past retention."""
-    ended_ns: int = 0
-    """The journal's age in nanoseconds when the task ended. 0: it has not ended."""
 
     @property
     def is_ended(self) -> bool:
         """The task is in a terminal state, so it gets no further events."""
         return self.state in TERMINAL
+
+
+class TaskStage(IntEnum):
+    """The values of `tasks.stage`: how far retention has come with a task."""
+
+    READABLE = 0
+    """Its events can be read."""
+    COMPACTED = 1
+    """A fold replaces its events, of which some may still be stored."""
+    CLEARED = 2
+    """Only its fold is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +89,7 @@ class OrphanedChild:
     until_s: float
     """The time in seconds since 1970 after which the child is no longer tracked."""
     user_statement: str = ""
-    """The signed statement of the user that the child works for; empty: none."""
+    """The signed statement of the user that the child works for, or "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +133,7 @@ class CommitGroup:
     keys: list[SubmissionKey] = field(default_factory=list)
     aliases: list[AliasRecord] = field(default_factory=list)
     webhooks: dict[WebhookKey, WebhookRow | None] = field(default_factory=dict)
-    """The new webhooks. None: the webhook is deleted."""
+    """The new webhooks. A webhook that is deleted is None."""
 
     @property
     def is_empty(self) -> bool:
@@ -151,7 +163,7 @@ class TaskPage:
 class JournalStore(Protocol):
     """The durable events, rows and keys of one journal.
 
-    `commit`, `settle`, `compact` and `delete_tasks` may run in a thread, one at a time, and
+    `commit`, `compact`, `delete_events` and `delete_tasks` may run in a thread, one at a time, and
     `checkpoint` in another. All other methods are called on the loop, also during these. Each
     write checks the epoch in its own transaction, and raises FencedError after a takeover. All
     methods raise JournalUnavailableError if the store can't be read or written. They work again
@@ -190,7 +202,7 @@ class JournalStore(Protocol):
         ...
 
     def find_key(self, key: str, *, now_ns: int) -> SubmissionKey | None:
-        """Return an idempotency key. None: it is unknown, or has expired at the age `now_ns`."""
+        """Return an idempotency key, or None if it is unknown or expired at the age `now_ns`."""
         ...
 
     def find_alias(self, account: str, alias: str) -> str | None:
@@ -216,34 +228,29 @@ class JournalStore(Protocol):
         """Return the rows of all unfinished tasks, the oldest first."""
         ...
 
-    def has_backlog(self) -> bool:
-        """Return whether `settle` has work: tasks to settle, or rows to delete."""
-        ...
-
-    def settle(self, *, budget_bytes: int) -> bool:
-        """Settle ended tasks: move about this many bytes of their events into rows by task.
-
-        It also deletes rows of moved and of compacted events. Return whether to continue soon,
-        because there is enough work for another step.
-        """
-        ...
-
-    def list_ended(self, age_ns: int, *, is_compacted: bool, limit: int) -> list[TaskRow]:
+    def list_ended(self, age_ns: int, *, stage: TaskStage, limit: int) -> list[TaskRow]:
         """Return rows of tasks that ended at this age of the journal or earlier, the oldest first.
 
-        They are compacted tasks without events, or settled tasks, which can be compacted.
+        Only tasks at this stage are returned.
         """
         ...
 
     def compact(self, folds: Mapping[str, StoredFold]) -> None:
         """Replace tasks' events by folds. The first available sequence is then after the head.
 
-        `settle` deletes the events, the oldest first.
+        `delete_events` deletes the events.
+        """
+        ...
+
+    def delete_events(self, task_ids: Sequence[str], *, limit: int) -> list[str]:
+        """Delete up to `limit` batches of compacted tasks, the oldest of each task first.
+
+        Return the ids of the tasks that have no events left, which are then at the stage CLEARED.
         """
         ...
 
     def find_fold(self, task_id: str) -> StoredFold | None:
-        """Return the fold of a task. None: the task is not compacted."""
+        """Return the fold of a task, or None if the task is not compacted."""
         ...
 
     def delete_tasks(self, task_ids: Sequence[str]) -> None:

@@ -38,7 +38,8 @@ class Tail:
     def read(self, after: int, *, limit_bytes: int) -> list[bytes] | None:
         """Return the batches that end after the sequence `after`: one or more, up to the limit.
 
-        `after` must be before the task's last sequence. None: some of these batches were dropped.
+        `after` must be before the task's last sequence. If some of these batches were dropped, the
+        result is None.
         """
         index = self._index(after)
         return (
@@ -95,14 +96,14 @@ class Tails:
             self.size_bytes -= oldest.size_bytes
 
     def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes] | None:
-        """Return `Tail.read` of the task's tail. None: the task has no tail."""
+        """Return `Tail.read` of the task's tail, or None if the task has no tail."""
         tail = self._tails.get(task_id)
         return None if tail is None else tail.read(after, limit_bytes=limit_bytes)
 
     def read_next(
         self, task_id: str, after: int, *, limit_bytes: int
     ) -> tuple[list[bytes], int | None] | None:
-        """Return `Tail.read_next` of the task's tail. None: the task has no tail."""
+        """Return `Tail.read_next` of the task's tail, or None if the task has no tail."""
         tail = self._tails.get(task_id)
         return None if tail is None else tail.read_next(after, limit_bytes=limit_bytes)
 

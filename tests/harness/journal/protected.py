@@ -1,4 +1,4 @@
-"""Keyrings and journals for tests of encryption and hash chains."""
+"""Keyrings and journals for tests of encryption."""
 
 import base64
 import os
@@ -41,25 +41,16 @@ async def write_task(journal: Journal, *, is_ended: bool) -> str:
 
 
 async def write_journal(path: Path, keyring: Keyring | None) -> list[str]:
-    """Write a journal with a compacted, a settled and an unfinished task; return their ids."""
+    """Write a journal with a compacted, an ended and an unfinished task; return their ids."""
     store = SqliteStore.open(path, keyring=keyring)
     journal = Journal(store, is_threaded=False, path=path, keyring=keyring)
     task_ids = [await write_task(journal, is_ended=True)]
-    _settle(store)
     compactor = Compactor(store, Retention(compact_after_s=0))
     compactor.scan()
-    step = compactor.next_step(1 << 20)
-    assert step is not None
-    step.write()
-    compactor.confirm(step)
-    _settle(store)
+    while (step := compactor.next_step(1 << 20)) is not None:
+        step.write()
+        step.confirm()
     task_ids.append(await write_task(journal, is_ended=True))
-    _settle(store)
     task_ids.append(await write_task(journal, is_ended=False))
     journal.close()
     return task_ids
-
-
-def _settle(store: SqliteStore) -> None:
-    while store.has_backlog():
-        store.settle(budget_bytes=1 << 20)

@@ -115,7 +115,7 @@ async def test_no_file_shows_content_and_the_key_changes_while_a_task_streams(
         assert find_plain_text(data) == []
     assert find_plain_text(data) == []
     report = check_journal(path, read_keyring(settings))
-    assert (report.problems, report.chains.plain_count) == ([], 0)
+    assert (report.problems, report.plain_count) == ([], 0)
     with contextlib.redirect_stdout(io.StringIO()):
         back_up_data(tmp_path / "copy", data, json=True)
     assert find_plain_text(tmp_path / "copy") == []

@@ -127,9 +127,10 @@ async def numbers(path: Path, task_id: str) -> int:
 
 
 HARMS = {
-    "a batch that can't be read": "UPDATE commits SET payload = x'00000002ffff' WHERE id = 2",
-    "a truncated commit": "UPDATE commits SET payload = substr(payload, 1, 20) WHERE id = 3",
-    "a gap between sequences": "DELETE FROM commits WHERE id = 2",
+    "a batch that can't be read": "UPDATE events SET body = x'00000002ffff' WHERE sequence = 3",
+    "a truncated batch": "UPDATE events SET body = substr(body, 1, 20) WHERE sequence = 3",
+    "a gap between sequences": "DELETE FROM events WHERE sequence = 3",
+    "events of no task": "UPDATE events SET task = 9 WHERE task = 1",
     "a state that the events don't have": "UPDATE tasks SET state = 1",
     "a head that the events don't reach": "UPDATE tasks SET head = 99",
     "another account": "UPDATE tasks SET account = 'theirs'",

@@ -1,5 +1,6 @@
 """Tests of the journal's clock while the wall clock is moved backward and forward."""
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from trunkline.journal.clock import Clock, ClockReading, since_boot_ns
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.group_commit import KEY_TTL_NS
 from trunkline.journal.journal import Journal
+from trunkline.v1 import event_pb2
 
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
@@ -51,18 +53,20 @@ async def test_times_of_events_never_go_back(journal: Journal, set_wall: SetWall
     assert times_ns == sorted(times_ns)
 
 
-@pytest.mark.parametrize("is_settled", [False, True])
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("last", [working(), completed()], ids=["unfinished", "ended"])
 async def test_times_of_events_do_not_go_back_after_a_restart(
-    tmp_path: Path, set_wall: SetWall, is_settled: bool
+    tmp_path: Path, set_wall: SetWall, last: event_pb2.Event, is_killed: bool
 ) -> None:
-    path = tmp_path / "journal.db"
+    path = tmp_path / "journals" / "journal.db"
     journal = Journal.open(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
+    await journal.append(task_id, journal.epoch, [build_draft([last])])
     last_ns = parse_header(journal.read(task_id, 1)[0]).time.ToNanoseconds()
-    while is_settled and journal._store.has_backlog():
-        journal._store.settle(budget_bytes=10**6)
+    if is_killed:
+        # The files as a kill leaves them.
+        path = Path(shutil.copytree(path.parent, tmp_path / "killed")) / path.name
     journal.close()
     set_wall(-DAY_NS)
     journal = Journal.open(path)

@@ -1,12 +1,10 @@
 import asyncio
 import time
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
 from harness.journal.builders import append, begin, completed, created, status, working
-from harness.journal.watched_store import watched_journal
 from trunkline.core.json_values import read_member, update_struct
 from trunkline.errors import (
     FencedError,
@@ -403,37 +401,6 @@ async def test_a_restart_loses_nothing(tmp_path: Path) -> None:
     assert await write(again, unfinished, append("a", "z")) == 3
     assert await read_text(again, unfinished) == "xz"
     again.close()
-
-
-@pytest.mark.parametrize("synchronous", ["normal", "full"])
-async def test_ended_tasks_are_settled_step_by_step(
-    tmp_path: Path, synchronous: Literal["normal", "full"]
-) -> None:
-    journal, store = watched_journal(tmp_path / "journal.db", synchronous)
-    tasks = [await create_task(journal, begin("a", "x"), completed()) for _ in range(5)]
-    before = [journal.read(task_id, 0) for task_id in tasks]
-    await store.settled()
-    assert [store.read(task_id, 0, limit_bytes=10_000) for task_id in tasks] == before
-    assert [journal.read(task_id, 0) for task_id in tasks] == before
-    journal.close()
-
-
-@pytest.mark.parametrize("synchronous", ["normal", "full"])
-async def test_settling_does_not_delay_other_writes(
-    tmp_path: Path, synchronous: Literal["normal", "full"]
-) -> None:
-    journal, store = watched_journal(tmp_path / "journal.db", synchronous)
-    unfinished = await create_task(journal, begin("a", "0"))
-    for n in range(1, 40):
-        task_id = await create_task(journal, begin("a", "y" * 9000), completed())
-        await write(journal, unfinished, append("a", str(n)))
-        if n % 10 == 0:
-            await store.step()
-        assert len(journal.read(task_id, 0)) == 3
-    assert await read_text(journal, unfinished) == "".join(map(str, range(40)))
-    await store.settled()
-    assert await read_text(journal, unfinished) == "".join(map(str, range(40)))
-    journal.close()
 
 
 async def test_rows_of_many_ended_tasks_are_not_kept_in_memory(tmp_path: Path) -> None:

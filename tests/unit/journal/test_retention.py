@@ -197,10 +197,12 @@ async def test_a_damaged_task_is_skipped_and_the_others_are_compacted(
 ) -> None:
     journal = Journal.open(tmp_path / "journal.db", retention=AT_ONCE, tail_bytes=1)
     damaged, other = await make_ended_task(journal), await make_ended_task(journal)
-    while journal._store.has_backlog():
-        journal._store.settle(budget_bytes=10**6)
     connection = journal._store._writer.connection  # type: ignore[attr-defined]
-    connection.execute("UPDATE settled SET payload = x'0000000112' WHERE task_id = ?", (damaged,))
+    connection.execute(
+        "UPDATE events SET body = x'0000000112' "
+        "WHERE task = (SELECT number FROM tasks WHERE task_id = ?)",
+        (damaged,),
+    )
     await wait_until_compacted(journal, other)
     assert caplog.text.count("task.not_compacted") == 1
     with pytest.raises(JournalUnavailableError, match="damaged"):
@@ -208,8 +210,8 @@ async def test_a_damaged_task_is_skipped_and_the_others_are_compacted(
     journal.close()
 
 
-# Opens a journal whose tasks are all due, settles and compacts, and prints a line for each step. It
-# does one step for each line that it reads.
+# Opens a journal whose tasks are all due, compacts them, and prints a line for each step. It does
+# one step for each line that it reads.
 COMPACTOR = """
 import asyncio, sys
 from pathlib import Path
@@ -217,7 +219,7 @@ from trunkline.journal.journal import Journal, Retention
 
 def written(journal):
     return journal._store._reader.execute(
-        "SELECT (SELECT total(3 - stage) FROM tasks), count(*), total(length(payload)) FROM settled"
+        "SELECT (SELECT total(2 - stage) FROM tasks), count(*) FROM events"
     ).fetchone()
 
 async def main():
@@ -270,6 +272,6 @@ async def test_compaction_survives_a_kill_at_any_step(tmp_path: Path) -> None:
     journal = Journal.open(path, retention=AT_ONCE)
     await run_maintenance(journal)
     reader = journal._store._reader  # type: ignore[attr-defined]
-    assert reader.execute("SELECT count(*) FROM settled").fetchone() == (0,)
+    assert reader.execute("SELECT count(*) FROM events").fetchone() == (0,)
     assert {ended_id: await journal.snapshot(ended_id) for ended_id in tasks} == before
     journal.close()

@@ -12,12 +12,12 @@ import pytest
 
 from harness.journal.builders import append, begin, completed, created, group, row, stored, working
 from harness.journal.processes import WRITER, end, read_rest, start, start_owner
-from harness.journal.watched_store import watched_journal
 from trunkline.core.database.process import OwnerProcess, _start_by_ps, process_start
-from trunkline.errors import CursorExpiredError, FencedError, JournalUnavailableError
+from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import SqliteStore, statements
+from trunkline.journal.sqlite.store import DELETE_EVENTS, SELECT_EVENTS
 
 
 @pytest.fixture
@@ -160,13 +160,24 @@ def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     assert "not a regular file" in open_and_get_problem(tmp_path)
 
 
-@pytest.mark.parametrize("payload", ["x'00000002'", "x'0000000412341234'", "x'00'"])
-def test_a_damaged_commit_is_reported_and_the_journal_released(path: Path, payload: str) -> None:
-    SqliteStore.open(path).close()
-    run_raw(path, " ".join(("INSERT INTO commits (payload) VALUES (", payload, ")")))
+@pytest.mark.parametrize("body", ["x'00000002'", "x'0a041234'", "x'00'"])
+def test_a_damaged_event_is_reported_and_the_journal_released(path: Path, body: str) -> None:
+    store = SqliteStore.open(path)
+    store.commit(group(stored([created()], 1), made=[row()]))
+    store.close()
+    run_raw(path, " ".join(("INSERT INTO events VALUES (1, 2,", body, ")")))
     assert "it is damaged" in open_and_get_problem(path)
-    run_raw(path, "DELETE FROM commits")
+    run_raw(path, "DELETE FROM events WHERE sequence = 2")
     SqliteStore.open(path).close()
+
+
+def test_a_journal_without_the_last_events_of_an_unfinished_task_is_refused(path: Path) -> None:
+    store = SqliteStore.open(path)
+    store.commit(group(stored([created()], 1), made=[row()]))
+    store.commit(group(stored([begin("a", "x")], 2)))
+    store.close()
+    run_raw(path, "DELETE FROM events WHERE sequence = 2")
+    assert "the last events of task" in open_and_get_problem(path)
 
 
 def test_a_truncated_file_is_reported_as_damaged(path: Path) -> None:
@@ -203,57 +214,29 @@ async def test_a_full_disk_fails_the_appends_of_that_commit_alone(path: Path) ->
     journal.close()
 
 
-async def test_a_full_disk_only_delays_settling(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    journal, store = watched_journal(path)
-    task_id = journal.new_task_id()
-    await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "y" * 200_000)])])
-    limit_pages(journal, "PRAGMA page_count + 1")
-    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
-    before = journal.read(task_id, 0, limit_bytes=10**6)
-    await store.step()
-    assert "journal.upkeep_failed" in caplog.text
-    assert journal.read(task_id, 0, limit_bytes=10**6) == before
-    limit_pages(journal, "SELECT 1000000")
-    await journal.create(journal.new_task_id(), created())
-    await store.settled()
-    assert store.read(task_id, 0, limit_bytes=10**6) == before
-    journal.close()
-
-
 def limit_pages(journal: Journal, pages: str) -> None:
     """Limit the database to a number of pages, to simulate a full disk or lift the limit."""
     assert isinstance(journal._store, SqliteStore)
     connection = journal._store._writer.connection
-    count = connection.execute(pages.removesuffix(" + 1")).fetchone()[0]
-    count += pages.endswith(" + 1")
-    connection.execute(f"PRAGMA max_page_count = {count}")
-
-
-async def test_reading_events_past_retention_raises_cursor_expired(path: Path) -> None:
-    journal = Journal.open(path)
-    task_id = journal.new_task_id()
-    await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x", "y")])])
-    journal.close()
-    run_raw(path, "UPDATE tasks SET first_available = 3")
-    journal = Journal.open(path)
-    assert journal.first_available(task_id) == 3
-    with pytest.raises(CursorExpiredError) as caught:
-        journal.read(task_id, 1)
-    assert caught.value.snapshot_sequence == "2"
-    assert len(journal.read(task_id, 2)) == 1
-    journal.close()
+    connection.execute(f"PRAGMA max_page_count = {connection.execute(pages).fetchone()[0]}")
 
 
 @pytest.mark.parametrize(
-    "query",
-    [statements.SELECT_UNSETTLED, statements.SELECT_ENDED, statements.SELECT_COMPACTED_IDS],
+    ("query", "index"),
+    [
+        (statements.SELECT_UNFINISHED, "tasks_unfinished"),
+        (statements.SELECT_ENDED, "tasks_by_end"),
+        (statements.SELECT_LAST_ENDED, "tasks_by_end"),
+        (statements.SELECT_TASK, "sqlite_autoindex_tasks_1"),
+        (SELECT_EVENTS, "PRIMARY KEY"),
+        (DELETE_EVENTS, "PRIMARY KEY"),
+    ],
 )
-def test_a_query_by_stage_uses_an_index(tmp_path: Path, query: str) -> None:
+def test_a_query_uses_an_index_and_sorts_nothing(tmp_path: Path, query: str, index: str) -> None:
     store = SqliteStore.open(tmp_path / "journal.db")
-    plan = store._reader.execute(f"EXPLAIN QUERY PLAN {query}", [1] * query.count("?")).fetchall()
+    values = [1] * (2 if "?2" in query else query.count("?"))
+    plan = store._reader.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall()
     store.close()
-    assert ["INDEX tasks_" in detail for *_, detail in plan] == [True], plan
+    details = [detail for *_, detail in plan]
+    assert index in details[0], details
+    assert not any("TEMP B-TREE" in detail or "SCAN events" in detail for detail in details)

@@ -235,7 +235,7 @@ async def test_a_fenced_owner_writes_nothing(path: Path) -> None:
     with pytest.raises(FencedError):
         journal.renew_lease(1.0)
     with pytest.raises(FencedError):
-        journal._store.settle(budget_bytes=1000)
+        journal._store.compact({})
     with pytest.raises(FencedError):
         await journal.create(journal.new_task_id(), created())
     journal.close()
@@ -468,14 +468,14 @@ def test_a_journal_that_cannot_be_read_at_takeover_remains_orphaned(
     path: Path, frozen_owner: tuple["subprocess.Popen[str]", str, int]
 ) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("ALTER TABLE commits RENAME TO away")
+        file.execute("ALTER TABLE events RENAME TO away")
     with pytest.raises(JournalUnavailableError):
         Journal.take_over(path)
     (orphan,) = find_orphaned_journals(path.parent)
     assert not orphan.is_only_waiting
     # The cause may pass: a disk that fails, too many open files.
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("ALTER TABLE away RENAME TO commits")
+        file.execute("ALTER TABLE away RENAME TO events")
     journal = Journal.take_over(path)
     assert journal.head(frozen_owner[1]) == 3
     journal.close()

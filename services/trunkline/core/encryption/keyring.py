@@ -1,11 +1,11 @@
-"""The keyring of a data directory: its data keys and the key that signs its journals.
+"""The keyring of a data directory: the data keys that encrypt stored content.
 
-Data keys are random. Each is encrypted under every configured key, and so is the signing key
-("envelope encryption"): to change a configured key, only the keyring is rewritten. Without a
-configured key, the keyring has only the signing key, as plain text in a private file.
+Data keys are random. Each is encrypted under every configured key ("envelope encryption"): to
+change a configured key, only the keyring is rewritten. Without a configured key, there is no file.
 """
 
 import contextlib
+import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from trunkline.core.encryption.cipher import Cipher, DerivedKey
+from trunkline.core.encryption.cipher import Cipher, DerivedKey, is_encrypted
 from trunkline.core.encryption.key_source import (
     KEY_BYTES,
     EncryptionKey,
     KeySource,
     configured_keys,
 )
-from trunkline.core.encryption.keyring_file import KeyringFile, new_data_key, new_signing_key
+from trunkline.core.encryption.keyring_file import KeyringFile, new_data_key
 from trunkline.core.private_files import (
     PRIVATE_FOLDER,
     create_private_folder,
@@ -29,10 +29,9 @@ from trunkline.core.private_files import (
     write_private_file,
 )
 from trunkline.core.settings import Settings
-from trunkline.errors import ConfigurationError
+from trunkline.errors import ConfigurationError, JournalUnavailableError
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 logger = logging.getLogger(__name__)
@@ -40,6 +39,8 @@ logger = logging.getLogger(__name__)
 _LOCK_TIMEOUT_S: Final = 5.0
 FILE_NAME: Final = "keyring.json"
 """The file, in the private folder of the data directory."""
+# The purpose and the place of the encrypted list of journals.
+_JOURNALS: Final = "encrypted journals"
 
 
 class Keyring:
@@ -61,7 +62,6 @@ class Keyring:
         self._keys = tuple(keys)
         self._source = source
         self._secrets: dict[int, bytes] = {}
-        self._signers: dict[bytes, Ed25519PrivateKey] = {}
         self._stat: tuple[int, int] = (0, 0)
         self._load(content)
 
@@ -111,16 +111,6 @@ class Keyring:
         """The id of the data key for new content."""
         return self._current_id
 
-    @property
-    def public_keys(self) -> tuple[bytes, ...]:
-        """The public keys that signatures may have, the newest last."""
-        return tuple(key.public for key in self._content.signing_keys)
-
-    @property
-    def fingerprint(self) -> str:
-        """The first digits of the SHA-256 of the newest public key."""
-        return self._content.signing_keys[-1].fingerprint if self._content.signing_keys else ""
-
     def has_data_key(self, key_id: int) -> bool:
         """Return whether content under this data key can be decrypted."""
         return key_id in self._secrets or (self.refresh() and key_id in self._secrets)
@@ -153,51 +143,50 @@ class Keyring:
         key_id = self._content.data_keys[0].id
         return DerivedKey(key_id, _derive(self._secrets[key_id], purpose))
 
-    def sign(self, message: bytes) -> bytes:
-        """Sign a message with the newest signing key."""
-        return self._signers[self._content.signing_keys[-1].public].sign(message)
+    def has_encrypted_journal(self, name: str) -> bool:
+        """Return whether all content of a journal was encrypted before, by the name of its file.
 
-    def verify(self, signature: bytes, message: bytes) -> bool:
-        """Return whether one of the signing keys made a signature."""
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        Plain content of such a journal was put there by another program.
 
-        for public in reversed(self.public_keys):
-            with contextlib.suppress(InvalidSignature):
-                Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
-                return True
-        return False
-
-    def has_chain(self, name: str) -> bool:
-        """Return whether a journal was opened with hash chains before.
-
-        Every journal counts as one if the signature of their list is not valid.
+        Raises:
+            ConfigurationError: the list of these journals was changed by another program.
         """
         self.refresh()
-        content = self._content
-        is_changed = bool(content.chained) and not self.verify(
-            content.chained_signature, content.chained_message
-        )
-        return is_changed or name in content.chained
+        return name in self._read_journals(self._content)
 
-    def add_chain(self, name: str) -> None:
-        """Remember that a journal has hash chains, by the name of its file.
+    def add_encrypted_journal(self, name: str) -> None:
+        """Remember that all content of a journal is encrypted, by the name of its file.
 
         Raises:
             ConfigurationError: the keyring can't be read or written.
         """
-        if name in self._content.chained:
+        if name in self._read_journals(self._content):
             return
         with _lock(self.path):
             is_current = _stat(self.path) == self._stat
             content = _read(self.path) or self._content
-            content = replace(content, chained=tuple(sorted({*content.chained, name})))
-            content = replace(content, chained_signature=self.sign(content.chained_message))
+            names = json.dumps(sorted({*self._read_journals(content), name}))
+            journals = self._journals_cipher().encrypt(names.encode(), _JOURNALS)
+            content = replace(content, encrypted_journals=journals)
             write_private_file(self.path, content.to_json())
             self._content = content
             # Other changes since the last reading remain for `refresh`.
             if is_current:
                 self._stat = _stat(self.path)
+
+    def _read_journals(self, content: KeyringFile) -> list[str]:
+        if not self.is_encrypting or not content.encrypted_journals:
+            return []
+        try:
+            if is_encrypted(content.encrypted_journals):
+                names = self._journals_cipher().decrypt(content.encrypted_journals, _JOURNALS)
+                return list(json.loads(names))
+        except JournalUnavailableError:
+            pass
+        raise ConfigurationError(str(self.path), "was altered; restore it from a backup")
+
+    def _journals_cipher(self) -> Cipher:
+        return self.cipher(_JOURNALS, name=str(self.path))
 
     def refresh(self) -> bool:
         """Read the file again if it has changed. Return whether it had.
@@ -231,11 +220,6 @@ class Keyring:
         if content.data_keys and not self._secrets:
             raise ConfigurationError(str(self.path), "no key of this process decrypts it")
         self._content = content
-        for signing_key in content.signing_keys:
-            if signing_key.public not in self._signers:
-                private = signing_key.load_private(self._keys)
-                if private is not None:
-                    self._signers[signing_key.public] = private
 
     _content: KeyringFile
     _current_id: int = 0
@@ -328,7 +312,7 @@ def rewrap(settings: Settings, *, with_new_data_key: bool) -> KeyringFile:
 
 
 def copy_keyring(data_dir: Path, target: Path) -> int:
-    """Copy the keyring for a backup, without secrets as plain text. Return the bytes copied.
+    """Copy the keyring for a backup. Return the bytes copied.
 
     Raises:
         ConfigurationError: it can't be read or written.
@@ -336,19 +320,15 @@ def copy_keyring(data_dir: Path, target: Path) -> int:
     content = _read(keyring_path(data_dir))
     if content is None:
         return 0
-    copy = content.without_plain_secrets().to_json()
+    copy = content.to_json()
     write_private_file(keyring_path(target), copy)
     return len(copy)
 
 
 def _complete(content: KeyringFile, keys: Sequence[EncryptionKey]) -> KeyringFile:
-    """Return the content with a signing key and, if there are configured keys, a data key."""
-    has_signer = bool(content.signing_keys) and content.signing_keys[-1].has_private
-    if not has_signer:
-        content = content.with_signing_key(new_signing_key(keys))
+    """Return the content with a data key if there are configured keys."""
     if keys and not content.data_keys:
-        # A key was set for the first time: it also encrypts the signing key.
-        content = content.rewrap(keys).with_data_key(new_data_key(keys))
+        return content.with_data_key(new_data_key(keys))
     return content
 
 

@@ -84,7 +84,7 @@ class BlobStore:
     async def read(
         self, reference: Reference, *, offset: int = 0, length: int = 0
     ) -> AsyncGenerator[bytes]:
-        """Yield a file's bytes from an offset on, in chunks. Length 0: up to the end.
+        """Yield a file's bytes from an offset on, in chunks. The length 0 is the rest of the file.
 
         Raises:
             ArtifactNotFoundError: the file is missing or incomplete.

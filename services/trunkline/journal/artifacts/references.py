@@ -52,7 +52,7 @@ class Reference(NamedTuple):
 
 
 def parse_reference(url: str) -> Reference | None:
-    """Return the reference in a part's URL. None: it is another URL, or malformed."""
+    """Return the reference in a part's URL, or None if the URL is another one or malformed."""
     if not url.startswith(SCHEME):
         return None
     task_id, _, blob_id = url.removeprefix(SCHEME).partition("/")

@@ -51,10 +51,7 @@ def prune_journal(path: Path, retention: Retention, keyring: Keyring | None = No
     try:
         compactor = Compactor(store, retention)
         damaged = 0
-        while store.has_backlog() or _scan(compactor):
-            if store.has_backlog():
-                store.settle(budget_bytes=_STEP_BYTES)
-                continue
+        while _scan(compactor):
             try:
                 step = compactor.next_step(_STEP_BYTES)
             except (JournalUnavailableError, InvalidAgentResponseError):
@@ -62,7 +59,7 @@ def prune_journal(path: Path, retention: Retention, keyring: Keyring | None = No
                 continue
             if step is not None:
                 step.write()
-                compactor.confirm(step)
+                step.confirm()
         if compactor.compacted_count or compactor.deleted_count:
             store.vacuum()
         return PruneResult(compactor.compacted_count, compactor.deleted_count, damaged)

@@ -1,45 +1,34 @@
 """Checks all content of a journal's file and reports damage. It changes nothing."""
 
+import contextlib
 import sqlite3
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from trunkline.core.database import DAMAGED, find_damage, find_holder, open_read_only
-from trunkline.core.database.packing import unpack_spans
-from trunkline.core.encryption import Cipher, Keyring, is_encrypted
+from trunkline.core.database import connect_in_memory, find_damage, find_holder, open_read_only
+from trunkline.core.encryption import Keyring, is_encrypted
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.batches import parse_batch
-from trunkline.journal.events import parse_header
 from trunkline.journal.fold import Fold
-from trunkline.journal.sqlite.chain import commit_place, fold_place, settled_place
-from trunkline.journal.sqlite.chain_walk import ChainReport, check_chains
-from trunkline.journal.sqlite.schema import (
-    CHAINS_LOST,
-    UNCHAINED_VERSION,
-    TaskStage,
-    read_ownership,
-    read_version,
-)
-from trunkline.journal.sqlite.statements import (
-    find_webhooks,
-    open_cipher,
-    select_tasks,
+from trunkline.journal.sqlite.migration import convert
+from trunkline.journal.sqlite.row_cipher import (
+    RowCipher,
+    event_place,
+    fold_place,
     webhook_place,
 )
-from trunkline.journal.store import TaskRow
+from trunkline.journal.sqlite.schema import SCHEMA_VERSION, read_ownership, read_version
+from trunkline.journal.sqlite.statements import lacks_events, parse_task, select_tasks
+from trunkline.journal.store import TaskRow, TaskStage
 from trunkline.v1 import snapshot_pb2, task_pb2, webhook_service_pb2
 
 # The largest number of problems in a report. More would add no information.
 _MAX_PROBLEMS: Final = 20
-_NO_KEYRING: Final = (
-    "it is encrypted, and its data directory has no keyring; restore the keyring, without which it "
-    "can't be read"
-)
 
 
 @dataclass(slots=True)
@@ -49,182 +38,147 @@ class CheckReport:
     path: Path
     journal_id: str = ""
     owner_pid: int = 0
-    """The pid of the process that has the journal open. 0: none."""
+    """The pid of the process that has the journal open. It is 0 if no process has."""
     task_count: int = 0
     event_count: int = 0
     references: set[str] = field(default_factory=set)
     """References from the artifacts and messages of tasks to the tasks' own files."""
-    chains: ChainReport = field(default_factory=ChainReport)
+    encrypted_count: int = 0
+    """The number of encrypted batches and folds."""
+    plain_count: int = 0
+    """The number of other batches and folds."""
     problems: list[str] = field(default_factory=list)
     """The damage, one text for each problem."""
-    is_unchained: bool = False
-    """The journal is of an earlier version, without hash chains."""
 
 
 def check_journal(path: Path, keyring: Keyring | None = None) -> CheckReport:
     """Check a journal, which a process may have open.
 
-    It verifies the hash chains and, with a keyring, their signatures. Encrypted journals can't be
-    read without the keyring. It checks SQLite's structure, that each batch can be read, that
-    sequences have no gaps, that the events of each task make a legal fold, and that the task's row
-    agrees with it.
+    Encrypted journals can't be read without the keyring. It checks SQLite's structure, that each
+    batch can be read, that sequences have no gaps, that the events of each task make a legal fold,
+    and that the task's row agrees with it. With encryption, it also finds rows that another program
+    changed, moved or cut out. Of a journal of an earlier version, a copy in memory is converted.
     """
     report = CheckReport(path)
     try:
         with open_read_only(path) as connection:
             # One transaction reads one consistent state.
             connection.execute("BEGIN")
-            _Check(connection, report, keyring).run()
+            _check(connection, report, keyring)
     except JournalUnavailableError as error:
         report.problems.append(error.problem)
     del report.problems[_MAX_PROBLEMS:]
     return report
 
 
+def _check(connection: sqlite3.Connection, report: CheckReport, keyring: Keyring | None) -> None:
+    path = report.path
+    ownership = read_ownership(connection, path)
+    report.journal_id = ownership.journal_id
+    holder = find_holder(path)
+    report.owner_pid = 0 if holder is None else holder.pid
+    report.problems += find_damage(connection)
+    is_strict = keyring is not None and keyring.has_encrypted_journal(path.name)
+    cipher = RowCipher.open(keyring, ownership.journal_id, path, is_strict=is_strict)
+    if read_version(connection) == SCHEMA_VERSION:
+        _Check(connection, report, cipher).run()
+        return
+    with contextlib.closing(connect_in_memory()) as copy:
+        connection.backup(copy)
+        convert(copy, cipher)
+        _Check(copy, report, cipher).run()
+
+
 class _Check:
     """One check of one journal."""
 
     def __init__(
-        self, connection: sqlite3.Connection, report: CheckReport, keyring: Keyring | None
+        self, connection: sqlite3.Connection, report: CheckReport, cipher: RowCipher
     ) -> None:
         self._connection = connection
         self._report = report
-        self._keyring = keyring
-        self._cipher: Cipher | None = None
+        self._cipher = cipher
 
     def run(self) -> None:
         """Add all problems to the report."""
-        connection, report = self._connection, self._report
-        ownership = read_ownership(connection, report.path)
-        report.journal_id = ownership.journal_id
-        if self._keyring is not None and self._keyring.is_encrypting:
-            self._cipher = open_cipher(self._keyring, ownership.journal_id, report.path)
-        holder = find_holder(report.path)
-        report.owner_pid = 0 if holder is None else holder.pid
-        report.problems += find_damage(connection)
-        report.is_unchained = read_version(connection) == UNCHAINED_VERSION
-        if report.is_unchained:
-            if self._keyring is not None and self._keyring.has_chain(report.path.name):
-                report.chains.problems.append(CHAINS_LOST)
-        else:
-            report.chains = check_chains(connection, ownership.journal_id, self._keyring)
-        rows = connection.execute(select_tasks("ORDER BY task_id")).fetchall()
-        stages = dict(connection.execute("SELECT task_id, stage FROM tasks").fetchall())
-        tasks = {row.task_id: row for row in (TaskRow(*columns) for columns in rows)}
-        report.task_count = len(tasks)
-        unsettled = {key: row for key, row in tasks.items() if stages[key] == TaskStage.UNSETTLED}
-        self._check_unsettled(unsettled)
-        for task_id, row in tasks.items():
-            if stages[task_id] >= TaskStage.COMPACTED:
-                self._check_compacted(row)
-            elif stages[task_id] == TaskStage.SETTLED:
-                self._check_settled(row)
-        self._check_webhooks(tasks.keys())
-        # The others name tasks, so they come first.
-        del report.problems[_MAX_PROBLEMS // 2 :]
-        report.problems += report.chains.problems
-
-    def _decrypt(self, content: bytes, place: str) -> bytes:
-        if self._cipher is not None:
-            return self._cipher.decrypt(content, place)
-        if is_encrypted(content):
-            raise JournalUnavailableError(str(self._report.path), _NO_KEYRING)
-        return content
-
-    def _check_unsettled(self, tasks: dict[str, TaskRow]) -> None:
-        """Check tasks whose events are in `commits`.
-
-        Batches of other tasks there are not needed any more. They must only be readable.
-        """
-        report = self._report
-        folds = {task_id: Fold(task_id) for task_id in tasks}
-        damaged: set[str] = set()
-        for commit_id, stored in self._connection.execute(
-            "SELECT id, CAST(payload AS BLOB) FROM commits ORDER BY id"
-        ):
-            try:
-                payload = self._decrypt(stored, commit_place(commit_id))
-                for offset, size_bytes in unpack_spans(payload):
-                    sealed = payload[offset : offset + size_bytes]
-                    task_id = parse_header(sealed).task_id
-                    if task_id in folds and task_id not in damaged:
-                        problem = _apply(folds[task_id], sealed)
-                        if problem:
-                            damaged.add(task_id)
-                            report.problems.append(f"task {task_id}: {problem}")
-            except JournalUnavailableError as error:
-                report.problems.append(f"commit {commit_id}: {error.problem}")
-            except (DecodeError, ValueError, ArithmeticError):
-                report.problems.append(f"commit {commit_id}: {DAMAGED}")
-            except Exception as error:  # noqa: BLE001  Any error of damaged content is reported.
-                report.problems.append(f"commit {commit_id}: {type(error).__name__}")
-        for task_id in tasks.keys() - damaged:
-            _compare(report, tasks[task_id], folds[task_id].snapshot())
-
-    def _check_settled(self, row: TaskRow) -> None:
-        report = self._report
-        fold = Fold(row.task_id)
         rows = self._connection.execute(
-            "SELECT CAST(payload AS BLOB), first_sequence, last_sequence FROM settled "
-            "WHERE task_id = ? ORDER BY first_sequence",
-            (row.task_id,),
+            select_tasks("ORDER BY number").replace("SELECT", "SELECT number,", 1)
+        ).fetchall()
+        self._report.task_count = len(rows)
+        for number, *columns in rows:
+            self._check_task(number, columns)
+        orphans = self._connection.execute(
+            "SELECT count(DISTINCT task) FROM events WHERE task NOT IN (SELECT number FROM tasks)"
         )
-        for stored, first, last in rows:
-            try:
-                payload = self._decrypt(stored, settled_place(row.task_id, first, last))
-                batches = [
-                    payload[offset : offset + size] for offset, size in unpack_spans(payload)
-                ]
-            except Exception:  # noqa: BLE001  Any error of damaged content is reported.
-                report.problems.append(f"task {row.task_id}: its events can't be read")
-                return
-            for sealed in batches:
-                if problem := _apply(fold, sealed):
-                    report.problems.append(f"task {row.task_id}: {problem}")
-                    return
-        _compare(report, row, fold.snapshot())
+        if count := orphans.fetchone()[0]:
+            self._report.problems.append(f"it has events of {count} tasks that do not exist")
+        self._check_webhooks({columns[0] for _, *columns in rows})
 
-    def _check_compacted(self, row: TaskRow) -> None:
+    def _check_task(self, number: int, columns: Sequence[Any]) -> None:
+        task_id, stage = columns[0], columns[-2]
+        try:
+            row = parse_task(columns, self._cipher)
+            if stage == TaskStage.READABLE:
+                snapshot = self._fold(number, row)
+            else:
+                snapshot = self._read_fold(number, row)
+            if row.ended_ns == 0 and lacks_events(columns):
+                self._add_problem(task_id, "its last events are missing")
+            _compare(self._report, row, snapshot)
+        except JournalUnavailableError as error:
+            self._add_problem(task_id, error.problem)
+        except InvalidAgentResponseError as error:
+            self._add_problem(task_id, error.problem)
+        except Exception:  # noqa: BLE001  Any error of damaged content is reported.
+            self._add_problem(task_id, "it can't be read")
+
+    def _fold(self, number: int, row: TaskRow) -> snapshot_pb2.TaskSnapshot:
+        """Return the fold of a task's events."""
+        fold = Fold(row.task_id)
+        for sequence, stored in self._connection.execute(
+            "SELECT sequence, CAST(body AS BLOB) FROM events WHERE task = ? ORDER BY sequence",
+            (number,),
+        ):
+            place = event_place(row.task_id, fold.sequence, sequence)
+            fold.apply(parse_batch(self._decrypt(stored, place)))
+            if fold.sequence != sequence:
+                problem = f"the batch at event {sequence} ends at event {fold.sequence}"
+                raise JournalUnavailableError(str(self._report.path), problem)
+        return fold.snapshot()
+
+    def _read_fold(self, number: int, row: TaskRow) -> snapshot_pb2.TaskSnapshot:
+        """Return the stored fold of a compacted task."""
         columns = self._connection.execute(
-            "SELECT CAST(snapshot AS BLOB), epoch, forwarded FROM folds WHERE task_id = ?",
-            (row.task_id,),
+            "SELECT CAST(snapshot AS BLOB), epoch, forwarded FROM folds WHERE task = ?", (number,)
         ).fetchone()
         if columns is None:
-            self._report.problems.append(f"task {row.task_id}: its fold is missing")
-            return
-        try:
-            content = self._decrypt(columns[0], fold_place(row.task_id, *columns[1:]))
-            snapshot = snapshot_pb2.TaskSnapshot.FromString(content)
-        except (DecodeError, JournalUnavailableError):
-            self._report.problems.append(f"task {row.task_id}: its fold can't be read")
-            return
-        _compare(self._report, row, snapshot)
+            raise JournalUnavailableError(str(self._report.path), "its fold is missing")
+        content = self._decrypt(columns[0], fold_place(row.task_id, *columns[1:]))
+        return snapshot_pb2.TaskSnapshot.FromString(content)
+
+    def _decrypt(self, stored: bytes, place: str) -> bytes:
+        if is_encrypted(stored):
+            self._report.encrypted_count += 1
+        else:
+            self._report.plain_count += 1
+        return self._cipher.decrypt(stored, place)
 
     def _check_webhooks(self, task_ids: Container[str]) -> None:
-        for row in find_webhooks(self._connection, None):
+        for task_id, config_id, content in self._connection.execute(
+            "SELECT task_id, config_id, CAST(content AS BLOB) FROM webhooks"
+        ):
+            key = (task_id, config_id)
             try:
-                content = self._decrypt(row.content, webhook_place(row.key))
-                config = webhook_service_pb2.Webhook.FromString(content).config
+                plain = self._cipher.decrypt(content, webhook_place(key))
+                config = webhook_service_pb2.Webhook.FromString(plain).config
             except (DecodeError, JournalUnavailableError):
-                self._report.problems.append(
-                    f"task {row.task_id}: one of its webhooks can't be read"
-                )
+                self._add_problem(task_id, "one of its webhooks can't be read")
                 continue
-            if (config.task_id, config.id) != row.key or row.task_id not in task_ids:
-                self._report.problems.append(
-                    f"task {row.task_id}: one of its webhooks names another task or webhook"
-                )
+            if (config.task_id, config.id) != key or task_id not in task_ids:
+                self._add_problem(task_id, "one of its webhooks names another task or webhook")
 
-
-def _apply(fold: Fold, sealed: bytes) -> str:
-    """Apply a batch to a fold. Return the problem with it, if any."""
-    try:
-        fold.apply(parse_batch(sealed))
-    except InvalidAgentResponseError as error:
-        return error.problem
-    except Exception:  # noqa: BLE001  Any error of damaged content is reported.
-        return f"the events after event {fold.sequence} can't be read"
-    return ""
+    def _add_problem(self, task_id: str, problem: str) -> None:
+        self._report.problems.append(f"task {task_id}: {problem}")
 
 
 def _references(task: task_pb2.Task) -> Iterator[str]:

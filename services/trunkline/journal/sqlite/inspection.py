@@ -85,8 +85,8 @@ def _read_orphaned_journal(path: Path, leases: dict[Path, float]) -> OrphanedJou
 
 def _unfinished(connection: sqlite3.Connection) -> list[tuple[str, int]]:
     """Return the agents of unfinished tasks with the tasks' states, without duplicates."""
-    # A literal, so that SQLite uses the partial index. Unfinished tasks are unsettled.
-    rows = connection.execute("SELECT DISTINCT agent, state FROM tasks WHERE stage = 0")
+    # SQLite uses a partial index only if the query repeats the condition of the index literally.
+    rows = connection.execute("SELECT DISTINCT agent, state FROM tasks WHERE ended_ns = 0")
     return [(agent, state) for agent, state in rows if state not in TERMINAL]
 
 

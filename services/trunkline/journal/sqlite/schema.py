@@ -1,8 +1,8 @@
 """The tables of a journal's file, and its ownership by one process.
 
-The events of one transaction are one row of `commits`. The events of an ended task are moved to
-rows of `settled`. Some time later, a row of `folds` replaces them. `TaskStage` says how far a task
-is.
+Each batch of events is one row of `events`, under the number of its task and its last sequence.
+Some time after the end of a task, a row of `folds` replaces its events. `TaskStage` says how far
+this has come.
 
 A lease is measured by the machine's monotonic clock. It counts from boot and is the same in all
 processes, so changes of the wall clock do not affect leases.
@@ -13,22 +13,16 @@ import sqlite3
 import string
 import time
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from trunkline.core.database.process import OwnerProcess, boot_id
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock, ClockReading
-from trunkline.journal.sqlite.chain import CHAIN_TABLES
 
-SCHEMA_VERSION: Final = 5
-# The version before hash chains and encryption. Opening such a journal migrates it.
-UNCHAINED_VERSION: Final = 4
-CHAINS_LOST: Final = (
-    "it has the format of an earlier version, without hash chains, but had them before: another "
-    "program replaced it; restore a copy or use another data directory"
-)
+SCHEMA_VERSION: Final = 6
+OLDEST_VERSION: Final = 4
+"""The oldest version whose journals can be opened; see `migration`."""
 # Marks the file as ours in SQLite's header: "TRNK".
 _APPLICATION_ID: Final = 0x54524E4B
 _ID_ALPHABET: Final = string.ascii_lowercase + string.digits
@@ -56,48 +50,6 @@ _TABLES: Final = (
         noted_since_boot_ns INTEGER NOT NULL,
         data_key INTEGER NOT NULL DEFAULT 0
     )""",
-    """CREATE TABLE commits (
-        id INTEGER PRIMARY KEY,
-        payload BLOB NOT NULL,
-        hash BLOB NOT NULL DEFAULT x''
-    )""",
-    """CREATE TABLE settled (
-        task_id TEXT NOT NULL,
-        first_sequence INTEGER NOT NULL,
-        last_sequence INTEGER NOT NULL,
-        payload BLOB NOT NULL,
-        number INTEGER NOT NULL DEFAULT 0,
-        hash BLOB NOT NULL DEFAULT x'',
-        UNIQUE (task_id, first_sequence)
-    )""",
-    """CREATE TABLE tasks (
-        task_id TEXT PRIMARY KEY,
-        context_id TEXT NOT NULL,
-        account TEXT NOT NULL,
-        agent TEXT NOT NULL,
-        state INTEGER NOT NULL,
-        status_time_ns INTEGER NOT NULL,
-        create_time_ns INTEGER NOT NULL,
-        parent_task_id TEXT NOT NULL,
-        head INTEGER NOT NULL,
-        metadata BLOB NOT NULL,
-        first_available INTEGER NOT NULL,
-        ended_ns INTEGER NOT NULL,
-        stage INTEGER NOT NULL DEFAULT 0
-    ) WITHOUT ROWID""",
-    """CREATE TABLE folds (
-        task_id TEXT PRIMARY KEY,
-        epoch INTEGER NOT NULL,
-        snapshot BLOB NOT NULL,
-        forwarded TEXT NOT NULL,
-        number INTEGER NOT NULL DEFAULT 0,
-        hash BLOB NOT NULL DEFAULT x''
-    )""",
-    "CREATE INDEX tasks_by_account ON tasks (account, status_time_ns DESC, task_id)",
-    "CREATE INDEX tasks_by_context ON tasks (account, context_id, status_time_ns DESC, task_id)",
-    "CREATE INDEX tasks_by_agent ON tasks (account, agent, status_time_ns DESC, task_id)",
-    "CREATE INDEX tasks_unsettled ON tasks (create_time_ns) WHERE stage = 0",
-    "CREATE INDEX tasks_by_end ON tasks (stage, ended_ns) WHERE stage > 0",
     """CREATE TABLE keys (
         key TEXT PRIMARY KEY,
         content_hash TEXT NOT NULL,
@@ -105,11 +57,6 @@ _TABLES: Final = (
         expires_ns INTEGER NOT NULL
     )""",
     "CREATE INDEX keys_by_expiry ON keys (expires_ns)",
-    """CREATE TABLE strays (
-        task_id TEXT PRIMARY KEY,
-        account TEXT NOT NULL,
-        until_s REAL NOT NULL
-    ) WITHOUT ROWID""",
     """CREATE TABLE aliases (
         account TEXT NOT NULL,
         alias TEXT NOT NULL,
@@ -128,39 +75,48 @@ _TABLES: Final = (
         UNIQUE (task_id, config_id)
     )""",
     "CREATE INDEX webhooks_by_state ON webhooks (state, number)",
-    *CHAIN_TABLES,
 )
-# From UNCHAINED_VERSION. `HashChains.load` fills the columns.
-_MIGRATION: Final = (
-    "ALTER TABLE meta ADD COLUMN data_key INTEGER NOT NULL DEFAULT 0",
-    "ALTER TABLE commits ADD COLUMN hash BLOB NOT NULL DEFAULT x''",
-    "ALTER TABLE settled ADD COLUMN number INTEGER NOT NULL DEFAULT 0",
-    "ALTER TABLE settled ADD COLUMN hash BLOB NOT NULL DEFAULT x''",
-    "ALTER TABLE folds ADD COLUMN number INTEGER NOT NULL DEFAULT 0",
-    "ALTER TABLE folds ADD COLUMN hash BLOB NOT NULL DEFAULT x''",
-    *CHAIN_TABLES,
-)
-
-# Tables that journals of this schema may lack, because they were added later.
-_LATER_TABLES: Final = (
-    """CREATE TABLE IF NOT EXISTS stray_users (
+CONTENT_TABLES: Final = (
+    """CREATE TABLE tasks (
+        number INTEGER PRIMARY KEY,
+        task_id TEXT NOT NULL UNIQUE,
+        context_id TEXT NOT NULL,
+        account TEXT NOT NULL,
+        agent TEXT NOT NULL,
+        state INTEGER NOT NULL,
+        status_time_ns INTEGER NOT NULL,
+        create_time_ns INTEGER NOT NULL,
+        parent_task_id TEXT NOT NULL,
+        head INTEGER NOT NULL,
+        metadata BLOB NOT NULL,
+        ended_ns INTEGER NOT NULL,
+        stage INTEGER NOT NULL
+    )""",
+    "CREATE INDEX tasks_by_account ON tasks (account, status_time_ns DESC, task_id)",
+    "CREATE INDEX tasks_by_context ON tasks (account, context_id, status_time_ns DESC, task_id)",
+    "CREATE INDEX tasks_by_agent ON tasks (account, agent, status_time_ns DESC, task_id)",
+    "CREATE INDEX tasks_unfinished ON tasks (create_time_ns) WHERE ended_ns = 0",
+    "CREATE INDEX tasks_by_end ON tasks (stage, ended_ns) WHERE ended_ns > 0",
+    """CREATE TABLE events (
+        task INTEGER NOT NULL,
+        sequence INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        PRIMARY KEY (task, sequence)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE folds (
+        task INTEGER PRIMARY KEY,
+        epoch INTEGER NOT NULL,
+        snapshot BLOB NOT NULL,
+        forwarded TEXT NOT NULL
+    )""",
+    """CREATE TABLE orphaned_children (
         task_id TEXT PRIMARY KEY,
-        user_statement TEXT NOT NULL
+        account TEXT NOT NULL,
+        until_s REAL NOT NULL,
+        user_statement BLOB NOT NULL
     ) WITHOUT ROWID""",
 )
-
-
-class TaskStage(IntEnum):
-    """The values of `tasks.stage`: the place of a task's events."""
-
-    UNSETTLED = 0
-    """Its events are in `commits`. It may not have ended."""
-    SETTLED = 1
-    """It has ended, and its events are in `settled`."""
-    COMPACTED = 2
-    """Its fold is in `folds`. Some of its events may still be in `settled`."""
-    CLEARED = 3
-    """Its fold is in `folds`, and its events are deleted."""
+"""The tables that a migration writes anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +137,7 @@ class Ownership:
     def expired_for_s(self) -> float:
         """Seconds since the end of the lease, or since boot if the lease is from an earlier one.
 
-        Negative: the lease holds for that time.
+        A negative number means that the lease holds for that time.
         """
         now_s = time.monotonic()
         if not self.owner.is_from_this_boot or self.lease_until_s > now_s + _LONGEST_LEASE_S:
@@ -213,7 +169,7 @@ def read_ownership(connection: sqlite3.Connection, path: Path) -> Ownership:
     if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
         raise _not_ours(path)
     version = read_version(connection)
-    if version not in (SCHEMA_VERSION, UNCHAINED_VERSION):
+    if not OLDEST_VERSION <= version <= SCHEMA_VERSION:
         raise JournalUnavailableError(
             str(path),
             f"its schema is {version} and this program's {SCHEMA_VERSION}; "
@@ -231,17 +187,26 @@ def read_version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def claim_journal(connection: sqlite3.Connection, path: Path, *, had_chains: bool = False) -> Claim:
-    """Create the tables if there are none, or migrate them, and become the owner, at once.
+class PrepareContent(Protocol):
+    """Brings the content of a journal to the form of this version, in the caller's transaction."""
+
+    def __call__(self, connection: sqlite3.Connection, journal_id: str) -> None:
+        """Change the content. Any error undoes the claim of the journal."""
+        ...
+
+
+def claim_journal(
+    connection: sqlite3.Connection, path: Path, prepare: PrepareContent | None = None
+) -> Claim:
+    """Create the tables if there are none, prepare the content, and become the owner, at once.
 
     The caller holds the journal's lock, so no other process of this version is its owner. If the
     previous owner did not release the journal, the epoch increases, so that writes of that owner
-    fail. A journal that had hash chains before is not migrated.
+    fail.
 
     Raises:
-        JournalUnavailableError: the file is not a journal, or has another schema version; it lost
-            its hash chains; or its owner is a process of an earlier version, which locks no
-            journals, and its lease holds.
+        JournalUnavailableError: the file is not a journal, or has another schema version; or its
+            owner is a process of an earlier version, which locks no journals, and its lease holds.
     """
     connection.execute("BEGIN IMMEDIATE")
     _create_tables(connection, path)
@@ -254,9 +219,8 @@ def claim_journal(connection: sqlite3.Connection, path: Path, *, had_chains: boo
             f"process {ownership.owner.pid} of an earlier version has it open; stop it, or use "
             "another data directory",
         )
-    if had_chains and read_version(connection) == UNCHAINED_VERSION:
-        raise JournalUnavailableError(str(path), CHAINS_LOST)
-    _migrate(connection)
+    if prepare is not None:
+        prepare(connection, ownership.journal_id)
     epoch = ownership.epoch if ownership.is_released else ownership.epoch + 1
     connection.execute(
         "UPDATE meta SET epoch = ?, owner_pid = ?, owner_started = ?, lease_until_s = ?",
@@ -318,12 +282,10 @@ def write_clock(connection: sqlite3.Connection, clock: Clock, epoch: int) -> Non
 def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     if application_id == _APPLICATION_ID:
-        for statement in _LATER_TABLES:
-            connection.execute(statement)
         return
     if application_id or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
         raise _not_ours(path)
-    for statement in (*_TABLES, *_LATER_TABLES):
+    for statement in (*_TABLES, *CONTENT_TABLES):
         connection.execute(statement)
     journal_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
     connection.execute(
@@ -331,14 +293,6 @@ def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
         (journal_id, SCHEMA_VERSION),
     )
     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-
-
-def _migrate(connection: sqlite3.Connection) -> None:
-    if read_version(connection) != UNCHAINED_VERSION:
-        return
-    for statement in _MIGRATION:
-        connection.execute(statement)
-    connection.execute("UPDATE meta SET schema_version = ?", (SCHEMA_VERSION,))
 
 
 def _not_ours(path: Path) -> JournalUnavailableError:

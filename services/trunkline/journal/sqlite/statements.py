@@ -3,80 +3,113 @@
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from trunkline.core.encryption import Cipher, Keyring, is_encrypted
-from trunkline.journal.store import AliasRecord, TaskFilter, TaskRow, WebhookKey, WebhookRow
-
-# In the order of TaskRow's fields, so that `TaskRow(*row)` works.
-TASK_COLUMNS: Final = (
-    "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
-    "parent_task_id, head, metadata, first_available, ended_ns"
+from trunkline.journal.sqlite.row_cipher import RowCipher, webhook_place
+from trunkline.journal.store import (
+    AliasRecord,
+    TaskFilter,
+    TaskRow,
+    TaskStage,
+    WebhookKey,
+    WebhookRow,
 )
-# A new task's stage is 0, `TaskStage.UNSETTLED`.
-INSERT_TASK: Final = "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"
-UPDATE_TASK: Final = (
+
+# In the order of TaskRow's fields, followed by the stage and the last sequence of a task that has
+# not ended. Most commits do not update the head in its row.
+_TASK_COLUMNS: Final = (
+    "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
+    "parent_task_id, head, metadata, ended_ns, stage, "
+    "CASE WHEN ended_ns = 0 THEN (SELECT max(sequence) FROM events WHERE task = number) END"
+)
+_INSERT_TASK: Final = "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"
+_UPDATE_TASK: Final = (
     "UPDATE tasks SET state = ?, status_time_ns = ?, head = ?, metadata = ?, ended_ns = ? "
     "WHERE task_id = ?"
 )
 
 
 def select_tasks(rest: str) -> str:
-    """Return a query for task rows."""
-    return " ".join(("SELECT", TASK_COLUMNS, "FROM tasks", rest))
+    """Return a query for task rows, whose results `parse_task` parses."""
+    return " ".join(("SELECT", _TASK_COLUMNS, "FROM tasks", rest))
 
 
 SELECT_TASK: Final = select_tasks("WHERE task_id = ?")
 # SQLite uses a partial index only if the query repeats the condition of the index literally.
-SELECT_UNSETTLED: Final = select_tasks("WHERE stage = 0 ORDER BY create_time_ns")
+SELECT_UNFINISHED: Final = select_tasks("WHERE ended_ns = 0 ORDER BY create_time_ns")
+SELECT_NUMBERED: Final = SELECT_UNFINISHED.replace("SELECT", "SELECT number,", 1)
 SELECT_ENDED: Final = select_tasks(
-    "WHERE stage > 0 AND stage = ? AND ended_ns <= ? ORDER BY ended_ns LIMIT ?"
+    "WHERE ended_ns > 0 AND stage = ? AND ended_ns <= ? ORDER BY ended_ns LIMIT ?"
 )
-SELECT_COMPACTED_IDS: Final = "SELECT task_id FROM tasks WHERE stage > 0 AND stage = ?"
+SELECT_LAST_ENDED: Final = (
+    "SELECT task_id, number FROM tasks WHERE ended_ns > 0 AND stage = 0 "
+    "ORDER BY ended_ns DESC LIMIT 1"
+)
 
 
-def insert_values(row: TaskRow, cipher: Cipher | None) -> tuple[object, ...]:
-    """Return the values of INSERT_TASK."""
-    return (
-        row.task_id,
-        row.context_id,
-        row.account,
-        row.agent,
-        row.state,
-        row.status_time_ns,
-        row.create_time_ns,
-        row.parent_task_id,
-        row.head,
-        _encrypt_metadata(row, cipher),
-        row.first_available,
-        row.ended_ns,
+def parse_task(columns: Sequence[Any], cipher: RowCipher) -> TaskRow:
+    """Return a task's row, with its current head.
+
+    Raises:
+        JournalUnavailableError: the row was changed by another program; see `RowCipher`.
+    """
+    *stored, stage, last = columns
+    row = cipher.decrypt_metadata(TaskRow(*stored))
+    if stage != TaskStage.READABLE:
+        return replace(row, first_available=row.head + 1)
+    return row if last is None or last == row.head else replace(row, head=last)
+
+
+def lacks_events(columns: Sequence[Any]) -> bool:
+    """Return whether the stored head of an unfinished task is after its last event."""
+    head, last = columns[8], columns[-1]
+    return last is None or last < head
+
+
+def insert_tasks(
+    connection: sqlite3.Connection, rows: Mapping[int, TaskRow], cipher: RowCipher
+) -> None:
+    """Insert new tasks, by their numbers."""
+    connection.executemany(
+        _INSERT_TASK,
+        [
+            (
+                number,
+                row.task_id,
+                row.context_id,
+                row.account,
+                row.agent,
+                row.state,
+                row.status_time_ns,
+                row.create_time_ns,
+                row.parent_task_id,
+                row.head,
+                cipher.encrypt_metadata(row),
+                row.ended_ns,
+            )
+            for number, row in rows.items()
+        ],
     )
 
 
-def update_values(row: TaskRow, cipher: Cipher | None) -> tuple[object, ...]:
-    """Return the values of UPDATE_TASK."""
-    return (
-        row.state,
-        row.status_time_ns,
-        row.head,
-        _encrypt_metadata(row, cipher),
-        row.ended_ns,
-        row.task_id,
+def update_tasks(
+    connection: sqlite3.Connection, rows: Iterable[TaskRow], cipher: RowCipher
+) -> None:
+    """Update the columns that can change, besides the stage."""
+    connection.executemany(
+        _UPDATE_TASK,
+        [
+            (
+                row.state,
+                row.status_time_ns,
+                row.head,
+                cipher.encrypt_metadata(row),
+                row.ended_ns,
+                row.task_id,
+            )
+            for row in rows
+        ],
     )
-
-
-def _encrypt_metadata(row: TaskRow, cipher: Cipher | None) -> bytes:
-    if cipher is None or not row.metadata:
-        return row.metadata
-    return cipher.encrypt(row.metadata, metadata_place(row.task_id))
-
-
-def decrypt_metadata(row: TaskRow, cipher: Cipher | None) -> TaskRow:
-    """Return a stored row with readable metadata."""
-    if cipher is None or not is_encrypted(row.metadata):
-        return row
-    return replace(row, metadata=cipher.decrypt(row.metadata, metadata_place(row.task_id)))
 
 
 def filter_conditions(task_filter: TaskFilter) -> tuple[str, list[object]]:
@@ -142,7 +175,7 @@ def expire_aliases(connection: sqlite3.Connection, *, journal_id: str, age_ns: i
 def write_webhooks(
     connection: sqlite3.Connection,
     changed: Mapping[WebhookKey, WebhookRow | None],
-    cipher: Cipher | None,
+    cipher: RowCipher,
 ) -> None:
     """Store or delete webhooks. A new one gets the next number, which is their order."""
     connection.executemany(
@@ -154,7 +187,7 @@ def write_webhooks(
                 row.task_id,
                 row.config_id,
                 row.state,
-                cipher.encrypt(row.content, webhook_place(row.key)) if cipher else row.content,
+                cipher.encrypt(row.content, webhook_place(row.key)),
             )
             for row in changed.values()
             if row is not None
@@ -168,13 +201,17 @@ def write_webhooks(
 
 def find_webhooks(
     connection: sqlite3.Connection,
-    cipher: Cipher | None,
+    cipher: RowCipher,
     *,
     task_id: str = "",
     states: Sequence[int] = (),
     limit: int | None = None,
 ) -> list[WebhookRow]:
-    """Return webhooks of one task or of all, in any of the states, the newest first."""
+    """Return webhooks of one task or of all, in any of the states, the newest first.
+
+    Raises:
+        JournalUnavailableError: one of them was changed by another program; see `RowCipher`.
+    """
     conditions = ["task_id = ?"] if task_id else []
     if states:
         conditions.append(f"state IN ({', '.join('?' * len(states))})")
@@ -185,23 +222,10 @@ def find_webhooks(
     # In SQLite, a negative limit is no limit.
     values += [*states, -1 if limit is None else limit]
     rows = connection.execute(" ".join((query, "ORDER BY number DESC LIMIT ?")), values)
-    webhooks = [WebhookRow(*row) for row in rows]
-    if cipher is None:
-        return webhooks
     return [
-        replace(row, content=cipher.decrypt(row.content, webhook_place(row.key)))
-        for row in webhooks
+        WebhookRow(found, config, state, cipher.decrypt(content, webhook_place((found, config))))
+        for found, config, state, content in rows
     ]
-
-
-def webhook_place(key: WebhookKey) -> str:
-    """Return the place of a webhook, to which its encryption is bound."""
-    return f"webhooks {key[0]} {key[1]}"
-
-
-def metadata_place(task_id: str) -> str:
-    """Return the place of a task's metadata, to which its encryption is bound."""
-    return f"metadata {task_id}"
 
 
 def delete_webhooks(connection: sqlite3.Connection, task_ids: Iterable[str]) -> None:
@@ -209,10 +233,3 @@ def delete_webhooks(connection: sqlite3.Connection, task_ids: Iterable[str]) -> 
     connection.executemany(
         "DELETE FROM webhooks WHERE task_id = ?", [(task_id,) for task_id in task_ids]
     )
-
-
-def open_cipher(keyring: Keyring | None, journal_id: str, path: Path) -> Cipher | None:
-    """Return the cipher of a journal, or None if the journal is not encrypted."""
-    if keyring is None or not keyring.is_encrypting:
-        return None
-    return keyring.cipher(f"journal {journal_id}", name=str(path))

@@ -1,13 +1,15 @@
 """Stores a journal in one SQLite file; see `schema` for its tables."""
 
 import contextlib
+import itertools
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
+
+from google.protobuf.message import DecodeError
 
 from trunkline.core.database import (
     FileLock,
@@ -18,44 +20,32 @@ from trunkline.core.database import (
     has_lock,
     kill_holder,
     open_read_only,
+    transaction,
     translate_all_errors,
     translate_errors,
 )
-from trunkline.core.database.packing import pack_batches, unpack_spans
 from trunkline.core.encryption import Keyring
-from trunkline.errors import ConfigurationError, JournalUnavailableError
+from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock
 from trunkline.journal.events import parse_header
 from trunkline.journal.sqlite import statements
-from trunkline.journal.sqlite.batch_index import BatchIndex
-from trunkline.journal.sqlite.chain import (
-    COMMITS,
-    FOLDS,
-    HashChains,
-    Link,
-    commit_place,
+from trunkline.journal.sqlite.migration import prepare_content, write_data_key
+from trunkline.journal.sqlite.row_cipher import (
+    RowCipher,
+    event_place,
     fold_place,
-    settled_place,
-    stray_place,
+    statement_place,
 )
-from trunkline.journal.sqlite.chain_walk import ChainWalk, describe_change
 from trunkline.journal.sqlite.schema import (
     Claim,
     Ownership,
-    TaskStage,
     claim_journal,
     read_clock,
     read_ownership,
     release_journal,
     write_clock,
 )
-from trunkline.journal.sqlite.settling import Settler, delete_settled, read_batches
-from trunkline.journal.sqlite.task_id_filter import TaskIdFilter
-from trunkline.journal.sqlite.writer import (
-    Checkpointer,
-    CommitRow,
-    SqliteWriter,
-)
+from trunkline.journal.sqlite.writer import Checkpointer, EventRow, SqliteWriter
 from trunkline.journal.store import (
     CommitGroup,
     OrphanedChild,
@@ -65,9 +55,29 @@ from trunkline.journal.store import (
     TaskFilter,
     TaskPage,
     TaskRow,
+    TaskStage,
     WebhookRow,
 )
 
+SELECT_EVENTS: Final = (
+    "SELECT sequence, body FROM events "
+    "WHERE task = (SELECT number FROM tasks WHERE task_id = ?) AND sequence > ? ORDER BY sequence"
+)
+_SELECT_PREVIOUS: Final = (
+    "SELECT coalesce(max(sequence), 0) FROM events "
+    "WHERE task = (SELECT number FROM tasks WHERE task_id = ?) AND sequence <= ?"
+)
+_SELECT_LAST_EVENTS: Final = (
+    "SELECT sequence, body FROM events WHERE task = ? ORDER BY sequence DESC LIMIT 2"
+)
+# Deletes up to ?2 events of a task, the oldest first.
+DELETE_EVENTS: Final = (
+    "DELETE FROM events WHERE task = (SELECT number FROM tasks WHERE task_id = ?1) "
+    "AND sequence < coalesce((SELECT sequence FROM events "
+    "WHERE task = (SELECT number FROM tasks WHERE task_id = ?1) "
+    "ORDER BY sequence LIMIT 1 OFFSET ?2), 9223372036854775807)"
+)
+_RESTORE: Final = "restore a copy, or use another data directory"
 # The time that a process has to become the owner after it has locked a journal.
 _CLAIM_S: Final = 10.0
 # The time to wait for the end of a killed process.
@@ -93,14 +103,19 @@ class SqliteStore:
         """Use a claimed file and its lock. `open` and `take_over` claim one."""
         self._path = path
         self._keyring = keyring
-        self._cipher = statements.open_cipher(keyring, claim.journal_id, path)
-        self._chains = HashChains(claim.journal_id, keyring)
+        # `prepare_content` has encrypted all content.
+        self._cipher = RowCipher.open(keyring, claim.journal_id, path, is_strict=True)
         self._lock = lock
         self.id: str = claim.journal_id
         self.epoch: int = claim.epoch
         self.needs_checkpoint: bool = False
         self.was_lost: bool = claim.was_lost
         """The previous owner did not release the journal."""
+        # The numbers of unfinished tasks.
+        self._numbers: dict[str, int] = {}
+        self._next_number = 1
+        # The heads of unfinished tasks that are not in their rows yet; see `_save_heads`.
+        self._unsaved_heads: dict[str, int] = {}
         with contextlib.ExitStack() as undo:
             self._writer = SqliteWriter(path, claim.epoch, synchronous, claim.journal_id)
             undo.callback(self._writer.connection.close)
@@ -109,14 +124,10 @@ class SqliteStore:
             self._checkpointer = Checkpointer(path)
             undo.callback(self._checkpointer.close)
             self.clock: Clock = Clock(read_clock(self._reader))
-            self._batch_index = BatchIndex()
-            self._task_ids = TaskIdFilter()
-            self._settler = Settler(str(path), self._batch_index, self._chains, self._cipher)
-            with translate_all_errors(path), self._writer.transaction():
+            with translate_all_errors(path):
                 self._load()
-                self._sign()
-            if keyring is not None:
-                keyring.add_chain(path.name)
+            if keyring is not None and keyring.is_encrypting:
+                keyring.add_encrypted_journal(path.name)
             undo.pop_all()
 
     @classmethod
@@ -125,20 +136,24 @@ class SqliteStore:
     ) -> Self:
         """Open a journal's file, or create it, and become its only owner.
 
-        The keyring signs the journal and, if it has data keys, encrypts it.
+        A journal of an earlier version is converted. If the keyring has data keys, all content is
+        encrypted.
 
         Raises:
             ConfigurationError: it is encrypted under a key that the keyring does not have.
-            JournalUnavailableError: it has a living owner, it can't be read or written, or its
-                events were changed by another program.
+            JournalUnavailableError: it has a living owner, it can't be read or written, or an
+                unfinished task was changed by another program.
         """
         create_file(path)
         with contextlib.ExitStack() as undo:
             lock = FileLock.acquire(path)
             undo.callback(lock.close)
             with _open_claiming(path) as connection:
-                had_chains = keyring is not None and keyring.has_chain(path.name)
-                claim = claim_journal(connection, path, had_chains=had_chains)
+                claim = claim_journal(
+                    connection,
+                    path,
+                    lambda file, journal_id: prepare_content(file, journal_id, path, keyring),
+                )
                 try:
                     store = cls(path, claim, synchronous, lock, keyring)
                 except BaseException:
@@ -166,44 +181,49 @@ class SqliteStore:
 
     def commit(self, group: CommitGroup) -> None:
         """Write the group in one transaction; see `JournalStore`."""
-        if not group.batches:
-            self._commit_rows(group)
-            return
-        payload, spans = pack_batches(batch.sealed for batch in group.batches)
-        commit_id = self._chains.next_number(COMMITS)
-        stored: bytes | bytearray = payload
-        if self._cipher is not None:
-            stored = self._cipher.encrypt(payload, commit_place(commit_id))
-        link = self._chains.follow(COMMITS, stored)
-        row = CommitRow(commit_id, stored, link.hash)
+        created = dict(zip(group.created, itertools.count(self._next_number), strict=False))
+        events = self._event_rows(group.batches, created)
         if group.created or group.changed or group.keys or group.aliases or group.webhooks:
-            with self._writer.transaction(row):
-                self._write_rows(group)
+            with self._writer.transaction(events) as connection:
+                self._write_rows(connection, group, created)
         else:
-            self._writer.insert_commit(row)
-        self._chains.add(COMMITS, link)
-        self._settler.recent_commits.add(commit_id, payload)
-        self._task_ids.add(group.created)
-        self.needs_checkpoint = self._checkpointer.add_written(len(payload))
-        self._batch_index.add(commit_id, group.batches, spans)
-        if group.changed:
-            self._settler.add_ended(row.task_id for row in group.changed.values() if row.is_ended)
+            self._writer.insert_events(events)
+        self._numbers.update(created)
+        self._next_number += len(created)
+        for batch in group.batches:
+            self._unsaved_heads[batch.task_id] = batch.first_sequence + batch.count - 1
+        for row in group.changed.values():
+            if row.is_ended:
+                self._numbers.pop(row.task_id, None)
+                self._unsaved_heads.pop(row.task_id, None)
+        self.needs_checkpoint = self._checkpointer.add_written(
+            sum([len(body) for _, _, body in events]), tasks=len(events)
+        )
 
     def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
         """Return batches that end after the sequence `after`; see `JournalStore`."""
-        with translate_errors(self._path):
-            positions = self._batch_index.find(task_id, after, limit_bytes=limit_bytes)
-            if positions is not None:
-                return read_batches(self._reader, positions, str(self._path), self._cipher)
-            return self._read_settled(task_id, after, limit_bytes)
+        batches: list[bytes] = []
+        with (
+            translate_errors(self._path),
+            contextlib.closing(self._reader.execute(SELECT_EVENTS, (task_id, after))) as rows,
+        ):
+            previous = self._previous(task_id, after)
+            for sequence, body in rows:
+                sealed = body
+                if self._cipher.is_encrypting:
+                    sealed = self._cipher.decrypt(body, event_place(task_id, previous, sequence))
+                    previous = sequence
+                limit_bytes -= len(sealed)
+                if batches and limit_bytes < 0:
+                    break
+                batches.append(sealed)
+        return batches
 
     def find_row(self, task_id: str) -> TaskRow | None:
         """Return the row of a task."""
-        if not self._task_ids.might_contain(task_id):
-            return None
         with translate_errors(self._path):
             columns = self._reader.execute(statements.SELECT_TASK, (task_id,)).fetchone()
-        return None if columns is None else self._row(columns)
+        return None if columns is None else statements.parse_task(columns, self._cipher)
 
     def find_key(self, key: str, *, now_ns: int) -> SubmissionKey | None:
         """Return an idempotency key unless it has expired."""
@@ -219,13 +239,14 @@ class SqliteStore:
         """Return the fold of a compacted task."""
         with translate_errors(self._path):
             columns = self._reader.execute(
-                "SELECT snapshot, epoch, forwarded FROM folds WHERE task_id = ?", (task_id,)
+                "SELECT snapshot, epoch, forwarded FROM folds "
+                "WHERE task = (SELECT number FROM tasks WHERE task_id = ?)",
+                (task_id,),
             ).fetchone()
         if columns is None:
             return None
         snapshot, epoch, forwarded = columns
-        if self._cipher is not None:
-            snapshot = self._cipher.decrypt(snapshot, fold_place(task_id, epoch, forwarded))
+        snapshot = self._cipher.decrypt(snapshot, fold_place(task_id, epoch, forwarded))
         return StoredFold(snapshot, epoch, json.loads(forwarded))
 
     def find_alias(self, account: str, alias: str) -> str | None:
@@ -258,69 +279,59 @@ class SqliteStore:
             rows = self._reader.execute(
                 statements.select_tasks(" ".join(("WHERE", where, order))), [*values, limit]
             ).fetchall()
-        return TaskPage([self._row(columns) for columns in rows], total)
+        return TaskPage([statements.parse_task(row, self._cipher) for row in rows], total)
 
     def list_unfinished(self) -> list[TaskRow]:
         """Return the rows of all unfinished tasks, the oldest first."""
-        return [row for row in self._unsettled() if not row.is_ended]
+        return self._select_tasks(statements.SELECT_UNFINISHED)
 
-    def list_ended(self, age_ns: int, *, is_compacted: bool, limit: int) -> list[TaskRow]:
+    def list_ended(self, age_ns: int, *, stage: TaskStage, limit: int) -> list[TaskRow]:
         """Return rows of tasks that ended long ago; see `JournalStore`."""
-        with translate_errors(self._path):
-            rows = self._reader.execute(
-                statements.SELECT_ENDED,
-                (TaskStage.CLEARED if is_compacted else TaskStage.SETTLED, age_ns, limit),
-            ).fetchall()
-        return [self._row(columns) for columns in rows]
-
-    def has_backlog(self) -> bool:
-        """Return whether `settle` has work; see `JournalStore`."""
-        return self._settler.has_work
-
-    def settle(self, *, budget_bytes: int) -> bool:
-        """Settle some ended tasks and delete unneeded rows; see `JournalStore`."""
-        with self._chains.transaction(), self._writer.transaction():
-            if self._settler.has_unused_commits:
-                # The clock's latest time may be stored only in a row that this step deletes.
-                write_clock(self._writer.connection, self.clock, self.epoch)
-            self._settler.run_step(self._writer.connection, budget_bytes)
-            self._sign()
-        self._settler.confirm()
-        self.needs_checkpoint = self._checkpointer.add_written(2 * budget_bytes)
-        return self._settler.has_more
+        return self._select_tasks(statements.SELECT_ENDED, stage, age_ns, limit)
 
     def compact(self, folds: Mapping[str, StoredFold]) -> None:
         """Replace tasks' events by folds; see `JournalStore`."""
-        with self._chains.transaction(), self._writer.transaction():
-            self._writer.connection.executemany(
-                "INSERT INTO folds VALUES (?, ?, ?, ?, ?, ?)",
-                [self._fold_values(task_id, fold) for task_id, fold in folds.items()],
-            )
-            self._writer.connection.executemany(
-                "UPDATE tasks SET stage = ?, first_available = head + 1 WHERE task_id = ?",
-                [(TaskStage.COMPACTED, task_id) for task_id in folds],
-            )
-            self._sign()
-        self._settler.add_compacted(folds)
+        with self._writer.transaction() as connection:
+            for task_id, fold in folds.items():
+                forwarded = json.dumps(dict(fold.forwarded))
+                place = fold_place(task_id, fold.epoch, forwarded)
+                connection.execute(
+                    "INSERT INTO folds SELECT number, ?, ?, ? FROM tasks WHERE task_id = ?",
+                    (fold.epoch, self._cipher.encrypt(fold.snapshot, place), forwarded, task_id),
+                )
+            self._set_stage(connection, folds, TaskStage.COMPACTED)
         self.needs_checkpoint = self._checkpointer.add_written(
-            sum(len(fold.snapshot) for fold in folds.values())
+            sum(len(fold.snapshot) for fold in folds.values()), tasks=len(folds)
         )
+
+    def delete_events(self, task_ids: Sequence[str], *, limit: int) -> list[str]:
+        """Delete the oldest events of compacted tasks; see `JournalStore`."""
+        cleared: list[str] = []
+        with self._writer.transaction() as connection:
+            remaining = limit
+            for task_id in task_ids:
+                # A reader checks only that the first batch of a read is there.
+                deleted = connection.execute(DELETE_EVENTS, (task_id, remaining)).rowcount
+                if deleted == remaining:
+                    break
+                remaining -= deleted
+                cleared.append(task_id)
+            self._set_stage(connection, cleared, TaskStage.CLEARED)
+        self.needs_checkpoint = self._checkpointer.add_written(0, tasks=limit)
+        return cleared
 
     def delete_tasks(self, task_ids: Sequence[str]) -> None:
         """Delete compacted tasks; see `JournalStore`."""
-        with self._chains.transaction(), self._writer.transaction():
+        with self._writer.transaction() as connection:
             values = [(task_id,) for task_id in task_ids]
-            links = self._writer.connection.execute(
-                "SELECT number, hash FROM folds WHERE task_id IN (SELECT value FROM json_each(?))",
-                (json.dumps(task_ids),),
+            connection.executemany(
+                "DELETE FROM folds WHERE task = (SELECT number FROM tasks WHERE task_id = ?)",
+                values,
             )
-            self._chains.remove(self._writer.connection, FOLDS, [Link(*row) for row in links])
-            self._writer.connection.executemany("DELETE FROM folds WHERE task_id = ?", values)
-            self._writer.connection.executemany("DELETE FROM tasks WHERE task_id = ?", values)
-            statements.delete_aliases(self._writer.connection, task_ids)
-            statements.delete_webhooks(self._writer.connection, task_ids)
-            self._sign()
-        self.needs_checkpoint = self._checkpointer.add_written(0)
+            connection.executemany("DELETE FROM tasks WHERE task_id = ?", values)
+            statements.delete_aliases(connection, task_ids)
+            statements.delete_webhooks(connection, task_ids)
+        self.needs_checkpoint = self._checkpointer.add_written(0, tasks=len(task_ids))
 
     def checkpoint(self) -> bool:
         """Move the write-ahead log into the file; see `JournalStore`."""
@@ -337,92 +348,80 @@ class SqliteStore:
     def renew_lease(self, lease_s: float) -> None:
         """Extend the lease, and delete expired keys and aliases; see `JournalStore`."""
         self._writer.check_file()
-        with self._writer.transaction():
+        with self._writer.transaction() as connection:
             until_s = time.monotonic() + lease_s
-            self._writer.connection.execute("UPDATE meta SET lease_until_s = ?", (until_s,))
-            write_clock(self._writer.connection, self.clock, self.epoch)
-            self._writer.connection.execute(
+            connection.execute("UPDATE meta SET lease_until_s = ?", (until_s,))
+            write_clock(connection, self.clock, self.epoch)
+            connection.execute(
                 "DELETE FROM keys WHERE rowid IN "
                 "(SELECT rowid FROM keys WHERE expires_ns <= ? LIMIT 1000)",
                 (self.clock.age_ns(),),
             )
-            statements.expire_aliases(
-                self._writer.connection, journal_id=self.id, age_ns=self.clock.age_ns()
-            )
+            statements.expire_aliases(connection, journal_id=self.id, age_ns=self.clock.age_ns())
             if self._keyring is not None and self._keyring.refresh():
-                self._write_data_key()
-            self._sign()
+                write_data_key(connection, self._keyring)
+            self._save_heads(connection)
 
     def add_orphaned_child(self, child: OrphanedChild) -> None:
         """Store a child of an ended task."""
-        with self._writer.transaction():
-            self._writer.connection.execute(
-                "INSERT OR REPLACE INTO strays VALUES (?, ?, ?)",
-                (child.task_id, child.account, child.until_s),
-            )
-            statement: str | bytes = child.user_statement
-            if self._cipher is not None and statement:
-                statement = self._cipher.encrypt(
-                    child.user_statement.encode(), stray_place(child.task_id)
-                )
-            self._writer.connection.execute(
-                "INSERT OR REPLACE INTO stray_users VALUES (?, ?)", (child.task_id, statement)
+        statement = child.user_statement.encode()
+        stored = self._cipher.encrypt(statement, statement_place(child.task_id))
+        with self._writer.transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO orphaned_children VALUES (?, ?, ?, ?)",
+                (child.task_id, child.account, child.until_s, stored),
             )
 
     def delete_orphaned_child(self, task_id: str) -> None:
         """Delete a child of an ended task."""
-        with self._writer.transaction():
-            self._writer.connection.execute("DELETE FROM strays WHERE task_id = ?", (task_id,))
-            self._writer.connection.execute("DELETE FROM stray_users WHERE task_id = ?", (task_id,))
+        with self._writer.transaction() as connection:
+            connection.execute("DELETE FROM orphaned_children WHERE task_id = ?", (task_id,))
 
     def list_orphaned_children(self) -> list[OrphanedChild]:
         """Return the stored children of ended tasks."""
         with translate_errors(self._path):
             rows = self._reader.execute(
-                "SELECT task_id, account, until_s, coalesce(user_statement, '') "
-                "FROM strays LEFT JOIN stray_users USING (task_id)"
+                "SELECT task_id, account, until_s, user_statement FROM orphaned_children"
             ).fetchall()
-        return [
-            OrphanedChild(task_id, account, until_s, self._decrypt_statement(statement, task_id))
-            for task_id, account, until_s, statement in rows
-        ]
-
-    def _decrypt_statement(self, stored: str | bytes, task_id: str) -> str:
-        if isinstance(stored, str) or self._cipher is None:
-            return str(stored)
-        return self._cipher.decrypt(stored, stray_place(task_id)).decode()
+            return [
+                OrphanedChild(
+                    task_id,
+                    account,
+                    until_s,
+                    self._cipher.decrypt(statement, statement_place(task_id)).decode(),
+                )
+                for task_id, account, until_s, statement in rows
+            ]
 
     def close(self, *, for_takeover: bool = False) -> None:
         """Release the journal; see `JournalStore`."""
         with self._writer.exclusive() as connection:
             try:
-                write_clock(connection, self.clock, self.epoch)
-                self._chains.sign(connection, epoch=self.epoch, is_closed=True)
-                release_journal(connection, self.epoch, for_takeover=for_takeover)
+                with transaction(connection):
+                    if read_ownership(connection, self._path).epoch == self.epoch:
+                        write_clock(connection, self.clock, self.epoch)
+                        self._save_heads(connection)
+                        release_journal(connection, self.epoch, for_takeover=for_takeover)
             finally:
                 self._checkpointer.close()
                 self._reader.close()
                 connection.close()
                 self._lock.close()
 
-    def _commit_rows(self, group: CommitGroup) -> None:
-        """Write a group that has only aliases or webhooks."""
-        with self._writer.transaction():
-            self._write_rows(group)
-        self.needs_checkpoint = self._checkpointer.add_written(0)
-
-    def _write_rows(self, group: CommitGroup) -> None:
-        connection = self._writer.connection
+    def _write_rows(
+        self, connection: sqlite3.Connection, group: CommitGroup, numbers: Mapping[str, int]
+    ) -> None:
+        """Write all of a group but its events. `numbers` has the numbers of created tasks."""
+        changed = group.changed
         if group.created:
-            connection.executemany(
-                statements.INSERT_TASK,
-                [statements.insert_values(row, self._cipher) for row in group.created.values()],
-            )
-        if group.changed:
-            connection.executemany(
-                statements.UPDATE_TASK,
-                [statements.update_values(row, self._cipher) for row in group.changed.values()],
-            )
+            rows = {
+                numbers[task_id]: changed.get(task_id, row)
+                for task_id, row in group.created.items()
+            }
+            statements.insert_tasks(connection, rows, self._cipher)
+        if changed:
+            rest = [row for task_id, row in changed.items() if task_id not in group.created]
+            statements.update_tasks(connection, rest, self._cipher)
         if group.keys:
             connection.executemany(
                 "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)",
@@ -433,127 +432,81 @@ class SqliteStore:
         if group.webhooks:
             statements.write_webhooks(connection, group.webhooks, self._cipher)
 
-    def _fold_values(self, task_id: str, fold: StoredFold) -> tuple[object, ...]:
-        """Return the row of `folds` of a task, encrypted and linked."""
-        forwarded = json.dumps(dict(fold.forwarded))
-        place = fold_place(task_id, fold.epoch, forwarded)
-        snapshot = fold.snapshot
-        if self._cipher is not None:
-            snapshot = self._cipher.encrypt(snapshot, place)
-        link = self._chains.follow(FOLDS, snapshot, place)
-        self._chains.add(FOLDS, link)
-        return (task_id, fold.epoch, snapshot, forwarded, *link)
-
-    def _sign(self) -> None:
-        self._chains.sign(self._writer.connection, epoch=self.epoch)
-
-    def _write_data_key(self) -> None:
-        """Store the data key of new content, so that a lost keyring is noticed at the start."""
-        if self._keyring is not None and self._keyring.is_encrypting:
-            self._writer.connection.execute(
-                "UPDATE meta SET data_key = ?", (self._keyring.current_id,)
+    def _event_rows(
+        self, batches: Sequence[SealedBatch], created: Mapping[str, int]
+    ) -> list[EventRow]:
+        """Return the rows of batches. `created` has the numbers of tasks that are new."""
+        numbers = self._numbers
+        bodies = self._cipher.encrypt_events(batches)
+        return [
+            (
+                numbers.get(batch.task_id) or created[batch.task_id],
+                batch.first_sequence + batch.count - 1,
+                body,
             )
+            for batch, body in zip(batches, bodies, strict=True)
+        ]
 
-    def _check_data_key(self) -> None:
-        """Check that the keyring has the data key that the journal was last written with.
+    def _save_heads(self, connection: sqlite3.Connection) -> None:
+        """Write the heads of unfinished tasks to their rows.
 
-        Raises:
-            ConfigurationError: it has not.
+        If another program removes the last events of a task afterwards, the journal is refused.
         """
-        (key_id,) = self._writer.connection.execute("SELECT data_key FROM meta").fetchone()
-        if key_id and not (self._keyring is not None and self._keyring.has_data_key(key_id)):
-            keyring = "no keyring" if self._keyring is None else f"not in {self._keyring.path}"
-            problem = (
-                f"is encrypted under the data key {key_id:08x}: {keyring}; restore the keyring "
-                "that belongs to this journal: without it the journal can't be read"
-            )
-            raise ConfigurationError(f"journal {self._path}", problem)
+        heads = dict(self._unsaved_heads)
+        rows = (self.find_row(task_id) for task_id in heads)
+        statements.update_tasks(connection, (row for row in rows if row is not None), self._cipher)
+        for task_id, head in heads.items():
+            # A commit in a thread may have moved the head meanwhile.
+            if self._unsaved_heads.get(task_id) == head:
+                self._unsaved_heads.pop(task_id, None)
+
+    def _set_stage(
+        self, connection: sqlite3.Connection, task_ids: Iterable[str], stage: TaskStage
+    ) -> None:
+        connection.executemany(
+            "UPDATE tasks SET stage = ? WHERE task_id = ?",
+            [(stage, task_id) for task_id in task_ids],
+        )
+
+    def _select_tasks(self, query: str, *values: int) -> list[TaskRow]:
+        with translate_errors(self._path):
+            rows = self._reader.execute(query, values).fetchall()
+        return [statements.parse_task(columns, self._cipher) for columns in rows]
+
+    def _previous(self, task_id: str, after: int) -> int:
+        """Return the last sequence of the batch before the one that ends after `after`."""
+        if not self._cipher.is_encrypting:
+            return 0
+        previous: int = self._reader.execute(_SELECT_PREVIOUS, (task_id, after)).fetchone()[0]
+        return previous
 
     def _load(self) -> None:
-        """Index the batches of all unsettled tasks, and queue what can be settled or deleted.
+        """Read the numbers of unfinished tasks, and continue the clock after the last event.
 
-        Rows of `settled` of such tasks are deleted, because settling starts again.
+        Raises:
+            JournalUnavailableError: the last events of an unfinished task are missing or changed.
         """
-        connection = self._writer.connection
-        self._check_data_key()
-        head = self._chains.load(connection)
-        self._write_data_key()
-        rows = connection.execute(
-            "SELECT rowid, number, hash FROM settled "
-            "WHERE task_id IN (SELECT task_id FROM tasks WHERE stage = 0)"
-        ).fetchall()
-        delete_settled(connection, self._chains, rows)
-        unsettled = {row.task_id for row in self._unsettled()}
-        header = None
-        walk = ChainWalk.start(connection, self.id, COMMITS, head)
-        for commit_id, stored, digest in connection.execute(
-            "SELECT id, payload, hash FROM commits ORDER BY id"
-        ):
-            # Settling would move changed events on and destroy the evidence.
-            if problem := walk.step(commit_id, digest, stored):
-                raise JournalUnavailableError(str(self._path), describe_change(problem))
-            payload = self._decrypt_commit(commit_id, stored)
-            batches, spans = [], []
-            for offset, size_bytes in unpack_spans(payload):
-                header = parse_header(payload[offset : offset + size_bytes])
-                if header.task_id in unsettled:
-                    batches.append(
-                        SealedBatch(header.task_id, header.first_sequence, header.count, b"")
-                    )
-                    spans.append((offset, size_bytes))
-            self._batch_index.add(commit_id, batches, spans)
-            if not self._batch_index.needs_commit(commit_id):
-                self._settler.add_unused_commit(commit_id)
-        if problem := walk.finish():
-            raise JournalUnavailableError(str(self._path), describe_change(problem))
-        if header is not None:
-            self.clock.advance_to(header.time.ToNanoseconds())
-        self._settler.add_ended(row.task_id for row in self._unsettled() if row.is_ended)
-        self._task_ids.add(
-            task_id for (task_id,) in self._reader.execute("SELECT task_id FROM tasks")
-        )
-        compacted = self._reader.execute(
-            statements.SELECT_COMPACTED_IDS, (TaskStage.COMPACTED,)
-        ).fetchall()
-        self._settler.add_compacted(task_id for (task_id,) in compacted)
+        (last_number,) = self._reader.execute("SELECT max(number) FROM tasks").fetchone()
+        self._next_number = (last_number or 0) + 1
+        for number, *columns in self._reader.execute(statements.SELECT_NUMBERED).fetchall():
+            row = statements.parse_task(columns, self._cipher)
+            if statements.lacks_events(columns):
+                problem = f"the last events of task {row.task_id} are missing"
+                raise JournalUnavailableError(str(self._path), f"{problem}; {_RESTORE}")
+            self._numbers[row.task_id] = number
+            self._advance_clock(row.task_id, number)
+        ended = self._reader.execute(statements.SELECT_LAST_ENDED).fetchone()
+        if ended is not None:
+            # Damage of an ended task is reported when the task is read.
+            with contextlib.suppress(JournalUnavailableError, DecodeError):
+                self._advance_clock(*ended)
 
-    def _decrypt_commit(self, commit_id: int, stored: bytes) -> bytes:
-        if self._cipher is None:
-            return stored
-        return self._cipher.decrypt(stored, commit_place(commit_id))
-
-    def _unsettled(self) -> list[TaskRow]:
-        with translate_errors(self._path):
-            rows = self._reader.execute(statements.SELECT_UNSETTLED).fetchall()
-        return [self._row(columns) for columns in rows]
-
-    def _row(self, columns: tuple[Any, ...]) -> TaskRow:
-        """Return a row with its current head, because most commits do not update the row."""
-        row = statements.decrypt_metadata(TaskRow(*columns), self._cipher)
-        head = self._batch_index.head(row.task_id)
-        return row if head is None or head == row.head else replace(row, head=head)
-
-    def _read_settled(self, task_id: str, after: int, limit_bytes: int) -> list[bytes]:
-        batches: list[bytes] = []
-        rows = self._reader.execute(
-            "SELECT payload, first_sequence, last_sequence FROM settled "
-            "WHERE task_id = ? AND last_sequence > ? ORDER BY first_sequence",
-            (task_id, after),
-        )
-        with contextlib.closing(rows):
-            for payload, first, last in rows:
-                if self._cipher is not None:
-                    payload = self._cipher.decrypt(payload, settled_place(task_id, first, last))
-                for offset, size_bytes in unpack_spans(payload):
-                    sealed = payload[offset : offset + size_bytes]
-                    header = parse_header(sealed)
-                    if header.first_sequence + header.count - 1 <= after:
-                        continue
-                    limit_bytes -= size_bytes
-                    if batches and limit_bytes < 0:
-                        return batches
-                    batches.append(sealed)
-        return batches
+    def _advance_clock(self, task_id: str, number: int) -> None:
+        """Continue the clock after the last event of a task."""
+        (sequence, body), *before = self._reader.execute(_SELECT_LAST_EVENTS, (number,)).fetchall()
+        previous = before[0][0] if before else 0
+        sealed = self._cipher.decrypt(body, event_place(task_id, previous, sequence))
+        self.clock.advance_to(parse_header(sealed).time.ToNanoseconds())
 
 
 @contextlib.contextmanager
@@ -563,6 +516,8 @@ def _open_claiming(path: Path) -> Iterator[sqlite3.Connection]:
         # The owner and the epoch must survive a power failure. Otherwise two owners could write
         # different events under the same epoch.
         connection.execute("PRAGMA synchronous = FULL")
+        # Plain content that `prepare_content` encrypts is overwritten.
+        connection.execute("PRAGMA secure_delete = ON")
         yield connection
 
 

@@ -4,9 +4,11 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from trunkline.core.database import Synchronous, connect, convert_error, translate_errors
 from trunkline.errors import FencedError, JournalUnavailableError
@@ -31,9 +33,12 @@ class Checkpointer:
         self._connection = connect(path)
         self._pages = 0
 
-    def add_written(self, size_bytes: int) -> bool:
-        """Count a write of this size. Return whether the log is long enough for a checkpoint."""
-        self._pages += _EXTRA_PAGES + size_bytes // _PAGE_BYTES
+    def add_written(self, size_bytes: int, *, tasks: int = 0) -> bool:
+        """Count a write of this size. Return whether the log is long enough for a checkpoint.
+
+        `tasks` is the number of tasks with new events, each of which changes a page of its own.
+        """
+        self._pages += _EXTRA_PAGES + tasks + size_bytes // _PAGE_BYTES
         return self._pages >= _CHECKPOINT_PAGES
 
     def run(self) -> bool:
@@ -58,21 +63,26 @@ class Checkpointer:
         self._connection.close()
 
 
-_INSERT_COMMIT: Final = (
-    "INSERT INTO commits SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = ?)"
-)
+EventRow: TypeAlias = tuple[int, int, bytes]
+"""A row of `events`: the number of the task, the last sequence of a batch, and its body."""
+
+# One statement inserts up to this many rows. Its text depends on the number of rows, so the limit
+# keeps the number of prepared statements below the size of the connection's cache.
+_ROWS_PER_STATEMENT: Final = 64
 _MOVED: Final = (
     "its files were moved, replaced or deleted while it was open, so that further writes would be "
     "lost; put them back, or start again"
 )
 
 
-class CommitRow(NamedTuple):
-    """A row of `commits`."""
-
-    id: int
-    payload: bytes | bytearray
-    hash: bytes
+@cache
+def _insert_statement(row_count: int) -> str:
+    """Return a statement that inserts events if the journal still has the epoch of its owner."""
+    values = ", ".join(["(?, ?, ?)"] * row_count)
+    return (
+        f"INSERT INTO events SELECT * FROM (VALUES {values}) "  # noqa: S608  no outer text
+        "WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = ?)"
+    )
 
 
 class SqliteWriter:
@@ -97,8 +107,8 @@ class SqliteWriter:
         self._inode = os.stat(self._file).st_ino  # noqa: PTH116
         self._log_inode = os.stat(self._log_file).st_ino  # noqa: PTH116
 
-    def insert_commit(self, row: CommitRow) -> None:
-        """Write one row of `commits` without a further change.
+    def insert_events(self, rows: Sequence[EventRow]) -> None:
+        """Write rows of `events` without a further change.
 
         Most commits are this single statement, which checks the epoch, too. It does not check that
         the log is still in its place. `transaction` does, and each task begins and ends with one.
@@ -107,17 +117,20 @@ class SqliteWriter:
             FencedError: another process has taken over.
             JournalUnavailableError: the file can't be written.
         """
+        if len(rows) > _ROWS_PER_STATEMENT:
+            with self.transaction(rows):
+                return
         with self._lock:
             try:
                 if self.connection.in_transaction:
                     self._reconnect()
-                self._insert(row)
+                self._insert(rows)
             except sqlite3.Error as error:
                 raise convert_error(self._path, error) from error
 
     @contextlib.contextmanager
-    def transaction(self, row: CommitRow | None = None) -> Iterator[None]:
-        """Run a transaction. It begins with a row of `commits`, if there is one.
+    def transaction(self, events: Sequence[EventRow] = ()) -> Iterator[sqlite3.Connection]:
+        """Run a transaction, which begins with the insertion of these events.
 
         Raises:
             FencedError: another process has taken over.
@@ -130,11 +143,11 @@ class SqliteWriter:
             self._check(self._log_file, self._log_inode)
             self.connection.execute("BEGIN IMMEDIATE")
             try:
-                if row is not None:
-                    self._insert(row)
-                elif self._stored_epoch() != self._epoch:
+                if not events and self._stored_epoch() != self._epoch:
                     raise FencedError(self._journal_id)
-                yield
+                for begin in range(0, len(events), _ROWS_PER_STATEMENT):
+                    self._insert(events[begin : begin + _ROWS_PER_STATEMENT])
+                yield self.connection
                 self.connection.execute("COMMIT")
             except BaseException:
                 self._roll_back()
@@ -162,8 +175,9 @@ class SqliteWriter:
         if not is_in_place:
             raise JournalUnavailableError(str(self._path), _MOVED)
 
-    def _insert(self, row: CommitRow) -> None:
-        if not self.connection.execute(_INSERT_COMMIT, (*row, self._epoch)).rowcount:
+    def _insert(self, rows: Sequence[EventRow]) -> None:
+        values = (*chain.from_iterable(rows), self._epoch)
+        if not self.connection.execute(_insert_statement(len(rows)), values).rowcount:
             raise FencedError(self._journal_id)
 
     def _stored_epoch(self) -> int:

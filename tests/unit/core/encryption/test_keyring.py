@@ -29,12 +29,15 @@ def problem_of(folder: Path, keys: str) -> str:
     return str(caught.value)
 
 
-def test_a_keyring_without_a_key_signs_and_does_not_encrypt(tmp_path: Path) -> None:
+def test_a_keyring_without_a_key_does_not_encrypt_and_has_no_file(tmp_path: Path) -> None:
     keyring = open_keyring(tmp_path)
     assert not keyring.is_encrypting
-    signature = keyring.sign(b"text")
-    assert open_keyring(tmp_path).verify(signature, b"text")
-    assert not keyring.verify(signature, b"other text")
+    assert not keyring.has_encrypted_journal("a.db")
+    assert not keyring_path(tmp_path).exists()
+
+
+def test_a_keyring_is_a_private_file(tmp_path: Path) -> None:
+    assert open_keyring(tmp_path, KEY).is_encrypting
     assert stat.S_IMODE(keyring_path(tmp_path).stat().st_mode) == 0o600
 
 
@@ -42,7 +45,6 @@ def test_processes_that_start_at_once_share_one_keyring(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as executor:
         keyrings = list(executor.map(lambda _: open_keyring(tmp_path, KEY), range(8)))
     assert len({keyring.current_id for keyring in keyrings}) == 1
-    assert len({keyring.fingerprint for keyring in keyrings}) == 1
 
 
 def test_a_lost_key_is_reported_with_the_key_that_is_needed(tmp_path: Path) -> None:
@@ -106,7 +108,6 @@ def test_keys_are_rotated_while_processes_use_them(tmp_path: Path) -> None:
     assert "is encrypted under the key" in problem_of(tmp_path, KEY)
     assert running.refresh() is True
     assert cipher.decrypt(cipher.encrypt(b"later", "p"), "p") == b"later"
-    assert open_keyring(tmp_path, OTHER).verify(running.sign(b"x"), b"x")
 
 
 def test_a_running_process_takes_the_new_key_from_its_file(tmp_path: Path) -> None:
@@ -126,12 +127,12 @@ def test_a_running_process_takes_the_new_key_from_its_file(tmp_path: Path) -> No
     # It is encrypted under the new key only, which the process has not read yet.
     new_id = rewrap(settings, with_new_data_key=True).data_keys[-1].id
     file.unlink()
-    running.add_chain("new.db")
+    running.add_encrypted_journal("new.db")
     assert running.refresh() is False
     configure(OTHER)
     assert running.refresh() is True
-    assert running.has_chain("new.db")
-    assert not running.has_chain("other.db")
+    assert running.has_encrypted_journal("new.db")
+    assert not running.has_encrypted_journal("other.db")
     assert running.current_id == new_id
     cipher = running.cipher("journal a", name="a.db")
     assert cipher.decrypt(cipher.encrypt(b"after", "p"), "p") == b"after"
@@ -180,22 +181,20 @@ def test_only_one_source_may_be_set() -> None:
         configured_keys(settings)
 
 
-def test_a_copy_for_a_backup_has_no_plain_secret(tmp_path: Path) -> None:
-    signature = open_keyring(tmp_path / "data").sign(b"x")
+def test_a_copy_for_a_backup_is_used_with_the_same_key(tmp_path: Path) -> None:
+    keyring = open_keyring(tmp_path / "data", KEY)
+    keyring.add_encrypted_journal("a.db")
     assert copy_keyring(tmp_path / "data", tmp_path / "copy") > 0
-    table = json.loads(keyring_path(tmp_path / "copy").read_bytes())
-    assert [key["private"] for key in table["signing_keys"]] == [""]
-    restored = open_keyring(tmp_path / "copy")
-    assert restored.verify(signature, b"x")
-    assert restored.fingerprint != open_keyring(tmp_path / "data").fingerprint
-    assert restored.verify(restored.sign(b"y"), b"y")
+    restored = open_keyring(tmp_path / "copy", KEY)
+    assert restored.current_id == keyring.current_id
+    assert restored.has_encrypted_journal("a.db")
 
 
 def test_a_damaged_keyring_is_reported(tmp_path: Path) -> None:
     open_keyring(tmp_path, KEY)
     path = keyring_path(tmp_path)
     table = json.loads(path.read_bytes())
-    for content in (b"{", b"[]", b'{"version": 1}', json.dumps(table | {"version": 2}).encode()):
+    for content in (b"{", b"[]", b'{"version": 1}', json.dumps(table | {"version": 3}).encode()):
         path.write_bytes(content)
         assert str(path) in problem_of(tmp_path, KEY)
     with pytest.raises(ConfigurationError):
