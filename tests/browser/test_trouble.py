@@ -1,7 +1,6 @@
 """The page in trouble: hosts and bridges that die, no network, tokens that expire, refusals."""
 
 import asyncio
-import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from harness.a2a.page_mesh import PageMesh
 from harness.browser import open_tab
 from harness.mesh.command_line import COMMAND
 from harness.mesh.processes import (
+    WITH_HARNESS,
     read_line,
     running_mesh,
     running_process,
@@ -28,7 +28,6 @@ from trunkline import TaskContext, agent
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-TESTS = Path(__file__).parents[1]
 SLOW = "harness.agents.once_agent:once"
 COUNT = 100
 PATIENCE_S = 60.0
@@ -37,9 +36,8 @@ PATIENCE_S = 60.0
 async def test_a_task_is_followed_through_reloads_offline_times_and_killed_processes(
     browser: Browser, tmp_path: Path
 ) -> None:
-    path = os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))
     async with running_services(
-        tmp_path, agents=("echo",), others={"once": SLOW}, environment={"PYTHONPATH": path}
+        tmp_path, agents=("echo",), others={"once": SLOW}, environment=WITH_HARNESS
     ) as services:
         url = services.http_url
         async with open_tab(browser, url) as tab:
@@ -86,8 +84,7 @@ async def test_a_task_is_followed_through_reloads_offline_times_and_killed_proce
 async def test_a_host_that_died_is_lost_and_the_lists_say_that_they_are_incomplete(
     browser: Browser, tmp_path: Path
 ) -> None:
-    path = os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))
-    environment = {"TRUNKLINE_LEASE_S": "1", "PYTHONPATH": path}
+    environment = {"TRUNKLINE_LEASE_S": "1", **WITH_HARNESS}
     async with running_mesh(tmp_path, environment=environment) as mesh:
         # In a data folder that no other process has, so that nobody takes its journal over.
         options = ("--agent", SLOW, "--mesh", mesh.mesh_address, "--data", str(tmp_path / "own"))

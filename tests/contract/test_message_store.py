@@ -189,7 +189,7 @@ async def test_a_delivery_goes_through_its_states(store: MessageStore) -> None:
     assert (ended.state, ended.attempt_count) == (pb2.DELIVERY_STATE_HANDLED, 2)
     assert [each.task_id for each in ended.attempts] == ["task-1", "task-3"]
     assert await find(store, causation_id="1") == ["r"]
-    # Whoever comes late changes nothing.
+    # A late call changes nothing.
     with pytest.raises(FencedError):
         await store.end(begun, pb2.DELIVERY_STATE_DEAD)
     with pytest.raises(FencedError):

@@ -1,7 +1,6 @@
 """Promise 5: cancel at the root stops every descendant and the tool; a race has one outcome."""
 
 import asyncio
-import os
 import random
 import time
 from collections import Counter
@@ -10,12 +9,11 @@ from pathlib import Path
 from harness.a2a.sse_client import PATIENCE_S, ClientFold, Json, call, sse, user_message
 from harness.mcp.blocked_tool import blocked_tool, mcp_flags
 from harness.mesh.identity import mesh_credentials
-from harness.mesh.processes import MeshProcess, running_mesh
+from harness.mesh.processes import WITH_HARNESS, MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale, percentiles
 from trunkline.mesh.client import ChannelPool, HostClient
 from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
 
-HARNESS = Path(__file__).parents[1] / "harness"
 # The number of concurrent races.
 RACES_AT_ONCE = 16
 
@@ -143,11 +141,8 @@ async def test_a_race_with_cancel_has_one_outcome(
     outcomes: Counter[str] = Counter()
     turns = asyncio.Semaphore(RACES_AT_ONCE)
     flags = ("--agent", "harness.agents.race_agent:racer")
-    environment = {
-        "PYTHONPATH": os.pathsep.join((str(HARNESS.parent), os.environ.get("PYTHONPATH", "")))
-    }
     async with (
-        running_mesh(tmp_path, *flags, environment=environment) as mesh,
+        running_mesh(tmp_path, *flags, environment=WITH_HARNESS) as mesh,
         ChannelPool(mesh_credentials(), ping_s=PATIENCE_S) as channels,
     ):
 

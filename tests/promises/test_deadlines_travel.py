@@ -1,7 +1,6 @@
 """Promise 6: a deadline is absolute, is the same on every hop, and ends the whole tree of tasks."""
 
 import asyncio
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from harness.a2a.sse_client import PATIENCE_S, ClientFold, call, sse, user_messa
 from harness.mcp.blocked_tool import BlockedTool, blocked_tool, mcp_flags
 from harness.mesh.command_line import run_command
 from harness.mesh.identity import mesh_credentials
-from harness.mesh.processes import MeshProcess, running_mesh
+from harness.mesh.processes import WITH_HARNESS, MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale, percentiles
 from trunkline.errors import PeerTimeoutError
 from trunkline.mesh.client import ChannelPool, HostClient
@@ -17,7 +16,6 @@ from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb
 
 FAILED = task_pb2.TASK_STATE_FAILED
 CANCELED = task_pb2.TASK_STATE_CANCELED
-HARNESS = Path(__file__).parents[1]
 
 
 async def the_tree(client: HostClient, root_id: str) -> list[snapshot_pb2.TaskSnapshot]:
@@ -119,8 +117,7 @@ async def test_a_stream_s_own_timeout_ends_only_the_stream(tmp_path: Path) -> No
 async def test_an_agent_has_a_default_deadline_that_a_caller_may_shorten(tmp_path: Path) -> None:
     """An agent's `timeout_s` applies to tasks without a deadline or with a later one."""
     flags = ("--agent", "harness.agents.slow_agent:slow")
-    environment = {"PYTHONPATH": os.pathsep.join((str(HARNESS), os.environ.get("PYTHONPATH", "")))}
-    async with running_mesh(tmp_path, *flags, environment=environment) as mesh:
+    async with running_mesh(tmp_path, *flags, environment=WITH_HARNESS) as mesh:
         for header in ({}, {"Trunkline-Timeout": "0.7"}, {"Trunkline-Timeout": "600"}):
             fold = ClientFold()
             params = {"message": user_message("anything")}

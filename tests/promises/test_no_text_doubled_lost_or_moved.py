@@ -1,7 +1,6 @@
 """Promises 1 and 3: each streamed text arrives exactly once and in order over any hops."""
 
 import asyncio
-import os
 import random
 import sys
 from contextlib import AsyncExitStack
@@ -10,7 +9,7 @@ from pathlib import Path
 from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.sse_client import ClientFold, call, sse, user_message
 from harness.agents.fuzz_agents import act, texts_of
-from harness.mesh.processes import read_line, running_process
+from harness.mesh.processes import WITH_HARNESS, read_line, running_process
 from harness.promise_scale import PromiseScale
 from trunkline import TaskContext, agent, get_turn_runtime
 from trunkline.agents import FunctionAgent
@@ -92,7 +91,6 @@ async def test_no_text_doubled_lost_or_moved(
     """Fuzzed tasks with up to eight concurrent streaming children in two other processes."""
     tasks = scale.pick(ci=60, prove=10_000)
     events = children = 0
-    path = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
     async with AsyncExitStack() as stack:
         bridged = await stack.enter_async_context(
             # Bridge, host and clients share this process, so a short lease would make the test
@@ -103,7 +101,7 @@ async def test_no_text_doubled_lost_or_moved(
             running_process(
                 sys.executable, "-m", "harness.agents.fuzz_agents",
                 "--mesh", bridged.mesh.registry_address, "--data", str(tmp_path / "leaf"),
-                cwd=tmp_path, environment={"PYTHONPATH": path},
+                cwd=tmp_path, environment=WITH_HARNESS,
             )
         )  # fmt: skip
         await read_line(leaf, "ready ")

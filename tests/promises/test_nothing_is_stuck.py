@@ -1,7 +1,6 @@
 """Promise 4: after any death or freeze, a task resumes, runs again, or fails with the reason."""
 
 import asyncio
-import os
 import random
 import time
 from collections import Counter
@@ -12,7 +11,7 @@ import pytest
 from harness.a2a.reconnecting_client import stream_with_reconnects
 from harness.a2a.sse_client import PATIENCE_S, ClientFold, Json, WireEvent, call, sse, user_message
 from harness.mesh.identity import mesh_credentials
-from harness.mesh.processes import Services, running_services
+from harness.mesh.processes import WITH_HARNESS, Services, running_services
 from harness.promise_scale import PromiseScale, percentiles
 from trunkline.journal.events import parse_header
 from trunkline.mesh.client import ChannelPool, Directory
@@ -29,9 +28,8 @@ HARM = ("kill", "kill and restart", "freeze")
 
 def environment(lease_s: float | None = None) -> dict[str, str]:
     """Return the variables of the services. None: the default lease."""
-    path = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
     lease = {} if lease_s is None else {"TRUNKLINE_LEASE_S": str(lease_s)}
-    return {"PYTHONPATH": path, **lease}
+    return {**WITH_HARNESS, **lease}
 
 
 class Trial:

@@ -4,7 +4,6 @@ Each hop has a circuit breaker. These tests observe its three states from outsid
 """
 
 import asyncio
-import os
 import random
 import sys
 import time
@@ -22,22 +21,20 @@ from harness.mcp.scripted_servers import AWKWARD
 from harness.mesh.command_line import run_command
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.nonsense_host import nonsense_host
-from harness.mesh.processes import Services, open_services, running_mesh
+from harness.mesh.processes import WITH_HARNESS, Services, open_services, running_mesh
 from harness.polling import poll
 from harness.promise_scale import PromiseScale, percentiles
 from harness.remote.token_issuer import write_api_keys
 from trunkline.mesh.client import ChannelPool, ToolClient, run_in_background
 from trunkline.v1 import tool_service_pb2
 
-TESTS = Path(__file__).parents[1]
 # In pieces of the flooder, one kilobyte each.
 MIB = 1024
 
 
 def environment(**settings: str) -> dict[str, str]:
-    path = os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))
     named = {f"TRUNKLINE_{name.upper()}": value for name, value in settings.items()}
-    return {"PYTHONPATH": path, "TRUNKLINE_BREAKER_FAILURES": "3", **named}
+    return {**WITH_HARNESS, "TRUNKLINE_BREAKER_FAILURES": "3", **named}
 
 
 async def ask(url: str, text: str, path: str = "/") -> tuple[str, str]:

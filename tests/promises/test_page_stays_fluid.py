@@ -7,7 +7,6 @@ has the long tasks; to read a profile of each view takes most of a proof's time.
 
 import asyncio
 import json
-import os
 import re
 import time
 from collections.abc import AsyncIterator
@@ -25,7 +24,7 @@ from playwright.async_api import Browser, expect
 from harness.agents.crowd import AGENTS
 from harness.browser import Tab, open_browser, open_tab
 from harness.mesh.identity import mesh_credentials
-from harness.mesh.processes import MeshProcess, running_mesh
+from harness.mesh.processes import WITH_HARNESS, MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale
 from trunkline.mesh.client import ChannelPool, HostClient
 from trunkline.observe import telemetry
@@ -83,8 +82,7 @@ class Measured(NamedTuple):
 async def loaded_mesh(folder: Path, load: Load) -> AsyncIterator[MeshProcess]:
     names = (*AGENTS[: load.agents - 1], "fountain")
     flags = [word for name in names for word in ("--agent", f"{MODULE}:{name}")]
-    path = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
-    async with running_mesh(folder, *flags, environment={"PYTHONPATH": path}) as mesh:
+    async with running_mesh(folder, *flags, environment=WITH_HARNESS) as mesh:
         yield mesh
 
 

@@ -1,7 +1,6 @@
 """Limits per agent, priorities, and a load far above capacity."""
 
 import asyncio
-import os
 import random
 import time
 from collections import Counter
@@ -20,7 +19,8 @@ from harness.a2a.sse_client import (
 )
 from harness.agents.worker_agent import CONCURRENCY, WORK_S
 from harness.mesh.identity import mesh_credentials
-from harness.mesh.processes import MeshProcess, running_mesh
+from harness.mesh.process_sizes import resident_bytes
+from harness.mesh.processes import WITH_HARNESS, MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale
 from trunkline.errors import OverloadedError
 from trunkline.mesh.client import ChannelPool, HostClient
@@ -40,13 +40,7 @@ MIB = 1024 * 1024
 
 def environment() -> dict[str, str]:
     """Return the environment of a mesh with a short queue and this test's agent."""
-    path = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
-    return {"PYTHONPATH": path, "TRUNKLINE_QUEUE_LIMIT": str(QUEUE_LIMIT)}
-
-
-def rss_bytes(pid: int) -> int:
-    """Return the resident memory of a process, in bytes."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+    return {**WITH_HARNESS, "TRUNKLINE_QUEUE_LIMIT": str(QUEUE_LIMIT)}
 
 
 async def submit(client: HostClient, text: str, *, priority: int = 0) -> str:
@@ -149,7 +143,7 @@ async def test_ten_times_the_capacity(
                 next_second = time.monotonic() + 1
                 for _ in range(int(rate)):
                     group.create_task(offer(mesh, outcomes, rng.random()))
-                rss.append(rss_bytes(pid))
+                rss.append(resident_bytes(Path(f"/proc/{pid}")))
                 # The next second starts when this one is over, however fast the responses are.
                 await asyncio.sleep(max(0.0, next_second - time.monotonic()))
                 assert second < seconds
@@ -162,7 +156,7 @@ async def test_ten_times_the_capacity(
         assert await states(client) == {"TASK_STATE_COMPLETED": outcomes["accepted"]}
         # The agent is as ready as before.
         assert await ended_at(client, await submit(client, "once more"))
-        rss.append(rss_bytes(pid))
+        rss.append(resident_bytes(Path(f"/proc/{pid}")))
     if scale.is_proof:
         # After a third of the time, every bounded buffer is full.
         assert max(rss[seconds // 3 :]) - min(rss[seconds // 3 :]) <= 32 * MIB, rss

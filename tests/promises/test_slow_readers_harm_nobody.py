@@ -11,16 +11,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from harness.a2a.sse_client import PATIENCE_S, ClientFold, sse, subscription, user_message
+from harness.mesh.process_sizes import resident_bytes
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale
 
 MIB = 1024 * 1024
-
-
-def rss_bytes(pid: int) -> int:
-    """Return the resident memory of a process, in bytes."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4096
 
 
 @asynccontextmanager
@@ -59,7 +54,7 @@ async def run(
 ) -> tuple[float, int]:
     """Let readers follow a task; return the duration in seconds and the mesh's memory growth."""
     params = {"message": user_message(f"count {events}")}
-    before_bytes = rss_bytes(mesh.process.pid)
+    before_bytes = resident_bytes(Path(f"/proc/{mesh.process.pid}"))
     started = time.perf_counter()
     async with sse(mesh.http_url, "/agents/echo", "SendStreamingMessage", params) as answer:
         first = await anext(answer.events())
@@ -71,10 +66,10 @@ async def run(
             if is_one_stalled:
                 async with stalled(mesh, task_id, first.id):
                     await asyncio.wait(counters)
-                    growth_bytes = rss_bytes(mesh.process.pid) - before_bytes
+                    growth_bytes = resident_bytes(Path(f"/proc/{mesh.process.pid}")) - before_bytes
             else:
                 await asyncio.wait(counters)
-                growth_bytes = rss_bytes(mesh.process.pid) - before_bytes
+                growth_bytes = resident_bytes(Path(f"/proc/{mesh.process.pid}")) - before_bytes
     duration_s = time.perf_counter() - started
     # Working, each number, completed: all of them after the first event.
     assert {task.result() for task in counters} == {events + 2}

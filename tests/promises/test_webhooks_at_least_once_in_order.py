@@ -4,7 +4,6 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import os
 import random
 import secrets
 from pathlib import Path
@@ -132,7 +131,6 @@ async def test_webhooks_at_least_once_in_order(
         "TRUNKLINE_LEASE_S": str(LEASE_S),
         "TRUNKLINE_ALLOW_WEBHOOK": "127.0.0.1",
         "TRUNKLINE_WEBHOOK_SECRET": "whsec_" + base64.b64encode(KEY).decode(),
-        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
     }
     async with (
         running_services(tmp_path, agents=["echo"], environment=environment) as services,

@@ -15,7 +15,6 @@ from trunkline.cli.times import render_age
 from trunkline.core.identity import load_credentials
 from trunkline.core.settings import ENV_PREFIX, HostPort
 from trunkline.errors import (
-    PeerError,
     PeerHandshakeError,
     PeerUnavailableError,
     TaskNotFoundError,
@@ -29,6 +28,7 @@ from trunkline.mesh.client import (
     MeshChannel,
     RegistryClient,
     ToolClient,
+    host_queries,
 )
 from trunkline.observe import telemetry
 from trunkline.v1 import registry_service_pb2, trace_service_pb2_grpc
@@ -82,7 +82,11 @@ class MeshView:
 
     def host_client(self, host: registry_service_pb2.Host) -> HostClient:
         """Return a client of a host."""
-        return HostClient(self._channels.get(host.address))
+        return self.client_at(host.address)
+
+    def client_at(self, address: str) -> HostClient:
+        """Return a client of the host at an address."""
+        return HostClient(self._channels.get(address))
 
     def task_host_client(self, task_id: str) -> HostClient:
         """Return a client of the host that has a task; raises what `find_task_host` raises."""
@@ -134,19 +138,15 @@ class MeshView:
 async def query_hosts(
     view: MeshView, query: Callable[[HostClient], Awaitable[Iterable[T]]]
 ) -> tuple[list[T], ExitCode]:
-    """Query every host that has a journal, and return all results.
+    """Query every host that has a journal; return all results and the exit code.
 
     An error of a host is printed to stderr and sets the exit code, as does a host that died.
     """
-    results: list[T] = []
+    found = await host_queries.query_hosts(view.hosts, view.client_at, query)
     code = ExitCode.OK
-    for host in view.hosts:
-        if not host.journal_ids:
-            continue
-        try:
-            results += await query(view.host_client(host))
-        except PeerError as error:
-            code = print_error(error)
+    for error in found.failures:
+        code = print_error(error)
+    results = [result for answer in found.answers for result in answer]
     return results, print_lost_hosts(view.lost_hosts) or code
 
 

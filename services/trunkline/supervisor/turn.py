@@ -64,16 +64,10 @@ class SupervisorTurn:
         Answers to approvals of the child replace both.
         """
         task = self.task
-        message_id = f"{child_id}-{task.turn}"
         if step.answers:
-            return approvals.build_answer_message(
-                step.answers,
-                message_id=message_id,
-                task_id=child_id,
-                context_id=task.context_id,
-            )
+            return self.calls.build_answer(child_id, step.answers, turn=task.turn)
         message = message_pb2.Message(
-            message_id=message_id,
+            message_id=f"{child_id}-{task.turn}",
             context_id=task.context_id,
             task_id=step.child_id,
             role=message_pb2.ROLE_USER,

@@ -11,7 +11,7 @@ from trunkline.errors import (
 from trunkline.mesh.client.breaker import Breaker, BreakerSettings
 
 
-class ServerBreaker:
+class ServerBreaker(Breaker):
     """The circuit breaker around one server's starts and calls.
 
     Failures are: a failed start, a call beyond the server's own limit, an invalid answer, and the
@@ -22,36 +22,22 @@ class ServerBreaker:
     def __init__(
         self, server: str, settings: BreakerSettings, *, on_change: Callable[[], None]
     ) -> None:
-        self._server = server
-        self._breaker = Breaker(
+        """`on_change` is called after a success or failure that changes the state."""
+        super().__init__(
             f"tool server {server!r}",
             failures=settings.failures,
             open_s=settings.open_s,
             successes=settings.successes,
         )
+        self._server = server
         self._on_change = on_change
         # The session whose end was counted. One end is one failure, for any number of calls.
         self._counted_session: object = None
 
     @property
-    def state(self) -> str:
-        """The breaker's current state."""
-        return self._breaker.state
-
-    @property
     def is_closed(self) -> bool:
         """Calls are not restricted."""
-        return self._breaker.state == "closed"
-
-    @property
-    def retry_in_s(self) -> float:
-        """Seconds until the server may be started or called again; 0 if it may now."""
-        return self._breaker.retry_in_s
-
-    @property
-    def problem(self) -> str:
-        """The reason for refusing calls, in one line; empty if calls are not refused."""
-        return self._breaker.problem
+        return self.state == "closed"
 
     def refusal_error(self) -> ToolServerUnavailableError:
         """Return the error for a refused call."""
@@ -64,13 +50,17 @@ class ServerBreaker:
         count.
         """
         if not self.is_closed:
-            with self._reporting_change():
-                self._breaker.on_success()
+            self.on_success()
 
-    def on_failure(self, problem: str) -> None:
-        """Record a failed start, or a call beyond the server's own limit."""
+    def on_success(self) -> None:
+        """Record a success, and report a change of the state."""
         with self._reporting_change():
-            self._breaker.on_failure(problem)
+            super().on_success()
+
+    def on_failure(self, problem: str = "") -> None:
+        """Record a failure, and report a change of the state."""
+        with self._reporting_change():
+            super().on_failure(problem)
 
     @contextmanager
     def track_call(self, session: object) -> Iterator[None]:
@@ -80,30 +70,27 @@ class ServerBreaker:
             ToolServerUnavailableError: calls are refused at the moment.
         """
         try:
-            self._breaker.check()
+            self.check()
         except PeerUnavailableError as refused:
             raise ToolServerUnavailableError(self._server, refused.problem) from None
-        with self._reporting_change():
-            try:
-                yield
-            except ToolServerUnavailableError as error:
-                if session is not self._counted_session:
-                    self._counted_session = session
-                    self._breaker.on_failure(error.problem)
-                raise
-            except PeerProtocolError as error:
-                self._breaker.on_failure(error.problem)
-                raise
-            except BaseException:
-                self._breaker.on_abandon()
-                raise
-            self._breaker.on_success()
+        try:
+            yield
+        except ToolServerUnavailableError as error:
+            if session is not self._counted_session:
+                self._counted_session = session
+                self.on_failure(error.problem)
+            raise
+        except PeerProtocolError as error:
+            self.on_failure(error.problem)
+            raise
+        except BaseException:
+            self.on_abandon()
+            raise
+        self.on_success()
 
     @contextmanager
     def _reporting_change(self) -> Iterator[None]:
-        before = self._breaker.state
-        try:
-            yield
-        finally:
-            if self._breaker.state != before:
-                self._on_change()
+        before = self.state
+        yield
+        if self.state != before:
+            self._on_change()

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, MessagesState, StateGraph
 
-from trunkline import TaskContext, agent, from_langgraph, run
+from trunkline import TaskContext, agent, from_langgraph
 
 FOLDER = Path(os.environ.get("CALLERS_FOLDER", "."))
 
@@ -52,6 +52,3 @@ graph.add_node("ask", ask_in_node)
 graph.add_edge(START, "ask")
 
 grapher = from_langgraph(graph.compile(), name="grapher", description="Asks others in a node.")
-
-if __name__ == "__main__":
-    run(asker, grapher)

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
-from trunkline import from_langgraph, run
+from trunkline import from_langgraph
 from trunkline.testing import ScriptedModel
 
 FOLDER = Path(os.environ.get("GRAPH_FOLDER", "."))
@@ -48,6 +48,3 @@ graph.add_edge(START, "begin")
 graph.add_edge("begin", "say")
 
 counter = from_langgraph(graph.compile(), name="counter", description="Counts.")
-
-if __name__ == "__main__":
-    run(counter)

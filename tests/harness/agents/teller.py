@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from trunkline import TaskContext, agent, run
+from trunkline import TaskContext, agent
 
 BEGAN = Path(os.environ.get("TELLER_FOLDER", ".")) / "began"
 
@@ -24,7 +24,3 @@ async def teller(task: TaskContext) -> AsyncGenerator[str, None]:
         await task.working("half way")
         await asyncio.Event().wait()
     yield "a time"
-
-
-if __name__ == "__main__":
-    run(teller)

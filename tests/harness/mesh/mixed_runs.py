@@ -23,7 +23,13 @@ from harness.mcp.blocked_tool import BlockedTool, blocked_tool
 from harness.mcp.bundled_servers import only_servers
 from harness.mcp.http_server import HttpTools, http_tools
 from harness.mesh.command_line import COMMAND, run_command
-from harness.mesh.processes import MeshProcess, read_line, running_mesh, running_process
+from harness.mesh.processes import (
+    WITH_HARNESS,
+    MeshProcess,
+    read_line,
+    running_mesh,
+    running_process,
+)
 from harness.remote.webhook_receiver import Answer, ReceivedPost, open_receiver, status
 from harness.workflows.parrot import PARROT
 
@@ -304,14 +310,13 @@ class MixedRuns:
         """Start the process of the agent that is killed, on its journal."""
         command = ("serve", "agents", "--agent", "harness.agents.carried_agent:carried")
         options = ("--mesh", self.mesh.mesh_address, "--data", str(self._folder / "carried"))
-        path = os.pathsep.join((str(_TESTS), os.environ.get("PYTHONPATH", "")))
         self._carrier = await self._stack.enter_async_context(
             running_process(
                 *COMMAND,
                 *command,
                 *options,
                 cwd=self._folder,
-                environment={"PYTHONPATH": path, "TRUNKLINE_LEASE_S": "2"},
+                environment={**WITH_HARNESS, "TRUNKLINE_LEASE_S": "2"},
             )
         )
         await read_line(self._carrier, "ready ")
@@ -443,14 +448,13 @@ async def open_mixed_runs(folder: Path, rng: random.Random) -> AsyncIterator[Mix
         tool = await stack.enter_async_context(blocked_tool())
         own: dict[str, dict[str, Any]] = {"hold": _HOLD, "elsewhere": {"url": elsewhere.url}}
         file = only_servers(folder, "math", "currency", own=own)["TRUNKLINE_MCP_FILE"]
-        path = os.pathsep.join((str(_TESTS), os.environ.get("PYTHONPATH", "")))
         mesh = await stack.enter_async_context(
             running_mesh(
                 folder,
                 *("--mcp", file, "--workflow", str(flow), "--allow-webhook", "127.0.0.1"),
                 *("--agent", "harness.agents.teacher:teacher"),
                 *("--agent", "harness.agents.carried_agent:caller"),
-                environment={"PYTHONPATH": path, "TRUNKLINE_GRAPHQL_ENABLED": "true"},
+                environment={**WITH_HARNESS, "TRUNKLINE_GRAPHQL_ENABLED": "true"},
             )
         )
         runs = MixedRuns(mesh, folder, rng, stack)

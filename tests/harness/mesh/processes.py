@@ -23,6 +23,12 @@ from harness.polling import poll
 # Enough for eight processes to start at once on a busy machine, and less than a test's timeout.
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 300.0
+WITH_HARNESS: Final[Mapping[str, str]] = {
+    "PYTHONPATH": os.pathsep.join(
+        (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", ""))
+    )
+}
+"""Variables of a process that imports modules of the harness."""
 
 
 class ProcessEndedError(AssertionError):
@@ -65,7 +71,7 @@ async def ended(process: asyncio.subprocess.Process) -> None:
 async def running_process(
     *command: str,
     cwd: Path,
-    environment: dict[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
     stdin: int | None = None,
     stdout: BinaryIO | int = asyncio.subprocess.PIPE,
     stderr: BinaryIO | int | None = None,

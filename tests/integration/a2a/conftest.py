@@ -1,20 +1,8 @@
-"""The bridge of most tests of A2A: a mesh with the agent `echo`, new for each test."""
-
-from collections.abc import AsyncIterator
-from pathlib import Path
+"""The caller of most tests of A2A."""
 
 import pytest
 
-from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
-from trunkline_agents.echo.agent import echo
-
-
-@pytest.fixture
-async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
-    """A mesh with `echo`, and its bridge."""
-    async with open_bridged_mesh(tmp_path) as mesh:
-        await mesh.mesh.join(echo)
-        yield mesh
+from harness.a2a.bridged_mesh import BridgedMesh, Caller
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """One server span for each A2A request, named by its method and in the caller's trace."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from opentelemetry.trace import SpanKind, StatusCode
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
 from harness.a2a.grpc_client import open_bridge_grpc, refusal, send_request
 from harness.a2a.rest_client import RestCaller, user_message
-from harness.mesh.recorded_spans import spans_in
 from harness.polling import wait_for
 from harness.remote.webhook_receiver import (
     Answer,
@@ -33,12 +32,6 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER_SPAN = "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{CALLER_SPAN}-01"
 SETTINGS = Settings(default_agent="echo", allow_webhook=("127.0.0.1",))
-
-
-@pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
-        yield memory
 
 
 @pytest.fixture

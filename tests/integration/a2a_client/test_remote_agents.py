@@ -23,13 +23,6 @@ BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 VERSIONS = ("1.0", "0.3")
 
 
-@pytest.fixture
-async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
-    async with open_bridged_mesh(tmp_path) as mesh:
-        await mesh.mesh.join(echo)
-        yield mesh
-
-
 @pytest.fixture(params=[f"{binding} {version}" for binding in BINDINGS for version in VERSIONS])
 async def far(request: pytest.FixtureRequest, bridged: BridgedMesh) -> AsyncIterator[BridgedMesh]:
     binding, version = request.param.split()

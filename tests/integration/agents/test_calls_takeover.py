@@ -1,7 +1,6 @@
 """A process that asks other agents is killed in the middle, and started again."""
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.agents.inline_agents import status_texts, texts
+from harness.mesh.command_line import COMMAND
 from harness.mesh.host_processes import PATIENCE_S
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
@@ -23,7 +23,9 @@ WHOLE = "".join(f"{number} " for number in range(100))
 
 @pytest.fixture
 async def callers(tmp_path: Path) -> AsyncIterator[KillableAgent]:
-    command = (sys.executable, "-m", "harness.agents.callers")
+    module = "harness.agents.callers"
+    agents = ("--agent", f"{module}:asker", "--agent", f"{module}:grapher")
+    command = (*COMMAND, "serve", "agents", *agents)
     environment = {"CALLERS_FOLDER": str(tmp_path)}
     async with open_small_mesh(tmp_path, lease_s=30.0) as mesh, AsyncExitStack() as stack:
         data = tmp_path / "callers"

@@ -1,6 +1,5 @@
 """A LangGraph agent whose process is killed in the middle of its answer, and while it waits."""
 
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 from harness.agents.inline_agents import status_texts, texts
 from harness.agents.slow_graph import WORDS
+from harness.mesh.command_line import COMMAND
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import open_small_mesh
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
@@ -18,7 +18,7 @@ TESTS = Path(__file__).parents[2]
 
 @pytest.fixture
 async def counter(tmp_path: Path) -> AsyncIterator[KillableAgent]:
-    command = (sys.executable, "-m", "harness.agents.slow_graph")
+    command = (*COMMAND, "serve", "agents", "--agent", "harness.agents.slow_graph:counter")
     environment = {"GRAPH_FOLDER": str(tmp_path)}
     # The restarted process gets its own journal back: no lease needs to end, nor may it on a busy
     # machine.

@@ -1,6 +1,5 @@
 """An agent passes on the text of another one, whose process is killed while it writes."""
 
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.agents.inline_agents import texts
+from harness.mesh.command_line import COMMAND
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import open_small_mesh
 from trunkline import AgentCallError, TaskContext, agent
@@ -34,7 +34,7 @@ async def careful(task: TaskContext) -> AsyncGenerator[str, None]:
 
 @pytest.fixture
 async def teller(tmp_path: Path) -> AsyncIterator[KillableAgent]:
-    command = (sys.executable, "-m", "harness.agents.teller")
+    command = (*COMMAND, "serve", "agents", "--agent", "harness.agents.teller:teller")
     environment = {"TELLER_FOLDER": str(tmp_path)}
     async with open_small_mesh(tmp_path, lease_s=30.0) as mesh, AsyncExitStack() as stack:
         await mesh.join(relay, careful)

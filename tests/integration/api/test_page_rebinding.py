@@ -63,7 +63,7 @@ async def test_grpc_gets_an_address_that_was_checked() -> None:
                 "protocolVersion": "1.0",
             }
         ]
-        # The look-ups of the card's address and its connection, and those of the interface.
+        # The look-ups for the card's address and its connection, and for the interface.
         names = Rebinding("127.0.0.1", "127.0.0.1", PUBLIC, "127.0.0.1")
         guard = AddressGuard((host,), names.resolve)
         events = await inspect(InspectRequest(f"http://{host}", "send", "hi"), guard)

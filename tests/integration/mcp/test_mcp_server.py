@@ -731,7 +731,7 @@ async def test_over_http_each_caller_has_credentials_of_its_own(
         *COMMAND, "serve", "mcp", "--url", up.http_url, "--mesh", up.mesh_address,
         "--http", "127.0.0.1:0",
     )  # fmt: skip
-    # The server's own key is not lent to whoever reaches its address.
+    # The server's own key is not used for callers that only reach its address.
     key = {"TRUNKLINE_API_KEY": "secret-key"}
     async with (
         running_process(*command, cwd=tmp_path, environment=key) as process,

@@ -20,7 +20,6 @@ from harness.agents.inline_agents import NOTHING, define, message, texts
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.nonsense_host import serving_nonsense
 from harness.mesh.processes import free_address
-from harness.mesh.recorded_spans import spans_in
 from harness.polling import wait_for
 from trunkline.errors import (
     JournalUnavailableError,
@@ -127,12 +126,6 @@ async def channel(served: Served) -> AsyncIterator[MeshChannel]:
 @pytest.fixture
 def client(channel: MeshChannel) -> HostClient:
     return HostClient(channel)
-
-
-@pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
-        yield memory
 
 
 async def begin(client: HostClient, text: str) -> str:

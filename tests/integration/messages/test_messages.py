@@ -465,7 +465,7 @@ async def test_a_replayed_room_has_its_messages_in_order_without_its_notices(
     assert texts(replayed) == numbers
     assert [stored.envelope.envelope_id for stored in replayed] == new
     assert all(stored.envelope.replay_of for stored in replayed)
-    # One that can't be sent again stops all: nothing is half done.
+    # A message that can't be sent again stops all: nothing is half done.
     await client.send([build_envelope("x", type="quiet", recipient="user:bob", id="first")])
     with pytest.raises(InvalidArgumentError, match="does not take 'quiet'"):
         await client.replay(EnvelopeFilter(participant="user:ann"), recipient="teacher")

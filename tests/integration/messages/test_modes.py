@@ -103,7 +103,7 @@ async def test_what_a_local_run_accepted_is_handled_in_the_distributed_mode(
 
 
 class Sender:
-    """Sends messages until it is stopped, and records those that were accepted."""
+    """Sends messages until it is stopped, and records the accepted messages."""
 
     def __init__(self, client: MessagingClient) -> None:
         self.accepted: list[int] = []

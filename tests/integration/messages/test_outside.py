@@ -78,7 +78,7 @@ class Outside:
         return await self.mesh.client.get(self.url + path, headers=key_headers(key))
 
     async def send(self, recipient: str, text: str, **fields: str) -> Json:
-        """Send a text to somebody; return the accepted message."""
+        """Send a text to a recipient; return the accepted message."""
         body = {"recipient": recipient, "type": "quiet", "text": text, **fields}
         response = await self.post("/messages", body)
         assert response.status_code == 200, response.text

@@ -1,7 +1,6 @@
 """Values of the metrics of real meshes whose work waits or fails."""
 
 import gc
-import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -15,7 +14,7 @@ from harness.a2a.bridged_mesh import Caller
 from harness.a2a.sse_client import call, user_message
 from harness.mesh.full_disk import fill_disk, free_disk
 from harness.mesh.host_processes import QUICK, has_ended, hosts, standby
-from harness.mesh.processes import MeshProcess, open_services, running_mesh
+from harness.mesh.processes import WITH_HARNESS, MeshProcess, open_services, running_mesh
 from harness.polling import poll
 from harness.remote.measurements import Measurements, measuring
 from harness.remote.metrics_page import MetricsPage
@@ -24,8 +23,6 @@ from trunkline.errors import PeerCircuitOpenError, PeerError
 
 GATED = ("--agent", "harness.agents.gated_agent:gated")
 AGENT = {"gen_ai_agent_name": "gated"}
-# Where the module of the agent is.
-TESTS = os.pathsep.join((str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")))
 
 
 def open_breakers(measured: Measurements) -> float:
@@ -67,8 +64,7 @@ async def test_gauges_of_what_waits_and_runs(tmp_path: Path) -> None:
         "trunkline_messages_waiting",
     )
     flags = (*GATED, "--allow-webhook", "127.0.0.1")
-    environment = {"PYTHONPATH": TESTS}
-    async with running_mesh(tmp_path, *flags, environment=environment) as mesh:
+    async with running_mesh(tmp_path, *flags, environment=WITH_HARNESS) as mesh:
         page = MetricsPage(mesh.http_url)
         # The webhook's address has no listener, so its events wait between attempts.
         hook = {"taskPushNotificationConfig": {"url": "http://127.0.0.1:9/hook"}}
@@ -208,7 +204,7 @@ async def test_the_first_dead_letter_is_an_increase(tmp_path: Path) -> None:
     """A counter begins at 0, so the first event of its kind raises the alert."""
     labels = 'messaging_destination_name="gated",trunkline_delivery_state="dead"'
     series = f"trunkline_message_deliveries_total{{{labels}}}"
-    environment = {"TRUNKLINE_MESSAGING_ATTEMPTS": "1", "PYTHONPATH": TESTS}
+    environment = {"TRUNKLINE_MESSAGING_ATTEMPTS": "1", **WITH_HARNESS}
     async with (
         running_mesh(tmp_path, *GATED, environment=environment) as mesh,
         running_prometheus(tmp_path / "prometheus", {"mesh": mesh.http_url}) as prometheus,

@@ -1,7 +1,5 @@
 """Limits per tree of tasks, over real hosts: supervisors of supervisors, and reported usage."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +9,7 @@ from langchain_core.messages.ai import UsageMetadata
 from langgraph.graph import START, MessagesState, StateGraph
 
 from harness.agents.inline_agents import status_texts
-from harness.mesh.small_mesh import SmallMesh, open_small_mesh
+from harness.mesh.small_mesh import SmallMesh
 from trunkline import FunctionAgent, agent, from_langgraph
 from trunkline.core.settings import (
     Budget,
@@ -28,12 +26,6 @@ from trunkline.testing import ScriptedModel
 from trunkline.v1 import snapshot_pb2, task_pb2
 
 State = task_pb2.TaskState
-
-
-@pytest.fixture
-async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
-    async with open_small_mesh(tmp_path) as opened:
-        yield opened
 
 
 def spender(name: str, tokens: int) -> FunctionAgent:

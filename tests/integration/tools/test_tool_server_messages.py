@@ -47,7 +47,7 @@ def problems(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
     return [vars(each)["problem"] for each in caplog.records if each.message == event]
 
 
-# Tools of one list, and what is said of each; "": it is used whole.
+# Tools of one list, and the problem of each, or "" for a tool that is used whole.
 TOOLS: list[tuple[Any, str]] = [
     (tool("empty schema", inputSchema={}), ""),
     (tool("no type", inputSchema={"properties": {"a": {"type": "string"}}}), ""),
@@ -283,7 +283,7 @@ async def test_a_server_that_reports_a_change_at_each_listing_is_listed_once_a_s
     async with ready([tool("listings")], is_restless=True) as adapter:
         await wait_for(lambda: bool(problems(caplog, "tool_server.paced")))
         result = await call(adapter, "listings", server="raw")
-    # The first is that of the start, and the second is at once.
+    # The first listing is at the start, and the second at once.
     assert int(result.content[0].text) <= 2 + time.monotonic() - begin
     assert problems(caplog, "tool_server.paced") == [
         "it reports changes of its tools at each listing of them"

@@ -89,7 +89,7 @@ async def test_a_start_of_the_repaired_server_half_opens_the_breaker_and_a_call_
         assert server.breaker.state == "half-open"
         result = await call(adapter, "repeat", server="broken", text="back")
         assert result.content[0].text == "back"
-        assert server.breaker.state == "closed"
+        assert server.breaker.is_closed
 
 
 async def test_hanging_tools_open_the_breaker(tmp_path: Path) -> None:

@@ -1,14 +1,13 @@
 """Workflows as agents of a mesh: their nodes, branches, inputs, outputs, versions and pauses."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.agents.inline_agents import status_texts, texts
-from harness.mesh.small_mesh import SmallMesh, open_small_mesh
+from harness.mesh.small_mesh import SmallMesh
 from harness.remote.measurements import measuring
 from harness.workflows.building import action_node, agent_node, build
 from harness.workflows.messages import serve_messages
@@ -75,12 +74,6 @@ class Helpers:
             await self.at_gate.wait()
 
         await mesh.join(echo, gated, flaky, curious, usher)
-
-
-@pytest.fixture
-async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
-    async with open_small_mesh(tmp_path) as mesh:
-        yield mesh
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ async def test_a_group_outlives_its_leader_and_gets_no_signal_after_it_was_kille
     other = int(await child.stdout.readline())
     await child.wait()
     assert child.returncode == 3
-    # Its id is that of the group, and no other process gets it before the group was killed.
+    # The group has the same id, and no other process gets it before the group is killed.
     assert os.getpgid(child.pid) == os.getpgid(other) == child.pid
     child.kill_group()
     async with asyncio.timeout(LIMIT_S):

@@ -9,6 +9,7 @@ from typing import Final
 from trunkline.a2a_wire.json_values import Json
 from trunkline.core.json_values import struct_json
 from trunkline.mesh.client import Directory
+from trunkline.mesh.client.host_queries import query_hosts
 from trunkline.mesh.client.mesh_tasks import watch_mesh_tasks
 from trunkline.mesh.client.open_approvals import (
     OpenApproval,
@@ -17,7 +18,6 @@ from trunkline.mesh.client.open_approvals import (
 )
 from trunkline_bridge.api.page.access import may_use
 from trunkline_bridge.api.page.binding import API_PATH, PageEvent, PageEvents, PageStreams, Paths
-from trunkline_bridge.api.page.host_queries import query_hosts
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.http.handler import Response
 
@@ -73,16 +73,19 @@ class PageApprovals:
 
     async def _read_open(self, caller: Caller) -> Json:
         """Return the open approvals of the caller's tasks, the longest waiting first."""
+        directory = self._directory
         found = await query_hosts(
-            self._directory,
+            directory.hosts,
+            directory.client_at,
             lambda host: list_open_approvals(
                 host, caller.account, may_see=lambda agent: may_use(caller, agent, "GetTask")
             ),
         )
-        waiting = await keep_waiting(found.items, caller.account, self._directory.client_for_task)
+        approvals = [approval for answer in found.answers for approval in answer]
+        waiting = await keep_waiting(approvals, caller.account, directory.client_for_task)
         return {
             "approvals": [_approval_json(approval) for approval in waiting],
-            "isIncomplete": found.is_incomplete,
+            "isIncomplete": bool(found.failures or directory.lost_hosts),
         }
 
 

@@ -9,6 +9,7 @@ from trunkline.a2a_wire.json_values import Json
 from trunkline.errors import TaskNotFoundError, WebhookNotFoundError
 from trunkline.mesh.client import Directory
 from trunkline.mesh.client.host import HostClient
+from trunkline.mesh.client.host_queries import query_hosts
 from trunkline.mesh.client.mesh_watch import HostChanges, open_mesh_watch
 from trunkline.mesh.client.methods import canceling
 from trunkline.observe.audit import Action, AuditLog
@@ -24,7 +25,6 @@ from trunkline_bridge.api.page.binding import (
     read_text,
     single_events,
 )
-from trunkline_bridge.api.page.host_queries import query_hosts
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.permissions import CREATE_PUSH_CONFIG
 from trunkline_bridge.http.handler import EventStreamResponse
@@ -63,11 +63,18 @@ class PageWebhooks:
         size, state = read_page_size(params), _parse_state(read_text(params, "state"))
         task_id = read_text(params, "taskId")
         account = self._account(caller)
+        directory = self._directory
         found = await query_hosts(
-            self._directory,
+            directory.hosts,
+            directory.client_at,
             lambda host: host.list_webhooks(task_id, state, account=account),
         )
-        permitted = [webhook for webhook in found.items if may_use(caller, webhook.agent, _LIST)]
+        permitted = [
+            webhook
+            for answer in found.answers
+            for webhook in answer
+            if may_use(caller, webhook.agent, _LIST)
+        ]
         permitted.sort(key=_position, reverse=True)
         token = read_text(params, "pageToken")
         rest = [webhook for webhook in permitted if not token or _position(webhook) < token]
@@ -75,7 +82,7 @@ class PageWebhooks:
         return {
             "webhooks": [_webhook_json(webhook) for webhook in page],
             "nextPageToken": _position(page[-1]) if len(page) < len(rest) else "",
-            "isIncomplete": found.is_incomplete,
+            "isIncomplete": bool(found.failures or directory.lost_hosts),
         }
 
     async def _watch(

@@ -7,7 +7,7 @@ connections, canceled with its parent, and its outcome is recorded.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
@@ -30,6 +30,7 @@ from trunkline.journal.events import EventKind, parse_journal_id
 from trunkline.mesh.client import Directory, TaskStream, allocate_task_id
 from trunkline.mesh.client.idle_timeout import IdleTimeout
 from trunkline.observe import telemetry
+from trunkline.tasks.approvals import build_answer_message
 from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State, state_name
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -128,6 +129,17 @@ class AgentCalls:
         child = self.children[child_id] = snapshot_pb2.ChildInfo(started=started)
         await self._turn.record(event_pb2.Event(child_started=started))
         return child
+
+    def build_answer(
+        self, child_id: str, answers: Sequence[event_pb2.ApprovalAnswered], *, turn: int
+    ) -> message_pb2.Message:
+        """Return the message that passes the answers of a turn to approvals on to a child."""
+        return build_answer_message(
+            answers,
+            message_id=f"{child_id}-{turn}",
+            task_id=child_id,
+            context_id=self._turn.context_id,
+        )
 
     async def make(self, call: AgentCall, reader: ChildReader | None = None) -> Outcome:
         """Send a child its message, follow its turn, and record the outcome.

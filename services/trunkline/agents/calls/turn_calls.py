@@ -50,7 +50,6 @@ from trunkline.mesh.client import Directory
 from trunkline.messages.client import MessagingClient
 from trunkline.messages.conversion import build_envelope, read_message
 from trunkline.messages.store import EnvelopeFilter
-from trunkline.tasks import approvals
 from trunkline.tasks.calls import (
     AgentAnswer,
     AgentStream,
@@ -421,13 +420,9 @@ class TurnCalls:
         if not answers:
             call.message.message_id = f"{child_id}-{call.step_id}"
             return call.message
-        answer_turn = max(answer.turn for answer in answers)
-        return approvals.build_answer_message(
-            [answer for answer in answers if answer.turn == answer_turn],
-            message_id=f"{child_id}-{answer_turn}",
-            task_id=child_id,
-            context_id=turn.context_id,
-        )
+        latest = max(answer.turn for answer in answers)
+        answers = [answer for answer in answers if answer.turn == latest]
+        return self._agents.build_answer(child_id, answers, turn=latest)
 
     def _needs_approval(self, child: snapshot_pb2.ChildInfo) -> bool:
         """Return whether a child waits for approvals that this turn has no answer to."""

@@ -1,18 +1,16 @@
 """Lists and watches the tasks of an account on all hosts of the mesh."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, NamedTuple, TypeAlias
 
-from trunkline.errors import PeerError, TrunklineError
 from trunkline.journal.listing import make_page_token, merge_pages, parse_page_size
 from trunkline.mesh.client.directory import Directory
 from trunkline.mesh.client.host import HostClient
+from trunkline.mesh.client.host_queries import query_hosts
 from trunkline.mesh.client.mesh_watch import (
     HostChanges,
     MeshWatch,
-    journal_addresses,
     open_mesh_watch,
 )
 from trunkline.mesh.client.methods import canceling
@@ -55,26 +53,15 @@ async def list_mesh_tasks(
         PeerError: no host answers.
     """
     size = parse_page_size(request)
-    pages: list[task_service_pb2.ListTasksResponse] = []
-    failures: list[TrunklineError] = []
-
-    async def read(address: str) -> None:
-        try:
-            pages.append(await directory.client_at(address).tasks.ListTasks(request))
-        except TrunklineError as error:
-            # If raised here, it would leave the TaskGroup as an ExceptionGroup.
-            failures.append(error)
-
-    async with asyncio.TaskGroup() as group:
-        for address in journal_addresses(directory.hosts):
-            group.create_task(read(address))
-    for error in failures:
-        if not isinstance(error, PeerError) or not pages:
-            raise error
-    is_incomplete = bool(failures or directory.lost_hosts)
-    if not pages:
+    found = await query_hosts(
+        directory.hosts, directory.client_at, lambda host: host.tasks.ListTasks(request)
+    )
+    if found.failures and not found.answers:
+        raise found.failures[0]
+    is_incomplete = bool(found.failures or directory.lost_hosts)
+    if not found.answers:
         return MeshTaskPage((), "", is_incomplete)
-    page = merge_pages(pages, size)
+    page = merge_pages(found.answers, size)
     return MeshTaskPage(page.tasks, page.next_page_token, is_incomplete)
 
 

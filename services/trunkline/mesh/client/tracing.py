@@ -25,30 +25,31 @@ class MethodTracer:
     then belongs directly to the span of the caller.
     """
 
-    __slots__ = ("_address", "_attributes", "_is_in_process", "is_quiet", "method")
+    __slots__ = ("address", "attributes", "is_in_process", "is_quiet", "method")
 
     def __init__(self, method: str, address: str, *, is_in_process: bool = False) -> None:
         self.method: str = method
         self.is_quiet: bool = method.startswith(telemetry.QUIET_METHODS)
-        self._is_in_process = is_in_process
+        self.is_in_process: bool = is_in_process
         host, separator, port = address.rpartition(":")
         has_port = bool(separator) and port.isdecimal()
-        # The host and the port, if there is one.
-        self._address: tuple[str, str | int] = (
+        self.address: tuple[str, str | int] = (
             host if has_port else address,
             int(port) if has_port else "",
         )
-        self._attributes: dict[str, str | int] = {
+        """The host, and the port if there is one."""
+        self.attributes: dict[str, str | int] = {
             telemetry.RPC_SYSTEM_NAME: "grpc",
             telemetry.RPC_METHOD: method,
-            telemetry.SERVER_ADDRESS: self._address[0],
+            telemetry.SERVER_ADDRESS: self.address[0],
         }
+        """The attributes of each span."""
         if has_port:
-            self._attributes[telemetry.SERVER_PORT] = int(port)
+            self.attributes[telemetry.SERVER_PORT] = int(port)
 
     def start_call(self) -> "ClientCall":
         """Start a call: its span, and its time."""
-        return ClientCall(self, *self._start_span())
+        return ClientCall(self)
 
     def start_plain(
         self,
@@ -76,42 +77,15 @@ class MethodTracer:
         call.add_done_callback(partial(_end_call, traced, is_stream))
         return call
 
-    def record_duration(self, started_s: float, code: str, span: Span, *, is_error: bool) -> None:
-        """Record the duration of a call to another process, with its span as the exemplar."""
-        if self._is_in_process:
-            return
-        instruments.RPC_CLIENT_DURATION.record(
-            time.perf_counter() - started_s,
-            "grpc",
-            self.method,
-            code,
-            code if is_error else "",
-            *self._address,
-            context=trace.set_span_in_context(span),
-        )
-
-    def _start_span(self) -> tuple[Span, dict[str, str]]:
-        if self.is_quiet:
-            return trace.INVALID_SPAN, {}
-        if self._is_in_process:
-            return trace.INVALID_SPAN, telemetry.inject()
-        attributes = self._attributes
-        service = telemetry.current_service(otel_context.get_current())
-        if service:
-            attributes = {**attributes, telemetry.SERVICE: service}
-        span = telemetry.get_tracer().start_span(
-            self.method, kind=SpanKind.CLIENT, attributes=attributes
-        )
-        return span, telemetry.inject_span(span)
-
 
 class ClientCall:
     """A call that was started. Call `end` once."""
 
     __slots__ = ("_span", "_started_s", "_tracer", "carrier")
 
-    def __init__(self, tracer: MethodTracer, span: Span, carrier: dict[str, str]) -> None:
+    def __init__(self, tracer: MethodTracer) -> None:
         self._tracer = tracer
+        span, carrier = _start_span(tracer)
         self._span = span
         self._started_s = time.perf_counter()
         self.carrier: dict[str, str] = carrier
@@ -125,13 +99,44 @@ class ClientCall:
         is_error = code != "OK" and not is_canceled_by_reader
         if is_error:
             telemetry.mark_error(self._span, code)
-        self._tracer.record_duration(self._started_s, code, self._span, is_error=is_error)
+        self._record_duration(code, is_error=is_error)
         self._span.end()
 
     def fail(self, error: BaseException) -> None:
         """End the call by the error that it could not be started for."""
         telemetry.mark_error(self._span, error)
         self._span.end()
+
+    def _record_duration(self, code: str, *, is_error: bool) -> None:
+        """Record the duration of a call to another process, with its span as the exemplar."""
+        tracer = self._tracer
+        if tracer.is_in_process:
+            return
+        instruments.RPC_CLIENT_DURATION.record(
+            time.perf_counter() - self._started_s,
+            "grpc",
+            tracer.method,
+            code,
+            code if is_error else "",
+            *tracer.address,
+            context=trace.set_span_in_context(self._span),
+        )
+
+
+def _start_span(tracer: MethodTracer) -> tuple[Span, dict[str, str]]:
+    """Start the span of a call; return it with the carrier of its context."""
+    if tracer.is_quiet:
+        return trace.INVALID_SPAN, {}
+    if tracer.is_in_process:
+        return trace.INVALID_SPAN, telemetry.inject()
+    attributes = tracer.attributes
+    service = telemetry.current_service(otel_context.get_current())
+    if service:
+        attributes = {**attributes, telemetry.SERVICE: service}
+    span = telemetry.get_tracer().start_span(
+        tracer.method, kind=SpanKind.CLIENT, attributes=attributes
+    )
+    return span, telemetry.inject_span(span)
 
 
 def _end_call(traced: ClientCall, is_stream: bool, call: grpc.aio.Call) -> None:  # noqa: FBT001

@@ -74,7 +74,7 @@ def test_a_gauge_no_longer_reads_an_object_that_it_forgot() -> None:
     assert read(gauge) == {("a", "on"): 2, ("b", "on"): 1}
     gauge.forget(lamps[0])
     gauge.forget(lamps[2])
-    # The lamp that it has forgotten, and one that it never knew.
+    # A lamp that it has forgotten, and a lamp that it never knew.
     gauge.forget(lamps[2])
     gauge.forget(Lamp("a"))
     assert read(gauge) == {("a", "on"): 1}

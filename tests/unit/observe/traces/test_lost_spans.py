@@ -17,7 +17,7 @@ def span(name: str, parent: str = "", *, at: int = 0, service: str = "math") -> 
 
 
 def stand_ins(*spans: Span) -> list[tuple[str, str]]:
-    """Return the ids of the stand-ins, each with that of its parent."""
+    """Return the ids of the stand-ins, each with the id of its parent."""
     added = [each for each in add_lost_spans(spans) if read_member(each.attributes, telemetry.LOST)]
     assert all(each.name == NAME and not each.HasField("end_time") for each in added)
     return [(each.span_id, each.parent_span_id) for each in added]

@@ -1,4 +1,4 @@
-"""Whole numbers that are worked out without SymPy are those of SymPy."""
+"""Whole numbers that are computed without SymPy are the results of SymPy."""
 
 import pytest
 from hypothesis import assume, given

@@ -1,0 +1,64 @@
+"""Queries of all hosts of the mesh that have journals."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from trunkline.errors import PeerError
+from trunkline.mesh.client.host import HostClient
+from trunkline.mesh.client.mesh_watch import journal_addresses
+from trunkline.v1 import registry_service_pb2
+
+logger = logging.getLogger(__name__)
+
+_PARALLEL_HOSTS: Final = 8
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(slots=True)
+class HostResults(Generic[_Result]):
+    """What the hosts answered."""
+
+    answers: list[_Result] = field(default_factory=list)
+    """The answers, one of each host that answered."""
+    failures: list[PeerError] = field(default_factory=list)
+    """The errors of hosts that can't be reached, so that their answers are missing."""
+
+
+async def query_hosts(
+    hosts: Sequence[registry_service_pb2.Host],
+    client_at: Callable[[str], HostClient],
+    query: Callable[[HostClient], Awaitable[_Result]],
+) -> HostResults[_Result]:
+    """Query every host that has a journal, several at once.
+
+    `client_at` returns a client of the host at an address. A host that can't be reached is left
+    out, since the other hosts can still be shown.
+
+    Raises:
+        TrunklineError: a host refused the query.
+    """
+    results = HostResults[_Result]()
+    refusals: list[Exception] = []
+    slots = asyncio.Semaphore(_PARALLEL_HOSTS)
+
+    async def ask(address: str) -> None:
+        async with slots:
+            try:
+                results.answers.append(await query(client_at(address)))
+            except PeerError as error:
+                extra = {"peer": address, "problem": str(error)}
+                logger.info("mesh.host_left_out", extra=extra)
+                results.failures.append(error)
+            except Exception as error:  # noqa: BLE001  a TaskGroup would wrap it
+                refusals.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        for address in sorted(journal_addresses(hosts)):
+            group.create_task(ask(address))
+    if refusals:
+        raise refusals[0]
+    return results
