@@ -54,7 +54,8 @@ class ContractBreakingHost(message_service_pb2_grpc.MessageServiceServicer):
         raise NotImplementedError
         yield
 
-    async def StreamMessage(
+    # The generated stubs know only iterators.
+    async def StreamMessage(  # type: ignore[override]
         self,
         request: message_service_pb2.StreamMessageRequest,
         _context: grpc.aio.ServicerContext[Any, Any],
