@@ -1,11 +1,12 @@
 """A host whose agents break the contract of streams, each in one way."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import grpc
 
 from trunkline.journal.events import build_draft, delta_event, seal
+from trunkline.mesh.server.batch_stream import BatchStream
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import (
     event_pb2,
@@ -53,18 +54,47 @@ class ContractBreakingHost(message_service_pb2_grpc.MessageServiceServicer):
         raise NotImplementedError
         yield
 
-    async def StreamMessage(
+    # The generated stubs know only iterators.
+    async def StreamMessage(  # type: ignore[override]
         self,
         request: message_service_pb2.StreamMessageRequest,
         _context: grpc.aio.ServicerContext[Any, Any],
-    ) -> AsyncIterator[message_service_pb2.StreamMessageResponse]:
+    ) -> BatchStream:
+        """Answer with a task, and then with the batches of the agent's lie."""
         task_id = request.submission.task_id
         snapshot = snapshot_pb2.TaskSnapshot(sequence=1)
         snapshot.task.id = task_id
-        yield message_service_pb2.StreamMessageResponse(snapshot=snapshot)
-        for first, events in LIES[request.agent][0]:
-            sealed = seal(
-                build_draft(events), task_id=task_id, epoch=1, first_sequence=first, time_ns=1
-            )
-            batch = event_pb2.EventBatch.FromString(sealed)
-            yield message_service_pb2.StreamMessageResponse(batches=[batch])
+        batches = [
+            seal(build_draft(events), task_id=task_id, epoch=1, first_sequence=first, time_ns=1)
+            for first, events in LIES[request.agent][0]
+        ]
+        response = message_service_pb2.StreamMessageResponse(snapshot=snapshot)
+        return BatchStream(response, _Batches(batches))
+
+
+class _Batches:
+    """Batches that are all ready. They are taken one by one."""
+
+    def __init__(self, batches: Sequence[bytes]) -> None:
+        self._batches = list(batches)
+
+    @property
+    def is_over(self) -> bool:
+        return not self._batches
+
+    @property
+    def is_at_head(self) -> bool:
+        return self.is_over
+
+    def take(self, _limit_bytes: int) -> list[bytes]:
+        return [self._batches.pop(0)] if self._batches else []
+
+    def on_ready(self, listener: Callable[[], None]) -> None:
+        listener()
+
+    def close(self) -> None:
+        self._batches.clear()
+
+    async def __aiter__(self) -> AsyncIterator[list[bytes]]:
+        while self._batches:
+            yield self.take(0)
