@@ -54,7 +54,6 @@ class MessageReader:
         cursor, position = await self._find_start(account, after_position)
         is_first = True
         backoff = Backoff()
-        losses = self._changes.losses
         while True:
             with self._changes.waiting(account, query.correlation_id) as change:
                 if losses != self._changes.losses:
