@@ -300,6 +300,7 @@ class ChannelPool:
                     group=self._group,
                     breaker=channel.breaker,
                     ping_s=self._ping_s,
+                    is_in_process=is_in_process,
                     generation=channel.read_generation,
                 )
         return channel
