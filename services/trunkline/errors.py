@@ -37,6 +37,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ PeerTimeoutError               DEADLINE_EXCEEDED    PEER_TIMEOUT
 │  ├─ FencedError                    ABORTED              FENCED
 │  ├─ PeerRefusedError               FAILED_PRECONDITION  PEER_REFUSED
+│  ├─ SignInFailedError              FAILED_PRECONDITION  SIGN_IN_FAILED
 │  └─ PeerProtocolError              INTERNAL             PEER_PROTOCOL
 ├─ AgentError                        the agent's code or its model failed
 │  ├─ InvalidAgentResponseError      INTERNAL             INVALID_AGENT_RESPONSE

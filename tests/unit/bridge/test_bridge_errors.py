@@ -40,6 +40,12 @@ def test_every_error_of_the_mesh_has_a_row(cls: type[errors.TrunklineError]) -> 
     assert all(isinstance(value, str) for value in info["metadata"].values())
 
 
+@pytest.mark.parametrize("cls", list(errors.error_classes()), ids=lambda cls: cls.reason)
+def test_the_tree_in_the_documentation_has_every_error(cls: type[errors.TrunklineError]) -> None:
+    lines = [line.strip("│├└─ ").split() for line in (errors.__doc__ or "").splitlines()]
+    assert [cls.__name__, cls.code.value, cls.reason] in [line[:3] for line in lines]
+
+
 def test_rows_of_a2as_own_errors_match_the_specification() -> None:
     rows = {row.reason: (row.rpc_code, row.http_status) for row in ERROR_KINDS.values()}
     assert {reason: rows[reason] for reason in SPECIFIED} == SPECIFIED

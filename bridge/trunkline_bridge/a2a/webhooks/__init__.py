@@ -1,1 +1,4 @@
-"""Webhooks: registration, delivery in order, signatures, retries."""
+"""Webhooks: registration, sending in order, signatures.
+
+When a failed one is sent again is decided by its host: see `trunkline.tasks.outbox`.
+"""

@@ -115,8 +115,8 @@ class Settings:
     """A process that does not answer for this long counts as gone. With 0, the time is three
     quarters of the lease."""
     flush_interval_ms: Annotated[float, Between(0, 5)] = 4.0
-    """The shortest time between two batches of text of one task. With 0, each piece is sent alone,
-    which is expensive."""
+    """The shortest time between two commits of text, which a journal's tasks share. With 0, each
+    piece is sent alone, which is expensive."""
     view: Literal["detailed", "plain"] = "detailed"
     """The view of tasks for A2A clients. `plain`: statuses and one answer, without plans, calls
     and the texts of other agents."""
@@ -138,8 +138,9 @@ class Settings:
     connection_limit: Annotated[int, Between(1, 1_000_000)] = 2000
     """The number of connections to the bridge, for HTTP and for gRPC each. Further ones get 503 or
     are closed. An HTTP stream uses one connection; gRPC streams share their client's."""
-    heartbeat_s: Annotated[float, Between(0.1, 3600)] = 15.0
-    """An SSE stream that is silent for this long gets a comment, so that proxies keep it open."""
+    heartbeat_s: Annotated[float, Between(0.1, 45)] = 15.0
+    """An SSE stream that is silent for this long gets a comment, so that proxies keep it open.
+    Trunkline's own clients give up a stream that is silent for a minute."""
     patience_s: Annotated[float, Between(0, 3600)] = 30.0
     """The time for which the bridge keeps a stream or a waiting call open while its task's host is
     unreachable. A takeover needs up to two leases."""
