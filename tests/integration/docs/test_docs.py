@@ -168,10 +168,10 @@ async def test_shown_commands_exist_with_their_flags(block: Block) -> None:
             continue
         names = [word for word in arguments if not word.startswith("-")]
         flags = {word for word in arguments if word.startswith("--")}
-        # A group has its command as second word: `trunkline keys add`.
-        text = await read_help(*names[:1])
-        if "Commands" in text:
-            text = await read_help(*names[:2])
+        # Groups have their commands as the next words: `trunkline a2a task get`.
+        depth = 1
+        while "\nCommands:" in (text := await read_help(*names[:depth])) and depth < len(names):
+            depth += 1
         assert {flag for flag in flags if flag not in text} == set(), words
 
 

@@ -249,9 +249,11 @@ class BidirectionalMethod(Method):
 
     _arity = "stream_stream"
 
-    def __call__(self, *requests: object) -> Any:  # noqa: ANN401  gRPC's call
+    def __call__(
+        self, *requests: object, timeout: float | None = None, metadata: Metadata = ()
+    ) -> Any:  # noqa: ANN401  gRPC's call
         """Start a call, perhaps with an iterator of its requests."""
-        return self.start(*requests)
+        return self.start(*requests, timeout=timeout, metadata=metadata)
 
 
 class StreamCall(Generic[_Response]):
