@@ -3,14 +3,13 @@
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from trunkline.core.settings import AccountLimits, LimitSettings
 from trunkline.errors import LimitExceededError
 
-_StreamT = TypeVar("_StreamT")
 # The rates of so many accounts are remembered. Beyond it, the account that has been silent for the
 # longest time starts anew.
 _MAX_ACCOUNTS: Final = 10_000
@@ -33,7 +32,6 @@ class AccountLimiter:
         accounts: tuple[AccountLimits, ...] = (limits, *limits.account.values())
         self.limits_requests: bool = any(account.rate is not None for account in accounts)
         """True if an account has a limit of requests, so that they must be counted."""
-        self._limits_streams = any(account.streams is not None for account in accounts)
         self._limits = limits
         self._clock = clock
         self._max_accounts = max_accounts
@@ -67,27 +65,20 @@ class AccountLimiter:
             raise LimitExceededError(problem, str(math.ceil(wait_s)))
         self._idle_at[account] = idle_at_s + 1 / rate
 
-    def limit_stream(
-        self, account: str, events: AbstractAsyncContextManager[_StreamT]
-    ) -> AbstractAsyncContextManager[_StreamT]:
-        """Return a stream that counts as open between entering and leaving it.
+    @contextmanager
+    def count_stream(self, account: str) -> Iterator[None]:
+        """Count a stream as open within the block.
 
-        Entering raises LimitExceededError if the account has too many.
+        Raises:
+            LimitExceededError: the account has too many.
         """
-        return self._count_stream(account, events) if self._limits_streams else events
-
-    @asynccontextmanager
-    async def _count_stream(
-        self, account: str, events: AbstractAsyncContextManager[_StreamT]
-    ) -> AsyncIterator[_StreamT]:
         limit = self._limits.of_account(account).streams
         if limit is not None and self._streams[account] >= limit:
             problem = f"account {account!r} has {limit} open streams, and may have no more"
             raise LimitExceededError(f"{problem}; close one, or wait until one ends", "1")
         self._streams[account] += 1
         try:
-            async with events as opened:
-                yield opened
+            yield
         finally:
             self._streams[account] -= 1
             if not self._streams[account]:

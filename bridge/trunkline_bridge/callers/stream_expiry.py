@@ -2,17 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from trunkline.a2a_wire.errors import UNAUTHENTICATED, WireError
 from trunkline_bridge.callers import api_keys
 from trunkline_bridge.callers.caller import Caller, Credential
 from trunkline_bridge.callers.permissions import CHALLENGE
 from trunkline_bridge.http.in_flight import InFlightRequest, current_request
-
-_StreamT = TypeVar("_StreamT")
 
 
 class StreamExpiry:
@@ -27,31 +24,21 @@ class StreamExpiry:
         self._requests: dict[Credential, Counter[InFlightRequest]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch_stream(
-        self, caller: Caller, events: AbstractAsyncContextManager[_StreamT]
-    ) -> AbstractAsyncContextManager[_StreamT]:
-        """Return a stream whose request ends with UNAUTHENTICATED when its credential is refused.
+    @contextmanager
+    def watch(self, caller: Caller) -> Iterator[None]:
+        """End the current request with UNAUTHENTICATED if the credential is refused in the block.
 
-        The request that enters it has to be tracked by `InFlightRequests`.
+        The request has to be tracked by `InFlightRequests`.
         """
-        request = current_request()
-        if caller.credential is None or request is None:
-            return events
-        return self._watch(caller.credential, request, events)
-
-    @asynccontextmanager
-    async def _watch(
-        self,
-        credential: Credential,
-        request: InFlightRequest,
-        events: AbstractAsyncContextManager[_StreamT],
-    ) -> AsyncIterator[_StreamT]:
+        request, credential = current_request(), caller.credential
+        if credential is None or request is None:
+            yield
+            return
         self._requests.setdefault(credential, Counter())[request] += 1
         if self._timer is None:
             self._schedule()
         try:
-            async with events as opened:
-                yield opened
+            yield
         finally:
             self._remove(credential, request)
 

@@ -1,6 +1,7 @@
 """The open streams of callers, over all interfaces of the bridge."""
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
 from trunkline_bridge.callers.account_limits import AccountLimiter
@@ -17,16 +18,18 @@ class CallerStreams:
         self._limiter = limiter
         self._expiry = StreamExpiry()
 
-    def guard(
+    @asynccontextmanager
+    async def guard(
         self, caller: Caller, events: AbstractAsyncContextManager[_StreamT]
-    ) -> AbstractAsyncContextManager[_StreamT]:
-        """Return a stream for a caller. Enter it in the request of the caller.
+    ) -> AsyncIterator[_StreamT]:
+        """Open a stream for a caller. Enter it in the request of the caller.
 
         Entering raises LimitExceededError if the account has too many streams. The request ends
         with UNAUTHENTICATED when the credential is refused.
         """
-        counted = self._limiter.limit_stream(caller.account, events)
-        return self._expiry.watch_stream(caller, counted)
+        with self._limiter.count_stream(caller.account), self._expiry.watch(caller):
+            async with events as opened:
+                yield opened
 
     def count_request(self, caller: Caller) -> None:
         """Count a request that arrives within a stream. LimitExceededError: too many."""

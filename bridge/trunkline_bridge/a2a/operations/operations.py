@@ -287,11 +287,7 @@ class Operations:
         message streams its task and further events, or the events after the last event id. Errors
         before the first event are raised on entering.
         """
-        return self._open_stream(caller, self._open_message(caller, request, new_task_id))
-
-    def _open_stream(self, caller: Caller, events: EventsContext) -> EventsContext:
-        """Return a stream that counts for its account and ends with its caller's credential."""
-        return self._streams.guard(caller, events)
+        return self._streams.guard(caller, self._open_message(caller, request, new_task_id))
 
     @asynccontextmanager
     async def _open_message(
@@ -402,7 +398,7 @@ class Operations:
         alone. In A2A 1.0, an ended task is an error. Errors before the first event are raised on
         entering.
         """
-        return self._open_stream(caller, self._subscribe(caller, request))
+        return self._streams.guard(caller, self._subscribe(caller, request))
 
     @asynccontextmanager
     async def _subscribe(

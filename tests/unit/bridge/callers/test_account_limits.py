@@ -1,14 +1,12 @@
 """The rate of requests and the number of streams of each account are limited, in bounded memory."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import ExitStack
 
 import pytest
 
 from trunkline.core.settings import LimitSettings
 from trunkline.core.settings.limits import AccountLimitSettings
 from trunkline.errors import LimitExceededError
-from trunkline_bridge.a2a.streams.task_streams import WireEvents, no_events
 from trunkline_bridge.callers.account_limits import AccountLimiter
 
 
@@ -91,37 +89,17 @@ def test_memory_is_bounded_and_the_most_silent_account_is_forgotten() -> None:
     assert count(limiter, "b", 1) == 1
 
 
-async def test_open_streams_are_limited_per_account() -> None:
-    opened = 0
-
-    @asynccontextmanager
-    async def open_events() -> AsyncIterator[WireEvents]:
-        nonlocal opened
-        opened += 1
-        try:
-            yield no_events()
-        finally:
-            opened -= 1
-
+def test_open_streams_are_limited_per_account() -> None:
     limiter = AccountLimiter(LimitSettings(streams=2))
-    async with AsyncExitStack() as stack:
+    with ExitStack() as stack:
         for account in ("a", "a", "b"):
-            await stack.enter_async_context(limiter.limit_stream(account, open_events()))
+            stack.enter_context(limiter.count_stream(account))
         with pytest.raises(LimitExceededError, match="account 'a' has 2 open streams"):
-            await stack.enter_async_context(limiter.limit_stream("a", open_events()))
-        assert opened == 3
-    assert opened == 0
-    async with limiter.limit_stream("a", open_events()):
-        assert opened == 1
+            stack.enter_context(limiter.count_stream("a"))
+    with limiter.count_stream("a"), limiter.count_stream("a"):
+        assert not limiter.limits_requests
 
 
-def test_without_limits_nothing_is_counted() -> None:
+def test_without_limits_requests_are_not_counted() -> None:
     limiter = AccountLimiter(LimitSettings(account={"a": AccountLimitSettings(tasks=1)}))
     assert not limiter.limits_requests
-
-    @asynccontextmanager
-    async def open_events() -> AsyncIterator[WireEvents]:
-        yield no_events()
-
-    events = open_events()
-    assert limiter.limit_stream("a", events) is events

@@ -1,15 +1,12 @@
 """Streams end when their credentials expire or are removed."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from trunkline_bridge.a2a.streams.task_streams import WireEvents, no_events
 from trunkline_bridge.callers import api_keys
 from trunkline_bridge.callers.api_keys import (
     ApiKey,
@@ -35,20 +32,14 @@ class Streams:
         """Hold a stream open; return the error that ends its response."""
         errors: list[Exception | None] = []
 
-        @asynccontextmanager
-        async def events() -> AsyncIterator[WireEvents]:
-            yield no_events()
-
         async def send_abort(error: Exception | None) -> None:
             errors.append(error)
 
         caller = Caller("math", credential=credential)
-        async with (
-            self.in_flight.track(Connection(), send_abort=send_abort),
-            self.expiry.watch_stream(caller, events()),
-        ):
-            opened.set()
-            await asyncio.Event().wait()
+        async with self.in_flight.track(Connection(), send_abort=send_abort):
+            with self.expiry.watch(caller):
+                opened.set()
+                await asyncio.Event().wait()
         return errors[0]
 
 
