@@ -90,7 +90,13 @@ async def start_forked(
         *(loop, protocol, ["trunkline"], False, stdin, stdout, stderr, 0, connected),
         start=partial(_Fork, requests, request),
     )
-    await connected
+    try:
+        await connected
+    except BaseException:
+        # Its caller was canceled, and can't end the process.
+        transport.close()
+        await transport.wait_ended()
+        raise
     return asyncio.subprocess.Process(transport, protocol, loop)
 
 
@@ -174,6 +180,10 @@ class _ForkTransport(BaseSubprocessTransport):
         fork = self._fork(stdin, stdout, stderr)
         self._proc = cast("Any", fork)
         self._loop.add_reader(fork.status, self._read_status, fork)
+
+    async def wait_ended(self) -> None:
+        """Wait until the process has ended."""
+        await self._wait()
 
     def _read_status(self, fork: _Fork) -> None:
         self._loop.remove_reader(fork.status)
