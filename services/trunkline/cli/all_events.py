@@ -36,8 +36,8 @@ async def print_all_events(mesh: str | None, *, account: str, as_json: bool) -> 
     """Print the events of all tasks as they happen, until Ctrl-C.
 
     Tasks that run already are shown from now on, and new tasks from their first event. A stream
-    that is cut goes on where it was. An event that a task passes on from a task that it started is
-    shown once, as an event of the started task.
+    that is cut continues where it was. An event that a task forwards from a task that it started
+    is shown once, as an event of the started task.
 
     Raises:
         PeerError: the mesh does not answer.

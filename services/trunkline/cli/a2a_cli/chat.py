@@ -20,7 +20,7 @@ async def chat(context: CommandContext) -> None:
     """Talk with an agent, line by line.
 
     Each line of stdin is sent, until stdin ends. The context goes from turn to turn, and the task
-    goes on while it asks for input. After an authentication outside of the conversation, an empty
+    continues while it asks for input. After an authentication outside of the conversation, an empty
     line continues to wait for the task. On a terminal there is a prompt. If only the input is a
     terminal, nothing is read.
 

@@ -474,7 +474,7 @@ class SqliteStore:
         return [statements.parse_task(columns, self._cipher) for columns in rows]
 
     def _previous(self, task_id: str, after: int) -> int:
-        """Return the last sequence of the batch before the one that ends after `after`."""
+        """Return the last sequence of the batch before the first that ends after `after`."""
         if not self._cipher.is_encrypting:
             return 0
         previous: int = self._reader.execute(_SELECT_PREVIOUS, (task_id, after)).fetchone()[0]

@@ -26,7 +26,7 @@ async def ask_for_form(
     """Ask a model, read its reply, and ask once more if the reply can't be used.
 
     `read` raises UnusableReplyError for such a reply. The model then gets the `complaint` with the
-    reason, and is told to call `tool` again.
+    reason and the request to call `tool` again.
 
     Raises:
         UnusableReplyError: no reply could be used.
