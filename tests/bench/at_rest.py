@@ -164,7 +164,7 @@ async def main(rounds: int) -> None:
             cells = [*(spread(costs[shape]) for shape in SHAPES), f"{ratio:.2f}x"]
             print(f"| {label} | {unit} | {' | '.join(cells)} |")
         for journal in journals.values():
-            journal.close()
+            await journal.close()
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ async def measure(options: argparse.Namespace, text: str) -> float:
             for task_id in ids:
                 await host.wait_turn(task_id)
             used_s = time.process_time() - started_s
-        journal.close()
+        await journal.close()
     return used_s
 
 

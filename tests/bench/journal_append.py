@@ -112,7 +112,7 @@ async def measure_growth(journal: Journal) -> None:
     started_ns = time.perf_counter_ns()
     await journal.snapshot(task_id)
     elapsed_ms = (time.perf_counter_ns() - started_ns) / 1e6
-    print(f"fold of {journal.head(task_id)} events, one a commit: {elapsed_ms:.1f} ms")
+    print(f"fold of {await journal.head(task_id)} events, one a commit: {elapsed_ms:.1f} ms")
 
 
 def spread(values: list[float]) -> str:
@@ -133,7 +133,7 @@ async def main(synchronous: Literal["normal", "full"]) -> None:
         await measure("the same, prepared drafts", many_tasks_prepared, journal, "event")
         await measure("one task, 16 texts a commit", runs_of_16, journal, "event")
         await measure_growth(journal)
-        journal.close()
+        await journal.close()
 
 
 if __name__ == "__main__":

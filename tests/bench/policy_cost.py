@@ -127,7 +127,7 @@ async def run(options: argparse.Namespace, folder: Path) -> dict[str, float]:
                 # The first round connects and warms up.
                 if number:
                     rounds[case].append(cost)
-    journal.close()
+    await journal.close()
     return {case: min(costs) for case, costs in rounds.items()}
 
 

@@ -61,19 +61,19 @@ class JournalMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.loop = asyncio.new_event_loop()
         self.models: dict[str, Model] = {}
-        self.open()
+        self.loop.run_until_complete(self.open())
 
-    def open(self) -> None:
+    async def open(self) -> None:
         # Small tails make readers use the store as well.
         self.journal = Journal.open(
             self.folder / "journal.db", tail_bytes=400, retention=Retention(compact_after_s=0)
         )
         # Only rules maintain it. Its own timers depend on the machine's speed, and the model would
         # not know of their compactions.
-        self.journal._maintenance.close()
+        await self.journal._maintenance.close()
 
     def teardown(self) -> None:
-        self.journal.close()
+        self.loop.run_until_complete(self.journal.close())
         self.loop.close()
         shutil.rmtree(self.folder)
 
@@ -118,19 +118,25 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self.journal.close()
-        self.open()
+        self.loop.run_until_complete(self.reopen_now())
+
+    async def reopen_now(self) -> None:
+        await self.journal.close()
+        await self.open()
 
     @rule(steps=st.sampled_from([1, 3, 1000]))
     def compact(self, steps: int) -> None:
         """Run some compaction steps, as the journal does between appends."""
+        self.loop.run_until_complete(self.compact_now(steps))
+
+    async def compact_now(self, steps: int) -> None:
         compactor = self.journal._maintenance._compactor
-        compactor.scan()
+        await compactor.scan()
         while compactor.has_work and steps:
-            step = compactor.next_step(budget_bytes=300)
+            step = await compactor.next_step(budget_bytes=300)
             steps -= 1
             if step is not None:
-                step.write()
+                await step.write()
                 step.confirm()
                 self.journal._forget_all(step.task_ids)
                 for task_id in step.task_ids:
@@ -141,11 +147,15 @@ class JournalMachine(RuleBasedStateMachine):
         events = self.models[task_id].events
         cursor = data.draw(st.integers(0, len(events)), label="cursor")
         limit_bytes = data.draw(st.sampled_from([1, 300, 10**6]), label="limit")
+        self.loop.run_until_complete(self.read_from(task_id, cursor, limit_bytes))
+
+    async def read_from(self, task_id: str, cursor: int, limit_bytes: int) -> None:
+        events = self.models[task_id].events
         if self.models[task_id].is_compacted and cursor < len(events):
             with pytest.raises(CursorExpiredError):
-                self.journal.read(task_id, cursor, limit_bytes=limit_bytes)
+                await self.journal.read(task_id, cursor, limit_bytes=limit_bytes)
             return
-        while batches := self.journal.read(task_id, cursor, limit_bytes=limit_bytes):
+        while batches := await self.journal.read(task_id, cursor, limit_bytes=limit_bytes):
             for sealed in batches:
                 header = parse_header(sealed)
                 assert header.first_sequence == cursor + 1
@@ -176,8 +186,11 @@ class JournalMachine(RuleBasedStateMachine):
 
     @invariant()
     def check_rows(self) -> None:
+        self.loop.run_until_complete(self.check_rows_now())
+
+    async def check_rows_now(self) -> None:
         for task_id, model in self.models.items():
-            row = self.journal.row(task_id)
+            row = await self.journal.row(task_id)
             assert (row.head, row.is_ended) == (len(model.events), model.is_ended)
         unfinished = {row.task_id for row in self.journal.list_unfinished()}
         assert unfinished == {
@@ -186,18 +199,24 @@ class JournalMachine(RuleBasedStateMachine):
 
     @invariant()
     def check_lists(self) -> None:
+        self.loop.run_until_complete(self.check_lists_now())
+
+    async def check_lists_now(self) -> None:
         request = task_service_pb2.ListTasksRequest(account="acme", page_size=100)
-        page = self.journal.list(request)
+        page = await self.journal.list(request)
         assert {task.task_id for task in page.tasks} == set(self.models)
 
     @rule()
     def check_folds(self) -> None:
+        self.loop.run_until_complete(self.check_folds_now())
+
+    async def check_folds_now(self) -> None:
         for task_id, model in self.models.items():
             if model.is_compacted:
                 continue
-            batches = self.journal._store.read(task_id, 0, limit_bytes=10**6)
-            assert batches == self.journal.read(task_id, 0, limit_bytes=10**6)
-            snapshot = self.loop.run_until_complete(self.journal.snapshot(task_id))
+            batches = await self.journal._store.read(task_id, 0, limit_bytes=10**6)
+            assert batches == await self.journal.read(task_id, 0, limit_bytes=10**6)
+            snapshot = await self.journal.snapshot(task_id)
             assert fold_batches(task_id, batches) == snapshot
 
 

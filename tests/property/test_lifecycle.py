@@ -73,14 +73,14 @@ async def run_turn(
                     was_canceled = True
             snapshot = await host.wait_turn(accepted.task_id)
             states = [State.TASK_STATE_SUBMITTED]
-            for sealed in journal.read(accepted.task_id, 0, limit_bytes=1 << 20):
+            for sealed in await journal.read(accepted.task_id, 0, limit_bytes=1 << 20):
                 events = event_pb2.EventBatch.FromString(sealed).events
                 states += [
                     event.status.status.state for event in events if event.HasField("status")
                 ]
             return states, snapshot, was_canceled
     finally:
-        journal.close()
+        await journal.close()
 
 
 @settings(max_examples=40)

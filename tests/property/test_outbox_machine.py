@@ -56,17 +56,17 @@ class OutboxMachine(RuleBasedStateMachine):
         self.done: set[tuple[str, str]] = set()
 
     async def _open_bench(self) -> OutboxBench:
-        return OutboxBench(self.folder / "journal.db")
+        return await OutboxBench.open(self.folder / "journal.db")
 
     def teardown(self) -> None:
         self.runner.run(self._deliver_all())
         for key, sequences in self.received.items():
-            head = self.bench.journal.head(key[0])
+            head = self.runner.run(self.bench.journal.head(key[0]))
             # At least once, without gaps, and in order except for repeated posts.
             assert set(sequences) == set(range(1, head + 1))
             for before, sequence in zip([0, *sequences], sequences, strict=False):
                 assert sequence <= before + 1
-        self.bench.close()
+        self.runner.run(self.bench.close())
         self.runner.close()
         shutil.rmtree(self.folder)
 
@@ -80,11 +80,11 @@ class OutboxMachine(RuleBasedStateMachine):
             if not claims:
                 break
             for claim in claims:
-                held_claim = self._add_claim(claim)
+                held_claim = await self._add_claim(claim)
                 while held_claim.sent_to < held_claim.read_to:
                     self._post(held_claim)
                 await self.bench.record_finished(claim, f"{held_claim.sent_to}.0")
-        assert {webhook.state for webhook in self.bench.outbox.list()} <= {DONE}
+        assert {webhook.state for webhook in await self.bench.outbox.list()} <= {DONE}
 
     @initialize()
     def make_the_first_task(self) -> None:
@@ -117,7 +117,7 @@ class OutboxMachine(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 3))
     def claim(self, limit: int) -> None:
         for claim in self.runner.run(self.bench.claim(limit)):
-            self._add_claim(claim)
+            self.runner.run(self._add_claim(claim))
 
     @precondition(lambda self: self.held_claims)
     @rule(
@@ -153,11 +153,11 @@ class OutboxMachine(RuleBasedStateMachine):
             self.runner.run(self._crash())
 
     async def _crash(self) -> None:
-        self.bench.crash()
+        await self.bench.crash()
         for held_claim in self.held_claims:
             held_claim.is_lost = True
 
-    def _add_claim(self, claim: Claim) -> HeldClaim:
+    async def _add_claim(self, claim: Claim) -> HeldClaim:
         webhook = claim.webhook
         key = (webhook.config.task_id, webhook.config.id)
         assert key not in self.done, "nothing is sent after the end"
@@ -169,7 +169,7 @@ class OutboxMachine(RuleBasedStateMachine):
         held_claim = HeldClaim(
             claim=claim,
             key=key,
-            read_to=self.bench.journal.head(key[0]),
+            read_to=await self.bench.journal.head(key[0]),
             sent_to=sent_to,
             until_s=self.bench.clock.now_s + LEASE_S,
         )
@@ -199,7 +199,8 @@ class OutboxMachine(RuleBasedStateMachine):
             held_claim.until_s = self.bench.clock.now_s + LEASE_S
             return
         self.held_claims.remove(held_claim)
-        is_at_end = held_claim.read_to == self.bench.journal.head(held_claim.key[0])
+        head = self.runner.run(self.bench.journal.head(held_claim.key[0]))
+        is_at_end = held_claim.read_to == head
         if "finished" in outcome and is_at_end and held_claim.key[0] in self.ended:
             self.done.add(held_claim.key)
 

@@ -121,11 +121,11 @@ async def run_to_end(journal: Journal, agent: Any, task_id: str) -> snapshot_pb2
             await host.submit("tested", answer, NOTHING)
 
 
-def cut_point(journal: Journal, task_id: str, position: float) -> int:
+async def cut_point(journal: Journal, task_id: str, position: float) -> int:
     """Return the sequence of the crash: any except between the two events that open a turn."""
-    at = 1 + int(position * journal.head(task_id))
-    at = min(at, journal.head(task_id))
-    for sealed in journal.read(task_id, at - 1, limit_bytes=1):
+    at = 1 + int(position * await journal.head(task_id))
+    at = min(at, await journal.head(task_id))
+    for sealed in await journal.read(task_id, at - 1, limit_bytes=1):
         if parse_header(sealed).kinds & EventKind.TURN_STARTED.bit:
             at += 1
     return at
@@ -167,13 +167,13 @@ async def check_crashes(folder: Path, agent: Any, cuts: Sequence[float]) -> None
     snapshot = expected
     for number, position in enumerate(cuts, 1):
         next_journal = Journal.open(folder / f"{number}.db")
-        at = cut_point(journal, task_id, position)
+        at = await cut_point(journal, task_id, position)
         await replay_journal(journal, task_id, next_journal, until=at)
-        journal.close()
+        await journal.close()
         journal = next_journal
         snapshot = await run_to_end(journal, agent, task_id)
         assert content(snapshot) == content(expected), f"died at {at}"
-    journal.close()
+    await journal.close()
     assert all(call.HasField("finished") for call in snapshot.tool_calls)
 
 

@@ -31,7 +31,7 @@ async def open_host(journal_path: Path) -> AsyncIterator[OpenHost]:
             budgets: Budgets | None = None,
         ) -> TaskHost:
             journal = Journal.open(journal_path)
-            stack.callback(journal.close)
+            stack.push_async_callback(journal.close)
             return await stack.enter_async_context(
                 TaskHost(
                     journal,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,9 +35,9 @@ class FoldCache:
     def __init__(
         self,
         *,
-        head: Callable[[str], int],
-        read: Callable[[str, int], list[bytes]],
-        find_stored: Callable[[str], StoredFold | None],
+        head: Callable[[str], Awaitable[int]],
+        read: Callable[[str, int], Awaitable[list[bytes]]],
+        find_stored: Callable[[str], Awaitable[StoredFold | None]],
         limit_bytes: int = _MAX_BYTES,
     ) -> None:
         """`head` and `read` are methods of the journal; `find_stored` reads stored folds."""
@@ -63,8 +63,8 @@ class FoldCache:
             cached = await self._fold_to(task_id, until)
         except CursorExpiredError:
             # The task is compacted: only the fold of all its events is stored.
-            stored = self._find_stored(task_id)
-            if stored is None or until != self._head(task_id):
+            stored = await self._find_stored(task_id)
+            if stored is None or until != await self._head(task_id):
                 raise
             snapshot = snapshot_pb2.TaskSnapshot.FromString(stored.snapshot)
             fold = Fold(task_id, snapshot, forwarded=stored.forwarded)
@@ -96,7 +96,7 @@ class FoldCache:
 
     async def _fold_to(self, task_id: str, until: int) -> _CachedFold:
         cached = self._take_or_begin(task_id, until)
-        self._fold_one_read(task_id, cached, until)
+        await self._fold_one_read(task_id, cached, until)
         if cached.fold.sequence >= until:
             return cached
         # To fold a long task takes a second, so other work on the loop runs between its reads. Only
@@ -108,7 +108,7 @@ class FoldCache:
                 cached = other
             while cached.fold.sequence < until:
                 await asyncio.sleep(0)
-                self._fold_one_read(task_id, cached, until)
+                await self._fold_one_read(task_id, cached, until)
             return cached
 
     def _take_or_begin(self, task_id: str, until: int) -> _CachedFold:
@@ -118,12 +118,12 @@ class FoldCache:
             return _CachedFold(Fold(task_id))
         return cached
 
-    def _fold_one_read(self, task_id: str, cached: _CachedFold, until: int) -> None:
+    async def _fold_one_read(self, task_id: str, cached: _CachedFold, until: int) -> None:
         """Fold the batches of one read."""
         fold = cached.fold
         if fold.sequence >= until:
             return
-        for sealed in self._read(task_id, fold.sequence):
+        for sealed in await self._read(task_id, fold.sequence):
             fold.apply(parse_batch(sealed, until=until))
             cached.size_bytes += len(sealed)
             if fold.sequence >= until:

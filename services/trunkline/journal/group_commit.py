@@ -1,7 +1,7 @@
 """Builds one commit of all pending writes. It assigns sequences, and computes rows and keys."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -15,6 +15,7 @@ from trunkline.errors import (
 from trunkline.journal.events import BatchSealer, Draft, build_draft
 from trunkline.journal.fold import merge_metadata
 from trunkline.journal.store import (
+    AliasName,
     AliasRecord,
     CommitGroup,
     SealedBatch,
@@ -37,6 +38,8 @@ class CreateResult:
     is_new: bool
     time_ns: int = field(default=0, compare=False)
     """The time of the commit in nanoseconds since 1970. It is 0 if the task existed."""
+    head: int = field(default=1, compare=False)
+    """The task's last sequence after the commit."""
 
 
 class DraftSource(Protocol):
@@ -93,6 +96,11 @@ class PendingAlias(NamedTuple):
     replaces: str
     receiver: asyncio.Future[str]
 
+    @property
+    def name(self) -> AliasName:
+        """The name that is unique."""
+        return self.account, self.alias
+
 
 class PendingWebhook(NamedTuple):
     """A webhook to store in the next commit, or to delete if `row` is None."""
@@ -105,28 +113,37 @@ class PendingWebhook(NamedTuple):
 
 Pending = PendingDrafts | PendingAppend | PendingCreate | PendingAlias | PendingWebhook
 
-_Receiver: TypeAlias = (
+Receiver: TypeAlias = (
     DraftSource
     | asyncio.Future[int]
     | asyncio.Future[CreateResult]
     | asyncio.Future[str]
     | asyncio.Future[None]
 )
+"""The receiver of the result of a write."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommittedState:
-    """Access to the rows, heads, keys and aliases before a commit."""
+    """What a commit needs to know of earlier commits."""
 
-    find_row: Callable[[str], TaskRow | None]
+    unfinished: Mapping[str, TaskRow]
+    """The rows of all unfinished tasks. The heads in them may be outdated."""
     heads: Mapping[str, int]
-    find_key: Callable[[str, int], SubmissionKey | None]
-    """The arguments are the key and the journal's age in nanoseconds."""
-    find_alias: Callable[[str, str], str | None]
+    """The heads of all unfinished tasks."""
+    ended: dict[str, TaskRow] = field(default_factory=dict)
+    """The rows of those ended tasks that the commit mentions."""
+    keys: dict[str, SubmissionKey] = field(default_factory=dict)
+    """Those idempotency keys of the commit that were used before."""
+    aliases: dict[AliasName, str] = field(default_factory=dict)
+    """The task ids that aliases of the commit are bound to."""
 
 
 class CommitBuilder:
-    """Builds one commit. Call `add` for each write, store `group`, call `resolve` or `fail`."""
+    """Builds one commit. Call `add` for each write, store `group`, call `resolve` or `fail`.
+
+    No other commit of the journal is stored after `committed` was read and before `group` is.
+    """
 
     def __init__(self, committed: CommittedState, *, epoch: int, time_ns: int, age_ns: int) -> None:
         self.group: CommitGroup = CommitGroup()
@@ -139,8 +156,8 @@ class CommitBuilder:
         self._heads: dict[str, int] = {}
         self._rows: dict[str, TaskRow] = {}
         self._keys: dict[str, SubmissionKey] = {}
-        self._aliases: dict[tuple[str, str], str] = {}
-        self._results: list[tuple[str, _Receiver, object]] = []
+        self._aliases: dict[AliasName, str] = {}
+        self._results: list[tuple[str, Receiver, object]] = []
 
     def add(self, pending: Pending) -> None:
         """Add a pending write. If it is invalid, only this write fails, at once."""
@@ -157,7 +174,7 @@ class CommitBuilder:
                 self._write_webhook(pending)
                 result = None
         except Exception as error:  # noqa: BLE001  The waiting caller gets any error.
-            _fail(pending.receiver, error)
+            fail_write(pending.receiver, error)
         else:
             self._results.append((pending.task_id, pending.receiver, result))
 
@@ -170,7 +187,7 @@ class CommitBuilder:
     def fail(self, error: BaseException) -> None:
         """Set an error on all writes, after the write of the group failed."""
         for task_id, receiver, _ in self._results:
-            _fail(receiver, FencedError(task_id) if isinstance(error, FencedError) else error)
+            fail_write(receiver, FencedError(task_id) if isinstance(error, FencedError) else error)
 
     def _append(self, task_id: str, drafts: Sequence[Draft]) -> int:
         row = old_row = self._row(task_id)
@@ -194,15 +211,15 @@ class CommitBuilder:
 
     def _create(self, pending: PendingCreate) -> CreateResult:
         key, task_id = pending.key, pending.task_id
-        used = (self._keys.get(key) or self._committed.find_key(key, self._age_ns)) if key else None
+        used = (self._keys.get(key) or self._committed.keys.get(key)) if key else None
         created = pending.created.created
         # If the key's task was deleted, the key counts as unused.
-        if used is not None and self._row(used.task_id) is not None:
+        if used is not None and (row := self._row(used.task_id)) is not None:
             if used.content_hash != pending.content_hash:
                 raise MessageKeyReusedError(created.message.message_id)
-            return CreateResult(used.task_id, is_new=False)
-        if self._row(task_id) is not None:
-            return CreateResult(task_id, is_new=False)
+            return CreateResult(used.task_id, is_new=False, head=self._head(row))
+        if (row := self._row(task_id)) is not None:
+            return CreateResult(task_id, is_new=False, head=self._head(row))
         self.group.batches.append(self._seal(task_id, 1, build_draft([pending.created])))
         row = TaskRow(
             task_id=task_id,
@@ -228,8 +245,8 @@ class CommitBuilder:
 
     def _bind(self, pending: PendingAlias) -> str:
         """Bind the alias if allowed. Return the id of the task that it is bound to afterwards."""
-        name = (pending.account, pending.alias)
-        bound = self._aliases.get(name) or self._committed.find_alias(*name)
+        name = pending.name
+        bound = self._aliases.get(name) or self._committed.aliases.get(name)
         if bound is not None and bound != pending.replaces:
             return bound
         self._aliases[name] = pending.task_id
@@ -243,7 +260,11 @@ class CommitBuilder:
         self.group.webhooks[key] = pending.row
 
     def _row(self, task_id: str) -> TaskRow | None:
-        return self._rows.get(task_id) or self._committed.find_row(task_id)
+        return (
+            self._rows.get(task_id)
+            or self._committed.unfinished.get(task_id)
+            or self._committed.ended.get(task_id)
+        )
 
     def _head(self, row: TaskRow) -> int:
         task_id = row.task_id
@@ -273,6 +294,7 @@ class CommitBuilder:
         )
 
 
-def _fail(receiver: _Receiver, error: BaseException) -> None:
+def fail_write(receiver: Receiver, error: BaseException) -> None:
+    """Set an error on a write, unless its result would be ignored."""
     if not receiver.done():
         receiver.set_exception(error)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
+from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
 from trunkline.core.database import DAMAGED, translate_errors
@@ -29,15 +30,16 @@ from trunkline.journal.group_commit import (
     CreateResult,
     DraftSource,
     Pending,
+    PendingAlias,
     PendingAppend,
     PendingCreate,
     PendingDrafts,
+    fail_write,
 )
 from trunkline.journal.listing import build_page, parse_filter, parse_page_size, parse_page_token
 from trunkline.journal.maintenance import Maintenance
 from trunkline.journal.measurements import count_failed_commit, record_commit
 from trunkline.journal.retention import Retention
-from trunkline.journal.serial_writer import SerialWriter
 from trunkline.journal.side_tables import AliasTable, WebhookTable
 from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.store import JournalStore, OrphanedChild, TaskPage, TaskRow, WebhookRow
@@ -68,21 +70,26 @@ class Journal:
     The next write may succeed. Readers pass their cursor, the last sequence that they have read, to
     each read: the journal does not store it.
 
-    Methods that return a future set their errors on it. The other methods raise
-    JournalUnavailableError if the store can't be read or written.
+    The rows, heads and latest events of unfinished tasks are in memory. A coroutine that needs only
+    these does not suspend its caller, so a row of an unfinished task is current until the next
+    `await`. A coroutine that suspends its caller to read the store returns an ended task, which
+    does not change any more, or finds no task.
+
+    Methods that return a future set their errors on it. Coroutines raise JournalUnavailableError if
+    the store can't be read or written. An async context manager, which closes it.
     """
 
     def __init__(
         self,
         store: JournalStore,
+        unfinished: Iterable[TaskRow],
         *,
-        is_threaded: bool,
         tail_bytes: int = _TAIL_BYTES,
         retention: Retention = _RETENTION,
         path: Path | None = None,
         keyring: Keyring | None = None,
     ) -> None:
-        """Use a store. `open` and `take_over` open a file."""
+        """Use a store, which has these unfinished tasks. `open` and `take_over` open a file."""
         self.id: str = store.id
         self.path = path
         """The journal's file, if it has one. Files of its tasks are stored beside it."""
@@ -94,32 +101,27 @@ class Journal:
         self.webhooks: WebhookTable = WebhookTable(store, self._put)
         """The webhooks of tasks."""
         self._store = store
-        self._serial_writer = SerialWriter(is_threaded=is_threaded)
         self._pending: list[Pending] = []
         # When the first of them came.
         self._pending_since_s = 0.0
-        self._is_scheduled = False
+        # Held from the look-ups of a commit to its publication, and during maintenance writes.
+        self._write_lock = asyncio.Lock()
+        # The task that writes what is pending, and the future that it awaits when nothing is.
+        self._writer: asyncio.Task[None] | None = None
+        self._wakeup: asyncio.Future[None] | None = None
         self._is_closed = False
         self._maintenance = Maintenance(
-            store,
-            self._serial_writer,
-            retention,
-            on_changed=self._forget_all,
-            on_idle=self._on_writer_idle,
+            store, self._write_lock, retention, on_changed=self._forget_all
         )
         # Rows and heads of all unfinished tasks. The heads in these rows may be outdated.
-        self._unfinished = {row.task_id: row for row in store.list_unfinished()}
+        self._unfinished = {row.task_id: row for row in unfinished}
         self.has_tasks: bool = bool(self._unfinished)
         """True if it certainly has tasks: unfinished ones when it was opened, or new ones since."""
         self._heads = {task_id: row.head for task_id, row in self._unfinished.items()}
         # A cache of rows of ended tasks.
         self._ended_rows: OrderedDict[str, TaskRow] = OrderedDict()
-        self._committed = CommittedState(
-            find_row=self._find_row,
-            heads=self._heads,
-            find_key=lambda key, age_ns: store.find_key(key, now_ns=age_ns),
-            find_alias=store.find_alias,
-        )
+        # The number of times that a row was dropped from it.
+        self._forgotten_count = 0
         self._tails = Tails(task_limit_bytes=tail_bytes, limit_bytes=_TAILS_BYTES)
         self._subscribers = Subscribers()
         self._folds = FoldCache(head=self.head, read=self.read, find_stored=store.find_fold)
@@ -151,10 +153,9 @@ class Journal:
                 be read or written.
         """
         store = SqliteStore.open(path, synchronous=synchronous, keyring=keyring)
-        is_threaded = synchronous == "full"
         return cls(
             store,
-            is_threaded=is_threaded,
+            store.read_unfinished(),
             tail_bytes=tail_bytes,
             retention=retention,
             path=path,
@@ -181,15 +182,25 @@ class Journal:
                 journal can't be read or written.
         """
         store = SqliteStore.take_over(path, synchronous=synchronous, keyring=keyring)
-        is_threaded = synchronous == "full"
         return cls(
             store,
-            is_threaded=is_threaded,
+            store.read_unfinished(),
             tail_bytes=tail_bytes,
             retention=retention,
             path=path,
             keyring=keyring,
         )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await self.close()
 
     @property
     def is_closed(self) -> bool:
@@ -250,41 +261,38 @@ class Journal:
         else:
             source.set_exception(FencedError(task_id))
 
-    def head(self, task_id: str) -> int:
+    def latest(self, task_id: str) -> tuple[int, StateValue] | None:
+        """Return the last committed sequence and the state of a task, if they are in memory.
+
+        They are in memory for all unfinished tasks and for some ended tasks. For all other tasks
+        and for tasks that do not exist, the result is None.
+        """
+        row = self._unfinished.get(task_id)
+        if row is not None:
+            return self._heads[task_id], row.state
+        row = self._ended_rows.get(task_id)
+        return None if row is None else (row.head, row.state)
+
+    async def head(self, task_id: str) -> int:
         """Return the last committed sequence of a task.
 
         Raises:
             TaskNotFoundError: no such task, or it was deleted.
         """
         head = self._heads.get(task_id)
-        return self.row(task_id).head if head is None else head
+        return (await self.row(task_id)).head if head is None else head
 
-    def first_available(self, task_id: str) -> int:
-        """Return the first sequence of a task that can still be read.
-
-        Raises:
-            TaskNotFoundError: no such task, or it was deleted.
-        """
-        return self.row(task_id).first_available
-
-    def state(self, task_id: str) -> StateValue:
-        """Return the state of a task.
-
-        Raises:
-            TaskNotFoundError: no such task, or it was deleted.
-        """
-        row = self._find_row(task_id)
-        if row is None:
-            raise TaskNotFoundError(task_id)
-        return row.state
-
-    def row(self, task_id: str) -> TaskRow:
+    async def row(self, task_id: str) -> TaskRow:
         """Return the row of a task, with its current head.
 
         Raises:
             TaskNotFoundError: no such task, or it was deleted.
         """
-        row = self._find_row(task_id)
+        row = self._unfinished.get(task_id)
+        if row is None:
+            row = (await self._find_ended([task_id])).get(task_id)
+            # It is unfinished if its creation was published meanwhile.
+            row = row or self._unfinished.get(task_id)
         if row is None:
             raise TaskNotFoundError(task_id)
         head = self._heads.get(task_id, row.head)
@@ -292,7 +300,7 @@ class Journal:
             row = self._unfinished[task_id] = replace(row, head=head)
         return row
 
-    def read(self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES) -> list[bytes]:
+    async def read(self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES) -> Batches:
         """Return the sealed batches after the sequence `after`; the first begins at `after` + 1.
 
         If there are events after `after`, at least one batch is returned, and more up to the limit.
@@ -303,20 +311,20 @@ class Journal:
                 ended and has no further events.
             CursorExpiredError: the events after `after` are past retention.
         """
-        row = self.row(task_id)
+        row = await self.row(task_id)
         if after + 1 < row.first_available:
             raise _cursor_expired(row, after)
         if after >= row.head:
             if self._is_closed and not row.is_ended:
                 raise self._closed_error()
             return []
-        batches = self._batches(task_id, after, limit_bytes)
+        batches = await self._batches(task_id, after, limit_bytes)
         with self._translate_errors():
             first_sequence = parse_header(batches[0]).first_sequence if batches else row.head
         if first_sequence > after + 1 or not batches:
             # Since its row was cached, the task was compacted or deleted.
             self._forget(task_id)
-            row = self.row(task_id)
+            row = await self.row(task_id)
             if row.first_available <= after + 1:
                 raise JournalUnavailableError(str(self.path or self.id), DAMAGED)
             raise _cursor_expired(row, after)
@@ -324,23 +332,36 @@ class Journal:
             batches[0] = trim_batch(batches[0], after)
         return batches
 
-    def read_next(
+    def read_tail(
         self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES
-    ) -> tuple[list[bytes], int]:
-        """Return the batches that `read` returns, and their last sequence. No batches: `after`.
+    ) -> tuple[Batches, int] | None:
+        """Return the result of `read_next` if it is in memory.
 
-        The latest batches are returned without parsing. It raises the errors of `read`.
+        Most reads are of the latest events, which are there. No batch is parsed.
         """
-        head = self._heads.get(task_id)
-        if head is not None and after < head:
-            cached = self._tails.read_next(task_id, after, limit_bytes=limit_bytes)
-            if cached is not None:
-                batches, last = cached
-                return batches, last or head
-        batches = self.read(task_id, after, limit_bytes=limit_bytes)
+        latest = self.latest(task_id)
+        if latest is None or after >= latest[0]:
+            return None
+        cached = self._tails.read_next(task_id, after, limit_bytes=limit_bytes)
+        if cached is None:
+            return None
+        batches, last = cached
+        return batches, last or latest[0]
+
+    async def read_next(
+        self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES
+    ) -> tuple[Batches, int]:
+        """Return the batches that `read` returns, and their last sequence.
+
+        Without batches, the sequence is `after`. It raises the errors of `read`.
+        """
+        cached = self.read_tail(task_id, after, limit_bytes=limit_bytes)
+        if cached is not None:
+            return cached
+        batches = await self.read(task_id, after, limit_bytes=limit_bytes)
         return batches, last_sequence(batches[-1]) if batches else after
 
-    def check_cursor(self, task_id: str, after: int, epoch: int) -> None:
+    async def check_cursor(self, task_id: str, after: int, epoch: int) -> None:
         """Check that a reader that has all events up to `after` can continue there.
 
         `epoch` is the epoch of the last batch that the reader has, or 0 if it is unknown.
@@ -350,10 +371,10 @@ class Journal:
             CursorExpiredError: the following events are past retention, or the reader has events
                 that a power failure undid, so that other events may have their sequences now.
         """
-        row = self.row(task_id)
+        row = await self.row(task_id)
         if not row.first_available - 1 <= after <= row.head:
             raise _cursor_expired(row, after)
-        if epoch and after and self._epoch_at(row, after) != epoch:
+        if epoch and after and await self._epoch_at(row, after) != epoch:
             raise _cursor_expired(row, after)
 
     async def wait(self, task_id: str, after: int) -> None:
@@ -363,7 +384,7 @@ class Journal:
             TaskNotFoundError: no such task, or it was deleted.
             JournalUnavailableError: the journal was closed.
         """
-        while (row := self.row(task_id)).head <= after and not row.is_ended:
+        while (row := await self.row(task_id)).head <= after and not row.is_ended:
             if self._is_closed:
                 raise self._closed_error()
             await self._subscribers.wait(task_id)
@@ -387,19 +408,19 @@ class Journal:
             InvalidArgumentError: the task has no such sequence.
             CursorExpiredError: the events up to `at` are past retention.
         """
-        head = self.head(task_id)
+        head = await self.head(task_id)
         until = head if at is None else at
         if not 0 <= until <= head:
             raise InvalidArgumentError("at", f"the task has {head} events so far")
         return (await self._fold(task_id, until)).snapshot()
 
-    def find_stored_snapshot(self, task_id: str) -> snapshot_pb2.TaskSnapshot | None:
+    async def find_stored_snapshot(self, task_id: str) -> snapshot_pb2.TaskSnapshot | None:
         """Return the stored snapshot of a task whose events are past retention, or None.
 
         Raises:
             JournalUnavailableError: the journal can't be read.
         """
-        stored = self._store.find_fold(task_id)
+        stored = await self._store.find_fold(task_id)
         return None if stored is None else snapshot_pb2.TaskSnapshot.FromString(stored.snapshot)
 
     async def forwarded_sequences(self, task_id: str) -> dict[str, int]:
@@ -411,9 +432,11 @@ class Journal:
         Raises:
             TaskNotFoundError: no such task, or it was deleted.
         """
-        return (await self._fold(task_id, self.head(task_id))).forwarded_sequences
+        return (await self._fold(task_id, await self.head(task_id))).forwarded_sequences
 
-    def list(self, query: task_service_pb2.ListTasksRequest) -> task_service_pb2.ListTasksResponse:
+    async def list(
+        self, query: task_service_pb2.ListTasksRequest
+    ) -> task_service_pb2.ListTasksResponse:
         """Return a page of an account's tasks by status time, newest first, then by id.
 
         Raises:
@@ -422,35 +445,38 @@ class Journal:
         size = parse_page_size(query)
         last_row = parse_page_token(query.page_token)
         # One row more shows whether there is a further page.
-        page = self._store.list_rows(parse_filter(query), limit=size + 1, after=last_row)
+        page = await self._store.list_rows(parse_filter(query), limit=size + 1, after=last_row)
         has_more = len(page.rows) > size
         return build_page(TaskPage(page.rows[:size], page.total), has_more=has_more)
 
     def list_unfinished(self) -> Sequence[TaskRow]:
         """Return the rows of all unfinished tasks."""
-        return [self.row(task_id) for task_id in self._unfinished]
+        return [
+            row if row.head == (head := self._heads[row.task_id]) else replace(row, head=head)
+            for row in self._unfinished.values()
+        ]
 
-    def list_orphaned_children(self) -> Sequence[OrphanedChild]:
+    async def list_orphaned_children(self) -> Sequence[OrphanedChild]:
         """Return the stored children of ended tasks, which may still run."""
-        return self._store.list_orphaned_children()
+        return await self._store.list_orphaned_children()
 
-    def add_orphaned_child(self, child: OrphanedChild) -> None:
+    async def add_orphaned_child(self, child: OrphanedChild) -> None:
         """Store a child of an ended task.
 
         Raises:
             FencedError: another process has taken over.
         """
-        self._store.add_orphaned_child(child)
+        await self._store.add_orphaned_child(child)
 
-    def delete_orphaned_child(self, task_id: str) -> None:
+    async def delete_orphaned_child(self, task_id: str) -> None:
         """Delete a stored child of an ended task.
 
         Raises:
             FencedError: another process has taken over.
         """
-        self._store.delete_orphaned_child(task_id)
+        await self._store.delete_orphaned_child(task_id)
 
-    def renew_lease(self, lease_s: float) -> None:
+    async def renew_lease(self, lease_s: float) -> None:
         """Let the owner's lease end this many seconds from now, and look for tasks past retention.
 
         Changes of the wall clock do not affect leases.
@@ -459,11 +485,11 @@ class Journal:
             FencedError: another process has taken over.
             JournalUnavailableError: the journal can't be written, or its files were moved.
         """
-        self._store.renew_lease(lease_s)
-        self._maintenance.scan()
+        await self._store.renew_lease(lease_s)
+        await self._maintenance.scan()
 
-    def close(self, *, for_takeover: bool = False) -> None:
-        """Write what is pending and release the journal. It blocks. Waiting readers get an error.
+    async def close(self, *, for_takeover: bool = False) -> None:
+        """Write what is pending and release the journal. Waiting readers get an error.
 
         With `for_takeover`, the journal looks as if its host died, so that another host takes it
         over.
@@ -471,11 +497,12 @@ class Journal:
         if self._is_closed:
             return
         self._is_closed = True
-        self._maintenance.close()
-        self._serial_writer.close()
-        self._flush()
+        await self._maintenance.close()
+        if self._writer is not None:
+            self._wake_writer()
+            await asyncio.wait([self._writer])
         self._subscribers.close(self._closed_error)
-        self._store.close(for_takeover=for_takeover)
+        await self._store.close(for_takeover=for_takeover)
 
     async def _fold(self, task_id: str, until: int) -> Fold:
         with self._translate_errors():
@@ -492,53 +519,98 @@ class Journal:
         if not self._pending:
             self._pending_since_s = perf_counter()
         self._pending.append(pending)
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write_pending())
+        else:
+            self._wake_writer()
 
-    def _flush(self) -> None:
-        """Write what is pending in one commit. The end of a write in flight calls this again."""
-        self._is_scheduled = False
-        if not self._pending or self._serial_writer.is_busy:
-            return
+    def _wake_writer(self) -> None:
+        if self._wakeup is not None:
+            wakeup, self._wakeup = self._wakeup, None
+            wakeup.set_result(None)
+
+    async def _write_pending(self) -> None:
+        """Write what is pending, one commit after the other, until the journal is closed."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._pending or not self._is_closed:
+                if self._pending:
+                    async with self._write_lock:
+                        await self._commit()
+                else:
+                    self._wakeup = loop.create_future()
+                    await self._wakeup
+        finally:
+            self._writer = self._wakeup = None
+
+    async def _commit(self) -> None:
+        """Write what is pending in one transaction, and publish it."""
         pending, self._pending = self._pending, []
+        since_s = self._pending_since_s
+        age_ns = self._store.clock.age_ns()
+        committed = CommittedState(self._unfinished, self._heads)
+        unknown = [
+            write
+            for write in pending
+            if write.task_id not in self._unfinished or isinstance(write, PendingAlias)
+        ]
+        if unknown:
+            failed = await self._look_up(unknown, committed, age_ns)
+            if failed:
+                pending = [write for write in pending if id(write) not in failed]
         commit = CommitBuilder(
-            self._committed,
-            epoch=self.epoch,
-            time_ns=self._store.clock.time_ns(),
-            age_ns=self._store.clock.age_ns(),
+            committed, epoch=self.epoch, time_ns=self._store.clock.time_ns(), age_ns=age_ns
         )
         for write in pending:
             commit.add(write)
-        if not commit.group.is_empty:
-            since_s, started_s = self._pending_since_s, perf_counter()
-            self._serial_writer.run(
-                lambda: self._store.commit(commit.group),
-                lambda error: self._on_committed(commit, error, since_s, started_s),
-            )
-        else:
+        group = commit.group
+        if group.is_empty:
             commit.resolve()
-
-    def _on_committed(
-        self, commit: CommitBuilder, error: BaseException | None, since_s: float, started_s: float
-    ) -> None:
-        if error is None:
-            written_s = perf_counter()
-            self._publish(commit)
-            record_commit(commit.group, since_s=since_s, started_s=started_s, written_s=written_s)
-        else:
+            return
+        started_s = perf_counter()
+        try:
+            await self._store.commit(group)
+        except Exception as error:  # noqa: BLE001  The waiting callers get any error.
             count_failed_commit(error)
             commit.fail(error)
-        self._on_writer_idle()
-        if commit.group.created or commit.group.changed or self._store.needs_checkpoint:
+        else:
+            written_s = perf_counter()
+            self._publish(commit)
+            record_commit(group, since_s=since_s, started_s=started_s, written_s=written_s)
+        if group.created or group.changed or self._store.needs_checkpoint:
             self._maintenance.schedule()
 
-    def _on_writer_idle(self) -> None:
-        """Start the next write. Maintenance steps are short and go first."""
-        if self._maintenance.is_step_waiting:
-            self._maintenance.run_step()
-        if self._pending and not self._is_scheduled:
-            self._flush()
+    async def _look_up(
+        self, writes: Sequence[Pending], committed: CommittedState, age_ns: int
+    ) -> set[int]:
+        """Read what a commit of these writes needs and memory does not have.
+
+        If a look-up fails, the error is set on its write. Return the `id` of each such write.
+        """
+        try:
+            await self._read_committed(writes, committed, age_ns)
+        except JournalUnavailableError as error:
+            if len(writes) == 1:
+                fail_write(writes[0].receiver, error)
+                return {id(writes[0])}
+            # One damaged row fails only the writes that need it.
+            failed: set[int] = set()
+            for write in writes:
+                failed |= await self._look_up([write], committed, age_ns)
+            return failed
+        return set()
+
+    async def _read_committed(
+        self, writes: Sequence[Pending], committed: CommittedState, age_ns: int
+    ) -> None:
+        creates = [write for write in writes if isinstance(write, PendingCreate)]
+        if keys := {write.key for write in creates if write.key}:
+            committed.keys |= await self._store.find_keys(keys, now_ns=age_ns)
+        if names := {write.name for write in writes if isinstance(write, PendingAlias)}:
+            committed.aliases |= await self._store.find_aliases(names)
+        task_ids = {write.task_id for write in writes if not isinstance(write, PendingAlias)}
+        task_ids.update(used.task_id for used in committed.keys.values())
+        committed.ended |= await self._find_ended(task_ids - self._unfinished.keys())
 
     def _publish(self, commit: CommitBuilder) -> None:
         group = commit.group
@@ -563,23 +635,30 @@ class Journal:
         if len(self._ended_rows) > _ENDED_ROWS:
             self._ended_rows.popitem(last=False)
 
-    def _find_row(self, task_id: str) -> TaskRow | None:
-        """Return a task's row. For an unfinished task, the row's head may be outdated."""
-        row = self._unfinished.get(task_id)
-        if row is not None:
-            return row
-        row = self._ended_rows.get(task_id)
-        if row is not None:
-            self._ended_rows.move_to_end(task_id)
-            return row
-        row = self._store.find_row(task_id)
-        if row is None or not row.is_ended:
-            return None  # Its creation is committed, but not published yet.
-        self._cache_ended_row(row)
-        return row
+    async def _find_ended(self, task_ids: Iterable[str]) -> dict[str, TaskRow]:
+        """Return the rows of those tasks that have ended, from memory or from the store."""
+        found: dict[str, TaskRow] = {}
+        unknown: list[str] = []
+        for task_id in task_ids:
+            row = self._ended_rows.get(task_id)
+            if row is None:
+                unknown.append(task_id)
+            else:
+                self._ended_rows.move_to_end(task_id)
+                found[task_id] = row
+        if unknown:
+            forgotten_count = self._forgotten_count
+            for row in (await self._store.find_rows(unknown)).values():
+                # The creation of an unfinished task may be committed and not published yet.
+                if row.is_ended:
+                    found[row.task_id] = row
+                    if forgotten_count == self._forgotten_count:
+                        self._cache_ended_row(row)
+        return found
 
     def _forget(self, task_id: str) -> None:
         """Drop all caches of an ended task, so that the next access reads the store."""
+        self._forgotten_count += 1
         self._ended_rows.pop(task_id, None)
         self._folds.drop(task_id)
         self._tails.drop(task_id)
@@ -588,18 +667,18 @@ class Journal:
         for task_id in task_ids:
             self._forget(task_id)
 
-    def _batches(self, task_id: str, after: int, limit_bytes: int) -> Batches:
+    async def _batches(self, task_id: str, after: int, limit_bytes: int) -> Batches:
         cached = self._tails.read(task_id, after, limit_bytes=limit_bytes)
         if cached is None:
-            return self._store.read(task_id, after, limit_bytes=limit_bytes)
+            return await self._store.read(task_id, after, limit_bytes=limit_bytes)
         return cached
 
-    def _epoch_at(self, row: TaskRow, sequence: int) -> int:
+    async def _epoch_at(self, row: TaskRow, sequence: int) -> int:
         """Return the epoch of the batch that covers a sequence, or 0 if it is unknown."""
         if sequence < row.first_available:
-            stored = self._store.find_fold(row.task_id)
+            stored = await self._store.find_fold(row.task_id)
             return stored.epoch if stored else 0
-        batches = self._batches(row.task_id, sequence - 1, 0)
+        batches = await self._batches(row.task_id, sequence - 1, 0)
         with self._translate_errors():
             return parse_header(batches[0]).epoch if batches else 0
 

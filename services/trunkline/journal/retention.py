@@ -1,7 +1,7 @@
 """Replaces the events of ended tasks by folds after some time, and later deletes the tasks."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,17 +40,17 @@ class RetentionStep:
 
     task_ids: tuple[str, ...]
     """The tasks that it changes."""
-    write: Callable[[], object]
-    """Runs the write, which may be in a thread."""
+    write: Callable[[], Awaitable[None]]
+    """Runs the write."""
     confirm: Callable[[], None]
-    """Removes the step from the compactor's work. Call it on the event loop after the write."""
+    """Removes the step from the compactor's work. Call it after the write."""
 
 
 class Compactor:
     """Compacts tasks, deletes the events of compacted tasks, and deletes tasks, in steps.
 
-    `next_step` folds a part of a task on the event loop, and returns the next write. The caller
-    runs the write and then `RetentionStep.confirm`, or `reset` if the write fails. Only writes are
+    `next_step` folds a part of a task, and returns the next write. The caller runs the write and
+    then `RetentionStep.confirm`, or `reset` if the write fails. Only writes are
     durable: after a restart, unfinished folds begin again.
     """
 
@@ -73,7 +73,7 @@ class Compactor:
         """There are tasks from the last scan to compact or to delete."""
         return bool(self._due or self._folds or self._compacted or self._expired)
 
-    def scan(self) -> None:
+    async def scan(self) -> None:
         """Find tasks whose retention time is over, unless there is work from the last scan.
 
         Raises:
@@ -84,11 +84,13 @@ class Compactor:
         age_ns = self._store.clock.age_ns()
         retain_s = self._retention.retain_s
         compact_s = min(self._retention.compact_after_s, retain_s)
-        expired = self._store.list_ended(
+        expired = await self._store.list_ended(
             age_ns - int(retain_s * _NS_PER_S), stage=TaskStage.CLEARED, limit=_SCAN_LIMIT
         )
-        compacted = self._store.list_ended(age_ns, stage=TaskStage.COMPACTED, limit=_SCAN_LIMIT)
-        due = self._store.list_ended(
+        compacted = await self._store.list_ended(
+            age_ns, stage=TaskStage.COMPACTED, limit=_SCAN_LIMIT
+        )
+        due = await self._store.list_ended(
             age_ns - int(compact_s * _NS_PER_S),
             stage=TaskStage.READABLE,
             limit=_SCAN_LIMIT + len(self._damaged),
@@ -97,7 +99,7 @@ class Compactor:
         self._compacted = tuple(row.task_id for row in compacted)
         self._due.extend(row for row in due if row.task_id not in self._damaged)
 
-    def next_step(self, budget_bytes: int) -> RetentionStep | None:
+    async def next_step(self, budget_bytes: int) -> RetentionStep | None:
         """Fold about this many bytes, and return the next write if one is ready.
 
         Raises:
@@ -109,7 +111,7 @@ class Compactor:
         if self._compacted:
             return self._delete_events()
         while self._due and budget_bytes > 0 and len(self._folds) < _TASKS_PER_STEP:
-            budget_bytes -= self._advance(self._due[0], budget_bytes)
+            budget_bytes -= await self._advance(self._due[0], budget_bytes)
         return self._compact() if self._folds else None
 
     def _delete_tasks(self) -> RetentionStep:
@@ -125,8 +127,8 @@ class Compactor:
         task_ids = self._compacted
         cleared: list[str] = []
 
-        def write() -> None:
-            cleared.extend(self._store.delete_events(task_ids, limit=_EVENTS_PER_STEP))
+        async def write() -> None:
+            cleared.extend(await self._store.delete_events(task_ids, limit=_EVENTS_PER_STEP))
 
         def confirm() -> None:
             self._compacted = tuple(task_id for task_id in task_ids if task_id not in cleared)
@@ -150,11 +152,11 @@ class Compactor:
         self._fold = None
         self._folds.clear()
 
-    def _advance(self, row: TaskRow, budget_bytes: int) -> int:
+    async def _advance(self, row: TaskRow, budget_bytes: int) -> int:
         """Fold about this many bytes of a task. Return the number of bytes."""
         fold = self._fold = self._fold or Fold(row.task_id)
         try:
-            batches = self._store.read(row.task_id, fold.sequence, limit_bytes=budget_bytes)
+            batches = await self._store.read(row.task_id, fold.sequence, limit_bytes=budget_bytes)
             with translate_errors(Path(self._store.id)):
                 for sealed in batches:
                     fold.apply(parse_batch(sealed))

@@ -29,13 +29,13 @@ class AliasTable:
         self._put(PendingAlias(account, alias, task_id, replaces, done))
         return done
 
-    def find(self, account: str, alias: str) -> str | None:
+    async def find(self, account: str, alias: str) -> str | None:
         """Return the id of the task that an alias is bound to. The task may not exist.
 
         Raises:
             JournalUnavailableError: the journal can't be read.
         """
-        return self._store.find_alias(account, alias)
+        return (await self._store.find_aliases([(account, alias)])).get((account, alias))
 
 
 class WebhookTable:
@@ -62,7 +62,7 @@ class WebhookTable:
         """
         return self._write(task_id, config_id, None)
 
-    def find(
+    async def find(
         self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
     ) -> list[WebhookRow]:
         """Return webhooks of one task or of all, in one of the states or in any, newest first.
@@ -70,7 +70,7 @@ class WebhookTable:
         Raises:
             JournalUnavailableError: the journal can't be read.
         """
-        return self._store.find_webhooks(task_id=task_id, states=states, limit=limit)
+        return await self._store.find_webhooks(task_id=task_id, states=states, limit=limit)
 
     def _write(self, task_id: str, config_id: str, row: WebhookRow | None) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

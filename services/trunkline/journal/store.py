@@ -1,6 +1,6 @@
 """The interface of a journal to its store: the records and the Protocol `JournalStore`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol, TypeAlias
@@ -101,6 +101,9 @@ class AliasRecord:
     task_id: str
 
 
+AliasName: TypeAlias = tuple[str, str]
+"""An account, and a task id that a client of the account chose."""
+
 WebhookKey: TypeAlias = tuple[str, str]
 """The id of a task, and the id of one of its webhooks."""
 
@@ -163,11 +166,13 @@ class TaskPage:
 class JournalStore(Protocol):
     """The durable events, rows and keys of one journal.
 
-    `commit`, `compact`, `delete_events` and `delete_tasks` may run in a thread, one at a time, and
-    `checkpoint` in another. All other methods are called on the loop, also during these. Each
-    write checks the epoch in its own transaction, and raises FencedError after a takeover. All
-    methods raise JournalUnavailableError if the store can't be read or written. They work again
-    once the cause is gone.
+    The journal runs one of `commit`, `compact`, `delete_events` and `delete_tasks` at a time. All
+    other methods may be called during these and during each other. A method may suspend its caller
+    or do its work at once.
+
+    Each write is one transaction, which checks the epoch, and raises FencedError after a takeover.
+    All methods raise JournalUnavailableError if the store can't be read or written. They work again
+    once the cause is gone. If a caller is canceled during a write, the write is done or not done.
     """
 
     @property
@@ -185,11 +190,11 @@ class JournalStore(Protocol):
         """The journal's clock. The store saves its reading for the next start."""
         ...
 
-    def commit(self, group: CommitGroup) -> None:
+    async def commit(self, group: CommitGroup) -> None:
         """Write the group in one transaction."""
         ...
 
-    def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
+    async def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
         """Return the batches that end after the sequence `after`, in order.
 
         They are at least one if the task has any, and more up to the limit. The first one may begin
@@ -197,25 +202,25 @@ class JournalStore(Protocol):
         """
         ...
 
-    def find_row(self, task_id: str) -> TaskRow | None:
-        """Return the row of a task, with its current head."""
+    async def find_rows(self, task_ids: Collection[str]) -> dict[str, TaskRow]:
+        """Return the rows of those tasks that exist, with their current heads, by task id."""
         ...
 
-    def find_key(self, key: str, *, now_ns: int) -> SubmissionKey | None:
-        """Return an idempotency key, or None if it is unknown or expired at the age `now_ns`."""
+    async def find_keys(self, keys: Collection[str], *, now_ns: int) -> dict[str, SubmissionKey]:
+        """Return those idempotency keys that are known and not expired at the age `now_ns`."""
         ...
 
-    def find_alias(self, account: str, alias: str) -> str | None:
-        """Return the task id that an alias is bound to. The task may not exist."""
+    async def find_aliases(self, names: Collection[AliasName]) -> dict[AliasName, str]:
+        """Return the task ids that aliases are bound to. The tasks may not exist."""
         ...
 
-    def find_webhooks(
+    async def find_webhooks(
         self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
     ) -> list[WebhookRow]:
         """Return webhooks of one task or of all, in any of the states, the newest first."""
         ...
 
-    def list_rows(
+    async def list_rows(
         self, task_filter: TaskFilter, *, limit: int, after: tuple[int, str] | None = None
     ) -> TaskPage:
         """Return rows by status time, newest first, then by id.
@@ -224,36 +229,36 @@ class JournalStore(Protocol):
         """
         ...
 
-    def list_unfinished(self) -> list[TaskRow]:
+    async def list_unfinished(self) -> list[TaskRow]:
         """Return the rows of all unfinished tasks, the oldest first."""
         ...
 
-    def list_ended(self, age_ns: int, *, stage: TaskStage, limit: int) -> list[TaskRow]:
+    async def list_ended(self, age_ns: int, *, stage: TaskStage, limit: int) -> list[TaskRow]:
         """Return rows of tasks that ended at this age of the journal or earlier, the oldest first.
 
         Only tasks at this stage are returned.
         """
         ...
 
-    def compact(self, folds: Mapping[str, StoredFold]) -> None:
+    async def compact(self, folds: Mapping[str, StoredFold]) -> None:
         """Replace tasks' events by folds. The first available sequence is then after the head.
 
         `delete_events` deletes the events.
         """
         ...
 
-    def delete_events(self, task_ids: Sequence[str], *, limit: int) -> list[str]:
+    async def delete_events(self, task_ids: Sequence[str], *, limit: int) -> list[str]:
         """Delete up to `limit` batches of compacted tasks, the oldest of each task first.
 
         Return the ids of the tasks that have no events left, which are then at the stage CLEARED.
         """
         ...
 
-    def find_fold(self, task_id: str) -> StoredFold | None:
+    async def find_fold(self, task_id: str) -> StoredFold | None:
         """Return the fold of a task, or None if the task is not compacted."""
         ...
 
-    def delete_tasks(self, task_ids: Sequence[str]) -> None:
+    async def delete_tasks(self, task_ids: Sequence[str]) -> None:
         """Delete compacted tasks with their webhooks and aliases."""
         ...
 
@@ -262,34 +267,34 @@ class JournalStore(Protocol):
         """The write-ahead log is so long that `checkpoint` should be called."""
         ...
 
-    def checkpoint(self) -> bool:
+    async def checkpoint(self) -> bool:
         """Move the write-ahead log into the file. Writes may run meanwhile.
 
-        Return whether all of it was moved. If not, call it again without concurrent writes.
+        Return whether all of it was moved. If not, call it again while no write runs.
         """
         ...
 
-    def renew_lease(self, lease_s: float) -> None:
+    async def renew_lease(self, lease_s: float) -> None:
         """Let the owner's lease end this many seconds from now.
 
         It also deletes some expired keys, and aliases that have had no task for a day.
         """
         ...
 
-    def add_orphaned_child(self, child: OrphanedChild) -> None:
+    async def add_orphaned_child(self, child: OrphanedChild) -> None:
         """Store a child of an ended task, until `delete_orphaned_child` is called."""
         ...
 
-    def delete_orphaned_child(self, task_id: str) -> None:
+    async def delete_orphaned_child(self, task_id: str) -> None:
         """Delete a stored child of an ended task."""
         ...
 
-    def list_orphaned_children(self) -> list[OrphanedChild]:
+    async def list_orphaned_children(self) -> list[OrphanedChild]:
         """Return the stored children of ended tasks."""
         ...
 
-    def close(self, *, for_takeover: bool = False) -> None:
-        """Release the journal. No other method may be called afterwards.
+    async def close(self, *, for_takeover: bool = False) -> None:
+        """Release the journal after the writes in flight. No other method may be called later.
 
         With `for_takeover`, the journal looks as if its host died, so that another host takes it
         over.

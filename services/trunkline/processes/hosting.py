@@ -153,7 +153,7 @@ async def open_host(
                 await adopt_journal(host, free)
             yield host
     finally:
-        own.journal.close()
+        await own.journal.close()
 
 
 @asynccontextmanager

@@ -308,7 +308,7 @@ class Handover:
                 self._membership.registered.is_set()
                 and journal_id in self._host.journals.find_missing_agents()
             ):
-                self._host.journals.release(journal_id)
+                await self._host.journals.release(journal_id)
                 self._paused_until_s[journal_id] = time.monotonic() + self._pause_s
                 return
         self._membership.update(self._describe())

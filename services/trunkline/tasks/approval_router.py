@@ -79,7 +79,7 @@ class ApprovalRouter:
         )
         if request.HasField("arguments"):
             answer.arguments.CopyFrom(request.arguments)
-        get_account_row(self._journal, request.task_id, request.account)
+        await get_account_row(self._journal, request.task_id, request.account)
         check_answer(answer)
         task, approval = await self._find(request.task_id, request.approval_id)
         while not approval.HasField("answered"):

@@ -49,9 +49,9 @@ class Deliveries:
         task_id = submission.task_id
         future: asyncio.Future[DeliveryResult] = asyncio.get_running_loop().create_future()
         agent = self._agents.get(agent_name)
-        if agent is None and find_row(self._journal, task_id) is not None:
+        if agent is None and await find_row(self._journal, task_id) is not None:
             # The journal was adopted from a host of the agent.
-            get_account_row(self._journal, task_id, submission.account)
+            await get_account_row(self._journal, task_id, submission.account)
             self._group.create_task(self._read_result(task_id, future))
             return future
         if agent is None:
@@ -68,21 +68,35 @@ class Deliveries:
     ) -> None:
         """Set the result of a delivery whose turn has ended."""
         turn = execution.turn
-        row = find_row(self._journal, execution.task_id)
+        latest = self._journal.latest(execution.task_id)
+        state = None if latest is None else latest[1]
         if turn is not None and turn.reply_message is not None:
             replies = read_direct_reply(turn.reply_message)
             future.set_result(DeliveryResult(State.TASK_STATE_COMPLETED, "", replies))
-        elif row is None or row.state not in TERMINAL | INTERRUPTED or self._is_closing:
+        elif latest is None and not self._is_closing:
+            # It was not created, or so many tasks have ended that its row is not in memory.
+            self._group.create_task(self._read_result(execution.task_id, future, execution))
+        elif state not in TERMINAL | INTERRUPTED or self._is_closing:
             future.set_exception(build_creation_error(execution))
-        elif row.state == State.TASK_STATE_COMPLETED and turn and not turn.has_artifacts:
+        elif state == State.TASK_STATE_COMPLETED and turn and not turn.has_artifacts:
             # The common case, which need not read the task.
-            future.set_result(DeliveryResult(row.state))
+            future.set_result(DeliveryResult(State.TASK_STATE_COMPLETED))
         else:
             self._group.create_task(self._read_result(execution.task_id, future))
 
-    async def _read_result(self, task_id: str, future: asyncio.Future[DeliveryResult]) -> None:
-        """Set the result of a delivery to what its task has, once its turn is over."""
+    async def _read_result(
+        self,
+        task_id: str,
+        future: asyncio.Future[DeliveryResult],
+        execution: TaskExecution | None = None,
+    ) -> None:
+        """Set the result of a delivery to what its task has, once its turn is over.
+
+        `execution` is the execution that should have created the task.
+        """
         try:
+            if execution is not None and await find_row(self._journal, task_id) is None:
+                raise build_creation_error(execution)
             result = read_result(await wait_for_turn_end(self._journal, task_id))
         except TrunklineError as error:
             future.set_exception(error)

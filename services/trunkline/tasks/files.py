@@ -60,13 +60,13 @@ class JournalFiles:
             raise UnsupportedOperationError("a file", "this journal is not in a file itself")
         return self.blobs
 
-    def has_task(self, task_id: str) -> bool:
+    async def has_task(self, task_id: str) -> bool:
         """Return True if the journal has the task.
 
         Raises:
             JournalUnavailableError: the journal can't be read.
         """
-        return find_row(self._journal, task_id) is not None
+        return await find_row(self._journal, task_id) is not None
 
     async def store(self, task_id: str, part: part_pb2.Part) -> part_pb2.Part:
         """Return a part that fits in an event: large content is replaced by a reference."""
@@ -116,7 +116,7 @@ class JournalFiles:
         if reference is not None and reference.task_id.startswith(f"{self._journal.id}-"):
             # The caller's own task needs no check, and may not be in the journal yet.
             if reference.task_id != task_id:
-                get_account_row(self._journal, reference.task_id, account)
+                await get_account_row(self._journal, reference.task_id, account)
             # Raises before the block begins if the file is missing.
             blob = await self.local.get(reference)
             async with aclosing(self.local.read(blob.reference)) as chunks:
@@ -226,7 +226,7 @@ async def sweep_once(
         return set()
     missing: set[str] = set()
     for task_id in await asyncio.to_thread(files.blobs.list_task_ids):
-        if not has_slot(task_id) and not files.has_task(task_id):
+        if not has_slot(task_id) and not await files.has_task(task_id):
             missing.add(task_id)
         await asyncio.sleep(0)
     removed = missing & suspects

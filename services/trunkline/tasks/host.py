@@ -174,7 +174,7 @@ class TaskHost:
             JournalUnavailableError: the journal can't be written.
         """
         host = self.journals.get_writable(message, submission)
-        agent = host.find_agent(agent_name, message.task_id, submission.account)
+        agent = await host.find_agent(agent_name, message.task_id, submission.account)
         check_message(agent.card, message)
         if message.task_id:
             continued = await host.submit_handler.continue_task(agent, message, submission)
@@ -232,10 +232,10 @@ class TaskHost:
             JournalUnavailableError: the journal can't be read.
         """
         host = self.journals.get(task_id)
-        host.get_account_row(task_id, account)
+        await host.get_account_row(task_id, account)
         return await host.journal.snapshot(task_id)
 
-    def list(
+    async def list(
         self, request: task_service_pb2.ListTasksRequest
     ) -> task_service_pb2.ListTasksResponse:
         """List tasks of the account in all journals, newest status first.
@@ -248,27 +248,27 @@ class TaskHost:
         query.CopyFrom(request)
         query.account = request.account or ANONYMOUS_ACCOUNT
         pages = []
-        for host in self.journals.hosts.values():
+        for host in tuple(self.journals.hosts.values()):
             host.lease.check()
-            pages.append(host.journal.list(query))
+            pages.append(await host.journal.list(query))
         page = pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(query))
         if query.with_text:
             for summary in page.tasks:
-                self.read_text(summary)
+                await self.read_text(summary)
         return page
 
     def watch_changes(self, account: str) -> AbstractContextManager[ChangedTasks]:
         """Watch the tasks of an account that are created, or whose state changes, in a block."""
         return self._changes.watch(account or ANONYMOUS_ACCOUNT)
 
-    def read_text(self, summary: snapshot_pb2.TaskSummary) -> None:
+    async def read_text(self, summary: snapshot_pb2.TaskSummary) -> None:
         """Fill in the text of a task's first message. It stays empty if the task is gone."""
         host = self.journals.hosts.get(parse_journal_id(summary.task_id))
         if host is not None:
             with suppress(TaskNotFoundError, JournalUnavailableError):
-                summary.text = read_first_text(host.journal, summary.task_id)
+                summary.text = await read_first_text(host.journal, summary.task_id)
 
-    def watch(  # noqa: PLR0913  independent options
+    async def watch(  # noqa: PLR0913  independent options
         self,
         task_id: str,
         *,
@@ -290,9 +290,9 @@ class TaskHost:
             PeerUnavailableError: another host has the journal.
         """
         host = self.journals.get(task_id)
-        row = host.get_account_row(task_id, account)
+        row = await host.get_account_row(task_id, account)
         if after is not None:
-            check_cursor(host.journal, task_id, after, epoch)
+            await check_cursor(host.journal, task_id, after, epoch)
         return TaskWatch(
             host.journal,
             task_id,
@@ -302,7 +302,7 @@ class TaskHost:
             until_turn_ends=until_turn_ends,
         )
 
-    def blobs(self, task_id: str, *, account: str) -> BlobStore:
+    async def blobs(self, task_id: str, *, account: str) -> BlobStore:
         """Return the store with the files of a task.
 
         Raises:
@@ -310,7 +310,7 @@ class TaskHost:
             UnsupportedOperationError: the journal stores no files.
         """
         host = self.journals.get(task_id)
-        host.get_account_row(task_id, account)
+        await host.get_account_row(task_id, account)
         return host.files.local
 
     async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
@@ -328,12 +328,12 @@ class TaskHost:
         """
         check_alias(alias, task_id)
         account = account or ANONYMOUS_ACCOUNT
-        host = self._find_alias_host(account, alias) or self.journals.get(task_id)
+        host = await self._find_alias_host(account, alias) or self.journals.get(task_id)
         host.lease.check()
         bound = host.journal.aliases.bind(account, alias, task_id, replaces=replaces)
         return await asyncio.shield(bound)
 
-    def resolve_alias(self, account: str, alias: str) -> str:
+    async def resolve_alias(self, account: str, alias: str) -> str:
         """Return the id of the task that an alias is bound to, or "" if it is not bound.
 
         The task may not exist yet.
@@ -343,9 +343,9 @@ class TaskHost:
             JournalUnavailableError: a journal can't be read.
         """
         account = account or ANONYMOUS_ACCOUNT
-        for host in self.journals.hosts.values():
+        for host in tuple(self.journals.hosts.values()):
             host.lease.check()
-            task_id = host.journal.aliases.find(account, alias)
+            task_id = await host.journal.aliases.find(account, alias)
             if task_id is not None:
                 return task_id
         return ""
@@ -368,7 +368,7 @@ class TaskHost:
             PeerUnavailableError: the host has lost the task, or is shutting down.
         """
         host = self.journals.get(task_id)
-        row = host.get_account_row(task_id, account)
+        row = await host.get_account_row(task_id, account)
         execution = host.executions.find(task_id)
         if execution is None:
             if row.is_ended:
@@ -381,7 +381,7 @@ class TaskHost:
             await asyncio.wait([termination])
         elif execution.turn is not None:
             await execution.turn.flush()
-        state = host.get_account_row(task_id, account).state
+        state = (await host.get_account_row(task_id, account)).state
         if state not in TERMINAL:
             raise PeerUnavailableError("this host", "it could not end the task; try again")
         if state != State.TASK_STATE_CANCELED:
@@ -407,8 +407,8 @@ class TaskHost:
         self, task_id: str, account: str, *, is_paused: bool
     ) -> snapshot_pb2.TaskSnapshot:
         host = self.journals.get(task_id)
-        row = host.get_account_row(task_id, account)
-        agent = host.find_agent(row.agent, task_id, account)
+        row = await host.get_account_row(task_id, account)
+        agent = await host.find_agent(row.agent, task_id, account)
         if not agent.is_pausable:
             problem = "only workflows, which work in steps, can be paused"
             raise UnsupportedOperationError(f"agent {row.agent!r}", problem)
@@ -434,11 +434,11 @@ class TaskHost:
         self.push_configs.outbox.drain()
         await self.journals.drain(grace_s)
 
-    def _find_alias_host(self, account: str, alias: str) -> JournalHost | None:
+    async def _find_alias_host(self, account: str, alias: str) -> JournalHost | None:
         """Return the host of the journal that has an alias."""
-        for host in self.journals.hosts.values():
+        for host in tuple(self.journals.hosts.values()):
             host.lease.check()
-            if host.journal.aliases.find(account, alias) is not None:
+            if await host.journal.aliases.find(account, alias) is not None:
                 return host
         return None
 

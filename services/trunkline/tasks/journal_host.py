@@ -28,7 +28,7 @@ from trunkline.tasks.orphaned_children import OrphanedChildren
 from trunkline.tasks.recovery import Recovery
 from trunkline.tasks.resources import HostResources, JournalResources
 from trunkline.tasks.submission import SubmitHandler
-from trunkline.tasks.task_rows import find_row, get_account_row
+from trunkline.tasks.task_rows import get_account_row
 from trunkline.tasks.termination import TaskTerminator
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class JournalHost:
     async def __aenter__(self) -> Self:
         recovery = Recovery(self.executions, self.terminator, self.deadlines)
         reserved = recovery.reserve()
-        self._push_configs.outbox.open(self.journal)
+        await self._push_configs.outbox.open(self.journal)
         await self._group.__aenter__()
         self._background_tasks = [
             self._group.create_task(self.lease.renew_until_lost()),
@@ -130,27 +130,28 @@ class JournalHost:
             return frozenset()
         return frozenset(row.agent for row in rows)
 
-    def release(self) -> None:
+    async def release(self) -> None:
         """Release an idle journal to a host that runs the agents of its tasks.
 
         Later calls raise PeerUnavailableError.
         """
         self.lease.release()
+        await self.close()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the journal. Another host may take it over if its tasks need other agents."""
         with contextlib.suppress(TrunklineError):
             missing_agents = {
                 row.agent for row in self.journal.list_unfinished()
             } - self.agents.keys()
-            self.journal.close(for_takeover=bool(missing_agents))
+            await self.journal.close(for_takeover=bool(missing_agents))
 
     def _expire(self, task_id: str) -> None:
         """Fail a task whose deadline has passed."""
         execution = self.executions.find(task_id)
         if execution is None:
-            row = find_row(self.journal, task_id)
-            if row is None or row.is_ended:
+            latest = self.journal.latest(task_id)
+            if latest is None or latest[1] in TERMINAL:
                 return
             execution = self.executions.reserve(task_id)
         self.terminator.terminate(
@@ -167,7 +168,7 @@ class JournalHost:
         if turn is None or turn.state_value not in INTERRUPTED:
             self.deadlines.discard(execution.task_id)
         if turn is not None and turn.state_value in TERMINAL and turn.children.all:
-            self._orphans.add(turn)
+            self._group.create_task(self._orphans.add(turn))
         if turn is None or self.is_draining:
             return
         if turn.state_value in INTERRUPTED and turn.pending_approvals.answers(
@@ -194,9 +195,9 @@ class JournalHost:
         for execution in self.executions.all():
             execution.stop()
         self.flush_scheduler.close()
-        self.close()
+        self._group.create_task(self.close())
 
-    def find_agent(self, name: str, task_id: str, account: str) -> Agent:
+    async def find_agent(self, name: str, task_id: str, account: str) -> Agent:
         """Return the agent that a message is for.
 
         Raises:
@@ -208,14 +209,14 @@ class JournalHost:
         if agent is not None:
             return agent
         if task_id:
-            row = get_account_row(self.journal, task_id, account)
+            row = await get_account_row(self.journal, task_id, account)
             if row.agent == name and row.is_ended:
                 raise TaskEndedError(task_id, state_name(row.state))
             if row.agent == name:
                 raise agent_absent_error(name)
         raise AgentNotFoundError(name)
 
-    def get_account_row(self, task_id: str, account: str) -> TaskRow:
+    async def get_account_row(self, task_id: str, account: str) -> TaskRow:
         """Return the row of a task of the account.
 
         Raises:
@@ -223,7 +224,7 @@ class JournalHost:
             PeerUnavailableError: another host has the journal.
         """
         self.lease.check()
-        return get_account_row(self.journal, task_id, account)
+        return await get_account_row(self.journal, task_id, account)
 
     async def set_paused(self, task_id: str, account: str, *, is_paused: bool) -> None:
         """Pause or resume a task, whether a turn of it runs or not.
@@ -241,7 +242,7 @@ class JournalHost:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_EXECUTION_CHECK_S):
                     await execution.released.wait()
-        row = self.get_account_row(task_id, account)
+        row = await self.get_account_row(task_id, account)
         if row.is_ended:
             raise TaskEndedError(task_id, state_name(row.state))
         execution = self.executions.reserve(task_id)

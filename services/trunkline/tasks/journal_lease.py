@@ -38,7 +38,7 @@ class JournalLease:
         was_renewed, until_s = True, loop.time() + self._lease_s
         while not self.lost.is_set():
             try:
-                self._journal.renew_lease(self._lease_s)
+                await self._journal.renew_lease(self._lease_s)
                 instruments.LEASE_RENEWALS.add(1, "")
                 self._log_gap(loop.time() - until_s)
                 was_renewed, until_s = True, loop.time() + self._lease_s

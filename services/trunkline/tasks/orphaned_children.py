@@ -43,8 +43,8 @@ class OrphanedChildren:
         self._has_pending = asyncio.Event()
         self._concurrency = asyncio.Semaphore(_MAX_CONCURRENT_CANCELS)
 
-    def add(self, runtime: TurnRuntime) -> None:
-        """Add the unfinished children of a task that has ended."""
+    async def add(self, runtime: TurnRuntime) -> None:
+        """Store the unfinished children of a task that has ended."""
         if self._cancel_child is None:
             return
         until_s = datetime.now(UTC).timestamp() + _DEFAULT_LIFETIME_S
@@ -57,7 +57,7 @@ class OrphanedChildren:
             self._pending[orphan.task_id] = orphan
             self._has_pending.set()
             try:
-                self._journal.add_orphaned_child(orphan)
+                await self._journal.add_orphaned_child(orphan)
             except TrunklineError as error:
                 extra = {"task_id": orphan.task_id, "reason": error.reason}
                 logger.warning("child.not_kept", extra=extra)
@@ -66,7 +66,7 @@ class OrphanedChildren:
         """Cancel the children, until this call is canceled."""
         try:
             self._pending |= {
-                orphan.task_id: orphan for orphan in self._journal.list_orphaned_children()
+                orphan.task_id: orphan for orphan in await self._journal.list_orphaned_children()
             }
         except TrunklineError as error:
             logger.warning("children.not_read", extra={"reason": error.reason})
@@ -101,7 +101,7 @@ class OrphanedChildren:
                 return
         del self._pending[orphan.task_id]
         try:
-            self._journal.delete_orphaned_child(orphan.task_id)
+            await self._journal.delete_orphaned_child(orphan.task_id)
         except TrunklineError as error:
             # The child is canceled once more after a restart, which is harmless.
             logger.info("child.not_dropped", extra={"reason": error.reason})

@@ -46,7 +46,7 @@ class TurnRecord:
 async def read_turn(journal: Journal, task_id: str) -> TurnRecord:
     """Read the start and the attempts of a task's current turn from its events."""
     cursor = start = attempts = planned_stops = 0
-    while batches := journal.read(task_id, cursor):
+    while batches := await journal.read(task_id, cursor):
         for sealed in batches:
             header = parse_header(sealed)
             if header.kinds & (_TURN_START_KINDS | EventKind.STATUS.bit):
@@ -113,7 +113,7 @@ class Recovery:
     async def _schedule_deadline(self, row: TaskRow) -> None:
         """Set the deadline of a waiting task, from its created event."""
         with suppress(FencedError, JournalUnavailableError):
-            (first, *_) = self._journal.read(row.task_id, 0, limit_bytes=1)
+            (first, *_) = await self._journal.read(row.task_id, 0, limit_bytes=1)
             created = event_pb2.EventBatch.FromString(first).events[0].created
             if created.HasField("deadline"):
                 self._deadlines.add(row.task_id, created.deadline.ToDatetime(tzinfo=UTC))

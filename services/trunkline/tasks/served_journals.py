@@ -146,10 +146,11 @@ class ServedJournals:
         finally:
             self._hidden.discard(journal_id)
 
-    def release(self, journal_id: str) -> None:
+    async def release(self, journal_id: str) -> None:
         """Release an adopted journal, so that a host with the right agents takes it over."""
-        self.hosts[journal_id].release()
+        host = self.hosts[journal_id]
         self._forget(journal_id)
+        await host.release()
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new tasks, wait `grace_s` for running tasks, then fail the remaining tasks."""
@@ -182,11 +183,11 @@ class ServedJournals:
                 raise
             # The other journals are still served.
             with suppress(TrunklineError):
-                journal.close(for_takeover=True)
+                await journal.close(for_takeover=True)
             ready.set_exception(error)
         finally:
             ready.cancel()
-            host.close()
+            await host.close()
 
     def _forget(self, journal_id: str) -> None:
         del self.hosts[journal_id]

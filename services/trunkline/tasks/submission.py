@@ -348,13 +348,13 @@ class SubmitHandler:
         if not task_id.startswith(f"{self._journal.id}-"):
             raise InvalidArgumentError("submission.task_id", "is not of this host's journal")
         account = submission.account or ANONYMOUS_ACCOUNT
-        is_new = self._find_own_row(task_id, account) is None
+        is_new = await self._find_own_row(task_id, account) is None
         if self._budgets is not None and is_new:
             await self._budgets.check(account, submission.caller)
         # Comes first, because no await may separate the checks below from the reservation.
         stored = await self._files.store_message(task_id, message)
         if submission.task_id:
-            if (existing := self._find_own_row(task_id, account)) is not None:
+            if (existing := await self._find_own_row(task_id, account)) is not None:
                 return SubmitResult(task_id, 1, existing.head, is_new=False)
             earlier = self._executions.find(task_id)
             if earlier is not None and earlier.created is not None:
@@ -426,8 +426,7 @@ class SubmitHandler:
             return
         result = write.result()
         if not result.is_new:
-            head = self._journal.head(result.task_id)
-            created.set_result(SubmitResult(result.task_id, 1, head, is_new=False))
+            created.set_result(SubmitResult(result.task_id, 1, result.head, is_new=False))
             return
         if not new_task.snapshot.create_time.seconds:
             set_create_time(new_task.snapshot, result.time_ns)
@@ -536,15 +535,15 @@ class SubmitHandler:
             may_reply=may_reply,
         )
 
-    def _find_own_row(self, task_id: str, account: str) -> TaskRow | None:
+    async def _find_own_row(self, task_id: str, account: str) -> TaskRow | None:
         """Return the row of a task, or None if there is no such task.
 
         Raises:
             TaskNotFoundError: the task belongs to another account.
         """
-        if find_row(self._journal, task_id) is None:
+        if await find_row(self._journal, task_id) is None:
             return None
-        return get_account_row(self._journal, task_id, account)
+        return await get_account_row(self._journal, task_id, account)
 
     def _find_timeout_s(
         self, agent: Agent, message: message_pb2.Message, *, is_root: bool
@@ -588,7 +587,7 @@ class SubmitHandler:
             UnsupportedOperationError: the task does not wait for a message.
         """
         task_id = message.task_id
-        if get_account_row(self._journal, task_id, account).agent != agent.card.name:
+        if (await get_account_row(self._journal, task_id, account)).agent != agent.card.name:
             raise TaskNotFoundError(task_id)
         execution = self._executions.find(task_id)
         if execution is not None and execution.turn is not None and execution.turn.is_over:
@@ -596,7 +595,7 @@ class SubmitHandler:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.cancel_grace_s):
                     await execution.released.wait()
-        row = get_account_row(self._journal, task_id, account)
+        row = await get_account_row(self._journal, task_id, account)
         if message.context_id and message.context_id != row.context_id:
             raise InvalidArgumentError("message.contextId", "does not match the task's context")
         if row.state in TERMINAL:

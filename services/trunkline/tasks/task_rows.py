@@ -15,21 +15,21 @@ _TEXT_CHARS: Final = 200
 _DATA_BYTES: Final = 64 * 1024
 
 
-def find_row(journal: Journal, task_id: str) -> TaskRow | None:
+async def find_row(journal: Journal, task_id: str) -> TaskRow | None:
     """Return the row of a task, or None if the journal does not have it."""
     try:
-        return journal.row(task_id)
+        return await journal.row(task_id)
     except TaskNotFoundError:
         return None
 
 
-def get_account_row(journal: Journal, task_id: str, account: str) -> TaskRow:
+async def get_account_row(journal: Journal, task_id: str, account: str) -> TaskRow:
     """Return the row of a task of the account; tasks of other accounts are reported as missing.
 
     Raises:
         TaskNotFoundError: the account has no such task.
     """
-    row = find_row(journal, task_id)
+    row = await find_row(journal, task_id)
     if row is None or row.account != (account or ANONYMOUS_ACCOUNT):
         raise TaskNotFoundError(task_id)
     return row
@@ -37,12 +37,12 @@ def get_account_row(journal: Journal, task_id: str, account: str) -> TaskRow:
 
 async def wait_for_turn_end(journal: Journal, task_id: str) -> snapshot_pb2.TaskSnapshot:
     """Wait until a task has ended or is interrupted, and return its snapshot."""
-    while (row := journal.row(task_id)).state not in TERMINAL | INTERRUPTED:
+    while (row := await journal.row(task_id)).state not in TERMINAL | INTERRUPTED:
         await journal.wait(task_id, row.head)
     return await journal.snapshot(task_id)
 
 
-def read_first_text(journal: Journal, task_id: str) -> str:
+async def read_first_text(journal: Journal, task_id: str) -> str:
     """Return the begin of the text of a task's first message, or "" if it is not stored.
 
     A message without text has its data as JSON, unless that is large.
@@ -52,9 +52,9 @@ def read_first_text(journal: Journal, task_id: str) -> str:
         JournalUnavailableError: the journal can't be read.
     """
     try:
-        batches = journal.read(task_id, 0, limit_bytes=0)
+        batches = await journal.read(task_id, 0, limit_bytes=0)
     except CursorExpiredError:
-        stored = journal.find_stored_snapshot(task_id)
+        stored = await journal.find_stored_snapshot(task_id)
         history = stored.task.history if stored is not None else ()
         return _render_message(history[0]) if history else ""
     for event in parse_batch(batches[0]).events if batches else ():

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from trunkline.core.task_states import TERMINAL, TURN_END
+from trunkline.core.task_states import TERMINAL, TURN_END, StateValue
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.journal import Journal
 from trunkline.v1 import snapshot_pb2
@@ -11,7 +11,7 @@ from trunkline.v1 import snapshot_pb2
 _READ_BYTES: Final = 64 * 1024
 
 
-def check_cursor(journal: Journal, task_id: str, after: int, epoch: int) -> None:
+async def check_cursor(journal: Journal, task_id: str, after: int, epoch: int) -> None:
     """Check that a reader can continue after a cursor.
 
     Raises:
@@ -19,17 +19,17 @@ def check_cursor(journal: Journal, task_id: str, after: int, epoch: int) -> None
         CursorExpiredError: the events after the cursor are past retention, or events before it were
             lost in a power failure.
     """
-    head = journal.head(task_id)
+    head = await journal.head(task_id)
     if after > head and not epoch:
         raise InvalidArgumentError("after_sequence", f"the task has {head} events so far")
-    journal.check_cursor(task_id, after, epoch)
+    await journal.check_cursor(task_id, after, epoch)
 
 
 class TaskWatch:
     """A reader of one task: every event after a cursor once, in order, up to the terminal one.
 
-    It has a position and no queue, so a slow reader buffers nothing. Either call `take` whenever
-    the `on_ready` listener is called, or iterate over lists of batches.
+    It has a position and no queue, so a slow reader buffers nothing. Either call `take_ready` or
+    `take` whenever the `on_ready` listener is called, or iterate over lists of batches.
     """
 
     __slots__ = (
@@ -39,6 +39,7 @@ class TaskWatch:
         "_until_head",
         "_until_turn_ends",
         "_with_snapshot",
+        "is_at_head",
         "is_over",
         "task_id",
     )
@@ -57,6 +58,8 @@ class TaskWatch:
         self.task_id: str = task_id
         self.is_over: bool = False
         """True when the last event of the watch was taken."""
+        self.is_at_head: bool = False
+        """True if the last call took all events that were journaled by then."""
         self._journal = journal
         self._cursor = after
         self._with_snapshot = with_snapshot
@@ -75,7 +78,25 @@ class TaskWatch:
             return None
         return await self._journal.snapshot(self.task_id, at=self._cursor)
 
-    def take(self, limit_bytes: int) -> list[bytes]:
+    def take_ready(self, limit_bytes: int) -> list[bytes] | None:
+        """Return the batches that are ready if they are in memory, and advance the cursor.
+
+        Otherwise the result is None, and only `take` knows whether there are any.
+        """
+        journal, task_id = self._journal, self.task_id
+        latest = journal.latest(task_id)
+        if latest is None or journal.is_closed:
+            return None
+        batches: list[bytes] = []
+        if self._cursor < latest[0]:
+            read = journal.read_tail(task_id, self._cursor, limit_bytes=limit_bytes)
+            if read is None:
+                return None
+            batches, self._cursor = read
+        self._compare(*latest)
+        return batches
+
+    async def take(self, limit_bytes: int) -> list[bytes]:
         """Return the batches that are ready, at least one if any is, and advance the cursor.
 
         Raises:
@@ -83,20 +104,21 @@ class TaskWatch:
             JournalUnavailableError: the journal can't be read, or was closed.
         """
         journal, task_id = self._journal, self.task_id
-        batches, self._cursor = journal.read_next(task_id, self._cursor, limit_bytes=limit_bytes)
-        if self._cursor >= journal.head(task_id):
-            state = journal.state(task_id)
-            self.is_over = (
-                self._until_head
-                or state in TERMINAL
-                or (self._until_turn_ends and state in TURN_END)
-            )
+        batches, cursor = await journal.read_next(task_id, self._cursor, limit_bytes=limit_bytes)
+        latest = journal.latest(task_id)
+        if latest is None:
+            row = await journal.row(task_id)
+            latest = row.head, row.state
+        self._cursor = cursor
+        self._compare(*latest)
         return batches
 
-    @property
-    def is_at_head(self) -> bool:
-        """True if all journaled events were taken."""
-        return self._cursor >= self._journal.head(self.task_id)
+    def _compare(self, head: int, state: StateValue) -> None:
+        """Compare the cursor with the last event of the task."""
+        self.is_at_head = self._cursor >= head
+        self.is_over = self.is_at_head and (
+            self._until_head or state in TERMINAL or (self._until_turn_ends and state in TURN_END)
+        )
 
     def on_ready(self, listener: Callable[[], None]) -> None:
         """Call `listener` whenever more events may be ready, and when the task has ended."""
@@ -116,9 +138,9 @@ class TaskWatch:
         Raises:
             As `take`.
         """
-        yield self.take(_READ_BYTES)
+        yield await self.take(_READ_BYTES)
         while not self.is_over:
             await self._journal.wait(self.task_id, self._cursor)
-            batches = self.take(_READ_BYTES)
+            batches = await self.take(_READ_BYTES)
             if batches:
                 yield batches

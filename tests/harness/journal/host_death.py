@@ -10,7 +10,7 @@ async def kill_host(host: TaskHost) -> None:
     """End a host as a killed process ends: its journal is not closed properly."""
     host.journals.primary.deadlines.close()
     host.journals.primary.flush_scheduler.close()
-    host.journal.close()
+    await host.journal.close()
     for execution in host.journals.primary.executions.all():
         execution.stop()
         if execution.termination is not None:
@@ -35,7 +35,7 @@ async def replay_journal(source: Journal, task_id: str, target: Journal, *, unti
     """Copy the beginning of a task's journal into another one, as a host's death leaves it."""
     cursor = 0
     while cursor < until:
-        for sealed in source.read(task_id, cursor):
+        for sealed in await source.read(task_id, cursor):
             batch = parse_batch(sealed, until=until)
             events = list(batch.events)
             cursor = batch.header.first_sequence + batch.header.count - 1

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from harness.journal.builders import append, begin, completed, created
 from trunkline.journal.events import build_draft
@@ -37,27 +38,31 @@ class OutboxBench:
     path: Path
     clock: StoppedClock = field(default_factory=StoppedClock)
 
-    def __post_init__(self) -> None:
-        self._open()
+    @classmethod
+    async def open(cls, path: Path) -> Self:
+        """Open the journal, or create it."""
+        bench = cls(path)
+        await bench._open()
+        return bench
 
-    def _open(self) -> None:
+    async def _open(self) -> None:
         self.journal = Journal.open(self.path)
         pace = RetryPolicy(
             now_s=lambda: self.clock.now_s, time_ns=lambda: self.clock.time_ns, jitter=lambda: 0.0
         )
         self.outbox = Outbox(pace)
         self.configs = PushConfigs(self.outbox)
-        self.outbox.open(self.journal)
+        await self.outbox.open(self.journal)
 
-    def crash(self) -> None:
+    async def crash(self) -> None:
         """End as a killed process ends, and start again from the journal."""
         self.outbox.close(self.journal)
-        self.journal.close()
-        self._open()
+        await self.journal.close()
+        await self._open()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.outbox.close(self.journal)
-        self.journal.close()
+        await self.journal.close()
 
     async def new_task(self, *, webhooks: int = 1) -> str:
         task_id = self.journal.new_task_id()
@@ -103,7 +108,7 @@ class OutboxBench:
     async def record_gone(self, claim: Claim, reason: str = "HTTP 410") -> None:
         await self.outbox.record(Record(claim_id=claim.claim_id, gone=reason))
 
-    def get_webhook(self, task_id: str = "") -> webhook_service_pb2.Webhook:
+    async def get_webhook(self, task_id: str = "") -> webhook_service_pb2.Webhook:
         """Return the only webhook."""
-        (webhook,) = self.outbox.list(task_id=task_id)
+        (webhook,) = await self.outbox.list(task_id=task_id)
         return webhook

@@ -43,14 +43,14 @@ async def write_task(journal: Journal, *, is_ended: bool) -> str:
 async def write_journal(path: Path, keyring: Keyring | None) -> list[str]:
     """Write a journal with a compacted, an ended and an unfinished task; return their ids."""
     store = SqliteStore.open(path, keyring=keyring)
-    journal = Journal(store, is_threaded=False, path=path, keyring=keyring)
+    journal = Journal(store, store.read_unfinished(), path=path, keyring=keyring)
     task_ids = [await write_task(journal, is_ended=True)]
     compactor = Compactor(store, Retention(compact_after_s=0))
-    compactor.scan()
-    while (step := compactor.next_step(1 << 20)) is not None:
-        step.write()
+    await compactor.scan()
+    while (step := await compactor.next_step(1 << 20)) is not None:
+        await step.write()
         step.confirm()
     task_ids.append(await write_task(journal, is_ended=True))
     task_ids.append(await write_task(journal, is_ended=False))
-    journal.close()
+    await journal.close()
     return task_ids

@@ -86,8 +86,11 @@ class _Batches:
     def is_at_head(self) -> bool:
         return self.is_over
 
-    def take(self, _limit_bytes: int) -> list[bytes]:
+    def take_ready(self, _limit_bytes: int) -> list[bytes]:
         return [self._batches.pop(0)] if self._batches else []
+
+    async def take(self, limit_bytes: int) -> list[bytes]:
+        return self.take_ready(limit_bytes)
 
     def on_ready(self, listener: Callable[[], None]) -> None:
         listener()
@@ -97,4 +100,4 @@ class _Batches:
 
     async def __aiter__(self) -> AsyncIterator[list[bytes]]:
         while self._batches:
-            yield self.take(0)
+            yield self.take_ready(0)

@@ -105,7 +105,7 @@ async def life(folder: Path, model: str, tools: LookTool) -> AsyncIterator[Life]
     agent = ReasoningAgent(card, servers=["s"], tools=tools, model=choice)
     host = TaskHost(journal, [agent], checkpoint_path=folder / "journal.db.checkpoints")
     async with AsyncExitStack() as stack:
-        stack.callback(journal.close)
+        stack.push_async_callback(journal.close)
         await host.__aenter__()
         yield Life(folder, tools, host)
         if not host.lost.is_set():

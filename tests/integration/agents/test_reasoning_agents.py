@@ -81,7 +81,7 @@ class Mesh:
     async def until(self, task_id: str, is_so: Callable[[snapshot_pb2.TaskSnapshot], bool]) -> None:
         async with asyncio.timeout(TIMEOUT_S):
             while not is_so(await self.host.journal.snapshot(task_id)):
-                await self.host.journal.wait(task_id, self.host.journal.head(task_id))
+                await self.host.journal.wait(task_id, await self.host.journal.head(task_id))
 
 
 @asynccontextmanager
@@ -115,7 +115,7 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
             for spec in agents_from_config(config)
         ]
         journal = Journal.open(tmp_path / "journal.db")
-        stack.callback(journal.close)
+        stack.push_async_callback(journal.close)
         host = await stack.enter_async_context(TaskHost(journal, agents))
         yield Mesh(host, adapter, tools, config)
 
@@ -137,9 +137,9 @@ def answer_of(snapshot: snapshot_pb2.TaskSnapshot) -> str:
     return "".join(part.text for part in artifact.parts)
 
 
-def texts_of(journal: Journal, task_id: str) -> Sequence[str]:
+async def texts_of(journal: Journal, task_id: str) -> Sequence[str]:
     """Return the deltas of a task as they were streamed."""
-    batches = [event_pb2.EventBatch.FromString(raw) for raw in journal.read(task_id, 0)]
+    batches = [event_pb2.EventBatch.FromString(raw) for raw in await journal.read(task_id, 0)]
     events = [event for batch in batches for event in batch.events]
     return [text for event in events for text in event.delta.texts]
 
@@ -147,7 +147,7 @@ def texts_of(journal: Journal, task_id: str) -> Sequence[str]:
 async def test_the_streamed_text_the_artifact_and_the_tool_call_agree(tmp_path: Path) -> None:
     async with mesh(tmp_path, awkward=awkward(), **ONE_SERVER_ONLY) as running:
         end = await running.ask("awkward", "repeat one two three")
-        texts = texts_of(running.host.journal, end.task.id)
+        texts = await texts_of(running.host.journal, end.task.id)
     assert texts == ["one ", "two ", "three"]
     assert answer_of(end) == "one two three"
     (call,) = end.tool_calls
@@ -161,7 +161,7 @@ async def test_progress_of_a_tool_shows_in_the_status(tmp_path: Path) -> None:
         end = await running.ask("awkward", "count to 3")
         batches = [
             event_pb2.EventBatch.FromString(raw)
-            for raw in running.host.journal.read(end.task.id, 0)
+            for raw in await running.host.journal.read(end.task.id, 0)
         ]
     news = [
         part.text

@@ -76,7 +76,7 @@ async def host(tmp_path: Path, script: Script) -> AsyncIterator[TaskHost]:
 
     async with TaskHost(journal, [define(run, direct_replies=True)]) as host:
         yield host
-    journal.close()
+    await journal.close()
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ async def test_the_bytes_of_the_journal_are_the_bytes_of_the_wire(
     client: HostClient, host: TaskHost
 ) -> None:
     whole = await send(client, "count 5")
-    journaled = host.journal.read(whole.task.id, 0)
+    journaled = await host.journal.read(whole.task.id, 0)
     async with client.watch_task(
         whole.task.id, account=ACCOUNT, after=0, with_snapshot=False
     ) as stream:

@@ -53,7 +53,7 @@ async def client(tmp_path: Path) -> AsyncIterator[HostClient]:
         async with ChannelPool(mesh_credentials()) as channels:
             yield HostClient(channels.get(address))
         await server.stop(0)
-    journal.close()
+    await journal.close()
 
 
 def config(task_id: str = "", config_id: str = "", url: str = URL) -> Config:

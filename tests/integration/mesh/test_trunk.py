@@ -91,7 +91,7 @@ async def host(tmp_path: Path, script: Script) -> AsyncIterator[TaskHost]:
 
     async with TaskHost(journal, [define(run)]) as host:
         yield host
-    journal.close()
+    await journal.close()
 
 
 class Served:

@@ -124,7 +124,7 @@ async def open_meeting(folder: Path, audit: AuditLog | None = None) -> AsyncIter
             yield meeting
         finally:
             await server.stop(0)
-    journal.close()
+    await journal.close()
 
 
 @pytest.fixture(autouse=True)
@@ -459,7 +459,7 @@ async def test_a_stored_statement_works_after_a_restart_until_it_ends(
         await kill_host(first)
         async with TaskHost(Journal.open(path), [parent]) as second:
             ended = await second.wait_turn(accepted.task_id)
-            second.journal.close()
+            await second.journal.close()
     assert ended.task.status.state == state
     if state == FAILED:
         assert "expired" in status_texts(ended)

@@ -101,7 +101,7 @@ def test_a_backup_is_encrypted_and_is_restored_with_the_key(data: Path, tmp_path
         journal = Journal.open(new / "journals" / "mesh.db", keyring=open_keyring(new, KEY))
         (row,) = journal.list_unfinished()
         snapshot = await journal.snapshot(row.task_id)
-        journal.close()
+        await journal.close()
         return snapshot.task.artifacts[0].parts[0].text
 
     assert asyncio.run(read()) == f"{SECRET_TEXT}more"

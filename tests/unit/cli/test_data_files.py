@@ -30,7 +30,7 @@ async def _write(path: Path) -> Blob:
     delta.part.CopyFrom(blob.to_part())
     await journal.append(task_id, journal.epoch, [build_draft([event_pb2.Event(delta=delta)])])
     await journal.append(task_id, journal.epoch, [build_draft([completed()])])
-    journal.close()
+    await journal.close()
     return blob
 
 

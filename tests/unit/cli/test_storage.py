@@ -47,10 +47,10 @@ async def write(
         await journal.aliases.bind("acme", f"client's {is_ended}", task_id)
     if retention is not None:
         async with asyncio.timeout(30):
-            while journal.first_available(tasks[0]) == 1:
-                journal.renew_lease(10.0)
+            while (await journal.row(tasks[0])).first_available == 1:
+                await journal.renew_lease(10.0)
                 await asyncio.sleep(0)
-    journal.close()
+    await journal.close()
     return tasks
 
 
@@ -120,7 +120,7 @@ async def numbers(path: Path, task_id: str) -> int:
     """Return the last of the numbers in a task, and check that there are no gaps."""
     journal = Journal.open(path)
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
-    journal.close()
+    await journal.close()
     reports = [int(word) for word in text.split()]
     assert reports == list(range(len(reports)))
     return reports[-1]
@@ -204,15 +204,15 @@ async def compare(first: Path, second: Path) -> None:
     (row,) = original.list_unfinished()
     assert await original.snapshot(row.task_id) == await restored.snapshot(row.task_id)
     assert restored.epoch == original.epoch + 1
-    assert restored.webhooks.find() == original.webhooks.find() != []
-    assert restored.aliases.find("acme", "client's False") == row.task_id
+    assert await restored.webhooks.find() == await original.webhooks.find() != []
+    assert await restored.aliases.find("acme", "client's False") == row.task_id
     for journal in (original, restored):
         await journal.append(row.task_id, journal.epoch, [build_draft([append("a", "later")])])
-    (later,) = original.read(row.task_id, row.head)
+    (later,) = await original.read(row.task_id, row.head)
     with pytest.raises(CursorExpiredError):
-        restored.check_cursor(row.task_id, row.head + 1, parse_header(later).epoch)
-    original.close()
-    restored.close()
+        await restored.check_cursor(row.task_id, row.head + 1, parse_header(later).epoch)
+    await original.close()
+    await restored.close()
 
 
 def test_existing_data_is_not_overwritten(data: Path, tmp_path: Path) -> None:

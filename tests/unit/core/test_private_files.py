@@ -201,16 +201,18 @@ def test_a_user_reads_the_secrets_that_root_gives_to_its_group(
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", ".lock"])
-def test_a_journal_with_a_link_is_neither_opened_nor_read(tmp_path: Path, suffix: str) -> None:
+async def test_a_journal_with_a_link_is_neither_opened_nor_read(
+    tmp_path: Path, suffix: str
+) -> None:
     folder = tmp_path / "journals"
     path = folder / "journal.db"
-    Journal.open(path).close()
+    await Journal.open(path).close()
     target = tmp_path / "target"
     target.touch(mode=0o600)
     file = Path(f"{path}{suffix}")
     if not suffix:
-        file.replace(target)
-    file.symlink_to(target)
+        file.replace(target)  # noqa: ASYNC240
+    file.symlink_to(target)  # noqa: ASYNC240
     before = target.read_bytes()
     with pytest.raises(JournalUnavailableError, match=r"symbolic link|remove that link"):
         Journal.open(path)
@@ -222,9 +224,9 @@ def test_a_journal_with_a_link_is_neither_opened_nor_read(tmp_path: Path, suffix
 
 
 @pytest.mark.usefixtures("shared_groups")
-def test_a_journal_that_others_may_write_is_refused(tmp_path: Path) -> None:
+async def test_a_journal_that_others_may_write_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    Journal.open(path).close()
+    await Journal.open(path).close()
     path.chmod(0o660)
     with pytest.raises(JournalUnavailableError, match="chmod go-w"):
         Journal.open(path)

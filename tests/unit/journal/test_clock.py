@@ -43,7 +43,7 @@ async def write_and_read_times(
         set_wall(shift_ns)
         for _ in range(count):
             await journal.append(task_id, journal.epoch, [build_draft([working()])])
-    batches = journal.read(task_id, 0, limit_bytes=10**6)
+    batches = await journal.read(task_id, 0, limit_bytes=10**6)
     return [parse_header(batch).time.ToNanoseconds() for batch in batches]
 
 
@@ -63,15 +63,15 @@ async def test_times_of_events_do_not_go_back_after_a_restart(
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [build_draft([last])])
-    last_ns = parse_header(journal.read(task_id, 1)[0]).time.ToNanoseconds()
+    last_ns = parse_header((await journal.read(task_id, 1))[0]).time.ToNanoseconds()
     if is_killed:
         # The files as a kill leaves them.
         path = Path(shutil.copytree(path.parent, tmp_path / "killed")) / path.name
-    journal.close()
+    await journal.close()
     set_wall(-DAY_NS)
     journal = Journal.open(path)
     assert min(await write_and_read_times(journal, 1, set_wall, -DAY_NS)) >= last_ns
-    journal.close()
+    await journal.close()
 
 
 @pytest.mark.parametrize("shift_ns", [-10 * DAY_NS, 10 * DAY_NS])
@@ -83,15 +83,15 @@ async def test_a_key_keeps_its_lifetime_when_the_wall_clock_is_changed(
     task_id = journal.new_task_id()
     await journal.create(task_id, created(), key="key", content_hash="hash")
     set_wall(shift_ns)
-    journal.renew_lease(10.0)
+    await journal.renew_lease(10.0)
     again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="hash")
     assert (again.task_id, again.is_new) == (task_id, False)
-    journal.close()
+    await journal.close()
     journal = Journal.open(path)
-    journal.renew_lease(10.0)
+    await journal.renew_lease(10.0)
     again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="hash")
     assert (again.task_id, again.is_new) == (task_id, False)
-    journal.close()
+    await journal.close()
 
 
 async def test_a_key_expires_by_the_journals_age_when_the_wall_clock_is_set_back(
@@ -106,7 +106,7 @@ async def test_a_key_expires_by_the_journals_age_when_the_wall_clock_is_set_back
     clock._created_ns -= KEY_TTL_NS
     again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="hash")
     assert again.is_new
-    journal.close()
+    await journal.close()
 
 
 def test_age_continues_after_a_restart_by_the_boot_clock(set_wall: SetWall) -> None:

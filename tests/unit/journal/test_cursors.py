@@ -46,36 +46,36 @@ async def test_a_cursor_of_an_event_lost_in_a_power_failure_is_refused(
     process.kill()
     end(process)
     journal = Journal.open(path)
-    last_seen = journal.head(task_id)
-    epoch = parse_header(journal.read(task_id, last_seen - 1)[0]).epoch
-    journal.check_cursor(task_id, last_seen, epoch)
-    journal.close()
+    last_seen = await journal.head(task_id)
+    epoch = parse_header((await journal.read(task_id, last_seen - 1))[0]).epoch
+    await journal.check_cursor(task_id, last_seen, epoch)
+    await journal.close()
 
     copy(backup, path)
     journal = Journal.open(path)
-    head = journal.head(task_id)
+    head = await journal.head(task_id)
     assert 20 < head < last_seen
     assert journal.epoch == epoch + 1
     with pytest.raises(CursorExpiredError) as caught:
-        journal.check_cursor(task_id, last_seen, epoch)
+        await journal.check_cursor(task_id, last_seen, epoch)
     assert caught.value.snapshot_sequence == str(head)
-    while journal.head(task_id) <= last_seen:
+    while await journal.head(task_id) <= last_seen:
         await journal.append(task_id, journal.epoch, [build_draft([append("a", "other")])])
     for undone_sequence in (head + 1, last_seen):
         with pytest.raises(CursorExpiredError):
-            journal.check_cursor(task_id, undone_sequence, epoch)
-        journal.check_cursor(task_id, undone_sequence, journal.epoch)
+            await journal.check_cursor(task_id, undone_sequence, epoch)
+        await journal.check_cursor(task_id, undone_sequence, journal.epoch)
     for earlier_sequence in (0, 1, 20, head):
-        journal.check_cursor(task_id, earlier_sequence, epoch)
+        await journal.check_cursor(task_id, earlier_sequence, epoch)
     with pytest.raises(CursorExpiredError):
-        journal.check_cursor(task_id, head, journal.epoch)
-    journal.close()
+        await journal.check_cursor(task_id, head, journal.epoch)
+    await journal.close()
 
 
-def test_the_owner_of_a_journal_is_on_disk_before_its_first_event(tmp_path: Path) -> None:
+async def test_the_owner_of_a_journal_is_on_disk_before_its_first_event(tmp_path: Path) -> None:
     # Otherwise a power failure could restore a journal without a record of its owner.
     path, backup = tmp_path / "journal.db", tmp_path / "kept.db"
-    Journal.open(path).close()
+    await Journal.open(path).close()
     process = start(WRITER, path, "normal", "asked")
     assert process.stdout is not None
     process.stdout.readline()
@@ -84,7 +84,7 @@ def test_the_owner_of_a_journal_is_on_disk_before_its_first_event(tmp_path: Path
     end(process)
     journal = Journal.open(backup)
     assert journal.epoch == 2
-    journal.close()
+    await journal.close()
 
 
 async def test_a_cursor_without_an_epoch_is_checked_against_the_head(
@@ -94,11 +94,11 @@ async def test_a_cursor_without_an_epoch_is_checked_against_the_head(
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x", "y"), working()])])
     for after in range(5):
-        journal.check_cursor(task_id, after, 0)
-        journal.check_cursor(task_id, after, journal.epoch)
+        await journal.check_cursor(task_id, after, 0)
+        await journal.check_cursor(task_id, after, journal.epoch)
     with pytest.raises(CursorExpiredError):
-        journal.check_cursor(task_id, 5, 0)
+        await journal.check_cursor(task_id, 5, 0)
     with pytest.raises(CursorExpiredError):
-        journal.check_cursor(task_id, 3, journal.epoch + 1)
+        await journal.check_cursor(task_id, 3, journal.epoch + 1)
     with pytest.raises(TaskNotFoundError):
-        journal.check_cursor("unknown", 0, 0)
+        await journal.check_cursor("unknown", 0, 0)

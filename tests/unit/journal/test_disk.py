@@ -85,8 +85,8 @@ async def test_a_full_disk_is_reported_and_used_again_once_it_has_space(
     journal = Journal.open(path)
     numbers = [int(word) for word in (await read_text(journal, task_id)).split()]
     assert numbers == list(range(int(count) + 1))
-    assert journal.row(task_id).is_ended
-    journal.close()
+    assert (await journal.row(task_id)).is_ended
+    await journal.close()
 
 
 async def test_a_journal_that_cannot_be_written_fails_until_it_can(journal: Journal) -> None:
@@ -97,7 +97,7 @@ async def test_a_journal_that_cannot_be_written_fails_until_it_can(journal: Jour
         with pytest.raises(JournalUnavailableError, match="can't be written"):
             await journal.append(task_id, journal.epoch, [build_draft([event])])
     with pytest.raises(JournalUnavailableError, match="can't be written"):
-        journal.renew_lease(10.0)
+        await journal.renew_lease(10.0)
     writer.connection.execute("PRAGMA query_only = 0")
     await journal.append(task_id, journal.epoch, [build_draft([append("a", "z"), completed()])])
     assert await read_text(journal, task_id) == "xz"
@@ -140,7 +140,7 @@ async def test_no_task_begins_or_ends_in_files_that_were_deleted(
     with pytest.raises(JournalUnavailableError, match="moved, replaced or deleted"):
         await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     with pytest.raises(JournalUnavailableError, match="moved, replaced or deleted"):
-        journal.renew_lease(10.0)
+        await journal.renew_lease(10.0)
 
 
 async def test_restored_files_are_used_again(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ async def test_restored_files_are_used_again(tmp_path: Path) -> None:
     for name in names:
         (elsewhere / name).rename(tmp_path / name)
     assert await journal.append(task_id, journal.epoch, [build_draft([completed()])]) == 3
-    journal.close()
+    await journal.close()
 
 
 # Opens a journal as a user with read access only, also when root runs the tests.
@@ -178,11 +178,11 @@ except JournalUnavailableError as error:
 
 @pytest.mark.parametrize("file_mode", [0o444, 0o000])
 @pytest.mark.parametrize("folder_mode", [0o1777, 0o555])
-def test_a_file_without_read_or_write_permission_is_reported(
+async def test_a_file_without_read_or_write_permission_is_reported(
     tmp_path: Path, file_mode: int, folder_mode: int
 ) -> None:
     folder = tmp_path / "data"
-    Journal.open(folder / "journal.db").close()
+    await Journal.open(folder / "journal.db").close()
     (folder / "journal.db").chmod(file_mode)
     folder.chmod(folder_mode)
     process = start(READER, folder)
@@ -221,12 +221,12 @@ async def test_a_failed_checkpoint_fails_no_commit(
     checkpointer._connection.close()
     for _ in range(3000):
         await journal.append(task_id, journal.epoch, [build_draft([append("a", "y")])])
-    assert journal.head(task_id) == 3002
+    assert await journal.head(task_id) == 3002
     async with asyncio.timeout(30):
         while "journal.upkeep_failed" not in caplog.text:
-            journal.renew_lease(10.0)
+            await journal.renew_lease(10.0)
             await asyncio.sleep(0)
     checkpointer._connection = connect(path)
-    assert journal._store.checkpoint()
+    assert await journal._store.checkpoint()
     assert caplog.text.count("journal.upkeep_failed") == 1
-    journal.close()
+    await journal.close()

@@ -46,8 +46,8 @@ async def read(journal: Journal, task_ids: list[str]) -> None:
     for task_id in task_ids:
         snapshot = await journal.snapshot(task_id)
         assert snapshot.task.artifacts[0].parts[0].text == f"{SECRET_TEXT}more"
-        assert journal.row(task_id).metadata == snapshot.task.metadata.SerializeToString()
-        (row,) = journal.webhooks.find(task_id=task_id)
+        assert (await journal.row(task_id)).metadata == snapshot.task.metadata.SerializeToString()
+        (row,) = await journal.webhooks.find(task_id=task_id)
         assert from_row(row).config.token == SECRET_TOKEN
 
 
@@ -58,21 +58,21 @@ async def test_the_file_shows_no_content(folder: Path, path: Path) -> None:
         assert secret.encode() not in stored
     journal = Journal.open(path, keyring=open_keyring(folder, KEY))
     await read(journal, task_ids)
-    assert len(journal._store.list_unfinished()) == 1
-    journal.close()
+    assert len(await journal._store.list_unfinished()) == 1
+    await journal.close()
     report = check_journal(path, open_keyring(folder, KEY))
     assert (report.problems, report.plain_count) == ([], 0)
     assert report.encrypted_count > 0
 
 
-def test_statements_of_users_are_encrypted(folder: Path, path: Path) -> None:
+async def test_statements_of_users_are_encrypted(folder: Path, path: Path) -> None:
     store = SqliteStore.open(path, keyring=open_keyring(folder, KEY))
     child = OrphanedChild("child-1", "acme", 1.0, "a signed statement")
-    store.add_orphaned_child(child)
+    await store.add_orphaned_child(child)
     stored = b"".join(file.read_bytes() for file in path.parent.iterdir())
     assert child.user_statement.encode() not in stored
-    assert store.list_orphaned_children() == [child]
-    store.close()
+    assert await store.list_orphaned_children() == [child]
+    await store.close()
 
 
 async def test_old_events_of_a_long_task_are_read_from_many_commits(
@@ -85,9 +85,9 @@ async def test_old_events_of_a_long_task_are_read_from_many_commits(
         task_id = first if number % 10 == 0 else second
         await journal.append(task_id, journal.epoch, [build_draft([append("a", f"{number} ")])])
     for task_id, count in ((first, 20), (second, 180)):
-        batches = journal.read(task_id, 0, limit_bytes=1 << 20)
+        batches = await journal.read(task_id, 0, limit_bytes=1 << 20)
         assert len(batches) == 3 + count
-    journal.close()
+    await journal.close()
 
 
 async def test_plain_content_is_encrypted_when_a_key_is_set(folder: Path, path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_plain_content_is_encrypted_when_a_key_is_set(folder: Path, path: 
     journal = Journal.open(path, keyring=keyring)
     encrypted = await write_task(journal, is_ended=False)
     await read(journal, [*plain, encrypted])
-    journal.close()
+    await journal.close()
     report = check_journal(path, keyring)
     assert (report.problems, report.plain_count) == ([], 0)
     assert report.encrypted_count > before.plain_count
@@ -144,17 +144,17 @@ async def test_keys_are_rotated_under_a_running_host(folder: Path, path: Path) -
     both = Settings(data_dir=folder, encryption_key=f"{OTHER} {KEY}")
     new_id = rewrap(both, with_new_data_key=True).data_keys[-1].id
     assert keyring.current_id != new_id
-    journal.renew_lease(10.0)
+    await journal.renew_lease(10.0)
     assert keyring.current_id == new_id
     await journal.append(task_id, journal.epoch, [build_draft([append("a", "later")])])
     rewrap(Settings(data_dir=folder, encryption_key=OTHER), with_new_data_key=False)
-    journal.renew_lease(10.0)
+    await journal.renew_lease(10.0)
     await journal.append(task_id, journal.epoch, [build_draft([append("a", "latest")])])
-    journal.close()
+    await journal.close()
     journal = Journal.open(path, keyring=open_keyring(folder, OTHER))
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     assert text == f"{SECRET_TEXT}morelaterlatest"
-    journal.close()
+    await journal.close()
 
 
 _WRITER = """
@@ -193,8 +193,8 @@ def test_a_killed_host_leaves_a_journal_without_problems(folder: Path, path: Pat
 
     async def open_again() -> None:
         journal = Journal.open(path, keyring=open_keyring(folder, KEY))
-        assert journal.head(task_id) > 30
-        journal.close()
+        assert await journal.head(task_id) > 30
+        await journal.close()
 
     asyncio.run(open_again())
     assert check_journal(path, open_keyring(folder, KEY)).problems == []

@@ -18,10 +18,10 @@ class Tasks:
         self.batches: dict[str, list[bytes]] = {}
         self.reads: list[tuple[str, int]] = []
 
-    def head(self, task_id: str) -> int:
+    async def head(self, task_id: str) -> int:
         return last_sequence(self.batches[task_id][-1])
 
-    def read(self, task_id: str, after: int) -> list[bytes]:
+    async def read(self, task_id: str, after: int) -> list[bytes]:
         self.reads.append((task_id, after))
         return [batch for batch in self.batches[task_id] if last_sequence(batch) > after]
 
@@ -36,9 +36,13 @@ class Tasks:
             )
 
 
+async def find_nothing(_: str) -> None:
+    return None
+
+
 def make_fold_cache(tasks: Tasks, *, limit_bytes: int) -> FoldCache:
     return FoldCache(
-        head=tasks.head, read=tasks.read, find_stored=lambda _: None, limit_bytes=limit_bytes
+        head=tasks.head, read=tasks.read, find_stored=find_nothing, limit_bytes=limit_bytes
     )
 
 
@@ -46,7 +50,7 @@ async def read_again(folds: FoldCache, tasks: Tasks) -> list[tuple[str, int]]:
     """Fold every task again, in the order of the first time; return the reads that it needed."""
     tasks.reads.clear()
     for task_id in tasks.batches:
-        await folds.fold(task_id, tasks.head(task_id))
+        await folds.fold(task_id, await tasks.head(task_id))
     return tasks.reads
 
 
@@ -113,13 +117,13 @@ async def test_concurrent_callers_share_the_fold_of_a_long_task() -> None:
     tasks.write("long", created(), begin("a", TEXT), *(append("a", TEXT) for _ in range(20)))
     tasks.write("other", created(), begin("a", TEXT), *(append("a", TEXT) for _ in range(20)))
 
-    def read_one(task_id: str, after: int) -> list[bytes]:
-        return tasks.read(task_id, after)[:1]
+    async def read_one(task_id: str, after: int) -> list[bytes]:
+        return (await tasks.read(task_id, after))[:1]
 
-    folds = FoldCache(head=tasks.head, read=read_one, find_stored=lambda _: None)
+    folds = FoldCache(head=tasks.head, read=read_one, find_stored=find_nothing)
     async with asyncio.TaskGroup() as group:
         requests = [
-            group.create_task(folds.fold(task_id, tasks.head(task_id)))
+            group.create_task(folds.fold(task_id, await tasks.head(task_id)))
             for task_id in ("long", "other") * 5
         ]
     assert {request.result() for request in requests[::2]} == {requests[0].result()}

@@ -61,17 +61,17 @@ async def test_appends_get_their_sequences_in_the_order_of_the_calls(journal: Jo
     )
     assert await created_task == CreateResult(task_id, is_new=True)
     assert (await first, await second) == (3, 5)
-    assert sequences(journal.read(task_id, 0)) == [(1, 1), (2, 3), (4, 4), (5, 5)]
-    assert journal.head(task_id) == 5
+    assert sequences(await journal.read(task_id, 0)) == [(1, 1), (2, 3), (4, 4), (5, 5)]
+    assert await journal.head(task_id) == 5
 
 
 async def test_an_uncommitted_event_is_not_readable(journal: Journal) -> None:
     task_id = await create_task(journal)
     append_future = journal.append(task_id, journal.epoch, [build_draft([working()])])
-    assert journal.head(task_id) == 1
-    assert journal.read(task_id, 1) == []
+    assert await journal.head(task_id) == 1
+    assert await journal.read(task_id, 1) == []
     await append_future
-    assert len(journal.read(task_id, 1)) == 1
+    assert len(await journal.read(task_id, 1)) == 1
 
 
 async def test_tasks_that_write_in_one_turn_of_the_loop_share_their_time(
@@ -82,7 +82,9 @@ async def test_tasks_that_write_in_one_turn_of_the_loop_share_their_time(
         journal.append(task_id, journal.epoch, [build_draft([working()])]) for task_id in tasks
     ]
     await asyncio.wait(appends)
-    times = {parse_header(journal.read(task_id, 1)[0]).time.ToNanoseconds() for task_id in tasks}
+    times = {
+        parse_header((await journal.read(task_id, 1))[0]).time.ToNanoseconds() for task_id in tasks
+    }
     assert len(times) == 1
 
 
@@ -96,7 +98,7 @@ async def test_a_token_of_another_owner_is_refused(journal: Journal) -> None:
     task_id = await create_task(journal)
     with pytest.raises(FencedError):
         await journal.append(task_id, journal.epoch - 1, [build_draft([working()])])
-    assert journal.head(task_id) == 1
+    assert await journal.head(task_id) == 1
 
 
 async def test_an_empty_append_is_refused(journal: Journal) -> None:
@@ -124,7 +126,7 @@ async def test_nothing_follows_a_terminal_status_of_the_same_group(journal: Jour
     assert await end == 2
     with pytest.raises(TaskEndedError, match="completed"):
         await late
-    assert journal.row(task_id).state == COMPLETED
+    assert (await journal.row(task_id)).state == COMPLETED
 
 
 async def test_the_same_id_again_is_the_same_task(journal: Journal) -> None:
@@ -135,7 +137,7 @@ async def test_the_same_id_again_is_the_same_task(journal: Journal) -> None:
         CreateResult(task_id, False),
     )
     assert await journal.create(task_id, created()) == CreateResult(task_id, is_new=False)
-    assert journal.head(task_id) == 1
+    assert await journal.head(task_id) == 1
 
 
 async def test_concurrent_creates_with_one_key_make_one_task(journal: Journal) -> None:
@@ -152,7 +154,7 @@ async def test_concurrent_creates_with_one_key_make_one_task(journal: Journal) -
     again = journal.create(second, created(), key="k", content_hash="h")
     assert await again == CreateResult(first, is_new=False)
     with pytest.raises(TaskNotFoundError):
-        journal.row(second)
+        await journal.row(second)
 
 
 async def test_the_same_key_with_other_content_is_refused(journal: Journal) -> None:
@@ -170,15 +172,15 @@ async def test_reading_from_inside_a_batch_begins_right_after_the_cursor(
     journal: Journal,
 ) -> None:
     task_id = await create_task(journal, begin("a", "1", "2", "3", "4"), append("a", "5"))
-    batches = journal.read(task_id, 3)
+    batches = await journal.read(task_id, 3)
     assert sequences(batches) == [(4, 5), (6, 6)]
     assert [list(event.delta.texts) for event in parse_batch(batches[0]).events] == [["3", "4"]]
 
 
 async def test_reading_respects_the_limit_but_returns_at_least_one_batch(journal: Journal) -> None:
     task_id = await create_task(journal, begin("a", "x" * 1000), append("a", "y" * 1000))
-    assert sequences(journal.read(task_id, 1, limit_bytes=1)) == [(2, 2)]
-    assert sequences(journal.read(task_id, 1, limit_bytes=5000)) == [(2, 2), (3, 3)]
+    assert sequences(await journal.read(task_id, 1, limit_bytes=1)) == [(2, 2)]
+    assert sequences(await journal.read(task_id, 1, limit_bytes=5000)) == [(2, 2), (3, 3)]
 
 
 async def test_batches_dropped_from_the_tail_are_read_from_the_store(tmp_path: Path) -> None:
@@ -187,11 +189,11 @@ async def test_batches_dropped_from_the_tail_are_read_from_the_store(tmp_path: P
     for _ in range(50):
         await write(journal, task_id, append("a", "x"))
     cursor, read_sequences = 0, []
-    while batches := journal.read(task_id, cursor, limit_bytes=500):
+    while batches := await journal.read(task_id, cursor, limit_bytes=500):
         read_sequences += sequences(batches)
         cursor = read_sequences[-1][1]
     assert read_sequences == [(sequence, sequence) for sequence in range(1, 53)]
-    journal.close()
+    await journal.close()
 
 
 async def test_waiting_ends_when_an_event_arrives(journal: Journal) -> None:
@@ -223,7 +225,7 @@ async def test_closing_wakes_waiting_readers(journal: Journal) -> None:
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(expect_wait_refused(journal, task_id))
         await asyncio.wait([waiting], timeout=0)
-        journal.close()
+        await journal.close()
     with pytest.raises(JournalUnavailableError):
         await journal.wait(task_id, 1)
     with pytest.raises(JournalUnavailableError):
@@ -233,15 +235,15 @@ async def test_closing_wakes_waiting_readers(journal: Journal) -> None:
 async def test_closing_wakes_a_reader_at_the_head(journal: Journal) -> None:
     running, ended = await create_task(journal), await create_task(journal)
     await write(journal, ended, completed())
-    assert journal.read(running, 1) == []
+    assert await journal.read(running, 1) == []
     wakeups: list[str] = []
     journal.subscribe(running, lambda: wakeups.append("woken"))
-    journal.close()
+    await journal.close()
     assert wakeups == ["woken"]
     with pytest.raises(JournalUnavailableError, match="closed"):
-        journal.read(running, 1)
+        await journal.read(running, 1)
     # An ended task has no further events, here or elsewhere.
-    assert journal.read(ended, 2) == []
+    assert await journal.read(ended, 2) == []
 
 
 async def expect_wait_refused(journal: Journal, task_id: str) -> None:
@@ -254,12 +256,12 @@ async def test_closing_writes_pending_events(journal: Journal, tmp_path: Path) -
     appends = [journal.append(task_id, journal.epoch, [build_draft([working()])])]
     await asyncio.sleep(0)
     appends.append(journal.append(task_id, journal.epoch, [build_draft([working()])]))
-    journal.close()
-    journal.close()
+    await journal.close()
+    await journal.close()
     assert [await future for future in appends] == [2, 3]
     again = Journal.open(tmp_path / "journal.db")
-    assert again.head(task_id) == 3
-    again.close()
+    assert await again.head(task_id) == 3
+    await again.close()
 
 
 async def test_a_row_follows_the_tasks_status(journal: Journal) -> None:
@@ -267,22 +269,22 @@ async def test_a_row_follows_the_tasks_status(journal: Journal) -> None:
     event = created(agent="math")
     event.created.parent.task_id = "parent"
     await journal.create(task_id, event)
-    first = journal.row(task_id)
+    first = await journal.row(task_id)
     assert (first.agent, first.account, first.context_id) == ("math", "acme", "context-1")
     assert (first.parent_task_id, first.head) == ("parent", 1)
     assert first.state == task_pb2.TASK_STATE_SUBMITTED
     assert first.status_time_ns == first.create_time_ns
     await write(journal, task_id, status(COMPLETED, at_s=12))
-    last = journal.row(task_id)
+    last = await journal.row(task_id)
     assert last.is_ended
     assert (last.head, last.status_time_ns) == (2, 12 * 10**9)
-    assert journal.first_available(task_id) == 1
+    assert (await journal.row(task_id)).first_available == 1
 
 
 async def test_unfinished_tasks_are_those_that_have_not_ended(journal: Journal) -> None:
     unfinished = await create_task(journal, working())
     await create_task(journal, completed())
-    assert journal.list_unfinished() == [journal.row(unfinished)]
+    assert journal.list_unfinished() == [await journal.row(unfinished)]
 
 
 async def test_a_snapshot_is_the_fold_up_to_any_sequence(journal: Journal) -> None:
@@ -334,13 +336,15 @@ async def test_a_list_shows_metadata_and_status(journal: Journal) -> None:
     other = journal.new_task_id()
     await journal.create(other, created(account="other"))
     await write(journal, other, route)
-    page = journal.list(task_service_pb2.ListTasksRequest(account="acme"))
+    page = await journal.list(task_service_pb2.ListTasksRequest(account="acme"))
     (summary,) = page.tasks
     assert (summary.task_id, summary.agent, page.total_size) == (task_id, "echo", 1)
     assert (summary.status.state, summary.status.timestamp.seconds) == (COMPLETED, 12)
     assert read_member(summary.metadata, "team") == "a"
     assert summary.create_time.seconds > 12
-    (other_summary,) = journal.list(task_service_pb2.ListTasksRequest(account="other")).tasks
+    (other_summary,) = (
+        await journal.list(task_service_pb2.ListTasksRequest(account="other"))
+    ).tasks
     assert other_summary.metadata == (await journal.snapshot(other)).task.metadata
 
 
@@ -349,7 +353,7 @@ async def test_pages_of_a_list_follow_each_other(journal: Journal) -> None:
     token, read_sequences = "", []
     for _ in range(3):
         request = task_service_pb2.ListTasksRequest(account="acme", page_size=2, page_token=token)
-        page = journal.list(request)
+        page = await journal.list(request)
         read_sequences += [task.task_id for task in page.tasks]
         token = page.next_page_token
         assert page.total_size == 5
@@ -360,22 +364,22 @@ async def test_pages_of_a_list_follow_each_other(journal: Journal) -> None:
 @pytest.mark.parametrize("token", ["?", "AAAA", "bm9wZQ==", "MSAx MQ=="])
 async def test_an_invalid_page_token_is_refused(journal: Journal, token: str) -> None:
     with pytest.raises(InvalidArgumentError, match="pageToken"):
-        journal.list(task_service_pb2.ListTasksRequest(account="acme", page_token=token))
+        await journal.list(task_service_pb2.ListTasksRequest(account="acme", page_token=token))
 
 
 @pytest.mark.parametrize("size", [-1, 101])
 async def test_a_page_of_an_impossible_size_is_refused(journal: Journal, size: int) -> None:
     with pytest.raises(InvalidArgumentError, match="pageSize"):
-        journal.list(task_service_pb2.ListTasksRequest(account="acme", page_size=size))
+        await journal.list(task_service_pb2.ListTasksRequest(account="acme", page_size=size))
 
 
 async def test_a_list_respects_its_filters(journal: Journal) -> None:
     ended = await create_task(journal, status(COMPLETED, at_s=100))
     request = task_service_pb2.ListTasksRequest(account="acme", state=COMPLETED)
     await create_task(journal)
-    assert [task.task_id for task in journal.list(request).tasks] == [ended]
+    assert [task.task_id for task in (await journal.list(request)).tasks] == [ended]
     request.status_after.FromSeconds(101)
-    assert journal.list(request).total_size == 0
+    assert (await journal.list(request)).total_size == 0
 
 
 @pytest.mark.parametrize(("moment", "matches"), [("0001-01-01", 1), ("9999-12-31", 0)])
@@ -385,7 +389,7 @@ async def test_times_out_of_the_storable_range_are_clamped(
     await create_task(journal)
     request = task_service_pb2.ListTasksRequest(account="acme")
     request.status_after.FromJsonString(f"{moment}T00:00:00Z")
-    assert journal.list(request).total_size == matches
+    assert (await journal.list(request)).total_size == matches
 
 
 async def test_a_restart_loses_nothing(tmp_path: Path) -> None:
@@ -394,13 +398,13 @@ async def test_a_restart_loses_nothing(tmp_path: Path) -> None:
     unfinished = await create_task(journal, begin("a", "x"))
     ended = await create_task(journal, begin("a", "y"), completed())
     created_task = [await journal.snapshot(task_id) for task_id in (unfinished, ended)]
-    journal.close()
+    await journal.close()
     again = Journal.open(path)
     assert [await again.snapshot(task_id) for task_id in (unfinished, ended)] == created_task
     assert [row.task_id for row in again.list_unfinished()] == [unfinished]
     assert await write(again, unfinished, append("a", "z")) == 3
     assert await read_text(again, unfinished) == "xz"
-    again.close()
+    await again.close()
 
 
 async def test_rows_of_many_ended_tasks_are_not_kept_in_memory(tmp_path: Path) -> None:
@@ -412,14 +416,14 @@ async def test_rows_of_many_ended_tasks_are_not_kept_in_memory(tmp_path: Path) -
     await last
     assert len(journal._ended_rows) <= 1024
     assert len(journal._unfinished) == 0
-    assert all(journal.row(task_id).is_ended for task_id in tasks)
+    assert all([(await journal.row(task_id)).is_ended for task_id in tasks])
     assert len(journal._ended_rows) <= 1024
-    journal.close()
+    await journal.close()
 
 
 async def test_a_lease_runs_from_its_renewal(journal: Journal) -> None:
     before_s = time.monotonic()
-    journal.renew_lease(123.0)
+    await journal.renew_lease(123.0)
     connection = journal._store._writer.connection  # type: ignore[attr-defined]
     (until_s,) = connection.execute("SELECT lease_until_s FROM meta").fetchone()
     assert before_s + 123.0 <= until_s <= time.monotonic() + 123.0

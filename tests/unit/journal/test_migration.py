@@ -60,26 +60,26 @@ def dump(path: Path) -> Sequence[str]:
 
 async def check_content(journal: Journal) -> None:
     """Check that a converted journal has all that version 5 wrote."""
-    listed = journal._store.list_unfinished()
+    listed = await journal._store.list_unfinished()
     unfinished, waiting, submitted = [row.task_id for row in listed]
-    key = journal._store.find_key("key-1", now_ns=0)
+    key = (await journal._store.find_keys(["key-1"], now_ns=0)).get("key-1")
     assert key is not None
     assert (key.task_id, key.content_hash) == (submitted, "h")
-    states = [journal.state(task_id) for task_id in (unfinished, waiting)]
+    states = [(await journal.row(task_id)).state for task_id in (unfinished, waiting)]
     assert states == [task_pb2.TASK_STATE_SUBMITTED, task_pb2.TASK_STATE_INPUT_REQUIRED]
-    assert [journal.head(task_id) for task_id in (unfinished, waiting)] == [6, 16]
-    webhooks = journal.webhooks.find()
+    assert [await journal.head(task_id) for task_id in (unfinished, waiting)] == [6, 16]
+    webhooks = await journal.webhooks.find()
     assert {from_row(row).config.token for row in webhooks} == {SECRET_TOKEN}
     texts = {}
     for task_id in {row.task_id for row in webhooks}:
-        row = journal.row(task_id)
+        row = await journal.row(task_id)
         snapshot = await journal.snapshot(task_id)
         assert snapshot.sequence == row.head
         assert read_member(snapshot.task.metadata, "note") == SECRET_TEXT
         (artifact,) = snapshot.task.artifacts
         texts[task_id] = artifact.parts[0].text
         sequence = row.first_available - 1
-        for sealed in journal.read(task_id, sequence, limit_bytes=1 << 30):
+        for sealed in await journal.read(task_id, sequence, limit_bytes=1 << 30):
             header = parse_header(sealed)
             assert (header.task_id, header.first_sequence) == (task_id, sequence + 1)
             sequence += header.count
@@ -88,11 +88,14 @@ async def check_content(journal: Journal) -> None:
     assert texts.pop(waiting) == f"{SECRET_TEXT}more" + "".join(f"b{n}xy" for n in range(3))
     assert list(texts.values()) == [f"{SECRET_TEXT}more"] * 4
     # Two of the four ended tasks were compacted.
-    assert sorted(journal.first_available(task_id) for task_id in texts) == [1, 1, 5, 5]
-    assert {journal.state(task_id) for task_id in texts} == {COMPLETED}
-    children = [(child.task_id, child.user_statement) for child in journal.list_orphaned_children()]
+    first_sequences = [(await journal.row(task_id)).first_available for task_id in texts]
+    assert sorted(first_sequences) == [1, 1, 5, 5]
+    assert {(await journal.row(task_id)).state for task_id in texts} == {COMPLETED}
+    children = [
+        (child.task_id, child.user_statement) for child in await journal.list_orphaned_children()
+    ]
     assert children == [("child-1", "signed"), ("child-2", "")]
-    assert journal.aliases.find("acme", "alias-1") == unfinished
+    assert await journal.aliases.find("acme", "alias-1") == unfinished
 
 
 def open_kind(folder: Path, kind: str) -> Keyring:
@@ -124,9 +127,9 @@ async def test_a_journal_of_version_5_is_converted_completely(tmp_path: Path, ki
     journal = Journal.open(path, keyring=keyring)
     for _ in range(2):
         await check_content(journal)
-        journal.close()
+        await journal.close()
         journal = Journal.open(path, keyring=keyring)
-    journal.close()
+    await journal.close()
     after = check_journal(path, keyring)
     assert (after.problems, after.task_count) == ([], 7)
     assert after.event_count == before.event_count
@@ -141,20 +144,20 @@ async def test_a_journal_of_version_4_is_converted_completely(tmp_path: Path) ->
     assert check_journal(path).problems == []
     journal = Journal.open(path)
     assert len(journal.list_unfinished()) == 3
-    assert [child.user_statement for child in journal.list_orphaned_children()] == ["", ""]
-    journal.close()
+    assert [child.user_statement for child in await journal.list_orphaned_children()] == ["", ""]
+    await journal.close()
     assert check_journal(path).problems == []
 
 
 async def test_retention_continues_in_a_converted_journal(tmp_path: Path) -> None:
     path = write_file(tmp_path, "encrypted")
     keyring = open_kind(tmp_path, "encrypted")
-    result = prune_journal(path, Retention(compact_after_s=0, retain_s=0), keyring)
+    result = await prune_journal(path, Retention(compact_after_s=0, retain_s=0), keyring)
     assert (result.compacted, result.deleted, result.damaged) == (2, 4, 0)
     assert check_journal(path, keyring).problems == []
 
 
-def test_a_conversion_that_fails_changes_nothing(tmp_path: Path) -> None:
+async def test_a_conversion_that_fails_changes_nothing(tmp_path: Path) -> None:
     path = write_file(tmp_path, "plain")
     run_raw(path, "INSERT INTO commits (id, payload) VALUES (999, x'0000000412341234')")
     before = dump(path)
@@ -163,7 +166,7 @@ def test_a_conversion_that_fails_changes_nothing(tmp_path: Path) -> None:
     assert dump(path) == before
     assert check_journal(path).problems != []
     run_raw(path, "DELETE FROM commits WHERE id = 999")
-    with closing(Journal.open(path)) as journal:
+    async with Journal.open(path) as journal:
         assert len(journal.list_unfinished()) == 3
 
 
@@ -180,9 +183,9 @@ async def test_an_ended_task_that_was_damaged_before_stays_and_is_reported(tmp_p
         )
     journal = Journal.open(path, keyring=keyring)
     with pytest.raises(JournalUnavailableError, match="altered"):
-        journal.read(task_id, 0)
+        await journal.read(task_id, 0)
     assert len(journal.list_unfinished()) == 3
-    journal.close()
+    await journal.close()
     (problem,) = check_journal(path, keyring).problems
     assert problem.startswith(f"task {task_id}: its content was altered")
 
@@ -196,12 +199,12 @@ def test_a_journal_that_is_encrypted_is_not_converted_without_its_keyring(tmp_pa
     assert find_orphaned_journals(path.parent) == []
 
 
-def test_an_encrypted_journal_that_another_program_replaced_by_an_earlier_version_is_refused(
+async def test_an_encrypted_journal_that_another_program_replaced_by_an_earlier_version_is_refused(
     tmp_path: Path,
 ) -> None:
     path = write_file(tmp_path, "encrypted")
     keyring = open_kind(tmp_path, "encrypted")
-    Journal.open(path, keyring=keyring).close()
+    await Journal.open(path, keyring=keyring).close()
     shutil.rmtree(path.parent)
     write_file(tmp_path / "forged", "plain")
     shutil.move(tmp_path / "forged" / "journals", path.parent)

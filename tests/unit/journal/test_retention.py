@@ -36,18 +36,18 @@ async def make_ended_task(journal: Journal, *texts: str) -> str:
 async def wait_until_compacted(journal: Journal, task_id: str) -> None:
     """Run maintenance steps until the events of a task are deleted."""
     async with asyncio.timeout(30):
-        while journal.first_available(task_id) == 1:
-            journal.renew_lease(10.0)
+        while (await journal.row(task_id)).first_available == 1:
+            await journal.renew_lease(10.0)
             await asyncio.sleep(0)
 
 
 async def run_maintenance(journal: Journal) -> tuple[int, int]:
     """Run all due maintenance; return how many tasks were compacted and deleted so far."""
     async with asyncio.timeout(30):
-        journal.renew_lease(10.0)
+        await journal.renew_lease(10.0)
         while journal._maintenance._has_work:
             await asyncio.sleep(0)
-            journal.renew_lease(10.0)
+            await journal.renew_lease(10.0)
     return (
         journal._maintenance._compactor.compacted_count,
         journal._maintenance._compactor.deleted_count,
@@ -58,20 +58,20 @@ async def run_maintenance(journal: Journal) -> tuple[int, int]:
 async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
     opened = Journal.open(tmp_path / "journal.db", synchronous=request.param, retention=AT_ONCE)
     yield opened
-    opened.close()
+    await opened.close()
 
 
 async def test_a_compacted_task_is_read_as_its_fold(journal: Journal) -> None:
     task_id = await make_ended_task(journal, "y", "z")
     before = await journal.snapshot(task_id)
-    row = journal.row(task_id)
+    row = await journal.row(task_id)
     await wait_until_compacted(journal, task_id)
     for _ in range(2):
         assert await journal.snapshot(task_id) == before
     assert await journal.forwarded_sequences(task_id) == {"child": 5}
-    assert journal.head(task_id) == row.head
-    assert journal.row(task_id).state == row.state
-    page = journal.list(task_service_pb2.ListTasksRequest(account="acme"))
+    assert await journal.head(task_id) == row.head
+    assert (await journal.row(task_id)).state == row.state
+    page = await journal.list(task_service_pb2.ListTasksRequest(account="acme"))
     assert [task.task_id for task in page.tasks] == [task_id]
 
 
@@ -79,21 +79,21 @@ async def test_readers_of_a_compacted_task_get_an_error_before_its_head_and_the_
     journal: Journal,
 ) -> None:
     task_id = await make_ended_task(journal, "y", "z")
-    head = journal.head(task_id)
+    head = await journal.head(task_id)
     epoch = journal.epoch
     await wait_until_compacted(journal, task_id)
-    assert journal.first_available(task_id) == head + 1
+    assert (await journal.row(task_id)).first_available == head + 1
     for after in range(head):
         with pytest.raises(CursorExpiredError) as caught:
-            journal.read(task_id, after)
+            await journal.read(task_id, after)
         assert caught.value.snapshot_sequence == str(head)
         with pytest.raises(CursorExpiredError):
-            journal.check_cursor(task_id, after, epoch)
-    assert journal.read(task_id, head) == []
-    journal.check_cursor(task_id, head, epoch)
-    journal.check_cursor(task_id, head, 0)
+            await journal.check_cursor(task_id, after, epoch)
+    assert await journal.read(task_id, head) == []
+    await journal.check_cursor(task_id, head, epoch)
+    await journal.check_cursor(task_id, head, 0)
     with pytest.raises(CursorExpiredError):
-        journal.check_cursor(task_id, head, epoch + 1)
+        await journal.check_cursor(task_id, head, epoch + 1)
     await asyncio.wait_for(journal.wait(task_id, head), 30)
     with pytest.raises(CursorExpiredError):
         await journal.snapshot(task_id, at=head - 1)
@@ -105,11 +105,11 @@ async def test_a_reader_between_two_batches_of_a_compacted_task_gets_the_error(
     task_id = await make_ended_task(journal, *(str(n) for n in range(30)))
     cursor = 0
     for _ in range(3):
-        (sealed,) = journal.read(task_id, cursor, limit_bytes=1)
+        (sealed,) = await journal.read(task_id, cursor, limit_bytes=1)
         cursor += parse_header(sealed).count
     await wait_until_compacted(journal, task_id)
     with pytest.raises(CursorExpiredError, match=f"after {cursor} "):
-        journal.read(task_id, cursor, limit_bytes=1)
+        await journal.read(task_id, cursor, limit_bytes=1)
 
 
 @pytest.mark.parametrize("synchronous", ["normal", "full"])
@@ -119,22 +119,22 @@ async def test_a_reader_while_a_task_is_compacted_sees_every_event_or_the_error(
     path = tmp_path / "journal.db"
     journal = Journal.open(path, synchronous=synchronous, retention=AT_ONCE, tail_bytes=1)
     task_id = await make_ended_task(journal, *("y" * 900 for _ in range(600)))
-    head = journal.head(task_id)
+    head = await journal.head(task_id)
     refused_count = 0
     async with asyncio.timeout(60):
         while not refused_count:
-            journal.renew_lease(10.0)
+            await journal.renew_lease(10.0)
             cursor = 0
             try:
                 while cursor < head:
-                    for sealed in journal.read(task_id, cursor):
+                    for sealed in await journal.read(task_id, cursor):
                         assert parse_header(sealed).first_sequence == cursor + 1
                         cursor += parse_header(sealed).count
                     await asyncio.sleep(0)
             except CursorExpiredError:
                 refused_count += 1
     assert (await journal.snapshot(task_id)).sequence == head
-    journal.close()
+    await journal.close()
 
 
 @pytest.mark.parametrize("state", [task_pb2.TASK_STATE_INPUT_REQUIRED, task_pb2.TASK_STATE_WORKING])
@@ -148,9 +148,9 @@ async def test_an_unfinished_task_is_neither_compacted_nor_deleted(
     ended_task = await make_ended_task(journal)
     assert await run_maintenance(journal) == (1, 1)
     with pytest.raises(TaskNotFoundError):
-        journal.row(ended_task)
-    assert len(journal.read(task_id, 0)) == 2
-    journal.close()
+        await journal.row(ended_task)
+    assert len(await journal.read(task_id, 0)) == 2
+    await journal.close()
 
 
 async def test_a_task_past_retention_is_deleted_with_its_key(tmp_path: Path) -> None:
@@ -160,36 +160,36 @@ async def test_a_task_past_retention_is_deleted_with_its_key(tmp_path: Path) -> 
     await journal.create(task_id, created(), key="key", content_hash="hash")
     await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     assert await run_maintenance(journal) == (0, 0)
-    assert journal.first_available(task_id) == 1
-    journal.close()
+    assert (await journal.row(task_id)).first_available == 1
+    await journal.close()
 
     journal = Journal.open(path, retention=NOTHING)
     assert await run_maintenance(journal) == (1, 1)
     for read_access in (journal.row, journal.head, lambda deleted_id: journal.read(deleted_id, 0)):
         with pytest.raises(TaskNotFoundError):
-            read_access(task_id)
+            await read_access(task_id)
     with pytest.raises(TaskNotFoundError):
         await journal.snapshot(task_id)
-    assert journal.list(task_service_pb2.ListTasksRequest(account="acme")).total_size == 0
+    assert (await journal.list(task_service_pb2.ListTasksRequest(account="acme"))).total_size == 0
     again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="other")
     assert again.is_new
-    journal.close()
+    await journal.close()
 
 
 async def test_nothing_is_compacted_early(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "journal.db", retention=Retention())
     task_id = await make_ended_task(journal)
     await run_maintenance(journal)
-    assert len(journal.read(task_id, 0)) == 4
+    assert len(await journal.read(task_id, 0)) == 4
     for hours, is_compacted in ((0.9, False), (0.2, True)):
         journal._store.clock._created_ns -= int(hours * 3600 * 10**9)
         await run_maintenance(journal)
-        assert (journal.first_available(task_id) > 1) is is_compacted
+        assert ((await journal.row(task_id)).first_available > 1) is is_compacted
     journal._store.clock._created_ns -= 31 * 24 * 3600 * 10**9
     await run_maintenance(journal)
     with pytest.raises(TaskNotFoundError):
-        journal.row(task_id)
-    journal.close()
+        await journal.row(task_id)
+    await journal.close()
 
 
 async def test_a_damaged_task_is_skipped_and_the_others_are_compacted(
@@ -206,8 +206,8 @@ async def test_a_damaged_task_is_skipped_and_the_others_are_compacted(
     await wait_until_compacted(journal, other)
     assert caplog.text.count("task.not_compacted") == 1
     with pytest.raises(JournalUnavailableError, match="damaged"):
-        journal.read(damaged, 0)
-    journal.close()
+        await journal.read(damaged, 0)
+    await journal.close()
 
 
 # Opens a journal whose tasks are all due, compacts them, and prints a line for each step. It does
@@ -242,7 +242,7 @@ async def test_compaction_survives_a_kill_at_any_step(tmp_path: Path) -> None:
     journal = Journal.open(path, retention=NEVER)
     tasks = [await make_ended_task(journal, *("y" * 500 for _ in range(60))) for _ in range(6)]
     before = {ended_id: await journal.snapshot(ended_id) for ended_id in tasks}
-    journal.close()
+    await journal.close()
     compacted: set[str] = set()
     kills = 0
     while len(compacted) < len(tasks):
@@ -262,16 +262,16 @@ async def test_compaction_survives_a_kill_at_any_step(tmp_path: Path) -> None:
         journal = Journal.open(path, retention=NEVER)
         for task_id in tasks:
             assert await journal.snapshot(task_id) == before[task_id]
-            if journal.first_available(task_id) == 1:
-                batches = journal.read(task_id, 0, limit_bytes=10**7)
+            if (await journal.row(task_id)).first_available == 1:
+                batches = await journal.read(task_id, 0, limit_bytes=10**7)
                 assert fold_batches(task_id, batches) == before[task_id]
             else:
                 compacted.add(task_id)
-        journal.close()
+        await journal.close()
     assert kills > 1
     journal = Journal.open(path, retention=AT_ONCE)
     await run_maintenance(journal)
     reader = journal._store._reader  # type: ignore[attr-defined]
     assert reader.execute("SELECT count(*) FROM events").fetchone() == (0,)
     assert {ended_id: await journal.snapshot(ended_id) for ended_id in tasks} == before
-    journal.close()
+    await journal.close()

@@ -39,20 +39,20 @@ def open_and_get_problem(path: Path) -> str:
     return caught.value.problem
 
 
-def test_a_journal_creates_its_folder_and_a_private_file(tmp_path: Path) -> None:
+async def test_a_journal_creates_its_folder_and_a_private_file(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "journal.db"
     store = SqliteStore.open(path)
-    store.commit(group(stored([created()]), made=[row()]))
+    await store.commit(group(stored([created()]), made=[row()]))
     modes = {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-    store.close()
+    await store.close()
     assert modes == {0o600}
 
 
-def test_an_open_journal_is_refused_to_a_second_opener(path: Path) -> None:
+async def test_an_open_journal_is_refused_to_a_second_opener(path: Path) -> None:
     store = SqliteStore.open(path)
     assert f"process {os.getpid()} has it open" in open_and_get_problem(path)
-    store.close()
-    SqliteStore.open(path).close()
+    await store.close()
+    await SqliteStore.open(path).close()
 
 
 def test_a_journal_of_a_living_process_is_refused(path: Path) -> None:
@@ -67,12 +67,12 @@ async def test_a_journal_of_a_dead_process_is_taken_over_completely(path: Path) 
     end(process)
     journal = Journal.open(path)
     assert journal.epoch == epoch + 1
-    assert journal.head(task_id) == 3
+    assert await journal.head(task_id) == 3
     assert await journal.append(task_id, journal.epoch, [build_draft([append("a", "z")])]) == 4
     snapshot = await journal.snapshot(task_id)
     assert snapshot.task.artifacts[0].parts[0].text == "xyz"
     assert snapshot.epoch == epoch + 1
-    journal.close()
+    await journal.close()
 
 
 @pytest.mark.parametrize("synchronous", ["normal", "full"])
@@ -87,9 +87,9 @@ async def test_acknowledged_events_survive_a_kill(path: Path, synchronous: str) 
     journal = Journal.open(path)
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     numbers = [int(word) for word in text.split()]
-    assert numbers == list(range(journal.head(task_id) - 1))
+    assert numbers == list(range(await journal.head(task_id) - 1))
     assert numbers[-1] >= max(reported, default=100)
-    journal.close()
+    await journal.close()
 
 
 def test_a_process_that_ended_has_no_start() -> None:
@@ -122,18 +122,18 @@ async def test_after_a_takeover_the_old_owner_writes_nothing(path: Path) -> None
     with pytest.raises(FencedError, match=task_id):
         await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     with pytest.raises(FencedError):
-        journal.renew_lease(1.0)
-    assert journal.head(task_id) == 1
-    journal.close()
+        await journal.renew_lease(1.0)
+    assert await journal.head(task_id) == 1
+    await journal.close()
 
 
-def test_closing_after_a_takeover_does_not_release_the_new_owners_journal(path: Path) -> None:
+async def test_closing_after_a_takeover_does_not_release_the_new_owners_journal(path: Path) -> None:
     store = SqliteStore.open(path)
     run_raw(path, "UPDATE meta SET epoch = epoch + 1")
-    store.close()
+    await store.close()
     again = SqliteStore.open(path)
     assert again.was_lost
-    again.close()
+    await again.close()
 
 
 def test_a_file_that_is_no_database_is_reported(path: Path) -> None:
@@ -148,8 +148,8 @@ def test_another_programs_database_is_refused(path: Path) -> None:
     assert "another program's database" in open_and_get_problem(path)
 
 
-def test_a_newer_schema_is_refused(path: Path) -> None:
-    SqliteStore.open(path).close()
+async def test_a_newer_schema_is_refused(path: Path) -> None:
+    await SqliteStore.open(path).close()
     run_raw(path, "UPDATE meta SET schema_version = 99")
     assert "its schema is 99" in open_and_get_problem(path)
 
@@ -161,33 +161,35 @@ def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", ["x'00000002'", "x'0a041234'", "x'00'"])
-def test_a_damaged_event_is_reported_and_the_journal_released(path: Path, body: str) -> None:
+async def test_a_damaged_event_is_reported_and_the_journal_released(path: Path, body: str) -> None:
     store = SqliteStore.open(path)
-    store.commit(group(stored([created()], 1), made=[row()]))
-    store.close()
+    await store.commit(group(stored([created()], 1), made=[row()]))
+    await store.close()
     run_raw(path, " ".join(("INSERT INTO events VALUES (1, 2,", body, ")")))
     assert "it is damaged" in open_and_get_problem(path)
     run_raw(path, "DELETE FROM events WHERE sequence = 2")
-    SqliteStore.open(path).close()
+    await SqliteStore.open(path).close()
 
 
-def test_a_journal_without_the_last_events_of_an_unfinished_task_is_refused(path: Path) -> None:
+async def test_a_journal_without_the_last_events_of_an_unfinished_task_is_refused(
+    path: Path,
+) -> None:
     store = SqliteStore.open(path)
-    store.commit(group(stored([created()], 1), made=[row()]))
-    store.commit(group(stored([begin("a", "x")], 2)))
-    store.close()
+    await store.commit(group(stored([created()], 1), made=[row()]))
+    await store.commit(group(stored([begin("a", "x")], 2)))
+    await store.close()
     run_raw(path, "DELETE FROM events WHERE sequence = 2")
     assert "the last events of task" in open_and_get_problem(path)
 
 
-def test_a_truncated_file_is_reported_as_damaged(path: Path) -> None:
+async def test_a_truncated_file_is_reported_as_damaged(path: Path) -> None:
     store = SqliteStore.open(path)
     for sequence in range(2, 200):
         made = [row()] if sequence == 2 else []
-        store.commit(group(stored([append("a", "x" * 1000)], sequence), made=made))
-    store.close()
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
+        await store.commit(group(stored([append("a", "x" * 1000)], sequence), made=made))
+    await store.close()
+    content = path.read_bytes()  # noqa: ASYNC240
+    path.write_bytes(content[: len(content) // 2])  # noqa: ASYNC240
     assert "it is damaged" in open_and_get_problem(path)
 
 
@@ -206,12 +208,12 @@ async def test_a_full_disk_fails_the_appends_of_that_commit_alone(path: Path) ->
         error = future.exception()
         assert isinstance(error, JournalUnavailableError)
         assert "the disk is full" in error.problem
-    assert journal.head(task_id) == 2
-    assert journal.read(task_id, 2) == []
+    assert await journal.head(task_id) == 2
+    assert await journal.read(task_id, 2) == []
     limit_pages(journal, "SELECT 1000000")
     assert await journal.append(task_id, journal.epoch, [build_draft([append("a", "z")])]) == 3
     assert (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text == "xz"
-    journal.close()
+    await journal.close()
 
 
 def limit_pages(journal: Journal, pages: str) -> None:
@@ -232,11 +234,13 @@ def limit_pages(journal: Journal, pages: str) -> None:
         (DELETE_EVENTS, "PRIMARY KEY"),
     ],
 )
-def test_a_query_uses_an_index_and_sorts_nothing(tmp_path: Path, query: str, index: str) -> None:
+async def test_a_query_uses_an_index_and_sorts_nothing(
+    tmp_path: Path, query: str, index: str
+) -> None:
     store = SqliteStore.open(tmp_path / "journal.db")
     values = [1] * (2 if "?2" in query else query.count("?"))
     plan = store._reader.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall()
-    store.close()
+    await store.close()
     details = [detail for *_, detail in plan]
     assert index in details[0], details
     assert not any("TEMP B-TREE" in detail or "SCAN events" in detail for detail in details)

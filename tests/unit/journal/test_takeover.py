@@ -177,10 +177,10 @@ async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_completely(
     (record,) = [log_record for log_record in caplog.records if log_record.message == "host.killed"]
     assert (vars(record)["pid"], "lease is over" in vars(record)["reason"]) == (process.pid, True)
     assert (journal.id, journal.epoch) == (orphan.journal_id, epoch + 1)
-    assert journal.head(task_id) == 3
+    assert await journal.head(task_id) == 3
     assert await journal.append(task_id, journal.epoch, [build_draft([append("a", "z")])]) == 4
     assert find_orphaned_journals(path.parent) == []
-    journal.close()
+    await journal.close()
 
 
 async def test_a_takeover_from_a_frozen_writer_loses_no_acknowledged_event(
@@ -199,9 +199,9 @@ async def test_a_takeover_from_a_frozen_writer_loses_no_acknowledged_event(
     reported = [int(line) for line in read_rest(process).splitlines()]
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     numbers = [int(word) for word in text.split()]
-    assert numbers == list(range(journal.head(task_id) - 1))
+    assert numbers == list(range(await journal.head(task_id) - 1))
     assert numbers[-1] >= max(reported, default=50)
-    journal.close()
+    await journal.close()
 
 
 def test_of_concurrent_takeovers_one_succeeds(
@@ -233,30 +233,30 @@ async def test_a_fenced_owner_writes_nothing(path: Path) -> None:
     connection.execute("UPDATE meta SET epoch = epoch + 1")
     connection.close()
     with pytest.raises(FencedError):
-        journal.renew_lease(1.0)
+        await journal.renew_lease(1.0)
     with pytest.raises(FencedError):
-        journal._store.compact({})
+        await journal._store.compact({})
     with pytest.raises(FencedError):
         await journal.create(journal.new_task_id(), created())
-    journal.close()
+    await journal.close()
 
 
-def test_no_process_kills_itself_for_a_journal(path: Path) -> None:
+async def test_no_process_kills_itself_for_a_journal(path: Path) -> None:
     store = SqliteStore.open(path)
     end_lease(path)
     assert find_orphaned_journals(path.parent) == []
     with pytest.raises(JournalUnavailableError, match="this process has it open"):
         SqliteStore.take_over(path)
-    store.close()
+    await store.close()
 
 
-def test_a_released_journal_is_taken_over_without_a_new_epoch(path: Path) -> None:
+async def test_a_released_journal_is_taken_over_without_a_new_epoch(path: Path) -> None:
     store = SqliteStore.open(path)
-    store.close()
+    await store.close()
     assert find_orphaned_journals(path.parent) == []
     again = SqliteStore.take_over(path)
     assert again.epoch == store.epoch
-    again.close()
+    await again.close()
 
 
 def test_a_missing_journal_is_not_taken_over(path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_missing_journal_is_not_taken_over(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_lease_from_before_a_reboot_has_expired(path: Path) -> None:
+async def test_a_lease_from_before_a_reboot_has_expired(path: Path) -> None:
     process, _, _ = start_owner(path)
     end(process)
     connection = sqlite3.connect(path, isolation_level=None)
@@ -276,7 +276,7 @@ def test_a_lease_from_before_a_reboot_has_expired(path: Path) -> None:
     connection.close()
     (orphan,) = find_orphaned_journals(path.parent)
     assert orphan.lost_for_s > 0
-    Journal.take_over(path).close()
+    await Journal.take_over(path).close()
 
 
 def test_the_search_for_orphans_skips_files_that_are_no_journals(path: Path) -> None:
@@ -300,7 +300,7 @@ def test_agents_of_an_orphan_are_those_of_unfinished_tasks(path: Path) -> None:
     assert orphan.agents == {"math", "echo"}
 
 
-def test_a_process_that_a_journal_names_is_not_killed(path: Path) -> None:
+async def test_a_process_that_a_journal_names_is_not_killed(path: Path) -> None:
     owner, _, _ = start_owner(path)
     end(owner)
     bystander = start("import sys; sys.stdin.read()", path)
@@ -308,15 +308,17 @@ def test_a_process_that_a_journal_names_is_not_killed(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         statement = "UPDATE meta SET owner_pid = ?, owner_started = ?, lease_until_s = 0"
         file.execute(statement, (named.pid, named.started))
-    Journal.take_over(path).close()
+    await Journal.take_over(path).close()
     assert bystander.poll() is None
     end(bystander)
 
 
-def test_a_journal_of_an_earlier_version_is_not_opened_while_its_lease_holds(path: Path) -> None:
+async def test_a_journal_of_an_earlier_version_is_not_opened_while_its_lease_holds(
+    path: Path,
+) -> None:
     journal = Journal.open(path)
     epoch = journal.epoch
-    journal.close()
+    await journal.close()
     # Processes of earlier versions lock no journals.
     process = start("import sys; sys.stdin.read()", path)
     owner = OwnerProcess.from_pid(process.pid)
@@ -335,19 +337,19 @@ def test_a_journal_of_an_earlier_version_is_not_opened_while_its_lease_holds(pat
     journal = Journal.take_over(path)
     assert journal.epoch == epoch + 1
     assert process.poll() is None
-    journal.close()
+    await journal.close()
     end(process)
 
 
-def test_a_dead_process_of_an_earlier_version_does_not_keep_its_journal(path: Path) -> None:
-    Journal.open(path).close()
+async def test_a_dead_process_of_an_earlier_version_does_not_keep_its_journal(path: Path) -> None:
+    await Journal.open(path).close()
     process = start("import sys; sys.stdin.read()", path)
     owner = OwnerProcess.from_pid(process.pid)
     end(process)
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         statement = "UPDATE meta SET owner_pid = ?, owner_started = ?, lease_until_s = ?"
         file.execute(statement, (owner.pid, owner.started, time.monotonic() + 1000))
-    with closing(Journal.open(path)) as journal:
+    async with Journal.open(path) as journal:
         assert not journal.list_unfinished()
 
 
@@ -382,7 +384,7 @@ def test_a_lock_that_changed_hands_kills_nobody(path: Path) -> None:
     kill_holder(path, OwnerProcess(process.pid, "another boot/1"))
 
 
-def test_without_process_descriptors_the_holder_is_killed_by_its_pid(
+async def test_without_process_descriptors_the_holder_is_killed_by_its_pid(
     path: Path,
     frozen_owner: tuple["subprocess.Popen[str]", str, int],
     monkeypatch: pytest.MonkeyPatch,
@@ -391,7 +393,7 @@ def test_without_process_descriptors_the_holder_is_killed_by_its_pid(
         raise OSError(errno.ENOSYS, "not here")
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
-    Journal.take_over(path).close()
+    await Journal.take_over(path).close()
     assert frozen_owner[0].wait(timeout=60) == -signal.SIGKILL
 
 
@@ -412,7 +414,7 @@ def test_a_holder_without_a_process_descriptor_is_not_killed(
     assert process.poll() is None
 
 
-def test_a_process_that_locks_a_journal_and_does_not_claim_it_is_killed(
+async def test_a_process_that_locks_a_journal_and_does_not_claim_it_is_killed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, _, _ = start_owner(path)
@@ -425,19 +427,19 @@ def test_a_process_that_locks_a_journal_and_does_not_claim_it_is_killed(
     with pytest.raises(JournalUnavailableError, match=f"process {locker.pid} has it open"):
         Journal.open(path)
     monkeypatch.setattr(sqlite_store, "_CLAIM_S", 0.0)
-    Journal.take_over(path).close()
+    await Journal.take_over(path).close()
     assert locker.wait(timeout=60) == -signal.SIGKILL
     end(locker)
 
 
-def test_a_lock_file_is_gone_after_a_release(path: Path) -> None:
+async def test_a_lock_file_is_gone_after_a_release(path: Path) -> None:
     journal = Journal.open(path)
-    assert Path(f"{path}.lock").stat().st_mode & 0o777 == 0o600
+    assert Path(f"{path}.lock").stat().st_mode & 0o777 == 0o600  # noqa: ASYNC240
     with pytest.raises(JournalUnavailableError, match=f"process {os.getpid()} has it open"):
         Journal.open(path)
-    journal.close()
-    assert not Path(f"{path}.lock").exists()
-    Journal.open(path).close()
+    await journal.close()
+    assert not Path(f"{path}.lock").exists()  # noqa: ASYNC240
+    await Journal.open(path).close()
 
 
 def test_a_forked_child_does_not_hold_its_parents_journal(path: Path) -> None:
@@ -464,7 +466,7 @@ def test_a_forked_child_does_not_close_its_parents_lock(path: Path) -> None:
     assert holder.pid == process.pid
 
 
-def test_a_journal_that_cannot_be_read_at_takeover_remains_orphaned(
+async def test_a_journal_that_cannot_be_read_at_takeover_remains_orphaned(
     path: Path, frozen_owner: tuple["subprocess.Popen[str]", str, int]
 ) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
@@ -477,5 +479,5 @@ def test_a_journal_that_cannot_be_read_at_takeover_remains_orphaned(
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("ALTER TABLE away RENAME TO events")
     journal = Journal.take_over(path)
-    assert journal.head(frozen_owner[1]) == 3
-    journal.close()
+    assert await journal.head(frozen_owner[1]) == 3
+    await journal.close()

@@ -106,22 +106,24 @@ def test_any_changed_byte_of_any_content_is_found_and_its_task_named(
 
 @pytest.mark.parametrize("number", [ENDED, UNFINISHED])
 @pytest.mark.parametrize("position", [0, 1, -1], ids=["first", "second", "last"])
-def test_a_removed_event_is_found_and_not_read_over(path: Path, number: int, position: int) -> None:
+async def test_a_removed_event_is_found_and_not_read_over(
+    path: Path, number: int, position: int
+) -> None:
     rows = query(path, "SELECT sequence FROM events WHERE task = ? ORDER BY sequence", [number])
     task_id = task_id_of(path, number)
     values = [number, rows[position][0]]
     run_raw(path, "DELETE FROM events WHERE task = ? AND sequence = ?", values)
     assert any(problem.startswith(f"task {task_id}: ") for problem in problems(path))
     with pytest.raises(JournalUnavailableError):
-        read_all(path, task_id)
+        await read_all(path, task_id)
 
 
-def read_all(path: Path, task_id: str) -> None:
+async def read_all(path: Path, task_id: str) -> None:
     """Read a task from batch to batch, as its readers do."""
-    with closing(open_journal(path)) as journal:
-        cursor, head = 0, journal.head(task_id)
+    async with open_journal(path) as journal:
+        cursor, head = 0, await journal.head(task_id)
         while cursor < head:
-            cursor = last_sequence(journal.read(task_id, cursor, limit_bytes=1)[-1])
+            cursor = last_sequence((await journal.read(task_id, cursor, limit_bytes=1))[-1])
 
 
 SWAP = (
@@ -160,11 +162,11 @@ def test_other_changes_are_found(path: Path, statement: str, values: Sequence[in
 
 async def test_a_changed_event_is_not_read(path: Path) -> None:
     run_raw(path, SWAP, [ENDED, 2, ENDED, 3])
-    with closing(open_journal(path)) as journal:
+    async with open_journal(path) as journal:
         for after in (0, 1, 2):
             with pytest.raises(JournalUnavailableError, match="altered, or moved"):
-                journal.read(task_id_of(path, ENDED), after)
-        assert len(journal.read(task_id_of(path, UNFINISHED), 0)) == 3
+                await journal.read(task_id_of(path, ENDED), after)
+        assert len(await journal.read(task_id_of(path, UNFINISHED), 0)) == 3
 
 
 def test_a_changed_task_that_is_unfinished_is_refused_when_the_journal_is_opened(
@@ -192,16 +194,14 @@ def forge_journal(path: Path) -> None:
 
 
 @pytest.mark.parametrize("forge", [forge_event, forge_journal])
-def test_plain_content_in_a_journal_that_was_encrypted_is_refused(
+async def test_plain_content_in_a_journal_that_was_encrypted_is_refused(
     path: Path, forge: Callable[[Path], None]
 ) -> None:
     forge(path)
     assert any("a row is not encrypted" in problem for problem in problems(path))
-    with (
-        pytest.raises(JournalUnavailableError, match="not encrypted"),
-        closing(open_journal(path)) as journal,
-    ):
-        journal.read(task_id_of(path, ENDED), 0)
+    with pytest.raises(JournalUnavailableError, match="not encrypted"):
+        async with open_journal(path) as journal:
+            await journal.read(task_id_of(path, ENDED), 0)
     # A copy of the keyring knows it, too.
     copy = path.parent / "copy"
     copy_keyring(path.parent.parent, copy)
@@ -220,9 +220,9 @@ def test_a_changed_list_of_encrypted_journals_is_refused(path: Path) -> None:
             reader.has_encrypted_journal(path.name)
 
 
-def test_retention_leaves_a_journal_without_problems(path: Path) -> None:
+async def test_retention_leaves_a_journal_without_problems(path: Path) -> None:
     keyring = open_keyring(path.parent.parent, KEY)
-    result = prune_journal(path, Retention(compact_after_s=0, retain_s=0), keyring)
+    result = await prune_journal(path, Retention(compact_after_s=0, retain_s=0), keyring)
     assert result.deleted == 2
     report = check_journal(path, keyring)
     assert (report.problems, report.task_count) == ([], 1)
@@ -241,8 +241,8 @@ async def test_the_end_of_a_running_task_is_protected_from_the_next_renewal_on(
     for name in ("before.db", "after.db"):
         back_up_file(path, tmp_path / name)
         copies.append(tmp_path / name)
-        journal.renew_lease(10.0)
-    journal.close()
+        await journal.renew_lease(10.0)
+    await journal.close()
     for copy in copies:
         assert check_journal(copy, keyring).problems == []
         run_raw(copy, "DELETE FROM events WHERE sequence = ?", [head])

@@ -37,7 +37,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def close_later(stack: ExitStack, opened: OpenJournal) -> OpenJournal:
-    stack.callback(opened.journal.close)
+    stack.callback(lambda: asyncio.run(opened.journal.close()))
     return opened
 
 
@@ -47,7 +47,7 @@ def make_journal(path: Path) -> str:
     async def create() -> str:
         journal = Journal.open(path)
         await journal.create(journal.new_task_id(), created())
-        journal.close()
+        await journal.close()
         return journal.id
 
     return asyncio.run(create())
@@ -102,7 +102,7 @@ def test_hosts_that_start_at_the_same_time_open_a_journal_each(journals: Journal
         opened = journals.open_own("math", AGENTS)
         # None ends before the others have started.
         together.wait()
-        opened.journal.close()
+        asyncio.run(opened.journal.close())
         return opened.path.name
 
     with ThreadPoolExecutor(hosts) as threads:
@@ -142,7 +142,7 @@ def test_a_released_journal_is_opened_if_its_tasks_need_only_these_agents(
 ) -> None:
     for name in ("currency.db", "research.db", "math.db"):
         make_journal(folder / name)
-    Journal.open(folder / "empty.db").close()
+    asyncio.run(Journal.open(folder / "empty.db").close())
     close_later(stack, OpenJournal(Journal.open(folder / "research.db"), folder / "research.db"))
     close_later(stack, journals.open_own("math", AGENTS))
     assert journals.open_free("math", {"math"}) == []
@@ -166,7 +166,7 @@ def test_unused_journals_without_tasks_are_removed(
     journals: JournalFolder, folder: Path, stack: ExitStack
 ) -> None:
     own = close_later(stack, journals.open_own("math", AGENTS))
-    Journal.open(folder / "math.2.db").close()
+    asyncio.run(Journal.open(folder / "math.2.db").close())
     make_journal(folder / "math.3.db")
     for name in ("math.2.db.checkpoints", "math.3.db.checkpoints"):
         (folder / name).touch()
@@ -182,7 +182,7 @@ def test_unused_journals_without_tasks_are_removed(
 def test_an_abandoned_journal_without_tasks_is_removed(
     journals: JournalFolder, folder: Path
 ) -> None:
-    Journal.open(folder / "math.db").close()
+    asyncio.run(Journal.open(folder / "math.db").close())
     abandon(folder / "math.db")
     (orphan,) = journals.find_orphans()
     assert journals.take_over(orphan) is None

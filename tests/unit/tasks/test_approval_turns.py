@@ -204,8 +204,8 @@ async def test_a_deadline_ends_a_waiting_approval(open_host: OpenHost) -> None:
     fields.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=0.3))
     task = await finish(host, deadline=fields.deadline)
     async with asyncio.timeout(30):
-        while not host.journal.row(task.task.id).is_ended:
-            await host.journal.wait(task.task.id, host.journal.head(task.task.id))
+        while not (await host.journal.row(task.task.id)).is_ended:
+            await host.journal.wait(task.task.id, await host.journal.head(task.task.id))
     with pytest.raises(TaskEndedError, match="failed"):
         await host.answer_approval(answer(task))
 
@@ -258,8 +258,8 @@ async def test_an_answer_during_a_turn_is_handled_by_the_next_turn(open_host: Op
     assert shop.ordered == []
     shop.released.set()
     async with asyncio.timeout(30):
-        while not host.journal.row(task.task.id).is_ended:
-            await host.journal.wait(task.task.id, host.journal.head(task.task.id))
+        while not (await host.journal.row(task.task.id)).is_ended:
+            await host.journal.wait(task.task.id, await host.journal.head(task.task.id))
     assert shop.ordered == [1]
 
 
@@ -271,7 +271,7 @@ async def open_host_process(path: Path, agent: FunctionAgent) -> AsyncIterator[T
         async with TaskHost(journal, [agent]) as host:
             yield host
     finally:
-        journal.close()
+        await journal.close()
 
 
 async def test_a_waiting_approval_is_answered_after_a_restart(journal_path: Path) -> None:
@@ -302,8 +302,8 @@ async def test_an_answer_whose_turn_never_started_is_handled_after_a_restart(
         await context._emitter.write_now(event_pb2.Event(approval_answered=answer_event))
     async with open_host_process(journal_path, shop.agent) as host:
         async with asyncio.timeout(30):
-            while not host.journal.row(task.task.id).is_ended:
-                await host.journal.wait(task.task.id, host.journal.head(task.task.id))
+            while not (await host.journal.row(task.task.id)).is_ended:
+                await host.journal.wait(task.task.id, await host.journal.head(task.task.id))
     assert shop.ordered == [1]
 
 

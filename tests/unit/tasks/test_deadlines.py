@@ -47,7 +47,7 @@ async def accept(
 
 async def wait_for_end_state(host: TaskHost, task_id: str) -> State.ValueType:
     """Wait until the task has ended, through any questions."""
-    while not (row := host.journal.row(task_id)).is_ended:
+    while not (row := await host.journal.row(task_id)).is_ended:
         await host.journal.wait(task_id, row.head)
     return row.state
 
@@ -112,7 +112,7 @@ async def test_a_waiting_task_keeps_its_deadline_after_a_restart(
     journal = Journal.open(journal_path)
     async with TaskHost(journal, [define(ask)]) as host:
         waiting = await finish(host, deadline=datetime.now(UTC) + timedelta(seconds=1))
-    journal.close()
+    await journal.close()
     reopened = await open_host(define(ask))
     async with asyncio.timeout(30):
         assert await wait_for_end_state(reopened, waiting.task.id) == State.TASK_STATE_FAILED

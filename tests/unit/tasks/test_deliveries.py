@@ -44,15 +44,17 @@ class CountedCommits:
         self.is_full = False
         journal._store.commit = self._write  # type: ignore[method-assign]
 
-    def _write(self, group: CommitGroup) -> None:
+    async def _write(self, group: CommitGroup) -> None:
         if self.is_full:
             raise JournalUnavailableError("journal.db", "the disk is full")
         self.count += 1
-        self._commit(group)
+        await self._commit(group)
 
 
-def events(journal: Journal, task_id: str) -> list[event_pb2.Event]:
-    return [event for sealed in journal.read(task_id, 0) for event in parse_batch(sealed).events]
+async def events(journal: Journal, task_id: str) -> list[event_pb2.Event]:
+    return [
+        event for sealed in await journal.read(task_id, 0) for event in parse_batch(sealed).events
+    ]
 
 
 async def test_tasks_that_end_at_once_are_one_commit_and_complete(open_host: OpenHost) -> None:
@@ -63,7 +65,7 @@ async def test_tasks_that_end_at_once_are_one_commit_and_complete(open_host: Ope
     # The first task of a journal is written at once: journals without tasks are removed.
     first = host.journal.new_task_id()
     result = await deliver(host, first)
-    assert find_row(host.journal, first) is None
+    assert await find_row(host.journal, first) is None
     await result
     assert host.journal.has_tasks
     commits = CountedCommits(host.journal)
@@ -72,7 +74,7 @@ async def test_tasks_that_end_at_once_are_one_commit_and_complete(open_host: Ope
     assert {(await result).state for result in results} == {State.TASK_STATE_COMPLETED}
     assert commits.count == 1
     for task_id in task_ids:
-        kinds = [event.WhichOneof("event") for event in events(host.journal, task_id)]
+        kinds = [event.WhichOneof("event") for event in await events(host.journal, task_id)]
         assert kinds == ["created", "status"]
         assert find_delivered(await host.journal.snapshot(task_id)) == NOTE
 
@@ -117,7 +119,7 @@ async def test_a_handler_that_takes_long_is_a_task_that_can_be_canceled(
     is_written = asyncio.Event()
     host.journal.subscribe(task_id, is_written.set)
     result = await deliver(host, task_id)
-    assert find_row(host.journal, task_id) is None
+    assert await find_row(host.journal, task_id) is None
     await is_written.wait()
     await host.cancel(task_id, account="")
     assert (await result).state == State.TASK_STATE_CANCELED
@@ -135,7 +137,7 @@ async def test_what_a_handler_writes_is_written_behind_its_beginning(open_host: 
     task_id = host.journal.new_task_id()
     result = await deliver(host, task_id)
     await written.wait()
-    assert host.journal.row(task_id).head == 2
+    assert (await host.journal.row(task_id)).head == 2
     await host.cancel(task_id, account="", reason="enough")
     assert (await result).problem == "enough"
 
@@ -152,7 +154,7 @@ async def test_a_full_disk_fails_the_delivery_and_leaves_no_task(open_host: Open
     result = await deliver(host, task_id)
     with pytest.raises(JournalUnavailableError):
         await result
-    assert find_row(host.journal, task_id) is None
+    assert await find_row(host.journal, task_id) is None
     scheduler, is_available = host.journals.primary.flush_scheduler, asyncio.Event()
     mark_available = scheduler.mark_available
 

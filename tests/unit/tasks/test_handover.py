@@ -52,7 +52,7 @@ async def open_hosts(path: Path, *names: str) -> AsyncIterator[TaskHost]:
     journal = Journal.open(path)
     async with TaskHost(journal, [make_agent(name) for name in names]) as hosts:
         yield hosts
-    journal.close()
+    await journal.close()
 
 
 async def start_task(hosts: TaskHost, name: str, text: str = "hello") -> str:
@@ -135,9 +135,9 @@ async def test_calls_for_a_released_journal_are_refused_as_retryable(
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         journal = Journal.open(tmp_path / "left.db")
         await hosts.journals.adopt(journal)
-        watch = hosts.watch(task_id, account="", after=0)
-        assert watch.take(1 << 16)
-        hosts.journals.release(journal.id)
+        watch = await hosts.watch(task_id, account="", after=0)
+        assert await watch.take(1 << 16)
+        await hosts.journals.release(journal.id)
         assert journal.id not in hosts.journals.ids
         config = push_notification_pb2.TaskPushNotificationConfig(
             task_id=task_id, url="https://example.com"
@@ -158,10 +158,10 @@ async def test_calls_for_a_released_journal_are_refused_as_retryable(
             with pytest.raises(PeerUnavailableError, match="another host has its journal"):
                 await call()
         with pytest.raises(PeerUnavailableError):
-            hosts.watch(task_id, account="", after=0)
+            await hosts.watch(task_id, account="", after=0)
         # The reader continues on another host, after its cursor.
         with pytest.raises(JournalUnavailableError):
-            watch.take(1 << 16)
+            await watch.take(1 << 16)
 
 
 async def test_a_released_journal_can_be_taken_over_and_refuses_late_writes(
@@ -171,7 +171,7 @@ async def test_a_released_journal_can_be_taken_over_and_refuses_late_writes(
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         released = Journal.open(tmp_path / "left.db")
         await hosts.journals.adopt(released)
-        hosts.journals.release(released.id)
+        await hosts.journals.release(released.id)
         (orphan,) = [
             candidate
             for candidate in find_orphaned_journals(tmp_path)
@@ -203,12 +203,12 @@ async def test_a_journal_that_is_adopted_again_has_its_webhooks(tmp_path: Path) 
                 task_id=task_ids["math"], id="w", url="https://example.com"
             )
             await hosts.push_configs.set(config, account="", version="1.0")
-            configs, _ = hosts.push_configs.list(task_ids["math"], account="")
+            configs, _ = await hosts.push_configs.list(task_ids["math"], account="")
             assert [item.id for item in configs] == ["w"]
             assert len(await hosts.push_configs.outbox.claim(limit=9)) == 1
-            hosts.journals.release(reopened.id)
+            await hosts.journals.release(reopened.id)
             # Take the journal over and die, as another host would.
-            Journal.take_over(tmp_path / "left.db").close(for_takeover=True)
+            await Journal.take_over(tmp_path / "left.db").close(for_takeover=True)
 
 
 async def test_a_closed_host_leaves_journals_for_other_agents_orphaned(

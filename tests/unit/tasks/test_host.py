@@ -28,7 +28,7 @@ async def open_hosts(folder: Path, agent: FunctionAgent) -> AsyncIterator[TaskHo
     journal = Journal.open(folder / "primary.db")
     async with TaskHost(journal, [agent]) as hosts:
         yield hosts
-    journal.close()
+    await journal.close()
 
 
 async def write_dead_journal(path: Path, count: int) -> list[str]:
@@ -77,7 +77,7 @@ async def test_a_list_pages_over_all_journals(tmp_path: Path) -> None:
         token = ""
         while True:
             request = task_service_pb2.ListTasksRequest(page_size=3, page_token=token)
-            page = hosts.list(request)
+            page = await hosts.list(request)
             assert page.total_size == len(dead) + len(own_ids)
             rows += page.tasks
             token = page.next_page_token
@@ -102,14 +102,15 @@ async def test_losing_one_journal_stops_only_its_tasks(tmp_path: Path) -> None:
         async with asyncio.timeout(30):
             await running.wait()
         adopted = hosts.journals.hosts[stuck.partition("-")[0]]
-        watch = hosts.watch(stuck, account="", after=0)
+        watch = await hosts.watch(stuck, account="", after=0)
         adopted.lease.mark_lost()
         with pytest.raises(PeerUnavailableError):
-            adopted.get_account_row(stuck, account="")
+            await adopted.get_account_row(stuck, account="")
         with pytest.raises((TaskNotFoundError, PeerUnavailableError)):
             await hosts.cancel(stuck, account="")
         with pytest.raises(Exception, match="closed"):
-            watch.take(1024)
+            async for _ in watch:
+                pass
         own_task = await hosts.submit("tested", message(), NOTHING)
         assert isinstance(own_task, SubmitResult)
         canceled = await hosts.cancel(own_task.task_id, account="")
@@ -123,9 +124,9 @@ async def test_an_alias_is_resolved_from_an_adopted_journal(tmp_path: Path) -> N
         adopted = Journal.open(tmp_path / "dead.db")
         await adopted.aliases.bind("anonymous", "mine", dead[0])
         await hosts.journals.adopt(adopted)
-        assert hosts.resolve_alias("", "mine") == dead[0]
+        assert await hosts.resolve_alias("", "mine") == dead[0]
         assert await hosts.set_alias("", "mine", own_ids, replaces="") == dead[0]
         assert await hosts.set_alias("", "mine", own_ids, replaces=dead[0]) == own_ids
-        assert hosts.resolve_alias("", "mine") == own_ids
-        assert hosts.journals.primary.journal.aliases.find("anonymous", "mine") is None
-        assert hosts.resolve_alias("", "yours") == ""
+        assert await hosts.resolve_alias("", "mine") == own_ids
+        assert await hosts.journals.primary.journal.aliases.find("anonymous", "mine") is None
+        assert await hosts.resolve_alias("", "yours") == ""

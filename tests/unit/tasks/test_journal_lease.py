@@ -27,11 +27,11 @@ class FailingJournal(Journal):
         super().__init__(*arguments, **options)
         self.attempts = asyncio.Semaphore(0)
 
-    def renew_lease(self, lease_s: float) -> None:
+    async def renew_lease(self, lease_s: float) -> None:
         self.attempts.release()
         if self.problem is not None:
             raise self.problem
-        super().renew_lease(lease_s)
+        await super().renew_lease(lease_s)
 
 
 async def test_a_temporary_renewal_failure_ends_nothing(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ async def test_a_temporary_renewal_failure_ends_nothing(tmp_path: Path) -> None:
         journal.problem = None
         snapshot = await finish(host)
         assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
-    journal.close()
+    await journal.close()
 
 
 async def test_a_late_renewal_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -63,7 +63,7 @@ async def test_a_late_renewal_is_logged(tmp_path: Path, caplog: pytest.LogCaptur
                 await journal.attempts.acquire()
                 await asyncio.sleep(0)
         assert not host.lost.is_set()
-    journal.close()
+    await journal.close()
 
 
 async def test_losing_the_lease_stops_the_agents_code(tmp_path: Path) -> None:
@@ -84,4 +84,4 @@ async def test_losing_the_lease_stops_the_agents_code(tmp_path: Path) -> None:
         async with asyncio.timeout(30):
             await stopped.wait()
     assert stopped.is_set()
-    journal.close()
+    await journal.close()

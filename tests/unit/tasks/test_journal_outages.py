@@ -30,11 +30,11 @@ class FullDisk:
         self.refused = asyncio.Semaphore(0)
         journal._store.commit = self._write  # type: ignore[method-assign]
 
-    def _write(self, group: CommitGroup) -> None:
+    async def _write(self, group: CommitGroup) -> None:
         if self.is_full:
             self.refused.release()
             raise JournalUnavailableError("journal.db", "the disk is full")
-        self._commit(group)
+        await self._commit(group)
 
     async def wait_for_attempts(self, times: int) -> None:
         async with asyncio.timeout(30):
@@ -46,7 +46,7 @@ class FullDisk:
 async def journal(journal_path: Path) -> AsyncIterator[Journal]:
     opened = Journal.open(journal_path)
     yield opened
-    opened.close()
+    await opened.close()
 
 
 async def start(host: TaskHost) -> str:
@@ -157,11 +157,11 @@ async def test_a_host_stops_on_a_full_disk_and_its_tasks_end_after_the_restart(
         await started.wait()
         disk.is_full = True
     disk.is_full = False
-    journal.close()
+    await journal.close()
     reopened = Journal.open(journal_path)
     async with TaskHost(reopened, [define(endless)]) as host:
         assert "host stopped" in status_texts(await host.wait_turn(task_id))
-    reopened.close()
+    await reopened.close()
 
 
 async def test_addresses_of_other_hosts_are_redacted(journal: Journal) -> None:

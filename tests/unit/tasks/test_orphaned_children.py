@@ -72,8 +72,20 @@ async def start_task(host: TaskHost, text: str) -> str:
     return accepted.task_id
 
 
-def has_no_orphans(journal: Journal) -> bool:
-    return not journal.list_orphaned_children()
+async def has_no_orphans(journal: Journal) -> bool:
+    return not await journal.list_orphaned_children()
+
+
+async def wait_until_called(journal: Journal, task_id: str) -> None:
+    """Wait until a task has called its child."""
+    async with asyncio.timeout(TIMEOUT_S):
+        await journal.wait(task_id, 2)
+
+
+async def wait_for_no_orphans(journal: Journal) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not await has_no_orphans(journal):  # noqa: ASYNC110  the store has no event for it
+            await asyncio.sleep(0.01)
 
 
 async def test_an_unreachable_child_is_canceled_once_it_is_reachable(
@@ -82,10 +94,10 @@ async def test_an_unreachable_child_is_canceled_once_it_is_reachable(
     children = Children(UNREACHABLE, UNREACHABLE, PeerTimeoutError("its host", "too slow"), None)
     host = await open_host(PARENT, cancel_child=children.cancel)
     task_id = await start_task(host, "wait")
-    await wait_for(lambda: host.journal.head(task_id) > 2)
+    await wait_until_called(host.journal, task_id)
     await host.cancel(task_id, account="acme")
-    assert [orphan.task_id for orphan in host.journal.list_orphaned_children()] == ["c-1"]
-    await wait_for(lambda: has_no_orphans(host.journal))
+    assert [orphan.task_id for orphan in await host.journal.list_orphaned_children()] == ["c-1"]
+    await wait_for_no_orphans(host.journal)
     assert children.cancels == [("c-1", "acme")] * 4
 
 
@@ -95,7 +107,7 @@ async def test_a_child_that_outlives_its_parent_is_canceled(open_host: OpenHost)
     await host.wait_turn(await start_task(host, "leave"))
     async with asyncio.timeout(TIMEOUT_S):
         await children.is_called.wait()
-    await wait_for(lambda: has_no_orphans(host.journal))
+    await wait_for_no_orphans(host.journal)
     assert children.cancels == [("c-1", "acme")]
 
 
@@ -104,11 +116,11 @@ async def test_an_ended_or_unknown_child_is_not_orphaned(open_host: OpenHost) ->
     host = await open_host(PARENT, cancel_child=children.cancel)
     await start_task(host, "finish")
     await wait_until_slots_free(host)
-    assert has_no_orphans(host.journal)
+    assert await has_no_orphans(host.journal)
     task_id = await start_task(host, "wait")
-    await wait_for(lambda: host.journal.head(task_id) > 2)
+    await wait_until_called(host.journal, task_id)
     await host.cancel(task_id, account="acme")
-    assert has_no_orphans(host.journal)
+    assert await has_no_orphans(host.journal)
     assert children.cancels == [("c-1", "acme")]
 
 
@@ -118,12 +130,12 @@ async def test_orphans_are_canceled_after_a_restart(open_host: OpenHost) -> None
     user = current_user.set(User("acme", "alice", statement="of alice"))
     task_id = await start_task(host, "wait")
     current_user.reset(user)
-    await wait_for(lambda: host.journal.head(task_id) > 2)
+    await wait_until_called(host.journal, task_id)
     await host.cancel(task_id, account="acme")
     await kill_host(host)
     reachable = Children(None)
     reopened = await open_host(PARENT, cancel_child=reachable.cancel)
-    await wait_for(lambda: has_no_orphans(reopened.journal))
+    await wait_for_no_orphans(reopened.journal)
     assert reachable.cancels == [("c-1", "acme")]
     # The statement of the user is stored: a process that joined the mesh has no other proof.
     assert unreachable.statements == reachable.statements == {"of alice"}
@@ -135,7 +147,8 @@ async def test_an_orphan_is_dropped_if_the_statement_of_its_user_has_ended(
     children = Children(UNREACHABLE, UserNotProvenError("it has ended"))
     host = await open_host(PARENT, cancel_child=children.cancel)
     await host.wait_turn(await start_task(host, "leave"))
-    await wait_for(lambda: has_no_orphans(host.journal) and len(children.cancels) == 2)
+    await wait_for(lambda: len(children.cancels) == 2)
+    await wait_for_no_orphans(host.journal)
     (warning,) = [vars(record) for record in caplog.records if record.msg == "child.not_canceled"]
     assert (warning["task_id"], warning["reason"]) == ("c-1", "USER_NOT_PROVEN")
 
@@ -149,5 +162,5 @@ async def test_an_orphan_is_dropped_after_its_deadline(open_host: OpenHost) -> N
     accepted = await host.submit("tested", message("leave"), submission)
     assert isinstance(accepted, SubmitResult)
     await wait_until_slots_free(host)
-    await wait_for(lambda: has_no_orphans(host.journal))
+    await wait_for_no_orphans(host.journal)
     assert datetime.now(UTC) >= deadline

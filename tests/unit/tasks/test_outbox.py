@@ -1,7 +1,7 @@
 """The outbox: claims of pending webhooks, retries, and the stored state."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -25,10 +25,10 @@ DONE = webhook_service_pb2.WEBHOOK_STATE_DONE
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[OutboxBench]:
-    opened = OutboxBench(tmp_path / "journal.db")
+async def bench(tmp_path: Path) -> AsyncIterator[OutboxBench]:
+    opened = await OutboxBench.open(tmp_path / "journal.db")
     yield opened
-    opened.close()
+    await opened.close()
 
 
 async def test_a_claimed_webhook_is_not_claimed_twice(bench: OutboxBench) -> None:
@@ -42,15 +42,18 @@ async def test_a_claimed_webhook_is_not_claimed_twice(bench: OutboxBench) -> Non
 async def test_events_during_a_claim_are_claimed_after_it(bench: OutboxBench) -> None:
     task_id = await bench.new_task()
     claim = await bench.claim_one()
-    head = bench.journal.head(task_id)
+    head = await bench.journal.head(task_id)
     await bench.write(task_id)
     assert await bench.claim() == []
     await bench.record_finished(claim, f"{head}.0")
-    assert bench.get_webhook().state == PENDING
+    assert (await bench.get_webhook()).state == PENDING
     second_claim = await bench.claim_one()
     assert second_claim.webhook.cursor == f"{head}.0"
     await bench.record_finished(second_claim)
-    assert (bench.get_webhook().state, bench.get_webhook().cursor) == (IDLE, f"{head}.0")
+    assert ((await bench.get_webhook()).state, (await bench.get_webhook()).cursor) == (
+        IDLE,
+        f"{head}.0",
+    )
     assert await bench.claim() == []
 
 
@@ -69,7 +72,7 @@ async def test_a_claim_ends_with_its_lease_and_recorded_progress_renews_it(
     for record in (bench.record_progress, bench.record_finished, bench.record_failure):
         with pytest.raises(FencedError):
             await record(claim, "2.0")
-    assert bench.get_webhook().cursor == "1.0"
+    assert (await bench.get_webhook()).cursor == "1.0"
     await bench.record_finished(other, "2.0")
 
 
@@ -80,9 +83,9 @@ async def test_the_webhook_of_an_ended_task_is_done_when_everything_was_sent(
     claim = await bench.claim_one()
     head = await bench.end(task_id)
     await bench.record_finished(claim, f"{head - 1}.3")
-    assert bench.get_webhook().state == PENDING
+    assert (await bench.get_webhook()).state == PENDING
     await bench.record_finished(await bench.claim_one(), f"{head}.0")
-    assert bench.get_webhook().state == DONE
+    assert (await bench.get_webhook()).state == DONE
     assert await bench.claim() == []
     assert bench.journal._subscribers.is_empty
 
@@ -92,7 +95,7 @@ async def test_a_webhook_of_an_ended_task_is_claimed_once(bench: OutboxBench) ->
     head = await bench.end(task_id)
     await bench.register(task_id, "late")
     await bench.record_finished(await bench.claim_one(), f"{head}.0")
-    assert bench.get_webhook().state == DONE
+    assert (await bench.get_webhook()).state == DONE
     assert await bench.claim() == []
 
 
@@ -104,7 +107,7 @@ async def test_pauses_double_up_to_an_hour_and_a_webhook_is_dead_after_a_day(
     pauses: list[float] = []
     while True:
         await bench.record_failure(await bench.claim_one())
-        webhook = bench.get_webhook()
+        webhook = await bench.get_webhook()
         if webhook.state == DEAD:
             break
         assert webhook.state == WAITING
@@ -116,7 +119,7 @@ async def test_pauses_double_up_to_an_hour_and_a_webhook_is_dead_after_a_day(
     assert pauses[:13] == [*(float(2**number) for number in range(12)), HOUR_S]
     assert set(pauses[12:-1]) == {HOUR_S}
     assert bench.clock.now_s - started_s == pytest.approx(24 * HOUR_S, abs=1)
-    assert bench.get_webhook().attempts == len(pauses) + 1
+    assert (await bench.get_webhook()).attempts == len(pauses) + 1
     bench.clock.advance(48 * HOUR_S)
     assert await bench.claim() == []
     assert bench.journal._subscribers.is_empty
@@ -130,14 +133,14 @@ async def test_retry_after_is_respected_up_to_an_hour(
 ) -> None:
     await bench.new_task()
     await bench.record_failure(await bench.claim_one(), retry_after_s=retry_after_s)
-    due_ns = bench.get_webhook().next_attempt.ToNanoseconds()
+    due_ns = (await bench.get_webhook()).next_attempt.ToNanoseconds()
     assert (due_ns - bench.clock.time_ns) / 1e9 == pytest.approx(pause_s)
     bench.clock.advance(pause_s - 0.5)
     assert await bench.claim() == []
     bench.clock.advance(0.5)
     await bench.record_failure(await bench.claim_one())
     # The earlier Retry-After no longer applies.
-    due_ns = bench.get_webhook().next_attempt.ToNanoseconds()
+    due_ns = (await bench.get_webhook()).next_attempt.ToNanoseconds()
     assert (due_ns - bench.clock.time_ns) / 1e9 == pytest.approx(2)
 
 
@@ -148,7 +151,7 @@ async def test_the_last_attempt_is_not_delayed_by_retry_after(bench: OutboxBench
     await bench.record_failure(await bench.claim_one(), retry_after_s=600)
     bench.clock.advance(10)
     await bench.record_failure(await bench.claim_one())
-    assert bench.get_webhook().state == DEAD
+    assert (await bench.get_webhook()).state == DEAD
 
 
 async def test_a_webhook_has_the_trace_of_its_task(bench: OutboxBench) -> None:
@@ -176,10 +179,10 @@ def test_jitter_only_shortens_pauses() -> None:
 async def test_a_success_resets_failures(bench: OutboxBench) -> None:
     await bench.new_task()
     await bench.record_failure(await bench.claim_one(), "x" * 10_000)
-    assert len(bench.get_webhook().last_error) == 500
+    assert len((await bench.get_webhook()).last_error) == 500
     bench.clock.advance(1)
     await bench.record_progress(await bench.claim_one(), "1.0")
-    webhook = bench.get_webhook()
+    webhook = await bench.get_webhook()
     assert (webhook.attempts, webhook.last_error, webhook.state) == (0, "", PENDING)
     assert not webhook.HasField("failing_since")
     assert not webhook.HasField("next_attempt")
@@ -202,7 +205,7 @@ async def test_after_a_crash_claims_are_returned_and_pauses_continue(
     await bench.record_failure(failing)
     await bench.record_progress(working, "1.0")
     bench.clock.advance(0.4)
-    bench.crash()
+    await bench.crash()
     second_claim = await bench.claim_one()
     assert (second_claim.webhook.config.id, second_claim.webhook.cursor) == ("1", "1.0")
     with pytest.raises(FencedError):
@@ -217,19 +220,19 @@ async def test_a_crash_does_not_extend_the_retry_period(bench: OutboxBench) -> N
     await bench.new_task()
     await bench.record_failure(await bench.claim_one())
     bench.clock.advance(24 * HOUR_S)
-    bench.crash()
+    await bench.crash()
     await bench.record_failure(await bench.claim_one())
-    assert bench.get_webhook().state == DEAD
-    bench.crash()
-    assert bench.get_webhook().state == DEAD
+    assert (await bench.get_webhook()).state == DEAD
+    await bench.crash()
+    assert (await bench.get_webhook()).state == DEAD
     assert await bench.claim() == []
 
 
 async def test_an_idle_webhook_is_not_claimed_after_a_crash(bench: OutboxBench) -> None:
     task_id = await bench.new_task()
-    head = bench.journal.head(task_id)
+    head = await bench.journal.head(task_id)
     await bench.record_finished(await bench.claim_one(), f"{head}.0")
-    bench.crash()
+    await bench.crash()
     assert await bench.claim() == []
     await bench.write(task_id)
     assert len(await bench.claim()) == 1
@@ -270,7 +273,7 @@ async def test_registering_an_equal_webhook_continues_and_a_changed_one_restarts
         await bench.record_progress(claim, "2.0")
     second_claim = await bench.claim_one()
     assert (second_claim.webhook.cursor, second_claim.webhook.config.token) == ("", "new")
-    bench.crash()
+    await bench.crash()
     assert (await bench.claim_one()).webhook.config.token == "new"
 
 
@@ -281,28 +284,31 @@ async def test_a_deleted_webhook_is_not_sent_anything_more(bench: OutboxBench) -
     with pytest.raises(FencedError):
         await bench.record_finished(first, "1.0")
     await bench.record_failure(second)
-    bench.crash()
-    assert [webhook.config.id for webhook in bench.outbox.list()] == ["1"]
+    await bench.crash()
+    assert [webhook.config.id for webhook in await bench.outbox.list()] == ["1"]
 
 
 async def test_a_renewed_claim_is_no_success(bench: OutboxBench) -> None:
     await bench.new_task()
     await bench.record_failure(await bench.claim_one())
-    since = bench.get_webhook().failing_since
+    since = (await bench.get_webhook()).failing_since
     bench.clock.advance(HOUR_S)
     claim = await bench.claim_one()
     await bench.record_progress(claim, "")
-    assert bench.get_webhook().attempts == 1
+    assert (await bench.get_webhook()).attempts == 1
     await bench.record_failure(claim)
-    assert (bench.get_webhook().attempts, bench.get_webhook().failing_since) == (2, since)
+    assert ((await bench.get_webhook()).attempts, (await bench.get_webhook()).failing_since) == (
+        2,
+        since,
+    )
     bench.clock.advance(HOUR_S)
     claim = await bench.claim_one()
     await bench.record_progress(claim, "1.0")
-    assert (bench.get_webhook().attempts, bench.get_webhook().last_error) == (0, "")
+    assert ((await bench.get_webhook()).attempts, (await bench.get_webhook()).last_error) == (0, "")
     await bench.record_failure(claim)
     bench.clock.advance(HOUR_S)
     await bench.record_progress(await bench.claim_one(), "")
-    assert (bench.get_webhook().attempts, bench.get_webhook().cursor) == (1, "1.0")
+    assert ((await bench.get_webhook()).attempts, (await bench.get_webhook()).cursor) == (1, "1.0")
 
 
 async def test_a_webhook_whose_receiver_is_gone_is_dead_until_it_is_replayed(
@@ -311,7 +317,10 @@ async def test_a_webhook_whose_receiver_is_gone_is_dead_until_it_is_replayed(
     task_id = await bench.new_task()
     claim = await bench.claim_one()
     await bench.record_gone(claim)
-    assert (bench.get_webhook().state, bench.get_webhook().last_error) == (DEAD, "HTTP 410")
+    assert ((await bench.get_webhook()).state, (await bench.get_webhook()).last_error) == (
+        DEAD,
+        "HTTP 410",
+    )
     with pytest.raises(FencedError):
         await bench.record_progress(claim, "1.0")
     await bench.write(task_id)
@@ -324,7 +333,7 @@ async def test_a_webhook_whose_receiver_is_gone_is_dead_until_it_is_replayed(
 async def test_event_ids_of_later_epochs_are_event_ids(bench: OutboxBench) -> None:
     await bench.new_task()
     await bench.record_progress(await bench.claim_one(), "1.0-2")
-    assert bench.get_webhook().cursor == "1.0-2"
+    assert (await bench.get_webhook()).cursor == "1.0-2"
 
 
 @pytest.mark.parametrize("cursor", ["x", "1", "1.", "-1.0", "1.0.0", "٣.٠", "1.0 "])  # noqa: RUF001
@@ -340,7 +349,7 @@ async def test_an_invalid_event_id_is_refused_and_changes_nothing(
     await bench.record_progress(claim, "2.1")
     with pytest.raises(InvalidArgumentError, match=r"before 2\.1"):
         await bench.record_progress(claim, "2.0")
-    assert bench.get_webhook().cursor == "2.1"
+    assert (await bench.get_webhook()).cursor == "2.1"
 
 
 async def test_a_waiting_claim_ends_when_the_host_drains(bench: OutboxBench) -> None:
@@ -364,15 +373,17 @@ async def test_pages_of_a_tasks_webhooks_show_each_of_them_once(bench: OutboxBen
     configs: list[Config] = []
     token = ""
     while True:
-        page, token = bench.configs.list(task_id, account=ACCOUNT, page_size=2, page_token=token)
+        page, token = await bench.configs.list(
+            task_id, account=ACCOUNT, page_size=2, page_token=token
+        )
         configs += page
         if not token:
             break
     assert [config.id for config in configs] == ["0", "1", "2", "3", "4"]
     with pytest.raises(InvalidArgumentError):
-        bench.configs.list(task_id, account=ACCOUNT, page_size=-1)
+        await bench.configs.list(task_id, account=ACCOUNT, page_size=-1)
     with pytest.raises(InvalidArgumentError):
-        bench.configs.list(task_id, account=ACCOUNT, page_token="invalid")
+        await bench.configs.list(task_id, account=ACCOUNT, page_token="invalid")
 
 
 async def test_lists_filter_by_the_current_state(bench: OutboxBench) -> None:
@@ -382,16 +393,18 @@ async def test_lists_filter_by_the_current_state(bench: OutboxBench) -> None:
     idle, dead, _, _, done = await bench.claim()
     await bench.record_finished(done, f"{head}.0")
     await bench.record_failure(dead)
-    await bench.record_finished(idle, f"{bench.journal.head(task_id)}.0")
+    await bench.record_finished(idle, f"{await bench.journal.head(task_id)}.0")
     bench.clock.advance(24 * HOUR_S)
     claims = {claim.webhook.config.id: claim for claim in await bench.claim()}
     await bench.record_failure(claims["1"])
     await bench.record_failure(claims["2"])
     states = {IDLE: "0", DEAD: "1", WAITING: "2", PENDING: "3"}
     for state, config_id in states.items():
-        assert [webhook.config.id for webhook in bench.outbox.list(state=state)] == [config_id]
-    assert [webhook.config.task_id for webhook in bench.outbox.list(state=DONE)] == [done_id]
-    assert [webhook.config.id for webhook in bench.outbox.list(task_id=task_id)] == [
+        assert [webhook.config.id for webhook in await bench.outbox.list(state=state)] == [
+            config_id
+        ]
+    assert [webhook.config.task_id for webhook in await bench.outbox.list(state=DONE)] == [done_id]
+    assert [webhook.config.id for webhook in await bench.outbox.list(task_id=task_id)] == [
         "3",
         "2",
         "1",
@@ -405,7 +418,7 @@ async def test_watchers_learn_what_became_of_a_webhook(bench: OutboxBench) -> No
         async def take() -> list[webhook_service_pb2.Webhook]:
             keys, is_incomplete = await changes.take()
             assert not is_incomplete
-            return [bench.outbox.describe(key) for key in keys]
+            return [await bench.outbox.describe(key) for key in keys]
 
         task_id = await bench.new_task()
         (webhook,) = await take()

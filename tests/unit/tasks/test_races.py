@@ -51,7 +51,7 @@ async def racer(task: TaskContext) -> str | None:
 async def outcome_for_reader(host: TaskHost, task_id: str) -> list[State.ValueType]:
     """Read the journal to its end as a subscriber; return the states."""
     states: list[State.ValueType] = []
-    async for batches in host.watch(task_id, account="", after=0):
+    async for batches in await host.watch(task_id, account="", after=0):
         for sealed in batches:
             events = event_pb2.EventBatch.FromString(sealed).events
             states += [event.status.status.state for event in events if event.HasField("status")]
@@ -142,11 +142,11 @@ async def test_an_abandoned_call_leaves_a_consistent_task(open_host: OpenHost) -
         answer = message("yes", message_id="m-2", task_id=task_id)
         await call_and_abandon(host.submit("tested", answer, NOTHING), dice.randrange(1, 6))
         await wait_until_slots_free(host)
-        row = host.journal.row(task_id)
+        row = await host.journal.row(task_id)
         assert row.state in (State.TASK_STATE_INPUT_REQUIRED, State.TASK_STATE_COMPLETED)
         await call_and_abandon(host.cancel(task_id, account=""), dice.randrange(1, 6))
         await wait_until_slots_free(host)
-        assert host.journal.row(task_id).state in (
+        assert (await host.journal.row(task_id)).state in (
             State.TASK_STATE_INPUT_REQUIRED,
             *TERMINAL,
         )

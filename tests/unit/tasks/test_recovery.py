@@ -98,7 +98,7 @@ async def test_readers_see_that_a_turn_runs_again(journal_path: Path, open_host:
     assert texts(ended) == ["attempt 2"]
     events = [
         event
-        for sealed in host.journal.read(task_id, 0, limit_bytes=1 << 20)
+        for sealed in await host.journal.read(task_id, 0, limit_bytes=1 << 20)
         for event in event_pb2.EventBatch.FromString(sealed).events
     ]
     attempt_statuses = [event.status for event in events if event.status.metadata.members]
@@ -267,7 +267,7 @@ async def test_a_deadline_that_passed_while_no_host_ran_ends_the_task(
     submission.deadline.GetCurrentTime()
     created = build_task_created("tested", task_id, message(), submission)
     await journal.create(task_id, event_pb2.Event(created=created))
-    journal.close()
+    await journal.close()
     host = await open_host(define(late, repeatable=True))
     ended = await host.wait_turn(task_id)
     assert ended.task.status.state == State.TASK_STATE_FAILED

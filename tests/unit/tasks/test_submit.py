@@ -29,8 +29,8 @@ async def quiet(task: TaskContext) -> None:
     return None
 
 
-def count(host: TaskHost) -> int:
-    return host.list(task_service_pb2.ListTasksRequest()).total_size
+async def count(host: TaskHost) -> int:
+    return (await host.list(task_service_pb2.ListTasksRequest())).total_size
 
 
 async def accept(
@@ -58,7 +58,7 @@ async def test_one_key_makes_one_task(open_host: OpenHost, direct_replies: bool)
     task_ids = {submit.result().task_id for submit in submits}
     assert len(task_ids) == 1
     assert (await accept(host, message(), ONCE)).task_id in task_ids
-    assert count(host) == 1
+    assert await count(host) == 1
     assert sum(submit.result().is_new for submit in submits) == 1
 
 
@@ -80,7 +80,7 @@ async def test_a_key_with_other_content_is_refused_and_affects_no_other_task(
     second = await accept(host, message("three"))
     final = await host.wait_turn(second.task_id)
     assert final.task.status.state == State.TASK_STATE_COMPLETED
-    assert count(host) == 2
+    assert await count(host) == 2
 
 
 async def test_without_a_key_every_submission_is_new(open_host: OpenHost) -> None:
@@ -196,7 +196,7 @@ async def test_a_running_task_of_a_dead_host_fails_with_the_reason(journal_path:
         snapshot = await second.wait_turn(running)
         assert snapshot.task.status.state == State.TASK_STATE_FAILED
         assert "the host stopped" in status_texts(snapshot)
-    reopened.close()
+    await reopened.close()
 
 
 async def test_a_waiting_task_survives_a_restart(open_host: OpenHost, journal_path: Path) -> None:
@@ -209,7 +209,7 @@ async def test_a_waiting_task_survives_a_restart(open_host: OpenHost, journal_pa
     journal = Journal.open(journal_path)
     async with TaskHost(journal, [define(ask)]) as host:
         waiting = await finish(host, "first")
-    journal.close()
+    await journal.close()
     second = await open_host(define(ask))
     await accept(second, message("second", task_id=waiting.task.id))
     final = await second.wait_turn(waiting.task.id)

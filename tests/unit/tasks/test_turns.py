@@ -39,7 +39,7 @@ from trunkline.v1 import (
 async def list_states(host: TaskHost, task_id: str) -> list[str]:
     """Return all states in the journal, in order."""
     values: list[State.ValueType] = []
-    async for batches in host.watch(task_id, account="", after=0, until_head=True):
+    async for batches in await host.watch(task_id, account="", after=0, until_head=True):
         for data in batches:
             events = event_pb2.EventBatch.FromString(data).events
             values += [event.status.status.state for event in events if event.HasField("status")]
@@ -68,7 +68,7 @@ async def test_the_output_of_a_quick_agent_is_one_batch(open_host: OpenHost) -> 
 
     host = await open_host(define(quick))
     snapshot = await finish(host)
-    watch = host.watch(snapshot.task.id, account="", after=0, until_head=True)
+    watch = await host.watch(snapshot.task.id, account="", after=0, until_head=True)
     batches = [batch async for ready in watch for batch in ready]
     # One batch for the creation, and one for the rest.
     assert len(batches) == 2
@@ -112,7 +112,7 @@ async def test_a_direct_reply_leaves_no_task(open_host: OpenHost) -> None:
     assert isinstance(answer, message_pb2.Message)
     assert (answer.role, answer.context_id) == (message_pb2.ROLE_AGENT, "c-1")
     assert not answer.task_id
-    page = host.list(task_service_pb2.ListTasksRequest())
+    page = await host.list(task_service_pb2.ListTasksRequest())
     assert page.total_size == 0
 
 

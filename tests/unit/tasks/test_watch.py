@@ -34,7 +34,7 @@ def list_sequences(batches: list[bytes]) -> list[int]:
 
 
 async def read(host: TaskHost, task_id: str, after: int | None, **options: bool) -> list[bytes]:
-    watch = host.watch(task_id, account="", after=after, **options)
+    watch = await host.watch(task_id, account="", after=after, **options)
     return [batch async for batches in watch for batch in batches]
 
 
@@ -51,7 +51,9 @@ async def test_from_any_cursor_snapshot_and_events_make_the_same_task(open_host:
     host = await open_host(define(speak))
     final_snapshot = await finish(host)
     for after in range(final_snapshot.sequence + 1):
-        watch = host.watch(final_snapshot.task.id, account="", after=after, with_snapshot=True)
+        watch = await host.watch(
+            final_snapshot.task.id, account="", after=after, with_snapshot=True
+        )
         snapshot = await watch.snapshot()
         batches = [batch async for ready in watch for batch in ready]
         assert snapshot is not None

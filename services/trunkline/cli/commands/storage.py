@@ -147,6 +147,7 @@ def prune_data(
     json: JsonOption = False,
 ) -> ExitCode:
     """Compact and delete tasks that ended long ago. The mesh must be stopped."""
+    import asyncio
     from dataclasses import replace
 
     from trunkline.cli import storage as stored
@@ -169,7 +170,7 @@ def prune_data(
     for path in stored.list_journals(folder):
         before_bytes = path.stat().st_size
         try:
-            pruned = prune_journal(path, retention, keyring)
+            pruned = asyncio.run(prune_journal(path, retention, keyring))
             prune_blobs(BlobStore(blob_folder(path)), list_task_ids(path))
         except JournalUnavailableError as error:
             code = print_error(error)

@@ -39,7 +39,9 @@ class PruneResult:
     damaged: int
 
 
-def prune_journal(path: Path, retention: Retention, keyring: Keyring | None = None) -> PruneResult:
+async def prune_journal(
+    path: Path, retention: Retention, keyring: Keyring | None = None
+) -> PruneResult:
     """Compact and delete all tasks whose retention time is over, and free the disk space.
 
     A journal that waits for a takeover still waits for one afterwards.
@@ -51,20 +53,20 @@ def prune_journal(path: Path, retention: Retention, keyring: Keyring | None = No
     try:
         compactor = Compactor(store, retention)
         damaged = 0
-        while _scan(compactor):
+        while await _scan(compactor):
             try:
-                step = compactor.next_step(_STEP_BYTES)
+                step = await compactor.next_step(_STEP_BYTES)
             except (JournalUnavailableError, InvalidAgentResponseError):
                 damaged += 1
                 continue
             if step is not None:
-                step.write()
+                await step.write()
                 step.confirm()
         if compactor.compacted_count or compactor.deleted_count:
             store.vacuum()
         return PruneResult(compactor.compacted_count, compactor.deleted_count, damaged)
     finally:
-        store.close(for_takeover=store.was_lost)
+        await store.close(for_takeover=store.was_lost)
 
 
 def list_task_ids(path: Path) -> set[str]:
@@ -77,7 +79,7 @@ def list_task_ids(path: Path) -> set[str]:
         return {task_id for (task_id,) in connection.execute("SELECT task_id FROM tasks")}
 
 
-def _scan(compactor: Compactor) -> bool:
+async def _scan(compactor: Compactor) -> bool:
     """Find tasks whose retention time is over. Return whether there is work."""
-    compactor.scan()
+    await compactor.scan()
     return compactor.has_work

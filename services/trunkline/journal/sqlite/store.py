@@ -1,13 +1,16 @@
 """Stores a journal in one SQLite file; see `schema` for its tables."""
 
+import asyncio
 import contextlib
 import itertools
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -47,6 +50,7 @@ from trunkline.journal.sqlite.schema import (
 )
 from trunkline.journal.sqlite.writer import Checkpointer, EventRow, SqliteWriter
 from trunkline.journal.store import (
+    AliasName,
     CommitGroup,
     OrphanedChild,
     SealedBatch,
@@ -58,6 +62,8 @@ from trunkline.journal.store import (
     TaskStage,
     WebhookRow,
 )
+
+_T = TypeVar("_T")
 
 SELECT_EVENTS: Final = (
     "SELECT sequence, body FROM events "
@@ -88,8 +94,9 @@ _POLL_S: Final = 0.002
 class SqliteStore:
     """A `JournalStore` on SQLite in WAL mode.
 
-    With `normal`, commits survive the death of the process. With `full`, they also survive a power
-    failure, and each commit waits for the disk: call `commit` in a thread then.
+    With `normal`, commits survive the death of the process. A write takes microseconds then, so it
+    runs at once. With `full`, commits also survive a power failure. Each write waits for the disk,
+    so all writes run in a thread, in the order of their calls. Reads always run at once.
     """
 
     def __init__(
@@ -106,6 +113,15 @@ class SqliteStore:
         # `prepare_content` has encrypted all content.
         self._cipher = RowCipher.open(keyring, claim.journal_id, path, is_strict=True)
         self._lock = lock
+        self._write_executor = (
+            ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
+            if synchronous == "full"
+            else None
+        )
+        # A checkpoint waits for the disk, too.
+        self._checkpoint_executor = ThreadPoolExecutor(
+            max_workers=1, thread_name_prefix="journal-log"
+        )
         self.id: str = claim.journal_id
         self.epoch: int = claim.epoch
         self.needs_checkpoint: bool = False
@@ -179,8 +195,11 @@ class SqliteStore:
             _remove_holder(path)
         return cls.open(path, synchronous=synchronous, keyring=keyring)
 
-    def commit(self, group: CommitGroup) -> None:
+    async def commit(self, group: CommitGroup) -> None:
         """Write the group in one transaction; see `JournalStore`."""
+        await self._run(partial(self._commit, group))
+
+    def _commit(self, group: CommitGroup) -> None:
         created = dict(zip(group.created, itertools.count(self._next_number), strict=False))
         events = self._event_rows(group.batches, created)
         if group.created or group.changed or group.keys or group.aliases or group.webhooks:
@@ -200,7 +219,7 @@ class SqliteStore:
             sum([len(body) for _, _, body in events]), tasks=len(events)
         )
 
-    def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
+    async def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
         """Return batches that end after the sequence `after`; see `JournalStore`."""
         batches: list[bytes] = []
         with (
@@ -219,23 +238,25 @@ class SqliteStore:
                 batches.append(sealed)
         return batches
 
-    def find_row(self, task_id: str) -> TaskRow | None:
-        """Return the row of a task."""
-        with translate_errors(self._path):
-            columns = self._reader.execute(statements.SELECT_TASK, (task_id,)).fetchone()
-        return None if columns is None else statements.parse_task(columns, self._cipher)
+    async def find_rows(self, task_ids: Collection[str]) -> dict[str, TaskRow]:
+        """Return the rows of those tasks that exist; see `JournalStore`."""
+        return {row.task_id: row for row in self._read_rows(self._reader, task_ids)}
 
-    def find_key(self, key: str, *, now_ns: int) -> SubmissionKey | None:
-        """Return an idempotency key unless it has expired."""
+    async def find_keys(self, keys: Collection[str], *, now_ns: int) -> dict[str, SubmissionKey]:
+        """Return those idempotency keys that have not expired; see `JournalStore`."""
+        found: dict[str, SubmissionKey] = {}
         with translate_errors(self._path):
-            columns = self._reader.execute(
-                "SELECT key, content_hash, task_id, expires_ns FROM keys "
-                "WHERE key = ? AND expires_ns > ?",
-                (key, now_ns),
-            ).fetchone()
-        return None if columns is None else SubmissionKey(*columns)
+            for key in keys:
+                columns = self._reader.execute(
+                    "SELECT key, content_hash, task_id, expires_ns FROM keys "
+                    "WHERE key = ? AND expires_ns > ?",
+                    (key, now_ns),
+                ).fetchone()
+                if columns is not None:
+                    found[key] = SubmissionKey(*columns)
+        return found
 
-    def find_fold(self, task_id: str) -> StoredFold | None:
+    async def find_fold(self, task_id: str) -> StoredFold | None:
         """Return the fold of a compacted task."""
         with translate_errors(self._path):
             columns = self._reader.execute(
@@ -249,12 +270,13 @@ class SqliteStore:
         snapshot = self._cipher.decrypt(snapshot, fold_place(task_id, epoch, forwarded))
         return StoredFold(snapshot, epoch, json.loads(forwarded))
 
-    def find_alias(self, account: str, alias: str) -> str | None:
-        """Return the id of the task that an alias is bound to."""
+    async def find_aliases(self, names: Collection[AliasName]) -> dict[AliasName, str]:
+        """Return the task ids that aliases are bound to; see `JournalStore`."""
         with translate_errors(self._path):
-            return statements.find_alias(self._reader, account, alias)
+            bound = {name: statements.find_alias(self._reader, *name) for name in names}
+        return {name: task_id for name, task_id in bound.items() if task_id is not None}
 
-    def find_webhooks(
+    async def find_webhooks(
         self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
     ) -> list[WebhookRow]:
         """Return webhooks, the newest first; see `JournalStore`."""
@@ -263,7 +285,7 @@ class SqliteStore:
                 self._reader, self._cipher, task_id=task_id, states=states, limit=limit
             )
 
-    def list_rows(
+    async def list_rows(
         self, task_filter: TaskFilter, *, limit: int, after: tuple[int, str] | None = None
     ) -> TaskPage:
         """Return a page of rows; see `JournalStore`."""
@@ -281,16 +303,23 @@ class SqliteStore:
             ).fetchall()
         return TaskPage([statements.parse_task(row, self._cipher) for row in rows], total)
 
-    def list_unfinished(self) -> list[TaskRow]:
+    async def list_unfinished(self) -> list[TaskRow]:
         """Return the rows of all unfinished tasks, the oldest first."""
+        return self.read_unfinished()
+
+    def read_unfinished(self) -> list[TaskRow]:
+        """Return `list_unfinished` without an event loop."""
         return self._select_tasks(statements.SELECT_UNFINISHED)
 
-    def list_ended(self, age_ns: int, *, stage: TaskStage, limit: int) -> list[TaskRow]:
+    async def list_ended(self, age_ns: int, *, stage: TaskStage, limit: int) -> list[TaskRow]:
         """Return rows of tasks that ended long ago; see `JournalStore`."""
         return self._select_tasks(statements.SELECT_ENDED, stage, age_ns, limit)
 
-    def compact(self, folds: Mapping[str, StoredFold]) -> None:
+    async def compact(self, folds: Mapping[str, StoredFold]) -> None:
         """Replace tasks' events by folds; see `JournalStore`."""
+        await self._run(partial(self._compact, folds))
+
+    def _compact(self, folds: Mapping[str, StoredFold]) -> None:
         with self._writer.transaction() as connection:
             for task_id, fold in folds.items():
                 forwarded = json.dumps(dict(fold.forwarded))
@@ -304,8 +333,11 @@ class SqliteStore:
             sum(len(fold.snapshot) for fold in folds.values()), tasks=len(folds)
         )
 
-    def delete_events(self, task_ids: Sequence[str], *, limit: int) -> list[str]:
+    async def delete_events(self, task_ids: Sequence[str], *, limit: int) -> list[str]:
         """Delete the oldest events of compacted tasks; see `JournalStore`."""
+        return await self._run(partial(self._delete_events, task_ids, limit=limit))
+
+    def _delete_events(self, task_ids: Sequence[str], *, limit: int) -> list[str]:
         cleared: list[str] = []
         with self._writer.transaction() as connection:
             remaining = limit
@@ -320,8 +352,11 @@ class SqliteStore:
         self.needs_checkpoint = self._checkpointer.add_written(0, tasks=limit)
         return cleared
 
-    def delete_tasks(self, task_ids: Sequence[str]) -> None:
+    async def delete_tasks(self, task_ids: Sequence[str]) -> None:
         """Delete compacted tasks; see `JournalStore`."""
+        await self._run(partial(self._delete_tasks, task_ids))
+
+    def _delete_tasks(self, task_ids: Sequence[str]) -> None:
         with self._writer.transaction() as connection:
             values = [(task_id,) for task_id in task_ids]
             connection.executemany(
@@ -333,20 +368,25 @@ class SqliteStore:
             statements.delete_webhooks(connection, task_ids)
         self.needs_checkpoint = self._checkpointer.add_written(0, tasks=len(task_ids))
 
-    def checkpoint(self) -> bool:
+    async def checkpoint(self) -> bool:
         """Move the write-ahead log into the file; see `JournalStore`."""
-        is_complete = self._checkpointer.run()
+        is_complete = await asyncio.wrap_future(
+            self._checkpoint_executor.submit(self._checkpointer.run)
+        )
         if is_complete:
             self.needs_checkpoint = False
         return is_complete
 
     def vacuum(self) -> None:
-        """Rewrite the whole file without its unused space. The caller has the file alone."""
-        with self._writer.exclusive() as connection:
-            connection.execute("VACUUM")
+        """Rewrite the whole file without its unused space. No write runs meanwhile."""
+        with translate_errors(self._path):
+            self._writer.connection.execute("VACUUM")
 
-    def renew_lease(self, lease_s: float) -> None:
+    async def renew_lease(self, lease_s: float) -> None:
         """Extend the lease, and delete expired keys and aliases; see `JournalStore`."""
+        await self._run(partial(self._renew_lease, lease_s))
+
+    def _renew_lease(self, lease_s: float) -> None:
         self._writer.check_file()
         with self._writer.transaction() as connection:
             until_s = time.monotonic() + lease_s
@@ -362,8 +402,11 @@ class SqliteStore:
                 write_data_key(connection, self._keyring)
             self._save_heads(connection)
 
-    def add_orphaned_child(self, child: OrphanedChild) -> None:
+    async def add_orphaned_child(self, child: OrphanedChild) -> None:
         """Store a child of an ended task."""
+        await self._run(partial(self._add_orphaned_child, child))
+
+    def _add_orphaned_child(self, child: OrphanedChild) -> None:
         statement = child.user_statement.encode()
         stored = self._cipher.encrypt(statement, statement_place(child.task_id))
         with self._writer.transaction() as connection:
@@ -372,12 +415,15 @@ class SqliteStore:
                 (child.task_id, child.account, child.until_s, stored),
             )
 
-    def delete_orphaned_child(self, task_id: str) -> None:
+    async def delete_orphaned_child(self, task_id: str) -> None:
         """Delete a child of an ended task."""
+        await self._run(partial(self._delete_orphaned_child, task_id))
+
+    def _delete_orphaned_child(self, task_id: str) -> None:
         with self._writer.transaction() as connection:
             connection.execute("DELETE FROM orphaned_children WHERE task_id = ?", (task_id,))
 
-    def list_orphaned_children(self) -> list[OrphanedChild]:
+    async def list_orphaned_children(self) -> list[OrphanedChild]:
         """Return the stored children of ended tasks."""
         with translate_errors(self._path):
             rows = self._reader.execute(
@@ -393,9 +439,13 @@ class SqliteStore:
                 for task_id, account, until_s, statement in rows
             ]
 
-    def close(self, *, for_takeover: bool = False) -> None:
-        """Release the journal; see `JournalStore`."""
-        with self._writer.exclusive() as connection:
+    async def close(self, *, for_takeover: bool = False) -> None:
+        """Release the journal; see `JournalStore`. It blocks."""
+        if self._write_executor is not None:
+            self._write_executor.shutdown()
+        self._checkpoint_executor.shutdown()
+        connection = self._writer.connection
+        with translate_errors(self._path):
             try:
                 with transaction(connection):
                     if read_ownership(connection, self._path).epoch == self.epoch:
@@ -452,13 +502,23 @@ class SqliteStore:
 
         If another program removes the last events of a task afterwards, the journal is refused.
         """
-        heads = dict(self._unsaved_heads)
-        rows = (self.find_row(task_id) for task_id in heads)
-        statements.update_tasks(connection, (row for row in rows if row is not None), self._cipher)
-        for task_id, head in heads.items():
-            # A commit in a thread may have moved the head meanwhile.
-            if self._unsaved_heads.get(task_id) == head:
-                self._unsaved_heads.pop(task_id, None)
+        rows = self._read_rows(connection, self._unsaved_heads)
+        statements.update_tasks(connection, rows, self._cipher)
+        self._unsaved_heads.clear()
+
+    async def _run(self, write: Callable[[], _T]) -> _T:
+        """Run a write at once, or in the thread if it waits for the disk."""
+        if self._write_executor is None:
+            return write()
+        return await asyncio.wrap_future(self._write_executor.submit(write))
+
+    def _read_rows(self, connection: sqlite3.Connection, task_ids: Iterable[str]) -> list[TaskRow]:
+        with translate_errors(self._path):
+            columns = [
+                connection.execute(statements.SELECT_TASK, (task_id,)).fetchone()
+                for task_id in task_ids
+            ]
+        return [statements.parse_task(row, self._cipher) for row in columns if row is not None]
 
     def _set_stage(
         self, connection: sqlite3.Connection, task_ids: Iterable[str], stage: TaskStage

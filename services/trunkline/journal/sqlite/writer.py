@@ -3,7 +3,6 @@
 import contextlib
 import os
 import sqlite3
-import threading
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain
@@ -86,9 +85,8 @@ def _insert_statement(row_count: int) -> str:
 
 
 class SqliteWriter:
-    """Writes to one journal's file, one write at a time.
+    """Writes to one journal's file. The caller makes one write at a time.
 
-    Each write holds a lock, because the loop renews the lease while a thread may be committing.
     After a takeover, writes raise FencedError.
     """
 
@@ -98,7 +96,6 @@ class SqliteWriter:
         self._epoch = epoch
         self._journal_id = journal_id
         self._synchronous = synchronous
-        self._lock = threading.Lock()
         self.connection = self._connect()
         # Absolute paths: the current folder may change later.
         self._file = os.path.realpath(path)
@@ -120,13 +117,12 @@ class SqliteWriter:
         if len(rows) > _ROWS_PER_STATEMENT:
             with self.transaction(rows):
                 return
-        with self._lock:
-            try:
-                if self.connection.in_transaction:
-                    self._reconnect()
-                self._insert(rows)
-            except sqlite3.Error as error:
-                raise convert_error(self._path, error) from error
+        try:
+            if self.connection.in_transaction:
+                self._reconnect()
+            self._insert(rows)
+        except sqlite3.Error as error:
+            raise convert_error(self._path, error) from error
 
     @contextlib.contextmanager
     def transaction(self, events: Sequence[EventRow] = ()) -> Iterator[sqlite3.Connection]:
@@ -136,7 +132,7 @@ class SqliteWriter:
             FencedError: another process has taken over.
             JournalUnavailableError: the file can't be written, or its log was moved.
         """
-        with self._lock, translate_errors(self._path):
+        with translate_errors(self._path):
             if self.connection.in_transaction:
                 self._reconnect()
             # If the log was deleted or replaced, SQLite would still write to the old one.
@@ -160,12 +156,6 @@ class SqliteWriter:
             JournalUnavailableError: it was moved, replaced or deleted.
         """
         self._check(self._file, self._inode)
-
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection for exclusive use, without checking the epoch."""
-        with self._lock, translate_errors(self._path):
-            yield self.connection
 
     def _check(self, file: str, inode: int) -> None:
         try:

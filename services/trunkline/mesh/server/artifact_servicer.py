@@ -64,7 +64,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
             raise InvalidArgumentError(
                 "request", "is missing: the first request must name the task"
             )
-        blobs = self._host.blobs(first_request.task_id, account=first_request.account)
+        blobs = await self._host.blobs(first_request.task_id, account=first_request.account)
         reference = Reference.create(first_request.task_id, first_request.artifact_id)
         with suppress(ArtifactNotFoundError):
             return _build_stored_response(await blobs.get(reference))
@@ -116,7 +116,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
         self, request: artifact_service_pb2.DownloadArtifactRequest
     ) -> tuple[Blob, bytes | None]:
         """Return a blob by its reference, or an artifact's part and its inline content."""
-        blobs = self._host.blobs(request.task_id, account=request.account)
+        blobs = await self._host.blobs(request.task_id, account=request.account)
         reference = Reference.create(request.task_id, request.artifact_id)
         with suppress(ArtifactNotFoundError):
             return await blobs.get(reference), None
@@ -133,7 +133,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
             target = parse_reference(part.url)
             if target is None or target.task_id != request.task_id:
                 raise InvalidArgumentError("part", f"is not here; fetch it from {part.url}")
-            blobs = self._host.blobs(request.task_id, account=request.account)
+            blobs = await self._host.blobs(request.task_id, account=request.account)
             return await blobs.get(target), None
         content = part_content(part)
         media_type = part.media_type or ("application/json" if part.HasField("data") else "")
@@ -149,7 +149,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
         inline: bytes | None,
     ) -> AsyncGenerator[bytes]:
         if inline is None:
-            blobs = self._host.blobs(request.task_id, account=request.account)
+            blobs = await self._host.blobs(request.task_id, account=request.account)
             stream = blobs.read(blob.reference, offset=request.offset, length=request.length)
             async with aclosing(stream) as chunks:
                 async for chunk in chunks:

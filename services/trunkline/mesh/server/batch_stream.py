@@ -17,7 +17,7 @@ _LENGTH_DELIMITED: Final = 2
 class BatchSource(Protocol):
     """The batches of a stream: `TaskWatch` for the events of a task.
 
-    Either call `take` whenever the `on_ready` listener is called, or iterate.
+    Either call `take_ready` or `take` whenever the `on_ready` listener is called, or iterate.
     """
 
     @property
@@ -27,10 +27,17 @@ class BatchSource(Protocol):
 
     @property
     def is_at_head(self) -> bool:
-        """True if all batches that are ready were taken."""
+        """True if all batches that were ready at the last call were taken."""
         ...
 
-    def take(self, limit_bytes: int) -> list[bytes]:
+    def take_ready(self, limit_bytes: int) -> list[bytes] | None:
+        """Return the next batches if they are in memory.
+
+        Otherwise the result is None, and only `take` knows whether there are any.
+        """
+        ...
+
+    async def take(self, limit_bytes: int) -> list[bytes]:
         """Return the batches that are ready, at least one if any is."""
         ...
 

@@ -63,7 +63,7 @@ class DeliveryStream:
         """True if all outcomes that are ready were taken."""
         return not self._ready
 
-    def take(self, limit_bytes: int) -> list[bytes]:
+    def take_ready(self, limit_bytes: int) -> list[bytes]:
         """Return the outcomes that are ready, at least one if any is."""
         taken: list[bytes] = []
         size_bytes = 0
@@ -71,6 +71,10 @@ class DeliveryStream:
             taken.append(self._ready.popleft())
             size_bytes += len(taken[-1])
         return taken
+
+    async def take(self, limit_bytes: int) -> list[bytes]:
+        """Return `take_ready`, because all outcomes are in memory."""
+        return self.take_ready(limit_bytes)
 
     def on_ready(self, listener: Callable[[], None]) -> None:
         """Call `listener` whenever more outcomes are ready."""
@@ -84,10 +88,10 @@ class DeliveryStream:
         """Yield the outcomes that are ready, perhaps none, then new ones until the last."""
         has_more = asyncio.Event()
         self.on_ready(has_more.set)
-        yield self.take(_READ_BYTES)
+        yield self.take_ready(_READ_BYTES)
         while not self.is_over:
             if self.is_at_head:
                 await has_more.wait()
             has_more.clear()
-            if outcomes := self.take(_READ_BYTES):
+            if outcomes := self.take_ready(_READ_BYTES):
                 yield outcomes

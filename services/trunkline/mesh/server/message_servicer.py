@@ -62,7 +62,7 @@ class MessageServicer(message_service_pb2_grpc.MessageServiceServicer):
         result = await self._host.submit(request.agent, request.message, submission, is_held=True)
         if isinstance(result, message_pb2.Message):
             return BatchStream(message_service_pb2.StreamMessageResponse(message=result))
-        watch = self._host.watch(
+        watch = await self._host.watch(
             result.task_id,
             account=submission.account,
             after=result.after,

@@ -37,7 +37,7 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
     async def ListTasks(
         self, request: task_service_pb2.ListTasksRequest, _context: _Context
     ) -> task_service_pb2.ListTasksResponse:
-        return self._host.list(request)
+        return await self._host.list(request)
 
     async def CancelTask(
         self, request: task_service_pb2.CancelTaskRequest, context: _Context
@@ -83,7 +83,7 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
     async def WatchTask(  # type: ignore[override]
         self, request: task_service_pb2.WatchTaskRequest, _context: _Context
     ) -> BatchStream:
-        watch = self._host.watch(
+        watch = await self._host.watch(
             request.task_id,
             account=request.account,
             after=request.after_sequence if request.HasField("after_sequence") else None,
@@ -105,7 +105,7 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
                 summaries = [build_summary(row) for row in rows]
                 if request.with_text:
                     for summary in summaries:
-                        self._host.read_text(summary)
+                        await self._host.read_text(summary)
                 yield task_service_pb2.WatchTasksResponse(
                     tasks=summaries, is_incomplete=is_incomplete
                 )
@@ -147,7 +147,7 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
     async def GetPushNotificationConfig(
         self, request: task_service_pb2.GetPushNotificationConfigRequest, _context: _Context
     ) -> task_service_pb2.GetPushNotificationConfigResponse:
-        config = self._host.push_configs.get(
+        config = await self._host.push_configs.get(
             request.task_id, request.config_id, account=request.account
         )
         return task_service_pb2.GetPushNotificationConfigResponse(config=config)
@@ -155,7 +155,7 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
     async def ListPushNotificationConfigs(
         self, request: task_service_pb2.ListPushNotificationConfigsRequest, _context: _Context
     ) -> task_service_pb2.ListPushNotificationConfigsResponse:
-        configs, next_page_token = self._host.push_configs.list(
+        configs, next_page_token = await self._host.push_configs.list(
             request.task_id,
             account=request.account,
             page_size=request.page_size,
@@ -191,5 +191,5 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
     async def ResolveTaskAlias(
         self, request: task_service_pb2.ResolveTaskAliasRequest, _context: _Context
     ) -> task_service_pb2.ResolveTaskAliasResponse:
-        task_id = self._host.resolve_alias(request.account, request.alias)
+        task_id = await self._host.resolve_alias(request.account, request.alias)
         return task_service_pb2.ResolveTaskAliasResponse(task_id=task_id)

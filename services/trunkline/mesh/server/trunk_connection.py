@@ -58,9 +58,12 @@ class _UnsentFrame(NamedTuple):
 
 
 class _Stream:
-    """An open stream: its source, and the credit of its reader. It needs no task and no queue."""
+    """An open stream: its source, and the credit of its reader.
 
-    __slots__ = ("call", "call_id", "credit_bytes", "source", "timer")
+    It has a task only while its next batches are read from the store.
+    """
+
+    __slots__ = ("call", "call_id", "credit_bytes", "read_task", "source", "timer")
 
     def __init__(
         self, frame: trunk_service_pb2.TrunkCall, source: BatchSource, call: ServerCall
@@ -70,9 +73,38 @@ class _Stream:
         self.source = source
         self.call = call
         self.timer: asyncio.TimerHandle | None = None
+        self.read_task: asyncio.Task[tuple[Sequence[bytes], Exception | None]] | None = None
+
+    def take(self, group: asyncio.TaskGroup, on_read: Callable[[], None]) -> Sequence[bytes] | None:
+        """Return the next batches, or None while they are read. `on_read` follows the reading.
+
+        Other streams are sent meanwhile, so a reader that is behind does not delay them.
+        """
+        if self.read_task is None:
+            ready = self.source.take_ready(STREAM_QUANTUM_BYTES)
+            if ready is None:
+                self.read_task = group.create_task(self._read())
+                self.read_task.add_done_callback(lambda _: on_read())
+            return ready
+        if not self.read_task.done():
+            return None
+        batches, error = self.read_task.result()
+        self.read_task = None
+        if error is not None:
+            raise error
+        return batches
+
+    async def _read(self) -> tuple[Sequence[bytes], Exception | None]:
+        """Read the next batches, or return the error."""
+        try:
+            return await self.source.take(STREAM_QUANTUM_BYTES), None
+        except Exception as error:  # noqa: BLE001  every error is the caller's answer
+            return (), error
 
     def close(self) -> None:
         self.source.close()
+        if self.read_task is not None:
+            self.read_task.cancel()
         if self.timer is not None:
             self.timer.cancel()
 
@@ -349,10 +381,12 @@ class TrunkServerConnection:
         failure: Exception | None = None
         size_bytes = 0
         try:
-            batches = source.take(STREAM_QUANTUM_BYTES)
+            batches = stream.take(self._group, partial(self._wake, stream))
         except Exception as error:  # noqa: BLE001  every error is the caller's answer
             failure = error
         else:
+            if batches is None:
+                return 0
             size_bytes = sum(map(len, batches))
             frame.batches.extend(batches)
             stream.credit_bytes -= size_bytes

@@ -44,7 +44,7 @@ class WebhookServicer(webhook_service_pb2_grpc.WebhookServiceServicer):
     async def ListWebhooks(
         self, request: webhook_service_pb2.ListWebhooksRequest, _context: _Context
     ) -> webhook_service_pb2.ListWebhooksResponse:
-        webhooks = self._outbox.list(
+        webhooks = await self._outbox.list(
             task_id=request.task_id, state=request.state, account=request.account
         )
         return webhook_service_pb2.ListWebhooksResponse(webhooks=webhooks)
@@ -56,7 +56,7 @@ class WebhookServicer(webhook_service_pb2_grpc.WebhookServiceServicer):
             yield webhook_service_pb2.WatchWebhooksResponse()
             while True:
                 keys, is_incomplete = await changes.take()
-                webhooks = [self._outbox.describe(key) for key in keys]
+                webhooks = [await self._outbox.describe(key) for key in keys]
                 yield webhook_service_pb2.WatchWebhooksResponse(
                     webhooks=webhooks, is_incomplete=is_incomplete
                 )

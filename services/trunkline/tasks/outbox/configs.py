@@ -55,7 +55,7 @@ class PushConfigs:
             JournalUnavailableError.
         """
         journal = self.outbox.get_journal(config.task_id)
-        row = get_account_row(journal, config.task_id, account)
+        row = await get_account_row(journal, config.task_id, account)
         return await self._put(journal, row, config, version, registration=request_id)
 
     async def put_of_message(
@@ -78,7 +78,7 @@ class PushConfigs:
         """
         check_config(config)
         async with self._lock:
-            registered = _read_webhooks(journal, task.task_id)
+            registered = await _read_webhooks(journal, task.task_id)
             config_id = config.id or _choose_id(task.task_id, registered, version, registration)
             stored = normalize_config(config, task_id=task.task_id, config_id=config_id)
             delivery = self.outbox.find((task.task_id, stored.id))
@@ -105,18 +105,18 @@ class PushConfigs:
         webhook.traceparent = created.traceparent
         return webhook
 
-    def get(self, task_id: str, config_id: str, *, account: str) -> Config:
+    async def get(self, task_id: str, config_id: str, *, account: str) -> Config:
         """Return a webhook. Without an id, return the webhook that was registered first.
 
         Raises:
             WebhookNotFoundError, TaskNotFoundError, JournalUnavailableError.
         """
-        for config in self._list_configs(task_id, account):
+        for config in await self._list_configs(task_id, account):
             if config_id in ("", config.id):
                 return config
         raise WebhookNotFoundError(task_id, config_id)
 
-    def list(
+    async def list(
         self, task_id: str, *, account: str, page_size: int = 0, page_token: str = ""
     ) -> tuple[Configs, str]:
         """Return the webhooks of a task, oldest first, and the next page's token.
@@ -127,7 +127,7 @@ class PushConfigs:
         """
         if page_size < 0:
             raise InvalidArgumentError("page_size", "must be 0 (all) or more")
-        configs = self._list_configs(task_id, account)
+        configs = await self._list_configs(task_id, account)
         if page_token:
             ids = [config.id for config in configs]
             if page_token not in ids:
@@ -145,13 +145,13 @@ class PushConfigs:
             TaskNotFoundError, JournalUnavailableError.
         """
         journal = self.outbox.get_journal(task_id)
-        get_account_row(journal, task_id, account)
+        await get_account_row(journal, task_id, account)
         await self.outbox.remove(journal, (task_id, config_id))
 
-    def _list_configs(self, task_id: str, account: str) -> Configs:
+    async def _list_configs(self, task_id: str, account: str) -> Configs:
         journal = self.outbox.get_journal(task_id)
-        get_account_row(journal, task_id, account)
-        return [redact_config(webhook.config) for webhook in _read_webhooks(journal, task_id)]
+        await get_account_row(journal, task_id, account)
+        return [redact_config(webhook.config) for webhook in await _read_webhooks(journal, task_id)]
 
     def _build_webhook(
         self, config: Config, task: TaskRow | event_pb2.TaskCreated, version: str
@@ -166,9 +166,9 @@ class PushConfigs:
         )
 
 
-def _read_webhooks(journal: Journal, task_id: str) -> Sequence[Webhook]:
+async def _read_webhooks(journal: Journal, task_id: str) -> Sequence[Webhook]:
     """Return the webhooks of a task with their secrets, oldest first."""
-    return [from_row(row) for row in reversed(journal.webhooks.find(task_id=task_id))]
+    return [from_row(row) for row in reversed(await journal.webhooks.find(task_id=task_id))]
 
 
 def _choose_id(task_id: str, registered: Sequence[Webhook], version: str, registration: str) -> str:

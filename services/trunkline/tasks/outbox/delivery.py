@@ -8,7 +8,7 @@ from typing import Final
 
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.journal import Journal
-from trunkline.journal.store import WebhookKey
+from trunkline.journal.store import TaskRow, WebhookKey
 from trunkline.tasks.outbox.webhook import (
     DEAD,
     DONE,
@@ -102,19 +102,19 @@ class WebhookDelivery:
         """True if the webhook is done or dead: only a replay sends more."""
         return self.webhook.state not in LIVE
 
-    def has_events(self) -> bool:
-        """Return True if the task has events that no delivery has examined.
+    def may_have_events(self) -> bool:
+        """Return False if the task certainly has no events that no delivery has examined.
 
-        Raises:
-            TaskNotFoundError, JournalUnavailableError.
+        The rows of some ended tasks are not in memory. Claims of their webhooks read them.
         """
-        return self.journal.head(self.webhook.config.task_id) > self._examined_sequence
+        latest = self.journal.latest(self.webhook.config.task_id)
+        return latest is None or latest[0] > self._examined_sequence
 
     def current_state(self) -> WebhookStateValue:
         """Return the state now: the stored one lags behind new events and claims."""
         if self.is_over or self.due_s > self.retry.now_s():
             return self.webhook.state
-        return PENDING if self.claim is not None or self.has_events() else IDLE
+        return PENDING if self.claim is not None or self.may_have_events() else IDLE
 
     def record_sent(self, cursor: str) -> None:
         """Record progress: events up to the cursor are sent, and more follow.
@@ -128,13 +128,14 @@ class WebhookDelivery:
             self._advance(cursor)
         self.webhook.state = PENDING
 
-    def record_finished(self, cursor: str) -> None:
+    def record_finished(self, cursor: str, task: TaskRow) -> None:
         """Record that nothing is left to send after the cursor. "" is a cursor that has not moved.
 
+        `task` is the current row of the task.
+
         Raises:
-            InvalidArgumentError, TaskNotFoundError, JournalUnavailableError.
+            InvalidArgumentError: the cursor is malformed, or before the last one.
         """
-        task = self.journal.row(self.webhook.config.task_id)
         self._advance(cursor)
         read_to = 0 if self.claim is None else self.claim.head
         self._examined_sequence = max(self._examined_sequence, read_to, parse_event_id(cursor)[0])

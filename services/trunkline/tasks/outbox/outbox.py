@@ -6,9 +6,9 @@ import heapq
 import itertools
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Final, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -18,11 +18,10 @@ from trunkline.errors import (
     JournalUnavailableError,
     PeerUnavailableError,
     TaskNotFoundError,
-    TrunklineError,
 )
 from trunkline.journal.events import parse_journal_id
 from trunkline.journal.journal import Journal
-from trunkline.journal.store import WebhookKey
+from trunkline.journal.store import TaskRow, WebhookKey
 from trunkline.observe.metrics import instruments
 from trunkline.observe.metrics.kinds import Reading
 from trunkline.tasks.change_watchers import ChangeWatchers, PendingChanges
@@ -56,6 +55,9 @@ _WAIT_S: Final = 50.0
 _CLAIM_LIMIT: Final = 1000
 _LIST_LIMIT: Final = 1000
 
+# The class defines a method `list`.
+Claims: TypeAlias = list[webhook_service_pb2.WebhookClaim]
+
 
 class Outbox:
     """The webhooks of all journals that a process serves.
@@ -81,13 +83,13 @@ class Outbox:
         self._watchers = ChangeWatchers[WebhookKey, WebhookKey]()
         instruments.WEBHOOKS_PENDING.watch(self, Outbox._count_pending)
 
-    def open(self, journal: Journal) -> None:
+    async def open(self, journal: Journal) -> None:
         """Load the webhooks of a journal.
 
         Raises:
             JournalUnavailableError: the journal can't be read.
         """
-        rows = journal.webhooks.find(states=LIVE)
+        rows = await journal.webhooks.find(states=LIVE)
         self._journals[journal.id] = journal
         self._released.discard(journal.id)
         for row in reversed(rows):
@@ -147,9 +149,7 @@ class Outbox:
         journal.subscribe(delivery.key[0], delivery.listener)
         self._enqueue(delivery)
 
-    async def claim(
-        self, *, limit: int, lease_s: float = 0.0, wait_s: float = 0.0
-    ) -> list[webhook_service_pb2.WebhookClaim]:
+    async def claim(self, *, limit: int, lease_s: float = 0.0, wait_s: float = 0.0) -> Claims:
         """Claim webhooks with pending events, in the order they became ready; wait for the first.
 
         A claim lasts for the lease (30 s if 0, at most 600 s). Each `sent` record renews it.
@@ -162,7 +162,8 @@ class Outbox:
         lease_s = min(longest_s, max(shortest_s, lease_s or usual_s))
         until_s = self.retry.now_s() + min(_WAIT_S, wait_s)
         while True:
-            claims = list(self._claim_ready(min(_CLAIM_LIMIT, max(1, limit)), lease_s))
+            changed = self._changed
+            claims = await self._claim_ready(min(_CLAIM_LIMIT, max(1, limit)), lease_s)
             remaining_s = until_s - self.retry.now_s()
             if claims:
                 return claims
@@ -174,7 +175,7 @@ class Outbox:
                 remaining_s = min(remaining_s, self._timers[0][0] - self.retry.now_s())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(remaining_s):
-                    await self._changed.wait()
+                    await changed.wait()
 
     async def record(self, request: webhook_service_pb2.RecordDeliveryRequest) -> None:
         """Record the outcome of a post; returns when it is in the journal.
@@ -188,13 +189,16 @@ class Outbox:
         delivery = self._claimed.get(request.claim_id)
         if delivery is None or delivery.claim is None:
             raise FencedError(request.claim_id)
-        before = to_row(delivery.webhook)
         try:
-            self._apply_outcome(delivery, request)
+            task = await delivery.journal.row(delivery.key[0])
         except TaskNotFoundError:
             # Retention has deleted the task and its webhooks.
             self._deactivate(delivery.key)
             raise FencedError(request.claim_id) from None
+        if self._claimed.get(request.claim_id) is not delivery:
+            raise FencedError(request.claim_id)
+        before = to_row(delivery.webhook)
+        self._apply_outcome(delivery, request, task)
         after = to_row(delivery.webhook)
         write = delivery.journal.webhooks.save(after) if after != before else None
         if write is None:
@@ -212,7 +216,7 @@ class Outbox:
         if write is not None:
             await asyncio.shield(write)
 
-    def list(
+    async def list(
         self, *, task_id: str = "", state: WebhookStateValue = ANY, account: str = ""
     ) -> list[Webhook]:
         """Return webhooks of one task or of all, newest first, without their secrets.
@@ -220,12 +224,13 @@ class Outbox:
         With an account, returns only the webhooks of its tasks.
         """
         webhooks: list[Webhook] = []
-        for journal in self._journals.values():
+        for journal in tuple(self._journals.values()):
             states = (state,) if state in (DEAD, DONE) else LIVE if state else ()
             # The current state of live webhooks is in memory, and the account is in the content of
             # a row, so rows are filtered here.
             limit = None if states == LIVE or account else _LIST_LIMIT
-            for row in journal.webhooks.find(task_id=task_id, states=states, limit=limit):
+            rows = await journal.webhooks.find(task_id=task_id, states=states, limit=limit)
+            for row in rows:
                 webhook = self._current_view(from_row(row))
                 if account in ("", webhook.account) and (not state or webhook.state == state):
                     webhooks.append(webhook)
@@ -238,14 +243,14 @@ class Outbox:
         """Collect the keys of webhooks that change, of an account or of all, in a block."""
         return self._watchers.watch(account)
 
-    def describe(self, key: WebhookKey) -> Webhook:
+    async def describe(self, key: WebhookKey) -> Webhook:
         """Return a webhook as it is now, without its secrets; only the ids if it is deleted."""
         task_id, config_id = key
         delivery = self._deliveries.get(key)
         if delivery is not None:
             return self._current_view(delivery.webhook)
         journal = self._journals.get(parse_journal_id(task_id))
-        rows = [] if journal is None else journal.webhooks.find(task_id=task_id)
+        rows = [] if journal is None else await journal.webhooks.find(task_id=task_id)
         for row in rows:
             if row.key == key:
                 return redact_webhook(from_row(row))
@@ -264,7 +269,7 @@ class Outbox:
         journal = self.get_journal(task_id)
         rows = [
             row
-            for row in journal.webhooks.find(task_id=task_id)
+            for row in await journal.webhooks.find(task_id=task_id)
             if config_id in ("", row.config_id)
         ]
         if not rows:
@@ -300,7 +305,8 @@ class Outbox:
         Raises:
             JournalUnavailableError.
         """
-        removed = [row for row in journal.webhooks.find(task_id=key[0]) if row.key == key]
+        rows = await journal.webhooks.find(task_id=key[0])
+        removed = [row for row in rows if row.key == key]
         await self._write(journal.webhooks.delete(*key), journal, key, None)
         for row in removed:
             self._publish(from_row(row))
@@ -328,38 +334,50 @@ class Outbox:
         write.add_done_callback(on_written)
         await asyncio.shield(write)
 
-    def _claim_ready(
-        self, limit: int, lease_s: float
-    ) -> Iterator[webhook_service_pb2.WebhookClaim]:
+    async def _claim_ready(self, limit: int, lease_s: float) -> Claims:
         self._process_timers()
-        for key in tuple(itertools.islice(self._ready, limit)):
-            delivery = self._ready.pop(key)
+        claims: Claims = []
+        for key, delivery in tuple(itertools.islice(self._ready.items(), limit)):
+            head, is_readable = 0, True
             try:
-                head = delivery.journal.head(key[0])
+                head = await delivery.journal.head(key[0])
             except TaskNotFoundError:
-                # Retention has deleted the task and its webhooks.
-                self._deactivate(key)
-                continue
+                pass
             except JournalUnavailableError:
+                is_readable = False
+            if self._ready.get(key) is not delivery:
+                continue  # It was claimed or replaced meanwhile.
+            del self._ready[key]
+            if not is_readable:
                 # Retried after a pause, so that it does not delay the other webhooks.
                 delivery.due_s = self.retry.now_s() + self.retry.backoff_s(1)
                 self._enqueue(delivery)
+                continue
+            if not head:
+                # Retention has deleted the task and its webhooks.
+                self._deactivate(key)
                 continue
             claim = DeliveryClaim(f"{delivery.journal.id}-{secrets.token_hex(8)}", head)
             delivery.claim, delivery.lease_s = claim, lease_s
             delivery.claimed_until_s = self.retry.now_s() + lease_s
             self._claimed[claim.id] = delivery
             self._wake_at(delivery.claimed_until_s, delivery)
-            yield webhook_service_pb2.WebhookClaim(claim_id=claim.id, webhook=delivery.webhook)
+            claims.append(
+                webhook_service_pb2.WebhookClaim(claim_id=claim.id, webhook=delivery.webhook)
+            )
+        return claims
 
     def _apply_outcome(
-        self, delivery: WebhookDelivery, request: webhook_service_pb2.RecordDeliveryRequest
+        self,
+        delivery: WebhookDelivery,
+        request: webhook_service_pb2.RecordDeliveryRequest,
+        task: TaskRow,
     ) -> None:
         match request.WhichOneof("outcome"):
             case "sent":
                 delivery.record_sent(request.sent)
             case "finished":
-                delivery.record_finished(request.finished)
+                delivery.record_finished(request.finished, task)
             case "failed":
                 delivery.record_failed(request.failed, request.retry_after.ToNanoseconds() / 1e9)
             case "gone":
@@ -381,11 +399,7 @@ class Outbox:
             self._wake_at(delivery.due_s, delivery)
             return
         delivery.due_s = 0.0
-        has_events = True
-        # Errors of the journal are handled by the claim.
-        with contextlib.suppress(TrunklineError):
-            has_events = delivery.has_events()
-        if has_events:
+        if delivery.may_have_events():
             self._ready[delivery.key] = delivery
             self._notify_claimants()
 
@@ -431,8 +445,7 @@ class Outbox:
         delivery = self._deliveries.get(key)
         copy = redact_webhook(webhook if delivery is None else delivery.webhook)
         if delivery is not None:
-            with contextlib.suppress(TrunklineError):
-                copy.state = delivery.current_state()
+            copy.state = delivery.current_state()
         return copy
 
     def _publish(self, webhook: Webhook) -> None:

@@ -100,7 +100,7 @@ async def start_parent(host: TaskHost, call: TrunkStreamCall) -> str:
     assert isinstance(accepted, SubmitResult)
     call.deliver(frame(FIRST_DELTA, at=2))
     async with asyncio.timeout(30):
-        async for batches in host.watch(accepted.task_id, account="", after=0):
+        async for batches in await host.watch(accepted.task_id, account="", after=0):
             if any(b"one " in batch for batch in batches):
                 break
     return accepted.task_id

@@ -62,7 +62,7 @@ async def finish_elsewhere(
         async with TaskHost(journal, [agent]) as host, asyncio.timeout(30):
             return await host.wait_turn(task_id)
     finally:
-        journal.close()
+        await journal.close()
 
 
 async def submit(host: TaskHost, text: str = "go", **fields: str) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -54,8 +54,8 @@ class HostSession:
 
     async def wait_until_ended(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
         async with asyncio.timeout(30):
-            while not self.host.journal.row(task_id).is_ended:
-                await self.host.journal.wait(task_id, self.host.journal.head(task_id))
+            while not (await self.host.journal.row(task_id)).is_ended:
+                await self.host.journal.wait(task_id, await self.host.journal.head(task_id))
         return await self.host.journal.snapshot(task_id)
 
 
@@ -68,7 +68,7 @@ async def open_session(folder: Path, agent: Agent) -> AsyncIterator[HostSession]
         ) as host:
             yield HostSession(host)
     finally:
-        journal.close()
+        await journal.close()
 
 
 @asynccontextmanager
@@ -165,15 +165,15 @@ async def test_an_approval_does_not_cover_a_later_turn_after_a_crash(
         await HostSession(host).ask("once more", task_id)
     events = [
         (parse_header(sealed).first_sequence + at, event)
-        for sealed in original.read(task_id, 0)
+        for sealed in await original.read(task_id, 0)
         for at, event in enumerate(parse_batch(sealed).events)
     ]
     waiting = [at for at, event in events if event.HasField("approval_requested")]
     folder = tmp_path / "later"
     folder.mkdir()
-    with closing(Journal.open(folder / "journal.db")) as journal:
+    async with Journal.open(folder / "journal.db") as journal:
         await replay_journal(original, task_id, journal, until=waiting[1] - 1)
-    original.close()
+    await original.close()
     orders = Orders()
     agent = shop("apples", orders, model=Model.from_chat_model(ScriptedModel([order_call(1)])))
     async with open_session(folder, agent) as later:
@@ -351,12 +351,12 @@ async def test_a_crash_at_any_commit_makes_an_approved_call_once_or_reports_it_a
         wait_until_ended = await HostSession(host).ask("approve", waiting.task.id)
     task_id = wait_until_ended.task.id
     unknown_count = 0
-    headers = [parse_header(sealed) for sealed in original.read(task_id, 0)]
+    headers = [parse_header(sealed) for sealed in await original.read(task_id, 0)]
     # Commits are atomic, and the commits of a task are its batches.
     for at in (header.first_sequence + header.count - 1 for header in headers[:-1]):
         folder = tmp_path / str(at)
         folder.mkdir()
-        with closing(Journal.open(folder / "journal.db")) as journal:
+        async with Journal.open(folder / "journal.db") as journal:
             await replay_journal(original, task_id, journal, until=at)
             remaining = await journal.snapshot(task_id)
         orders = Orders()
@@ -380,7 +380,7 @@ async def test_a_crash_at_any_commit_makes_an_approved_call_once_or_reports_it_a
                 COMPLETED,
                 "Ordered 3 apples.",
             ), at
-    original.close()
+    await original.close()
     assert unknown_count
 
 

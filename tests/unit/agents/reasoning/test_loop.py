@@ -181,7 +181,7 @@ async def run(agent: Agent, tmp_path: Path) -> snapshot_pb2.TaskSnapshot:
             assert isinstance(accepted, SubmitResult)
             return await host.wait_turn(accepted.task_id)
     finally:
-        journal.close()
+        await journal.close()
 
 
 def reply_with_calls(*names: str) -> AIMessage:

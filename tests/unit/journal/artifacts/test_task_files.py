@@ -179,7 +179,7 @@ async def test_files_are_deleted_with_their_tasks_and_not_earlier(tmp_path: Path
         joined = await mesh.join(_maker)
         task_id = (await mesh.ask("", agent="maker")).task.id
         host = joined.host.journals.primary
-        blobs = joined.host.blobs(task_id, account="")
+        blobs = await joined.host.blobs(task_id, account="")
         orphan_folder = blobs.folder / f"{host.journal.id}-gone"
         await asyncio.to_thread(orphan_folder.mkdir)
         files, executions = host.files, host.executions

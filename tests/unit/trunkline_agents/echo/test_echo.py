@@ -40,7 +40,7 @@ async def test_count_streams_one_delta_a_number_and_marks_the_last(open_host: Op
     assert texts(snapshot) == ["1 2 3 4 5 "]
     assert snapshot.task.artifacts[0].name == "count"
     deltas: list[str] = []
-    async for batches in host.watch(snapshot.task.id, account="", after=0, until_head=True):
+    async for batches in await host.watch(snapshot.task.id, account="", after=0, until_head=True):
         for data in batches:
             for event in event_pb2.EventBatch.FromString(data).events:
                 deltas += event.delta.texts
