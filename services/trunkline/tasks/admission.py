@@ -5,7 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Final
 
 from trunkline.errors import LimitExceededError, OverloadedError
@@ -90,7 +90,10 @@ class AgentQueue:
 
     @asynccontextmanager
     async def enter(self, admission: "Admission", priority: int) -> AsyncIterator[None]:
-        """Run a block as one of `limit` turns."""
+        """Run a block as one of `limit` turns.
+
+        Turns of one account enter by priority, then in order.
+        """
         if self._limit is not None and self._limit <= self._running:
             await self._wait(admission.account, priority)
         else:
@@ -145,13 +148,6 @@ class Admission:
         self.queue: AgentQueue = queue
         self.account: str = account
         self.is_pending: bool = True
-
-    def enter(self, priority: int) -> AbstractAsyncContextManager[None]:
-        """Run a block within the concurrency limit of the agent.
-
-        Turns of one account enter by priority, then in order.
-        """
-        return self.queue.enter(self, priority)
 
 
 class AdmissionControl:

@@ -203,7 +203,7 @@ class TaskExecutions:
                 return
             agent, turn, admission = execution.agent, execution.turn, execution.admission
             if agent is not None and turn is not None and admission is not None:
-                async with admission.enter(turn.snapshot.priority):
+                async with admission.queue.enter(admission, turn.snapshot.priority):
                     await self._run_turn(agent, turn)
         except asyncio.CancelledError:
             # The terminator journals the end of a stopped task. Otherwise the host is stopping.

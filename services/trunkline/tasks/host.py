@@ -174,7 +174,9 @@ class TaskHost:
             JournalUnavailableError: the journal can't be written.
         """
         host = self.journals.get_writable(message, submission)
-        agent = host.find_agent(agent_name, message.task_id, submission.account)
+        agent = self.agents.get(agent_name)
+        if agent is None:
+            raise host.absence_error(agent_name, message.task_id, submission.account)
         check_message(agent.card, message)
         if message.task_id:
             continued = await host.submit_handler.continue_task(agent, message, submission)
@@ -408,7 +410,9 @@ class TaskHost:
     ) -> snapshot_pb2.TaskSnapshot:
         host = self.journals.get(task_id)
         row = host.get_account_row(task_id, account)
-        agent = host.find_agent(row.agent, task_id, account)
+        agent = self.agents.get(row.agent)
+        if agent is None:
+            raise host.absence_error(row.agent, task_id, account)
         if not agent.is_pausable:
             problem = "only workflows, which work in steps, can be paused"
             raise UnsupportedOperationError(f"agent {row.agent!r}", problem)

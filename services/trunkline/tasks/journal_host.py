@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -15,7 +15,6 @@ from trunkline.errors import (
 )
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.observe import telemetry
-from trunkline.tasks.agent import Agent
 from trunkline.tasks.approval_router import ApprovalRouter, agent_absent_error
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
 from trunkline.tasks.deliveries import Deliveries
@@ -50,7 +49,7 @@ class JournalHost:
     ) -> None:
         """`resources` are shared by all journals of the host."""
         self.journal = journal
-        self.agents: Mapping[str, Agent] = resources.agents
+        self._agents = resources.agents
         settings = resources.settings
         self.lease: JournalLease = JournalLease(journal, settings.lease_s, on_lost=self._stop)
         self._push_configs = resources.push_configs
@@ -142,7 +141,7 @@ class JournalHost:
         with contextlib.suppress(TrunklineError):
             missing_agents = {
                 row.agent for row in self.journal.list_unfinished()
-            } - self.agents.keys()
+            } - self._agents.keys()
             self.journal.close(for_takeover=bool(missing_agents))
 
     def _expire(self, task_id: str) -> None:
@@ -196,24 +195,19 @@ class JournalHost:
         self.flush_scheduler.close()
         self.close()
 
-    def find_agent(self, name: str, task_id: str, account: str) -> Agent:
-        """Return the agent that a message is for.
+    def absence_error(self, agent: str, task_id: str, account: str) -> TrunklineError:
+        """Return the error for a message, perhaps for a task, to an agent that does not run here.
 
         Raises:
-            AgentNotFoundError: no such agent.
-            PeerUnavailableError, TaskEndedError: the message is for a task of an agent that does
-                not run here.
+            TaskNotFoundError: the account has no such task.
         """
-        agent = self.agents.get(name)
-        if agent is not None:
-            return agent
         if task_id:
             row = get_account_row(self.journal, task_id, account)
-            if row.agent == name and row.is_ended:
-                raise TaskEndedError(task_id, state_name(row.state))
-            if row.agent == name:
-                raise agent_absent_error(name)
-        raise AgentNotFoundError(name)
+            if row.agent == agent and row.is_ended:
+                return TaskEndedError(task_id, state_name(row.state))
+            if row.agent == agent:
+                return agent_absent_error(agent)
+        return AgentNotFoundError(agent)
 
     def get_account_row(self, task_id: str, account: str) -> TaskRow:
         """Return the row of a task of the account.
