@@ -5,6 +5,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Final, Literal, Self, TypeAlias
@@ -510,17 +511,25 @@ class Journal:
         )
         for write in pending:
             commit.add(write)
-        if not commit.group.is_empty:
-            since_s, started_s = self._pending_since_s, perf_counter()
-            self._serial_writer.run(
-                lambda: self._store.commit(commit.group),
-                lambda error: self._on_committed(commit, error, since_s, started_s),
-            )
-        else:
+        if commit.group.is_empty:
             commit.resolve()
+            return
+        since_s, started_s = self._pending_since_s, perf_counter()
+        if self._serial_writer.is_threaded:
+            self._serial_writer.run(
+                partial(self._store.commit, commit.group),
+                partial(self._on_committed, commit, since_s, started_s),
+            )
+            return
+        error: BaseException | None = None
+        try:
+            self._store.commit(commit.group)
+        except Exception as raised:  # noqa: BLE001  the waiting callers get any error
+            error = raised
+        self._on_committed(commit, since_s, started_s, error)
 
     def _on_committed(
-        self, commit: CommitBuilder, error: BaseException | None, since_s: float, started_s: float
+        self, commit: CommitBuilder, since_s: float, started_s: float, error: BaseException | None
     ) -> None:
         if error is None:
             written_s = perf_counter()
