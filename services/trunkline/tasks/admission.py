@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from trunkline.core.settings import Settings
 from trunkline.errors import LimitExceededError, OverloadedError
 from trunkline.observe.metrics import instruments
 from trunkline.observe.metrics.kinds import Reading
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.fair_queue import AccountCounts, FairQueue, has_room
-from trunkline.tasks.settings import TaskSettings
 
 # The rate is measured over the latest turns: at most so many, and none that is older.
 _RATE_WINDOW_TURNS: Final = 64
@@ -153,7 +153,7 @@ class Admission:
 class AdmissionControl:
     """The admission queues of all agents of a process, shared by all of its journals."""
 
-    def __init__(self, agents: Sequence[Agent], settings: TaskSettings) -> None:
+    def __init__(self, agents: Sequence[Agent], settings: Settings) -> None:
         self._limit = settings.task_limit
         self._limits = settings.limits
         self._accepted = 0
@@ -214,7 +214,7 @@ class AdmissionControl:
 
     def _check_account(self, account: str) -> None:
         """Check the limit of tasks of an account."""
-        limit = self._limits.of_account(account).tasks if self._limits else None
+        limit = self._limits.of_account(account).tasks
         if limit is not None and self._turns.get(account) >= limit:
             wait_s = self._completions.estimate_wait_s(self._turns.get(account) - limit + 1)
             problem = f"account {account!r} has {limit} running tasks, and may have no more"

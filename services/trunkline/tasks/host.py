@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.settings import Settings
 from trunkline.errors import (
     JournalUnavailableError,
     PeerUnavailableError,
@@ -35,10 +36,9 @@ from trunkline.tasks.delivered_messages import (
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import TERMINAL, State, state_name
 from trunkline.tasks.loop_watch import LoopWatch
-from trunkline.tasks.outbox import Outbox, PushConfigs
+from trunkline.tasks.outbox import Outbox, PushConfigs, RetryPolicy
 from trunkline.tasks.resources import HostResources, OtherHosts
 from trunkline.tasks.served_journals import ServedJournals
-from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import (
     SubmitResult,
     check_alias,
@@ -69,7 +69,7 @@ class TaskHost:
         journal: Journal,
         agents: Sequence[Agent],
         *,
-        settings: TaskSettings | None = None,
+        settings: Settings | None = None,
         others: OtherHosts | None = None,
         checkpoint_path: Path | None = None,
         audit: AuditLog | None = None,
@@ -83,12 +83,13 @@ class TaskHost:
         With `budgets`, turns are refused and models are not called once a budget is used up.
         """
         self._audit = audit
-        self._settings = settings = settings or TaskSettings()
+        self._settings = settings = settings or Settings()
         self._others = others or OtherHosts()
         self._admissions = AdmissionControl(agents, settings)
         begin_commit_counts(agent.card.name for agent in agents)
         self._changes = TaskChanges()
-        self.push_configs: PushConfigs = PushConfigs(Outbox(settings.webhook_retry))
+        retry = RetryPolicy(give_up_s=settings.webhook_give_up_s)
+        self.push_configs: PushConfigs = PushConfigs(Outbox(retry))
         """The webhooks of the tasks in all journals, and their outbox."""
         self._watch = LoopWatch()
         self._resources = HostResources(

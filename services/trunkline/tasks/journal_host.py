@@ -32,6 +32,9 @@ from trunkline.tasks.termination import TaskTerminator
 
 logger = logging.getLogger(__name__)
 
+# The time that code has to clean up after its deadline.
+_DEADLINE_GRACE_S: Final = 0.1
+
 # An execution that begins has no turn yet. Nothing reports when it gets one.
 _EXECUTION_CHECK_S: Final = 0.02
 
@@ -57,7 +60,7 @@ class JournalHost:
         """True once new tasks are refused, except children of running tasks."""
         self._group = asyncio.TaskGroup()
         self.flush_scheduler: FlushScheduler = FlushScheduler(
-            settings.flush_interval_s,
+            settings.flush_interval_ms / 1000,
             journal_id=journal.id,
             on_fenced=self.lease.mark_lost,
         )
@@ -69,7 +72,6 @@ class JournalHost:
             on_release=self._on_release,
         )
         self.terminator: TaskTerminator = TaskTerminator(self._group, self.executions)
-        self._deadline_grace_s = settings.deadline_grace_s
         self._orphans = OrphanedChildren(journal, resources.others.cancel_child)
         self.submit_handler: SubmitHandler = SubmitHandler(self.executions, self.deadlines)
         self.deliveries: Deliveries = Deliveries(
@@ -156,7 +158,7 @@ class JournalHost:
             execution,
             State.TASK_STATE_FAILED,
             DEADLINE_PASSED,
-            grace_s=self._deadline_grace_s,
+            grace_s=_DEADLINE_GRACE_S,
             error_type=telemetry.TIMEOUT,
         )
 
