@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 from trunkline.core.backoff import RetryWindow
+from trunkline.core.settings import DEFAULTS
 from trunkline.core.task_states import TERMINAL, TURN_END
 from trunkline.errors import (
     AgentNotFoundError,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # A takeover succeeds or fails within two leases and a margin.
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = DEFAULTS.patience_s
 # A stream that stayed open this long counts as progress even if it carried nothing.
 _STABLE_S: Final = 1.0
 
