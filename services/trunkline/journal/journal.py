@@ -333,8 +333,9 @@ class Journal:
         The latest batches are returned without parsing. It raises the errors of `read`.
         """
         head = self._heads.get(task_id)
-        if head is not None and after < head:
-            cached = self._tails.read_next(task_id, after, limit_bytes=limit_bytes)
+        tail = self._tails.find(task_id)
+        if head is not None and after < head and tail is not None:
+            cached = tail.read_next(after, limit_bytes=limit_bytes)
             if cached is not None:
                 batches, last = cached
                 return batches, last or head
@@ -598,7 +599,8 @@ class Journal:
             self._forget(task_id)
 
     def _batches(self, task_id: str, after: int, limit_bytes: int) -> Batches:
-        cached = self._tails.read(task_id, after, limit_bytes=limit_bytes)
+        tail = self._tails.find(task_id)
+        cached = None if tail is None else tail.read(after, limit_bytes=limit_bytes)
         if cached is None:
             return self._store.read(task_id, after, limit_bytes=limit_bytes)
         return cached
