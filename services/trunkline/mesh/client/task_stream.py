@@ -31,7 +31,7 @@ class TaskStream:
         batches: AsyncIterator[list[bytes]],
         call: BatchCall[Any] | TrunkStreamCall | None = None,
     ) -> None:
-        """`call` is the call of the batches. A stream over several calls has no `call`."""
+        """`call` is the call of the batches. A stream over several calls sets each one itself."""
         self._batches = batches
         self._call = call
         self.snapshot: snapshot_pb2.TaskSnapshot | None = None
