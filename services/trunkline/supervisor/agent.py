@@ -145,6 +145,7 @@ class Supervisor(Agent):
         else:
             await self._wait_for_cards(task)
         roster = self._current_roster().exclude(task.path)
+        state = state or _begin_state(task, roster)
         calls = AgentCalls(task, self._directory, self._limits)
         turn = SupervisorTurn(task, self._directory, roster, task.plan(), calls, self._planner)
         if self._graph is None:
@@ -159,7 +160,7 @@ class Supervisor(Agent):
 
                 turn = replace(turn, memory=stack.enter_context(open_planner_memory(task)))
             # No stream modes: readers follow the journal.
-            async for _ in graph.astream(state or {"steps": ()}, context=turn, stream_mode=[]):
+            async for _ in graph.astream(state, context=turn, stream_mode=[]):
                 pass
 
     async def _wait_for_agents(self, steps: Sequence[Step]) -> None:
@@ -187,7 +188,8 @@ class Supervisor(Agent):
 
         if is_settled(self._directory):
             return
-        if self._predict_agents(task, self._current_roster().exclude(task.path), None):
+        roster = self._current_roster().exclude(task.path)
+        if self._predict_agents(task, roster, _begin_state(task, roster)):
             return
         await task.working()
         with contextlib.suppress(PeerError):
@@ -203,13 +205,11 @@ class Supervisor(Agent):
         return roster
 
     def _predict_agents(
-        self, task: TurnRuntime, roster: Roster, state: SupervisorState | None
+        self, task: TurnRuntime, roster: Roster, state: SupervisorState
     ) -> Set[str]:
         """Return the agents that the turn is going to ask, as far as this is known already."""
-        state = state or answer_waiting_children(task.snapshot, task.text)
-        steps = state["steps"] if state else roster.split_at_addresses(task.text)
-        if steps:
-            return {step.agent for step in steps}
+        if state["steps"]:
+            return {step.agent for step in state["steps"]}
         return self._planner.predict(task.text, roster)
 
     def _allowed(
@@ -224,6 +224,16 @@ class Supervisor(Agent):
             and name not in self._barred
             and (name in named if named else agent.routable)
         ]
+
+
+def _begin_state(task: TurnRuntime, roster: Roster) -> SupervisorState:
+    """Return the state at the start of a turn.
+
+    An answer to waiting children continues the plan of the turn before. Else the steps are those of
+    the agents that the request names, if it names any.
+    """
+    waiting = answer_waiting_children(task.snapshot, task.text)
+    return waiting or {"steps": roster.split_at_addresses(task.text)}
 
 
 def _retained_lengths(task: TurnRuntime) -> dict[str, int]:
