@@ -9,7 +9,7 @@ from functools import partial
 
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.agents.calls.agent_call import ChildLimits
-from trunkline.agents.calls.tool_source import AllowedTools, MeshTools, ToolSource
+from trunkline.agents.calls.tool_source import MeshTools
 from trunkline.agents.calls.turn_calls import MeshCallees
 from trunkline.agents.reasoning import ModelChoice
 from trunkline.agents.reasoning.model_results import ModelResults
@@ -201,13 +201,9 @@ def connect_calls(agent: Agent, directory: Directory, settings: Settings) -> Age
     """Return the agent with the agents and tools of the mesh, for the calls of its function."""
     if not isinstance(agent, FunctionAgent):
         return agent
-    options = settings.agent_options.get(agent.card.name)
-    tools: ToolSource = MeshTools(directory)
-    if options is not None:
-        tools = AllowedTools(tools, options)
     callees = MeshCallees(
         directory,
-        tools,
+        MeshTools(directory, settings.agent_options.get(agent.card.name)),
         ChildLimits.from_settings(settings),
         agent.model or ModelResults(ModelChoice.for_agent(settings, agent.card.name)),
     )

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import grpc
 import pytest
 
+from harness.mcp.scripted_servers import collect_responses
 from harness.mesh.identity import mesh_credentials
 from trunkline.errors import (
     PeerProtocolError,
@@ -181,8 +182,8 @@ async def test_a_tool_s_responses_are_streamed_and_end_with_the_result(
     channel: MeshChannel,
 ) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="add")
-    async with ToolClient(channel).call_tool(request) as responses:
-        kinds = [response.WhichOneof("payload") async for response in responses]
+    responses = await collect_responses(ToolClient(channel), request)
+    kinds = [response.WhichOneof("payload") for response in responses]
     assert kinds == ["progress", "result"]
 
 
@@ -190,19 +191,25 @@ async def test_closing_a_tool_call_cancels_it_in_the_adapter(
     channel: MeshChannel, tools: Tools
 ) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="hang")
-    async with ToolClient(channel).call_tool(request) as responses:
-        assert (await anext(responses)).HasField("progress")
+    begun = asyncio.Event()
+
+    async def note_progress(_progress: tool_service_pb2.ToolProgress) -> None:
+        begun.set()
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        calling = ToolClient(channel).call_tool(request, on_progress=note_progress)
+        call = group.create_task(calling)
+        await begun.wait()
         assert not tools.ended.is_set()
-    async with asyncio.timeout(30):
+        call.cancel()
         await tools.ended.wait()
-    assert tools.ended.is_set()
+    assert call.cancelled()
 
 
 async def test_an_unknown_tool_is_named(channel: MeshChannel) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="nothing")
-    async with ToolClient(channel).call_tool(request) as responses:
-        with pytest.raises(ToolNotFoundError) as excinfo:
-            await anext(responses)
+    with pytest.raises(ToolNotFoundError) as excinfo:
+        await collect_responses(ToolClient(channel), request)
     assert (excinfo.value.server, excinfo.value.tool) == ("math", "nothing")
 
 
@@ -253,11 +260,8 @@ async def test_streams_of_a_closed_channel_are_unavailable(channel: MeshChannel)
     async with AsyncExitStack() as stack:
         with pytest.raises(PeerUnavailableError):
             await stack.enter_async_context(HostClient(channel).watch_task("t-1", account=""))
-        tool = ToolClient(channel).call_tool(tool_service_pb2.CallToolRequest())
-        for stream in (
-            await stack.enter_async_context(tool),
-            ToolClient(channel).watch_tools(),
-            RegistryClient(channel).watch_agents(),
-        ):
+        with pytest.raises(PeerUnavailableError):
+            await collect_responses(ToolClient(channel), tool_service_pb2.CallToolRequest())
+        for stream in (ToolClient(channel).watch_tools(), RegistryClient(channel).watch_agents()):
             with pytest.raises(PeerUnavailableError):
                 await anext(stream)
