@@ -6,6 +6,7 @@ and loses them with the process.
 """
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Any
 
 from trunkline.cli import main
@@ -21,13 +22,13 @@ class _Memory:
         self.rows: dict[str, TaskRow] = {}
         self.batches: defaultdict[str, list[bytes]] = defaultdict(list)
 
-    def commit(self, group: CommitGroup) -> None:
+    async def commit(self, group: CommitGroup) -> None:
         self.rows.update(group.created)
         self.rows.update(group.changed)
         for batch in group.batches:
             self.batches[batch.task_id].append(batch.sealed)
 
-    def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
+    async def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
         sealed_batches = []
         for sealed in self.batches[task_id]:
             header = parse_header(sealed)
@@ -38,8 +39,8 @@ class _Memory:
                 break
         return sealed_batches
 
-    def find_row(self, task_id: str) -> TaskRow | None:
-        return self.rows.get(task_id)
+    async def find_rows(self, task_ids: Collection[str]) -> dict[str, TaskRow]:
+        return {task_id: self.rows[task_id] for task_id in task_ids if task_id in self.rows}
 
 
 def _patch() -> None:
@@ -49,7 +50,7 @@ def _patch() -> None:
         "read": lambda _store, task_id, after, *, limit_bytes: memory.read(
             task_id, after, limit_bytes=limit_bytes
         ),
-        "find_row": lambda _store, task_id: memory.find_row(task_id),
+        "find_rows": lambda _store, task_ids: memory.find_rows(task_ids),
     }
     for name, change in changes.items():
         assert hasattr(SqliteStore, name), name

@@ -18,11 +18,13 @@ from hypothesis.stateful import (
 )
 
 from harness.journal.builders import append, begin, completed, created, working
+from harness.journal.suspending_store import suspending
 from trunkline.errors import CursorExpiredError, TaskEndedError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.fold import fold_batches
 from trunkline.journal.journal import Journal, Retention
+from trunkline.journal.sqlite import SqliteStore
 from trunkline.v1 import event_pb2, task_service_pb2
 
 
@@ -55,6 +57,7 @@ class JournalMachine(RuleBasedStateMachine):
     """Creates, appends to several tasks at once, reads from any cursor, reopens, compacts."""
 
     tasks = Bundle("tasks")
+    is_suspending = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,9 +67,13 @@ class JournalMachine(RuleBasedStateMachine):
         self.loop.run_until_complete(self.open())
 
     async def open(self) -> None:
+        store = SqliteStore.open(self.folder / "journal.db")
         # Small tails make readers use the store as well.
-        self.journal = Journal.open(
-            self.folder / "journal.db", tail_bytes=400, retention=Retention(compact_after_s=0)
+        self.journal = Journal(
+            suspending(store) if self.is_suspending else store,
+            store.read_unfinished(),
+            tail_bytes=400,
+            retention=Retention(compact_after_s=0),
         )
         # Only rules maintain it. Its own timers depend on the machine's speed, and the model would
         # not know of their compactions.
@@ -220,7 +227,12 @@ class JournalMachine(RuleBasedStateMachine):
             assert fold_batches(task_id, batches) == snapshot
 
 
-def test_a_journal_is_a_list_of_events_for_each_task() -> None:
-    run_state_machine_as_test(
-        JournalMachine, settings=settings(max_examples=60, stateful_step_count=25)
-    )
+class SuspendingMachine(JournalMachine):
+    """The same on a store that suspends its callers."""
+
+    is_suspending = True
+
+
+@pytest.mark.parametrize("machine", [JournalMachine, SuspendingMachine])
+def test_a_journal_is_a_list_of_events_for_each_task(machine: type[JournalMachine]) -> None:
+    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=25))

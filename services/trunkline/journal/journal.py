@@ -340,9 +340,10 @@ class Journal:
         Most reads are of the latest events, which are there. No batch is parsed.
         """
         latest = self.latest(task_id)
-        if latest is None or after >= latest[0]:
+        tail = self._tails.find(task_id)
+        if latest is None or after >= latest[0] or tail is None:
             return None
-        cached = self._tails.read_next(task_id, after, limit_bytes=limit_bytes)
+        cached = tail.read_next(after, limit_bytes=limit_bytes)
         if cached is None:
             return None
         batches, last = cached
@@ -668,7 +669,8 @@ class Journal:
             self._forget(task_id)
 
     async def _batches(self, task_id: str, after: int, limit_bytes: int) -> Batches:
-        cached = self._tails.read(task_id, after, limit_bytes=limit_bytes)
+        tail = self._tails.find(task_id)
+        cached = None if tail is None else tail.read(after, limit_bytes=limit_bytes)
         if cached is None:
             return await self._store.read(task_id, after, limit_bytes=limit_bytes)
         return cached

@@ -40,6 +40,7 @@ from trunkline.observe import telemetry
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
+from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import (
     message_service_pb2_grpc,
     snapshot_pb2,
@@ -270,6 +271,32 @@ async def test_a_stalled_reader_blocks_no_other_and_buffers_at_most_a_window(
         async for more in batches:
             found += map(parse_header, more)
     assert sum(header.count for header in found) == whole.sequence
+
+
+async def test_a_reader_that_waits_for_the_store_delays_no_other(
+    client: HostClient, host: TaskHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its events do not fit into the tail in memory.
+    slow = await written(client, host, "write 2000 500")
+    is_read, go_on = asyncio.Event(), asyncio.Event()
+    take = TaskWatch.take
+
+    async def take_slowly(watch: TaskWatch, limit_bytes: int) -> list[bytes]:
+        if watch.task_id == slow.task.id:
+            is_read.set()
+            await go_on.wait()
+        return await take(watch, limit_bytes)
+
+    monkeypatch.setattr(TaskWatch, "take", take_slowly)
+    async with asyncio.TaskGroup() as group:
+        behind = group.create_task(read(client, slow.task.id))
+        async with asyncio.timeout(LIMIT_S):
+            await is_read.wait()
+            quick = await written(client, host, "write 3 1000")
+            assert await read(client, quick.task.id) == list(range(1, quick.sequence + 1))
+        assert not behind.done()
+        go_on.set()
+    assert behind.result() == list(range(1, slow.sequence + 1))
 
 
 async def test_hundreds_of_calls_share_one_connection(client: HostClient, host: TaskHost) -> None:

@@ -5,12 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from harness.journal.suspending_store import suspending
 from trunkline.journal.journal import Journal
+from trunkline.journal.sqlite import SqliteStore
 
 
-@pytest.fixture(params=["normal", "full"])
+@pytest.fixture(params=["normal", "full", "suspending"])
 async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
-    """Return a journal that commits on the event loop, and one that commits in a thread."""
-    opened = Journal.open(tmp_path / "journal.db", synchronous=request.param)
+    """Return a journal that commits at once, in a thread, and in a store that suspends it."""
+    path = tmp_path / "journal.db"
+    if request.param == "suspending":
+        store = SqliteStore.open(path)
+        opened = Journal(suspending(store), store.read_unfinished(), path=path)
+    else:
+        opened = Journal.open(path, synchronous=request.param)
     yield opened
     await opened.close()

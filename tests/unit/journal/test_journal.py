@@ -427,3 +427,42 @@ async def test_a_lease_runs_from_its_renewal(journal: Journal) -> None:
     connection = journal._store._writer.connection  # type: ignore[attr-defined]
     (until_s,) = connection.execute("SELECT lease_until_s FROM meta").fetchone()
     assert before_s + 123.0 <= until_s <= time.monotonic() + 123.0
+
+
+async def test_keys_and_aliases_are_unique_among_writes_in_flight(journal: Journal) -> None:
+    async def submit(number: int) -> tuple[CreateResult, str]:
+        # Some of the writes share a commit, others come while it is prepared or written.
+        for _ in range(number % 7):
+            await asyncio.sleep(0)
+        task_id = journal.new_task_id()
+        result = await journal.create(task_id, created(), key="k", content_hash="h")
+        return result, await journal.aliases.bind("acme", f"mine {number % 3}", task_id)
+
+    answers = await asyncio.gather(*(submit(number) for number in range(60)))
+    results = [result for result, _ in answers]
+    assert sum(result.is_new for result in results) == 1
+    assert len({result.task_id for result in results}) == 1
+    for number, (_, bound) in enumerate(answers):
+        assert bound == answers[number % 3][1]
+        assert await journal.aliases.find("acme", f"mine {number % 3}") == bound
+
+
+async def test_events_and_ends_in_flight_leave_no_gap(journal: Journal) -> None:
+    task_ids = [journal.new_task_id() for _ in range(8)]
+
+    async def write(task_id: str) -> None:
+        journal.create(task_id, created())
+        for number in range(20):
+            draft = build_draft([(append if number else begin)("a", str(number))])
+            append_future = journal.append(task_id, journal.epoch, [draft])
+            if number % 3:
+                await append_future
+        await journal.append(task_id, journal.epoch, [build_draft([completed()])])
+        with pytest.raises(TaskEndedError):
+            await journal.append(task_id, journal.epoch, [build_draft([working()])])
+
+    await asyncio.gather(*(write(task_id) for task_id in task_ids))
+    for task_id in task_ids:
+        batches = await journal.read(task_id, 0)
+        assert [first for first, _ in sequences(batches)] == list(range(1, 23))
+        assert await read_text(journal, task_id) == "".join(map(str, range(20)))

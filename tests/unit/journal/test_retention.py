@@ -1,7 +1,7 @@
 """Tests of compaction and deletion of ended tasks, and of the errors their readers get."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,8 @@ from trunkline.errors import CursorExpiredError, JournalUnavailableError, TaskNo
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.fold import fold_batches
 from trunkline.journal.journal import Journal, Retention
+from trunkline.journal.sqlite import SqliteStore
+from trunkline.journal.store import TaskRow
 from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
 
 AT_ONCE = Retention(compact_after_s=0)
@@ -176,6 +178,34 @@ async def test_a_task_past_retention_is_deleted_with_its_key(tmp_path: Path) -> 
     await journal.close()
 
 
+async def test_a_row_that_is_deleted_while_it_is_read_is_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.open(path, retention=NEVER)
+    task_id = await make_ended_task(journal)
+    await journal.close()
+    store = SqliteStore.open(path)
+    is_read, go_on = asyncio.Event(), asyncio.Event()
+    find_rows = store.find_rows
+
+    async def find_slowly(task_ids: Collection[str]) -> dict[str, TaskRow]:
+        found = await find_rows(task_ids)
+        is_read.set()
+        await go_on.wait()
+        return found
+
+    store.find_rows = find_slowly  # type: ignore[method-assign]
+    journal = Journal(store, store.read_unfinished(), retention=NOTHING)
+    async with asyncio.TaskGroup() as group:
+        early = group.create_task(journal.row(task_id))
+        await is_read.wait()
+        assert await run_maintenance(journal) == (1, 1)
+        go_on.set()
+    assert early.result().is_ended
+    with pytest.raises(TaskNotFoundError):
+        await journal.row(task_id)
+    await journal.close()
+
+
 async def test_nothing_is_compacted_early(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "journal.db", retention=Retention())
     task_id = await make_ended_task(journal)
@@ -216,6 +246,8 @@ COMPACTOR = """
 import asyncio, sys
 from pathlib import Path
 from trunkline.journal.journal import Journal, Retention
+from trunkline.journal.sqlite import SqliteStore
+from trunkline.journal.store import TaskRow
 
 def written(journal):
     return journal._store._reader.execute(
