@@ -42,10 +42,11 @@ class OutboxBench:
     async def open(cls, path: Path) -> Self:
         """Open the journal, or create it."""
         bench = cls(path)
-        await bench._open()
+        await bench.reopen()
         return bench
 
-    async def _open(self) -> None:
+    async def reopen(self) -> None:
+        """Open the journal with a new outbox."""
         self.journal = Journal.open(self.path)
         pace = RetryPolicy(
             give_up_s=24 * 3600.0,
@@ -61,7 +62,7 @@ class OutboxBench:
         """End as a killed process ends, and start again from the journal."""
         self.outbox.close(self.journal)
         await self.journal.close()
-        await self._open()
+        await self.reopen()
 
     async def close(self) -> None:
         self.outbox.close(self.journal)

@@ -438,7 +438,9 @@ async def test_keys_and_aliases_are_unique_among_writes_in_flight(journal: Journ
         result = await journal.create(task_id, created(), key="k", content_hash="h")
         return result, await journal.aliases.bind("acme", f"mine {number % 3}", task_id)
 
-    answers = await asyncio.gather(*(submit(number) for number in range(60)))
+    async with asyncio.TaskGroup() as group:
+        submits = [group.create_task(submit(number)) for number in range(60)]
+    answers = [each.result() for each in submits]
     results = [result for result, _ in answers]
     assert sum(result.is_new for result in results) == 1
     assert len({result.task_id for result in results}) == 1
@@ -461,7 +463,9 @@ async def test_events_and_ends_in_flight_leave_no_gap(journal: Journal) -> None:
         with pytest.raises(TaskEndedError):
             await journal.append(task_id, journal.epoch, [build_draft([working()])])
 
-    await asyncio.gather(*(write(task_id) for task_id in task_ids))
+    async with asyncio.TaskGroup() as group:
+        for task_id in task_ids:
+            group.create_task(write(task_id))
     for task_id in task_ids:
         batches = await journal.read(task_id, 0)
         assert [first for first, _ in sequences(batches)] == list(range(1, 23))

@@ -197,7 +197,7 @@ def forge_journal(path: Path) -> None:
 async def test_plain_content_in_a_journal_that_was_encrypted_is_refused(
     path: Path, forge: Callable[[Path], None]
 ) -> None:
-    forge(path)
+    await asyncio.to_thread(forge, path)
     assert any("a row is not encrypted" in problem for problem in problems(path))
     with pytest.raises(JournalUnavailableError, match="not encrypted"):
         async with open_journal(path) as journal:
