@@ -23,6 +23,7 @@ from trunkline.mesh.client import (
     RegistryClient,
     ToolClient,
 )
+from trunkline.mesh.client.resuming_stream import SubmitStream
 from trunkline.mesh.server import CallInterceptor
 from trunkline.mesh.server.authorization import MeshAuthorizer
 from trunkline.mesh.server.batch_stream import BatchStream
@@ -135,6 +136,16 @@ class Mute(message_service_pb2_grpc.MessageServiceServicer):
         return BatchStream(message_service_pb2.DeliverMessagesResponse())
 
 
+class OneHost:
+    """The part of a directory that a submission of a named task uses."""
+
+    def __init__(self, client: HostClient) -> None:
+        self._client = client
+
+    def client_for_task(self, _task_id: str) -> HostClient:
+        return self._client
+
+
 @pytest.fixture
 def tools() -> Tools:
     return Tools()
@@ -219,7 +230,9 @@ async def test_an_answer_without_content_breaks_the_protocol(channel: MeshChanne
     submission = message_service_pb2.Submission()
     with pytest.raises(PeerProtocolError):
         await client.send_message(agent="a", message=sent_message, submission=submission)
-    stream = client.open_stream(message_service_pb2.StreamMessageRequest(agent="a"))
+    directory: Any = OneHost(client)
+    submission.task_id = "t-1"
+    stream = SubmitStream(directory, "a", sent_message, submission, patience_s=0)
     with pytest.raises(PeerProtocolError):
         await stream.__aenter__()
 
