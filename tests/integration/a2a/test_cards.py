@@ -17,6 +17,8 @@ from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.callers.caller import CallerIdentity, SecurityRequirements, ServiceParameters
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 CARD = "/.well-known/agent-card.json"
 ORIGINAL = "/.well-known/agent.json"
 
@@ -49,17 +51,18 @@ async def test_cards_have_the_agent_s_addresses_and_capabilities(bridged: Bridge
     assert extensions == [RESUME_EXTENSION, PLAIN_EXTENSION]
 
 
-@pytest.mark.parametrize("name", ["student_teacher_review", "Reviewer-2.v1", "_"])
-async def test_a_name_is_a_part_of_addresses_as_it_is(bridged: BridgedMesh, name: str) -> None:
-    workflow = build(name, {"id": "end", "output": "hi"}, edges="start > end")
-    await bridged.mesh.join(from_workflow(workflow))
+async def test_a_name_is_a_part_of_addresses_as_it_is(bridged: BridgedMesh) -> None:
+    names = ("student_teacher_review", "Reviewer-2.v1", "_")
+    workflows = [build(name, {"id": "end", "output": "hi"}, edges="start > end") for name in names]
+    await bridged.mesh.join(*map(from_workflow, workflows))
     await bridged.mesh.supervise()
-    card = await read(bridged, f"/agents/{name}{CARD}")
-    assert {url for _, _, url in addresses(card)} == {f"{bridged.url}/agents/{name}"}
-    task = await bridged.at(f"/agents/{name}").send("go")
-    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
-    asked = await bridged.at("/agents/supervisor").send(f"@{name.upper()}. Go")
-    assert asked["metadata"]["trunkline/route"]["agent"] == name
+    for name in names:
+        card = await read(bridged, f"/agents/{name}{CARD}")
+        assert {url for _, _, url in addresses(card)} == {f"{bridged.url}/agents/{name}"}
+        task = await bridged.at(f"/agents/{name}").send("go")
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+        asked = await bridged.at("/agents/supervisor").send(f"@{name.upper()}. Go")
+        assert asked["metadata"]["trunkline/route"]["agent"] == name
 
 
 async def test_one_card_serves_clients_of_both_versions(bridged: BridgedMesh) -> None:
@@ -121,10 +124,12 @@ async def check_grpc_on_the_card(bridged: BridgedMesh) -> None:
     assert far["supportedInterfaces"][2]["url"] == "mesh.example:50052"
 
 
-async def test_a_v0_3_card_names_grpc_only_where_its_agent_answers(bridged: BridgedMesh) -> None:
+async def test_a_v0_3_card_names_grpc_only_where_its_agent_answers(
+    bridged: BridgedMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await bridged.mesh.join(advisor)
     addresses_ = bridged.bridge.addresses
-    addresses_.grpc = "127.0.0.1:50052"
+    monkeypatch.setattr(addresses_, "grpc", "127.0.0.1:50052")
 
     async def v0_3_grpc(path: str) -> list[str]:
         card = v0_3.AgentCard.model_validate(await read(bridged, path + CARD))
@@ -134,7 +139,7 @@ async def test_a_v0_3_card_names_grpc_only_where_its_agent_answers(bridged: Brid
     # At the address of all agents, v0.3 reaches only the default one.
     assert await v0_3_grpc("/agents/echo") == await v0_3_grpc("") == ["127.0.0.1:50052"]
     assert await v0_3_grpc("/agents/advisor") == []
-    addresses_.agent_grpc["advisor"] = "0.0.0.0:50061"
+    monkeypatch.setitem(addresses_.agent_grpc, "advisor", "0.0.0.0:50061")
     assert await v0_3_grpc("/agents/advisor") == ["127.0.0.1:50061"]
     # v1.0 names the agent by the tenant.
     card = await read(bridged, f"/agents/advisor{CARD}")

@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
 from a2a.types import a2a_pb2
-from google.protobuf import message_factory
 
 from harness.a2a.grpc_client import (
     GrpcMesh,
@@ -21,7 +20,6 @@ from harness.a2a.grpc_client import (
     v0_3_send_request,
     wait_until_open,
 )
-from trunkline.core.json_values import parse_dict
 from trunkline.core.settings import Settings
 from trunkline_agents.echo.agent import echo
 
@@ -35,52 +33,6 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMe
     async with open_grpc_mesh(tmp_path_factory.mktemp("mesh")) as opened:
         await opened.bridged.mesh.join(echo)
         yield opened
-
-
-@pytest.mark.parametrize(
-    ("method", "params"),
-    [
-        ("GetTask", {}),
-        ("GetTask", {"id": "nope"}),
-        ("GetTask", {"id": "nope", "historyLength": -1}),
-        ("CancelTask", {"id": "nope"}),
-        ("ListTasks", {"pageSize": 0}),
-        ("ListTasks", {"pageToken": "?"}),
-        ("SendMessage", {"message": {"role": "ROLE_AGENT", "parts": [{"text": "x"}, {}]}}),
-        (
-            "SendMessage",
-            {
-                "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]},
-                "configuration": {"historyLength": -1},
-            },
-        ),
-        ("CreateTaskPushNotificationConfig", {"taskId": "nope"}),
-        ("GetTaskPushNotificationConfig", {"taskId": "nope", "id": "w"}),
-        ("DeleteTaskPushNotificationConfig", {"taskId": "nope"}),
-        ("ListTaskPushNotificationConfigs", {}),
-        ("GetExtendedAgentCard", {}),
-    ],
-)
-async def test_errors_are_the_same_as_over_json_rpc(
-    mesh: GrpcMesh, method: str, params: dict[str, Any]
-) -> None:
-    method_descriptor = a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods_by_name[method]
-    request = message_factory.GetMessageClass(method_descriptor.input_type)()
-    parse_dict(params, request)
-    refused = await refusal(getattr(mesh.v1, method)(request))
-    error = await mesh.bridged.at("/").error(method, params)
-    info, *more = error["data"]
-    violations = {
-        violation["field"]: violation["description"]
-        for data in more
-        for violation in data["fieldViolations"]
-    }
-    assert (refused.reason, refused.metadata, refused.violations, refused.text) == (
-        info["reason"],
-        info["metadata"],
-        violations,
-        error["message"],
-    )
 
 
 async def test_a_message_of_v0_3_is_validated_too(mesh: GrpcMesh) -> None:

@@ -174,16 +174,6 @@ async def test_without_the_extension_every_message_of_an_anonymous_caller_is_new
     assert tasks[0] != tasks[1]
 
 
-async def test_the_metadata_may_name_the_last_event(echoes: Caller) -> None:
-    whole = await streamed(echoes, "message/stream", send_params("count 5"))
-    cursor = {f"{RESUME_EXTENSION}/lastEventId": whole[2].id}
-    watch = {"id": whole[0].result["id"], "metadata": cursor}
-    again = await streamed(echoes, "tasks/resubscribe", watch)
-    assert [(event.id, event.result) for event in again] == [
-        (event.id, event.result) for event in whole[3:]
-    ]
-
-
 async def test_a_notification_is_executed_and_not_answered(bridged: BridgedMesh) -> None:
     context = "of notifications"
     posts: list[Json] = [

@@ -21,7 +21,7 @@ from trunkline.core.settings import Settings
 from trunkline.mesh.client.breaker import BreakerSettings
 from trunkline.tasks.lifecycle import State
 
-SEEDS = range(6)
+SEEDS = range(3)
 
 
 def growing(seed: int, *, least: int = 1500) -> Iterator[int]:
