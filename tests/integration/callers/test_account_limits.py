@@ -98,9 +98,9 @@ async def test_a_refusal_says_when_to_try_again_in_the_way_of_its_protocol(
         (retry,) = (error.get("data") or error["details"])[1:]
         assert retry["retryDelay"] == f"{refused.headers['retry-after']}s"
         assert 900 <= int(refused.headers["retry-after"]) <= 1000
-    account = [("x-api-key", "key of detail of gRPC")]
-    await limited.v1.ListTasks(a2a_pb2.ListTasksRequest(), metadata=account)
-    over_grpc = await refusal(limited.v1.SendMessage(send_request("hello"), metadata=account))
+    caller = metadata("detail of gRPC")
+    await limited.v1.ListTasks(a2a_pb2.ListTasksRequest(), metadata=caller)
+    over_grpc = await refusal(limited.v1.SendMessage(send_request("hello"), metadata=caller))
     assert 900 <= over_grpc.retry_after_s <= 1000
 
 
