@@ -6,8 +6,8 @@ import pytest
 
 from trunkline.cli.a2a_cli.failures import CommandError
 from trunkline.cli.a2a_cli.options import parse_wait
-from trunkline.cli.identity import parse_expiry
-from trunkline.cli.mesh_identity import parse_lifetime
+from trunkline.cli.commands.keys import parse_expiry
+from trunkline.cli.commands.mesh import parse_lifetime
 from trunkline.cli.times import parse_since
 from trunkline.core.durations import parse_duration
 from trunkline.errors import InvalidArgumentError
