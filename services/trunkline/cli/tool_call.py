@@ -20,14 +20,15 @@ from trunkline.agents.calls.tool_questions import (
 from trunkline.cli.attachments import create_file
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.part_text import render_part
 from trunkline.cli.terminal import print_json, print_progress, print_stderr
-from trunkline.core.json_values import message_to_dict, struct_json, value_json
+from trunkline.core.json_values import message_to_dict, struct_json
 from trunkline.errors import (
     InvalidArgumentError,
     PeerTimeoutError,
 )
 from trunkline.tasks.approvals import digest_call, parse_arguments, render_arguments
-from trunkline.v1 import part_pb2, tool_service_pb2
+from trunkline.v1 import tool_service_pb2
 from trunkline.workflows.schemas import find_argument_problem
 
 _AGREEMENTS: Final = frozenset({"y", "yes", "approve"})
@@ -221,7 +222,7 @@ def print_result(result: tool_service_pb2.ToolResult, *, as_json: bool) -> None:
     if as_json:
         print_json(message_to_dict(result, with_proto_names=True))
         return
-    lines = [_render(part) for part in result.content]
+    lines = [render_part(part) for part in result.content]
     if not lines and result.HasField("structured_content"):
         lines = [json.dumps(struct_json(result.structured_content), ensure_ascii=False)]
     if result.is_error:
@@ -236,12 +237,3 @@ def save_files(result: tool_service_pb2.ToolResult, folder: Path) -> None:
         if part.HasField("raw"):
             with create_file(folder, part.filename) as file:
                 file.write(part.raw)
-
-
-def _render(part: part_pb2.Part) -> str:
-    if part.HasField("text"):
-        return part.text
-    if part.HasField("data"):
-        return json.dumps(value_json(part.data), ensure_ascii=False)
-    place = f" at {part.url}" if part.url else f", {len(part.raw)} bytes"
-    return f"[file {part.filename or part.media_type or 'unnamed'}{place}]"

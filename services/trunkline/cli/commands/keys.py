@@ -1,9 +1,8 @@
 """The commands for the API keys of callers."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,7 +18,7 @@ from trunkline.cli.options import (
     option,
 )
 from trunkline.cli.terminal import print_json, print_list, print_stderr
-from trunkline.core.durations import parse_duration
+from trunkline.cli.times import parse_expiry
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline_bridge.callers.api_keys import (
@@ -214,19 +213,6 @@ def check_methods(methods: tuple[str, ...]) -> tuple[str, ...]:
     except ValueError as error:
         raise InvalidArgumentError("--method", str(error)) from error
     return methods
-
-
-def parse_expiry(option: str, text: str) -> datetime:
-    """Return the time of an ISO 8601 date or time, or of a duration from now such as 90d or 12h."""
-    now = datetime.now(UTC).replace(microsecond=0)
-    try:
-        with suppress(ValueError):
-            return now + timedelta(seconds=parse_duration(text))
-        time = datetime.fromisoformat(text)
-    except (ValueError, OverflowError) as error:
-        problem = f"{text!r} is no time; give a date, a time or a duration like 90d, 12h or 30m"
-        raise InvalidArgumentError(option, problem) from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def load_key_settings() -> Settings:
