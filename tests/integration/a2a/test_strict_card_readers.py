@@ -16,7 +16,7 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.a2a.sdk_processes import PYTHON_V0_3, make_environment
 from harness.remote.token_issuer import SigningKey, key_set, token_settings, write_api_keys
 from trunkline import TaskContext, agent
-from trunkline.cli.commands.identity import verify_card
+from trunkline.cli.commands.card import verify_card
 from trunkline.cli.exits import ExitCode
 from trunkline.core.json_values import parse_dict
 from trunkline.core.settings import Settings
