@@ -17,6 +17,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
+from harness.mesh.command_line import start_process
+
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 PARENT_ID = "b7ad6b7169203331"
 
@@ -149,8 +151,10 @@ async def test_a_signal_ends_a_server_cleanly_while_its_client_still_listens(
     number: signal.Signals,
 ) -> None:
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *program("currency"), stdin=pipe, stdout=pipe
+    process = await start_process(
+        *(sys.executable, *program("currency")),
+        stdin=pipe,
+        stdout=pipe,
     )
     assert process.stdin is not None
     assert process.stdout is not None
