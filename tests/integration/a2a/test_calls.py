@@ -26,6 +26,12 @@ async def test_a_task_is_visible_only_at_its_agent(bridged: BridgedMesh, caller:
     assert (await bridged.at("/").call("GetTask", {"id": task["id"]}))["id"] == task["id"]
     for method in ("GetTask", "CancelTask", "SubscribeToTask"):
         assert (await other.error(method, {"id": task["id"]}))["code"] == -32001
+    hook = {"taskId": task["id"], "id": "one", "url": "https://example.com/hook"}
+    for method in ("Create", "Get", "Delete"):
+        error = await other.error(f"{method}TaskPushNotificationConfig", hook)
+        assert error["code"] == -32001
+    error = await other.error("ListTaskPushNotificationConfigs", {"taskId": task["id"]})
+    assert error["code"] == -32001
     message = other.message("x", taskId=task["id"])
     assert (await other.error("SendMessage", {"message": message}))["code"] == -32001
     assert (await other.call("ListTasks", {}))["tasks"] == []

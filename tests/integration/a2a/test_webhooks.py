@@ -374,21 +374,6 @@ async def test_a_webhook_that_is_removed_gets_nothing_more(
     assert states(receiver.accepted)[-1] == "INPUT_REQUIRED"
 
 
-async def test_a_task_s_webhooks_are_visible_only_at_its_agent(
-    mesh: BridgedMesh, caller: Caller, receiver: WebhookReceiver
-) -> None:
-    task = await caller.send("ask Which one?")
-    other = mesh.at("/agents/tested")
-    params = config(receiver, taskId=task["id"], id="one")
-    for method in (
-        "CreateTaskPushNotificationConfig",
-        "GetTaskPushNotificationConfig",
-        "ListTaskPushNotificationConfigs",
-        "DeleteTaskPushNotificationConfig",
-    ):
-        assert (await other.error(method, params))["code"] == -32001
-
-
 WRONG: list[tuple[Json, str]] = [
     ({"url": "http://example.com/"}, "url"),
     ({"url": "https://10.0.0.1/"}, "url"),
