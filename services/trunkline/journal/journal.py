@@ -118,6 +118,8 @@ class Journal:
         self.has_tasks: bool = bool(self._unfinished)
         """True if it certainly has tasks: unfinished ones when it was opened, or new ones since."""
         self._heads = {task_id: row.head for task_id, row in self._unfinished.items()}
+        # The state for commits that need no look-ups.
+        self._in_memory = CommittedState(self._unfinished, self._heads)
         # A cache of rows of ended tasks.
         self._ended_rows: OrderedDict[str, TaskRow] = OrderedDict()
         # The number of times that a row was dropped from it.
@@ -549,13 +551,14 @@ class Journal:
         pending, self._pending = self._pending, []
         since_s = self._pending_since_s
         age_ns = self._store.clock.age_ns()
-        committed = CommittedState(self._unfinished, self._heads)
+        committed = self._in_memory
         unknown = [
             write
             for write in pending
             if write.task_id not in self._unfinished or isinstance(write, PendingAlias)
         ]
         if unknown:
+            committed = CommittedState(self._unfinished, self._heads)
             failed = await self._look_up(unknown, committed, age_ns)
             if failed:
                 pending = [write for write in pending if id(write) not in failed]

@@ -8,9 +8,8 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, ParamSpec, Self, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -63,6 +62,7 @@ from trunkline.journal.store import (
     WebhookRow,
 )
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 SELECT_EVENTS: Final = (
@@ -197,7 +197,7 @@ class SqliteStore:
 
     async def commit(self, group: CommitGroup) -> None:
         """Write the group in one transaction; see `JournalStore`."""
-        await self._run(partial(self._commit, group))
+        await self._run(self._commit, group)
 
     def _commit(self, group: CommitGroup) -> None:
         created = dict(zip(group.created, itertools.count(self._next_number), strict=False))
@@ -317,7 +317,7 @@ class SqliteStore:
 
     async def compact(self, folds: Mapping[str, StoredFold]) -> None:
         """Replace tasks' events by folds; see `JournalStore`."""
-        await self._run(partial(self._compact, folds))
+        await self._run(self._compact, folds)
 
     def _compact(self, folds: Mapping[str, StoredFold]) -> None:
         with self._writer.transaction() as connection:
@@ -335,7 +335,7 @@ class SqliteStore:
 
     async def delete_events(self, task_ids: Sequence[str], *, limit: int) -> list[str]:
         """Delete the oldest events of compacted tasks; see `JournalStore`."""
-        return await self._run(partial(self._delete_events, task_ids, limit=limit))
+        return await self._run(self._delete_events, task_ids, limit=limit)
 
     def _delete_events(self, task_ids: Sequence[str], *, limit: int) -> list[str]:
         cleared: list[str] = []
@@ -354,7 +354,7 @@ class SqliteStore:
 
     async def delete_tasks(self, task_ids: Sequence[str]) -> None:
         """Delete compacted tasks; see `JournalStore`."""
-        await self._run(partial(self._delete_tasks, task_ids))
+        await self._run(self._delete_tasks, task_ids)
 
     def _delete_tasks(self, task_ids: Sequence[str]) -> None:
         with self._writer.transaction() as connection:
@@ -384,7 +384,7 @@ class SqliteStore:
 
     async def renew_lease(self, lease_s: float) -> None:
         """Extend the lease, and delete expired keys and aliases; see `JournalStore`."""
-        await self._run(partial(self._renew_lease, lease_s))
+        await self._run(self._renew_lease, lease_s)
 
     def _renew_lease(self, lease_s: float) -> None:
         self._writer.check_file()
@@ -404,7 +404,7 @@ class SqliteStore:
 
     async def add_orphaned_child(self, child: OrphanedChild) -> None:
         """Store a child of an ended task."""
-        await self._run(partial(self._add_orphaned_child, child))
+        await self._run(self._add_orphaned_child, child)
 
     def _add_orphaned_child(self, child: OrphanedChild) -> None:
         statement = child.user_statement.encode()
@@ -417,7 +417,7 @@ class SqliteStore:
 
     async def delete_orphaned_child(self, task_id: str) -> None:
         """Delete a child of an ended task."""
-        await self._run(partial(self._delete_orphaned_child, task_id))
+        await self._run(self._delete_orphaned_child, task_id)
 
     def _delete_orphaned_child(self, task_id: str) -> None:
         with self._writer.transaction() as connection:
@@ -506,11 +506,11 @@ class SqliteStore:
         statements.update_tasks(connection, rows, self._cipher)
         self._unsaved_heads.clear()
 
-    async def _run(self, write: Callable[[], _T]) -> _T:
+    async def _run(self, write: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run a write at once, or in the thread if it waits for the disk."""
         if self._write_executor is None:
-            return write()
-        return await asyncio.wrap_future(self._write_executor.submit(write))
+            return write(*args, **kwargs)
+        return await asyncio.wrap_future(self._write_executor.submit(write, *args, **kwargs))
 
     def _read_rows(self, connection: sqlite3.Connection, task_ids: Iterable[str]) -> list[TaskRow]:
         with translate_errors(self._path):
