@@ -11,9 +11,9 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from harness.a2a.bridged_mesh import Event, Stream, open_bridged_mesh
 from harness.a2a.page_mesh import KEYS, PageMesh, open_page_mesh
+from harness.mcp.shop_tools import join_shop_tools
 from harness.polling import poll
 from harness.remote.measurements import measuring
-from harness.workflows.messages import serve_messages
 from trunkline.core.json_values import parse_dict
 from trunkline.core.settings import PageSettings, Settings
 from trunkline.errors import ConfigurationError
@@ -373,7 +373,7 @@ async def test_operators_see_the_mesh_and_others_their_agents(fresh: PageMesh) -
 
 
 async def test_the_first_state_of_the_mesh_has_its_tool_servers(fresh: PageMesh) -> None:
-    await serve_messages(fresh.bridged.mesh, fresh.bridged.mesh.folder / "tools", with_shop=True)
+    await join_shop_tools(fresh.bridged.mesh, fresh.bridged.mesh.folder)
     async with fresh.at("operator").stream("/mesh:watch") as stream:
         first = (await anext(stream)).response
         state = first

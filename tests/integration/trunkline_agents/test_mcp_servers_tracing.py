@@ -18,6 +18,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
+from harness.mesh.command_line import start_process
+
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 PARENT_ID = "b7ad6b7169203331"
 
@@ -135,7 +137,7 @@ async def test_a_call_is_a_span_in_its_callers_trace(
     meta = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01"}
     with collector_serving() as (collector, endpoint):
         # The SDK's client would send the trace of its own span in a process that records spans.
-        process = await asyncio.create_subprocess_exec(
+        process = await start_process(
             sys.executable, *program(server), env=environment(endpoint), stdin=PIPE, stdout=PIPE
         )
         assert process.stdin is not None
@@ -170,9 +172,7 @@ async def test_spans_go_to_a_collector_over_http_too() -> None:
 async def test_a_signal_ends_a_server_cleanly_while_its_client_still_listens(
     number: signal.Signals,
 ) -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *program("currency"), stdin=PIPE, stdout=PIPE
-    )
+    process = await start_process(*(sys.executable, *program("currency")), stdin=PIPE, stdout=PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
