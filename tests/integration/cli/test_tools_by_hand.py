@@ -65,7 +65,10 @@ async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
     careless = {"command": sys.executable, "args": [RAW, json.dumps({"pages": pages})]}
     environment = only_servers(folder, own={"shop": server, "careless": careless})
     async with running_mesh(folder, servers=None, environment=environment) as mesh:
-        yield Shop(mesh, folder)
+        shop = Shop(mesh, folder)
+        # Names of tools are suggested from the servers that have started.
+        await shop.tools("list")
+        yield shop
 
 
 async def test_tools_are_listed_with_and_without_the_subcommand(shop: Shop) -> None:

@@ -26,7 +26,7 @@ from trunkline.errors import (
 )
 from trunkline.messages.modes import open_store
 from trunkline.messages.redis_connection import connect
-from trunkline.messages.redis_records import GrantedDelivery, RedisOptions
+from trunkline.messages.redis_records import GrantedDelivery
 from trunkline.messages.redis_store import RedisMessageStore
 from trunkline.messages.store import Envelope, EnvelopeFilter, NewMessage, QueuedDelivery
 from trunkline.v1 import envelope_pb2
@@ -59,17 +59,19 @@ def opened(valkey: ValkeyServer) -> OpenStore:
     async def open_one(
         *, keyring: Keyring | None = None, queue_limit: int = 1000, freezes: bool = False
     ) -> AsyncIterator[RedisMessageStore]:
-        options = RedisOptions(stream=stream, lease_s=LEASE_S, queue_limit=queue_limit)
+        settings = MessagingSettings(
+            url=valkey.url, stream=stream, lease_s=LEASE_S, queue_limit=queue_limit
+        )
         if freezes:
             # Nothing of it runs but what the test calls, and it ends without a word.
             client = connect(valkey.url)
-            frozen = RedisMessageStore(client, options)
+            frozen = RedisMessageStore(client, settings)
             async with run_in_background(frozen._pipeline.run()):
                 await frozen._reader.share()
                 yield frozen
             await client.aclose()
             return
-        async with RedisMessageStore.open(valkey.url, options, keyring=keyring) as store:
+        async with RedisMessageStore.open(settings, keyring=keyring) as store:
             yield store
 
     return open_one
@@ -250,7 +252,8 @@ async def test_a_recipient_that_does_not_handle_anything_delays_no_other(
 
 async def test_a_restart_and_an_empty_server_are_survived(tmp_path: Path) -> None:
     with running_valkey(tmp_path) as server:
-        async with RedisMessageStore.open(server.url, RedisOptions(lease_s=LEASE_S)) as store:
+        settings = MessagingSettings(url=server.url, lease_s=LEASE_S)
+        async with RedisMessageStore.open(settings) as store:
             await store.accept([a_message("before")])
             feed = Feed(store)
             begun = await store.begin_attempt(await feed.take(), "task-1")
@@ -373,7 +376,7 @@ async def test_a_server_that_may_lose_messages_is_named_in_the_log(
     )
     with running_valkey(tmp_path, *options) as server:
         url = server.url.replace("//", "//default:hunter2@")
-        async with RedisMessageStore.open(url) as store:
+        async with RedisMessageStore.open(MessagingSettings(url=url)) as store:
             assert store.partitions == []
     problems = " ".join(record.__dict__.get("problem", "") for record in caplog.records)
     assert "appendonly is off" in problems
@@ -383,7 +386,7 @@ async def test_a_server_that_may_lose_messages_is_named_in_the_log(
 
 async def test_a_full_server_refuses_and_stores_nothing(tmp_path: Path) -> None:
     with running_valkey(tmp_path, "--maxmemory", "3mb") as server:
-        async with RedisMessageStore.open(server.url) as store:
+        async with RedisMessageStore.open(MessagingSettings(url=server.url)) as store:
 
             async def fill() -> None:
                 while True:

@@ -7,6 +7,7 @@ import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, status_texts
 from harness.journal.host_death import kill_host
+from trunkline.core.settings import Settings
 from trunkline.errors import (
     InvalidArgumentError,
     MessageKeyReusedError,
@@ -18,7 +19,6 @@ from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import message_pb2, message_service_pb2, task_service_pb2
 
@@ -135,7 +135,7 @@ async def test_a_full_queue_refuses_at_once_and_priority_decides_the_order(
         order.append(task.text)
         await release.wait()
 
-    settings = TaskSettings(queue_limit=2)
+    settings = Settings(queue_limit=2)
     host = await open_host(define(slow, concurrency=1), settings=settings)
     ids = [(await accept(host, message("first"))).task_id]
     ids.append((await accept(host, message("low"))).task_id)
