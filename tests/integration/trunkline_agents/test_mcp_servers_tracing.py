@@ -138,7 +138,11 @@ async def test_a_call_is_a_span_in_its_callers_trace(
     with collector_serving() as (collector, endpoint):
         # The SDK's client would send the trace of its own span in a process that records spans.
         process = await start_process(
-            sys.executable, *program(server), env=environment(endpoint), stdin=PIPE, stdout=PIPE
+            sys.executable,
+            *program(server),
+            environment=environment(endpoint),
+            stdin=PIPE,
+            stdout=PIPE,
         )
         assert process.stdin is not None
         assert process.stdout is not None
