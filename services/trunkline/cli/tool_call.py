@@ -23,10 +23,7 @@ from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.part_text import render_part
 from trunkline.cli.terminal import print_json, print_progress, print_stderr
 from trunkline.core.json_values import message_to_dict, struct_json
-from trunkline.errors import (
-    InvalidArgumentError,
-    PeerTimeoutError,
-)
+from trunkline.errors import InvalidArgumentError, PeerTimeoutError
 from trunkline.tasks.approvals import digest_call, parse_arguments, render_arguments
 from trunkline.v1 import tool_service_pb2
 from trunkline.workflows.schemas import find_argument_problem

@@ -18,11 +18,13 @@ import socket
 import sys
 import types
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 # A script finds only its own folder.
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from harness.mesh.quick_exit import run_and_exit  # isort: skip  the first of all that it ends
 from harness.mcp.forked_servers import MODULES, run_server, serve_forks, use_standard_streams
 
 del sys.path[0]
@@ -146,4 +148,4 @@ if __name__ == "__main__":
     channel.sendall(b"r")
     work = _serve(channel)
     if work is not None:
-        _run(work)
+        run_and_exit(partial(_run, work))

@@ -38,6 +38,7 @@ _PAGE_SIZE: Final = 1000
 STORED: Final = "stored"
 
 Stored: TypeAlias = envelope_pb2.StoredEnvelope
+
 IdArgument = Annotated[str, argument("ID", "The message.")]
 MessageIdArgument = Annotated[str, argument("ID", "Only this message.")]
 RecipientArgument = Annotated[str, argument("RECIPIENT", "An agent, all, room:NAME or user:NAME.")]

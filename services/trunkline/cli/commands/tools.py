@@ -7,14 +7,13 @@ import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import typer
 
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode, print_error, run
-from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.options import AccountOption, JsonOption, MeshOption, argument, flag, option
 from trunkline.cli.terminal import print_json, print_stderr, print_table
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
@@ -26,9 +25,10 @@ from trunkline.errors import (
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
-from trunkline.mesh.client.mesh_words import tool_server_state
-from trunkline.mesh.client.services import TOOL_SERVERS_TIMEOUT_S
 from trunkline.v1 import tool_service_pb2
+
+if TYPE_CHECKING:
+    from trunkline.cli.mesh_view import MeshView
 
 group = typer.Typer(invoke_without_command=True)
 
@@ -53,6 +53,8 @@ def _tools_callback(
 @command(group, "list")
 async def list_tools(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
     """List the tools, and the servers that are not ready."""
+    from trunkline.cli.mesh_view import open_mesh_view
+
     async with open_mesh_view(mesh) as view:
         listing = await view.tool_client().wait_for_tools(timeout_s=_START_TIMEOUT_S)
     if json:
@@ -173,6 +175,7 @@ async def log_in(
     browser: Annotated[bool, flag("Open the page in a browser.", "--browser/--no-browser")] = True,
 ) -> None:
     """Sign in to an MCP server by OAuth. The mesh stores and refreshes the tokens."""
+    from trunkline.cli.mesh_view import open_mesh_view
     from trunkline.cli.tool_sign_in import SIGN_IN_S, receive_redirect
 
     async with (
@@ -198,6 +201,8 @@ async def log_in(
 
 def server_state(server: tool_service_pb2.ToolServer) -> str:
     """Return the state of a server, or the state of its circuit breaker unless that is closed."""
+    from trunkline.mesh.client.mesh_words import tool_server_state
+
     if server.breaker not in ("", "closed"):
         return server.breaker
     return tool_server_state(server)
@@ -205,17 +210,21 @@ def server_state(server: tool_service_pb2.ToolServer) -> str:
 
 async def fetch_tool(name: str, mesh: str | None) -> tool_service_pb2.Tool:
     """Return a tool of a mesh; raises as `_find_tool`."""
+    from trunkline.cli.mesh_view import open_mesh_view
+
     async with open_mesh_view(mesh) as view:
         return await _find_tool(view, name)
 
 
-async def _find_tool(view: MeshView, name: str) -> tool_service_pb2.Tool:
+async def _find_tool(view: "MeshView", name: str) -> tool_service_pb2.Tool:
     """Return a tool. Waits for its server if that is starting, and for no other.
 
     Raises:
         ToolNotFoundError: there is no such tool. Notes say why, or name similar tools.
         ToolServerUnavailableError: its server is down.
     """
+    from trunkline.mesh.client.services import TOOL_SERVERS_TIMEOUT_S
+
     server, _, tool_name = name.partition("/")
     client = view.tool_client()
     listing = await client.wait_for_tools((server,), timeout_s=TOOL_SERVERS_TIMEOUT_S)
