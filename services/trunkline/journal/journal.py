@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from contextvars import Context
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -523,7 +524,10 @@ class Journal:
             self._pending_since_s = perf_counter()
         self._pending.append(pending)
         if self._writer is None:
-            self._writer = asyncio.get_running_loop().create_task(self._write_pending())
+            # The task must not inherit the context variables of the first caller.
+            self._writer = asyncio.get_running_loop().create_task(
+                self._write_pending(), context=Context()
+            )
         else:
             self._wake_writer()
 
@@ -593,7 +597,7 @@ class Journal:
         """
         try:
             await self._read_committed(writes, committed, age_ns)
-        except JournalUnavailableError as error:
+        except Exception as error:  # noqa: BLE001  The waiting callers get any error.
             if len(writes) == 1:
                 fail_write(writes[0].receiver, error)
                 return {id(writes[0])}

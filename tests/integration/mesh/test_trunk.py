@@ -294,6 +294,13 @@ async def test_a_reader_that_waits_for_the_store_delays_no_other(
             await is_read.wait()
             quick = await written(client, host, "write 3 1000")
             assert await read(client, quick.task.id) == list(range(1, quick.sequence + 1))
+            # A reader that leaves meanwhile ends only its own stream.
+            is_read.clear()
+            leaving = group.create_task(read(client, slow.task.id))
+            await is_read.wait()
+            leaving.cancel()
+            await asyncio.wait([leaving])
+            assert await read(client, quick.task.id) == list(range(1, quick.sequence + 1))
         assert not behind.done()
         go_on.set()
     assert behind.result() == list(range(1, slow.sequence + 1))

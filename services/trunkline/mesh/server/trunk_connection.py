@@ -325,7 +325,8 @@ class TrunkServerConnection:
         self._has_work.set()
 
     def _wake(self, stream: _Stream) -> None:
-        if stream.credit_bytes > 0:
+        # A stream that has ended may have been reading.
+        if stream.credit_bytes > 0 and self._calls.get(stream.call_id) is stream:
             self._ready[stream] = None
             self._has_work.set()
 
