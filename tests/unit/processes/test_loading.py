@@ -1,35 +1,52 @@
-"""Hosts start without loading heavy libraries; those are imported on first use."""
+"""A process loads only what it needs, and heavy libraries only when they are used."""
 
 import subprocess
 import sys
 
 import pytest
 
-HEAVY = ("langgraph", "langchain_core", "mcp", "mcp_types", "sympy", "pypdf")
-
-
-def test_a_host_starts_without_importing_heavy_libraries() -> None:
-    # A separate process, because other tests have imported everything into this one.
-    modules = "trunkline.processes.agents, trunkline.processes.all_in_one"
-    probe = f"import sys, {modules}; print([name for name in {HEAVY!r} if name in sys.modules])"
-    loaded = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True)
-    assert loaded.stdout.strip() == b"[]"
-
-
-@pytest.mark.parametrize(
-    ("service", "other"),
-    [
-        ("trunkline.processes.registry", "trunkline_bridge"),
-        ("trunkline.processes.registry", "trunkline.processes.agents"),
-        ("trunkline.processes.tools", "trunkline_bridge"),
-        ("trunkline.processes.tools", "trunkline.processes.agents"),
-        ("trunkline.processes.bridge", "trunkline.processes.agents"),
-        ("trunkline.processes.agents", "trunkline_bridge"),
-        ("trunkline.processes.agents", "trunkline.a2a_client.a2a_client"),
-        ("trunkline.a2a_client.remote_agent", "trunkline.a2a_client.a2a_client"),
-    ],
+FRAMEWORKS = "langgraph langchain_core mcp mcp_types sympy pypdf"
+PROVIDERS = (
+    "langchain_openai langchain_anthropic langchain_google_genai langchain_ollama "
+    "openai anthropic google.genai ollama"
 )
-def test_a_process_of_one_service_loads_no_other(service: str, other: str) -> None:
-    probe = f"import sys, trunkline.cli.serve, {service}; print({other!r} in sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True)
-    assert loaded.stdout.strip() == b"False"
+AGENTS = "trunkline.processes.agents"
+BRIDGE = "trunkline_bridge"
+A2A_CLIENT = "trunkline.a2a_client.a2a_client"
+
+
+# Processes of their own, because other tests have imported everything into this one.
+@pytest.mark.parametrize(
+    ("loaded", "absent"),
+    [
+        ("trunkline.processes.registry, trunkline.processes.tools", f"{BRIDGE} {AGENTS}"),
+        ("trunkline.processes.bridge", AGENTS),
+        (
+            f"{AGENTS}, trunkline.a2a_client.remote_agent, trunkline_agents.math.agent, "
+            "trunkline.agents.reasoning, trunkline.tools.adapter",
+            f"{BRIDGE} {A2A_CLIENT} {FRAMEWORKS}",
+        ),
+        ("trunkline.processes.all_in_one", FRAMEWORKS),
+    ],
+    ids=["registry and tools", "bridge", "agents", "all in one"],
+)
+def test_a_process_loads_neither_other_services_nor_frameworks(loaded: str, absent: str) -> None:
+    assert find_loaded(f"import trunkline.cli.serve, {loaded}", absent) == []
+
+
+def test_a_model_loads_its_provider_at_its_first_request() -> None:
+    program = (
+        "import trunkline.agents.reasoning.graph\n"
+        "from trunkline.agents.reasoning import open_model\n"
+        "open_model('openai:m'), open_model('google:m')"
+    )
+    assert find_loaded(program, PROVIDERS) == []
+
+
+def find_loaded(program: str, names: str) -> list[str]:
+    """Return those of the names that are loaded after the program has run."""
+    probe = f"{program}\nimport sys\nprint(*(n for n in {names.split()} if n in sys.modules))"
+    ended = subprocess.run(
+        [sys.executable, "-c", probe], check=True, capture_output=True, text=True
+    )
+    return ended.stdout.split()

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from harness.agents.plans import Plan, build_steps, plans
+from harness.examples import share
 from trunkline.agents.calls.outcome import Outcome
 from trunkline.supervisor.plan_run import PlanRun
 from trunkline.supervisor.steps import Step
@@ -44,7 +45,7 @@ async def run(
 
 
 @given(plans())
-@settings(max_examples=30)
+@share(0.4)
 def test_all_steps_of_any_plan_run_once_behind_what_they_need(steps: list[Step]) -> None:
     agents = Agents()
 

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from harness.agents.inline_agents import NOTHING, define, finish, message, status_texts, texts
+from harness.agents.inline_agents import (
+    NOTHING,
+    define,
+    finish,
+    message,
+    start,
+    status_texts,
+    texts,
+)
 from trunkline.errors import JournalUnavailableError, PeerUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import CommitGroup
@@ -16,7 +24,6 @@ from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.submission import SubmitResult
 
 SMALL_BUFFER = TaskSettings(pending_limit_bytes=64)
 
@@ -47,12 +54,6 @@ async def journal(journal_path: Path) -> AsyncIterator[Journal]:
     opened = Journal.open(journal_path)
     yield opened
     opened.close()
-
-
-async def start(host: TaskHost) -> str:
-    accepted = await host.submit("tested", message(), NOTHING)
-    assert isinstance(accepted, SubmitResult)
-    return accepted.task_id
 
 
 async def test_tasks_continue_when_the_disk_has_space_again(

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from harness.agents.inline_agents import NOTHING, OpenHost, define, message, status_texts, texts
+from harness.agents.inline_agents import (
+    NOTHING,
+    OpenHost,
+    define,
+    message,
+    start,
+    status_texts,
+    texts,
+)
 from harness.journal.host_death import kill_host
 from harness.mesh.recorded_spans import spans_in
 from harness.polling import wait_for
@@ -337,8 +345,7 @@ async def test_a_host_that_shuts_down_leaves_a_repeatable_turn_to_the_next_one(
     agent = define(count, repeatable=True)
     host = TaskHost(Journal.open(journal_path), [agent])
     await host.__aenter__()
-    accepted = await host.submit("tested", message(), NOTHING)
-    assert isinstance(accepted, SubmitResult)
+    task_id = await start(host)
     await started.wait()
     await host.drain(0)
     await kill_host(host)
@@ -351,7 +358,7 @@ async def test_a_host_that_shuts_down_leaves_a_repeatable_turn_to_the_next_one(
         await host.drain(0)
         await kill_host(host)
     is_last = True
-    ended = await (await open_host(agent)).wait_turn(accepted.task_id)
+    ended = await (await open_host(agent)).wait_turn(task_id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended) == ["one two"]
     assert read_member(ended.task.metadata, PLANNED_STOP_KEY) is True

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from trunkline.errors import ConfigurationError
-from trunkline.workflows import expressions
 from trunkline.workflows.expressions import (
     Expression,
     ExpressionError,
@@ -124,7 +123,6 @@ def test_templates_keep_types_and_text() -> None:
 
 
 def test_a_missing_extra_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    expressions._import_cel.cache_clear()
     monkeypatch.setitem(sys.modules, "cel", None)
     with pytest.raises(ConfigurationError, match=r"install .*trunkline\[workflows\]"):
         Expression.parse("1 + 1")

@@ -1,7 +1,7 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
@@ -22,6 +22,15 @@ from trunkline.errors import (
 )
 from trunkline.mesh.client import Breaker, Breakers, BreakerSettings, ChannelPool
 from trunkline_bridge.api.participants.participant import Participant, open_participant
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collected() -> Iterator[None]:
+    """Breakers of earlier tests leave the metrics before the tests of this module, or after."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture
@@ -220,7 +229,6 @@ Forget: TypeAlias = Callable[[Breakers], None]
 def test_a_forgotten_breaker_leaves_the_metrics_though_somebody_has_it(
     state: str, forget: Forget, clock: ManualClock
 ) -> None:
-    gc.collect()
     with measuring() as measured:
         breakers = Breakers(BreakerSettings(failures=1, open_s=1), clock=clock)
         held = breakers.get("gone")
@@ -235,7 +243,6 @@ def test_a_forgotten_breaker_leaves_the_metrics_though_somebody_has_it(
 
 
 def test_a_new_breaker_of_a_forgotten_name_is_measured_alone() -> None:
-    gc.collect()
     with measuring() as measured:
         breakers = Breakers(BreakerSettings(failures=1))
         former = breakers.get("back")
@@ -249,7 +256,6 @@ def test_a_new_breaker_of_a_forgotten_name_is_measured_alone() -> None:
 
 
 async def test_breakers_of_a_pool_leave_the_metrics_with_their_channels() -> None:
-    gc.collect()
     with measuring() as measured:
         async with ChannelPool() as channels:
             held = [channels.get(f"unix:/nobody/{number}") for number in range(3)]
@@ -279,7 +285,6 @@ def open_room(url: str) -> AbstractAsyncContextManager[Participant]:
 async def test_the_breaker_of_a_closed_client_leaves_the_metrics(
     client: Callable[[], AbstractAsyncContextManager[object]],
 ) -> None:
-    gc.collect()
     with measuring() as measured:
         async with client() as held:
             assert count_breakers(measured) == 1
