@@ -6,10 +6,6 @@ import sys
 import pytest
 
 FRAMEWORKS = "langgraph langchain_core mcp mcp_types sympy pypdf"
-PROVIDERS = (
-    "langchain_openai langchain_anthropic langchain_google_genai langchain_ollama "
-    "openai anthropic google.genai ollama"
-)
 AGENTS = "trunkline.processes.agents"
 BRIDGE = "trunkline_bridge"
 A2A_CLIENT = "trunkline.a2a_client.a2a_client"
@@ -32,15 +28,6 @@ A2A_CLIENT = "trunkline.a2a_client.a2a_client"
 )
 def test_a_process_loads_neither_other_services_nor_frameworks(loaded: str, absent: str) -> None:
     assert find_loaded(f"import trunkline.cli.serve, {loaded}", absent) == []
-
-
-def test_a_model_loads_its_provider_at_its_first_request() -> None:
-    program = (
-        "import trunkline.agents.reasoning.graph\n"
-        "from trunkline.agents.reasoning import open_model\n"
-        "open_model('openai:m'), open_model('google:m')"
-    )
-    assert find_loaded(program, PROVIDERS) == []
 
 
 def find_loaded(program: str, names: str) -> list[str]:
