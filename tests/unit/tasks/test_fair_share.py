@@ -109,25 +109,6 @@ async def test_a_full_host_has_room_for_other_accounts(open_host: OpenHost) -> N
     await wait_until_slots_free(host)
 
 
-async def test_priorities_order_the_tasks_of_one_account_only(open_host: OpenHost) -> None:
-    turnstile = Turnstile()
-    texts: list[str] = []
-
-    async def work(task: TaskContext) -> None:
-        texts.append(task.text)
-        await turnstile(task)
-
-    host = await open_host(define(work, concurrency=1))
-    for text, account, priority in [
-        ("first", "a", 0), ("a low", "a", 1), ("a high", "a", 9), ("b low", "b", 0),
-    ]:  # fmt: skip
-        submission = message_service_pb2.Submission(account=account, priority=priority)
-        await host.submit("tested", message(text), submission)
-    turnstile.release(100)
-    await wait_until_slots_free(host)
-    assert texts == ["first", "a high", "b low", "a low"]
-
-
 async def test_an_account_may_have_only_so_many_tasks_on_a_host(open_host: OpenHost) -> None:
     turnstile = Turnstile()
 

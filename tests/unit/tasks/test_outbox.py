@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import created
-from harness.journal.outbox import ACCOUNT, HOUR_S, LEASE_S, Config, OutboxBench
+from harness.journal.outbox import ACCOUNT, HOUR_S, Config, OutboxBench
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -29,53 +29,6 @@ def bench(tmp_path: Path) -> Iterator[OutboxBench]:
     opened = OutboxBench(tmp_path / "journal.db")
     yield opened
     opened.close()
-
-
-async def test_events_during_a_claim_are_claimed_after_it(bench: OutboxBench) -> None:
-    task_id = await bench.new_task()
-    claim = await bench.claim_one()
-    head = bench.journal.head(task_id)
-    await bench.write(task_id)
-    assert await bench.claim() == []
-    await bench.record_finished(claim, f"{head}.0")
-    assert bench.get_webhook().state == PENDING
-    second_claim = await bench.claim_one()
-    assert second_claim.webhook.cursor == f"{head}.0"
-    await bench.record_finished(second_claim)
-    assert (bench.get_webhook().state, bench.get_webhook().cursor) == (IDLE, f"{head}.0")
-    assert await bench.claim() == []
-
-
-async def test_a_claim_ends_with_its_lease_and_recorded_progress_renews_it(
-    bench: OutboxBench,
-) -> None:
-    await bench.new_task()
-    claim = await bench.claim_one()
-    for _ in range(3):
-        bench.clock.advance(LEASE_S - 1)
-        assert await bench.claim() == []
-        await bench.record_progress(claim, "1.0")
-    bench.clock.advance(LEASE_S)
-    other = await bench.claim_one()
-    assert other.webhook.cursor == "1.0"
-    for record in (bench.record_progress, bench.record_finished, bench.record_failure):
-        with pytest.raises(FencedError):
-            await record(claim, "2.0")
-    assert bench.get_webhook().cursor == "1.0"
-    await bench.record_finished(other, "2.0")
-
-
-async def test_the_webhook_of_an_ended_task_is_done_when_everything_was_sent(
-    bench: OutboxBench,
-) -> None:
-    task_id = await bench.new_task()
-    claim = await bench.claim_one()
-    head = await bench.end(task_id)
-    await bench.record_finished(claim, f"{head - 1}.3")
-    assert bench.get_webhook().state == PENDING
-    await bench.record_finished(await bench.claim_one(), f"{head}.0")
-    assert bench.get_webhook().state == DONE
-    assert await bench.claim() == []
 
 
 async def test_pauses_double_up_to_an_hour_and_a_webhook_is_dead_after_a_day(

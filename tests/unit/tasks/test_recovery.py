@@ -244,23 +244,6 @@ async def test_a_non_repeatable_agent_never_repeats_even_without_output(
     assert started_ids == [task_id]
 
 
-async def test_a_task_without_its_agent_fails_with_the_reason(
-    journal_path: Path, open_host: OpenHost
-) -> None:
-    reached = asyncio.Event()
-
-    async def stuck(task: TaskContext) -> None:
-        await task.working()
-        reached.set()
-        await asyncio.Event().wait()
-
-    task_id = await run_until_killed(journal_path, define(stuck, repeatable=True), reached)
-    host = await open_host()
-    ended = await host.wait_turn(task_id)
-    assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "send it again" in status_texts(ended)
-
-
 async def test_a_deadline_that_passed_while_no_host_ran_ends_the_task(
     journal_path: Path, open_host: OpenHost
 ) -> None:
@@ -281,22 +264,6 @@ async def test_a_deadline_that_passed_while_no_host_ran_ends_the_task(
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "deadline" in status_texts(ended)
     assert not executed
-
-
-async def test_a_task_in_recovery_can_be_canceled(journal_path: Path, open_host: OpenHost) -> None:
-    reached = asyncio.Event()
-
-    async def stuck(task: TaskContext) -> None:
-        await task.working()
-        reached.set()
-        await asyncio.Event().wait()
-
-    agent = define(stuck, repeatable=True)
-    task_id = await run_until_killed(journal_path, agent, reached)
-    host = await open_host(agent)
-    canceled = await host.cancel(task_id, account="")
-    assert canceled.task.status.state == State.TASK_STATE_CANCELED
-    assert host.journals.primary.executions.find(task_id) is None
 
 
 async def test_a_task_that_never_started_just_runs(journal_path: Path, open_host: OpenHost) -> None:

@@ -1,18 +1,16 @@
 """Submission is idempotent, limited, and survives the end of a host."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, status_texts
+from harness.agents.inline_agents import NOTHING, OpenHost, define, message, status_texts
 from trunkline.errors import (
     InvalidArgumentError,
     MessageKeyReusedError,
     PeerUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -114,23 +112,6 @@ async def test_a_task_id_of_another_account_looks_nonexistent(
     assert creation.result().is_new
     with pytest.raises(TaskNotFoundError):
         await host.submit("tested", message(), foreign)
-
-
-async def test_a_waiting_task_survives_a_restart(open_host: OpenHost, journal_path: Path) -> None:
-    async def ask(task: TaskContext) -> str | None:
-        if task.turn == 1:
-            await task.require_input("?")
-            return None
-        return f"{task.history[0].parts[0].text} {task.text}"
-
-    journal = Journal.open(journal_path)
-    async with TaskHost(journal, [define(ask)]) as host:
-        waiting = await finish(host, "first")
-    journal.close()
-    second = await open_host(define(ask))
-    await accept(second, message("second", task_id=waiting.task.id))
-    final = await second.wait_turn(waiting.task.id)
-    assert final.task.artifacts[0].parts[0].text == "first second"
 
 
 async def test_a_draining_host_refuses_new_tasks_and_finishes_running_ones(

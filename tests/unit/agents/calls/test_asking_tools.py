@@ -5,16 +5,12 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
-from langchain_core.messages import AIMessage
-from langchain_core.runnables import RunnableConfig
-from langgraph.graph import START, MessagesState, StateGraph
 
 from harness.mcp import asking_server
-from trunkline import TaskContext, TaskState, agent, from_langgraph
+from trunkline import TaskContext, TaskState, agent
 from trunkline.core.json_values import update_struct
 from trunkline.testing import Mesh, mesh
 from trunkline.v1 import part_pb2
@@ -41,12 +37,6 @@ async def planner(task: TaskContext) -> str:
     return f"{table.result().text} {cake.result().text}"
 
 
-@agent(name="baker")
-async def baker(task: TaskContext) -> str:
-    """Bakes as a task of the server that asks."""
-    return (await task.call_tool("asking/bake_to_taste", {"cake": task.text})).text
-
-
 @agent(name="hasty")
 async def hasty(task: TaskContext) -> str:
     """Ends its turn while a task of the server runs."""
@@ -55,18 +45,6 @@ async def hasty(task: TaskContext) -> str:
         async with asyncio.timeout(1 if task.approvals else None):
             await task.call_tool("asking/bake", {"cake": "pie"})
     return "too late"
-
-
-def build_graph_agent() -> Any:
-    async def book(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
-        task: TaskContext = config["configurable"]["task"]
-        booked = await task.call_tool("asking/book_table", {"city": "Paris"})
-        return {"messages": [AIMessage(booked.text)]}
-
-    graph = StateGraph(MessagesState)
-    graph.add_node("book", book)
-    graph.add_edge(START, "book")
-    return from_langgraph(graph.compile(), name="grapher", description="Books in a node.")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -82,7 +60,7 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     }
     mcp_file = folder / "mcp.json"
     mcp_file.write_text(json.dumps({"mcpServers": {"asking": server}}), encoding="utf-8")
-    agents = (booker, hosts, planner, baker, hasty, build_graph_agent())
+    agents = (booker, hosts, planner, hasty)
     async with mesh(*agents, settings={"mcp_file": mcp_file}) as running:
         yield running, folder
 
@@ -181,12 +159,3 @@ async def test_a_task_of_the_server_is_canceled_with_the_turn_that_left_it(
     end = await m.ask("approve", task=first)
     assert end.text == "too late"
     assert read_log(folder) == ["bake", "canceled"]
-
-
-async def test_a_tool_asks_in_a_node_of_a_graph(opened: tuple[Mesh, Path], folder: Path) -> None:
-    m = opened[0]
-    first = await m.ask("go", agent="grapher")
-    assert "A table in Paris?" in first.status_text
-    end = await m.ask("3 seats and a view: garden", task=first)
-    assert end.text == "A table in Paris for 3."
-    assert read_log(folder) == ["asked", "accept"]
