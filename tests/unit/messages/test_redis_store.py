@@ -13,6 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from harness.freezable_loop import FreezableLoop
+from harness.polling import wait_for
 from harness.valkey import ValkeyServer, running_valkey
 from trunkline.core.encryption import Keyring, KeySource
 from trunkline.core.runtime import run_in_background
@@ -106,21 +107,13 @@ async def consume(store: RedisMessageStore) -> None:
         pass
 
 
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            if is_true():
-                return
-            await asyncio.sleep(0.01)
-
-
 async def test_a_second_process_gets_half_and_all_after_the_first_one(opened: OpenStore) -> None:
     async with opened() as first, run_in_background(consume(first)):
-        await until(lambda: len(first.partitions) == 16)
+        await wait_for(lambda: len(first.partitions) == 16)
         async with opened() as second, run_in_background(consume(second)):
-            await until(lambda: len(first.partitions) == len(second.partitions) == 8)
+            await wait_for(lambda: len(first.partitions) == len(second.partitions) == 8)
             assert not set(first.partitions) & set(second.partitions)
-        await until(lambda: len(first.partitions) == 16)
+        await wait_for(lambda: len(first.partitions) == 16)
 
 
 async def test_a_process_that_was_frozen_cannot_write_and_the_next_one_continues_its_task(

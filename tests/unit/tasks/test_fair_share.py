@@ -75,40 +75,6 @@ async def test_a_flood_delays_the_first_task_of_another_account_by_one_turn(
     assert Counter(turnstile.started) == {"flood": 21, "small": 1, "third": 1}
 
 
-async def test_a_full_queue_has_room_for_other_accounts_but_not_for_its_own(
-    open_host: OpenHost,
-) -> None:
-    turnstile = Turnstile()
-
-    async def work(task: TaskContext) -> None:
-        await turnstile(task)
-
-    host = await open_host(define(work, concurrency=1), settings=TaskSettings(queue_limit=8))
-    await submit(host, "flood", 20)
-    # Of 16 places, 8 are free: the second account may have half of them, the third half of the
-    # rest, and so on.
-    accepted = {name: 20 - len(await submit(host, name, 20)) for name in ("b", "c", "d", "e")}
-    assert accepted == {"b": 4, "c": 2, "d": 1, "e": 1}
-    assert len(await submit(host, "f", 1)) == 1
-    turnstile.release(100)
-    await wait_until_slots_free(host)
-    assert await submit(host, "f", 8) == []
-
-
-async def test_a_full_host_has_room_for_other_accounts(open_host: OpenHost) -> None:
-    turnstile = Turnstile()
-
-    async def work(task: TaskContext) -> None:
-        await turnstile(task)
-
-    host = await open_host(define(work), settings=TaskSettings(task_limit=4))
-    refused = await submit(host, "flood", 9)
-    assert [type(error) for error in refused] == [OverloadedError] * 5
-    assert await submit(host, "small", 2) == []
-    turnstile.release(100)
-    await wait_until_slots_free(host)
-
-
 async def test_an_account_may_have_only_so_many_tasks_on_a_host(open_host: OpenHost) -> None:
     turnstile = Turnstile()
 

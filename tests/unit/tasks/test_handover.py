@@ -1,7 +1,8 @@
 """A journal whose tasks wait for agents of other hosts is adopted, released and taken over."""
 
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -219,3 +220,14 @@ async def test_a_closed_host_leaves_journals_for_other_agents_orphaned(
         for name in ("ours", "theirs"):
             await hosts.journals.adopt(Journal.open(tmp_path / f"{name}.db"))
     assert [orphan.path.name for orphan in find_orphaned_journals(tmp_path)] == ["theirs.db"]
+
+
+async def test_adopting_a_damaged_journal_affects_no_other(tmp_path: Path) -> None:
+    await write_journal(tmp_path / "left.db", math=1)
+    with closing(sqlite3.connect(tmp_path / "left.db")) as file:
+        file.execute("DROP TABLE webhooks")
+    async with open_hosts(tmp_path / "own.db", "echo") as hosts:
+        with pytest.raises(JournalUnavailableError):
+            await hosts.journals.adopt(Journal.open(tmp_path / "left.db"))
+        assert hosts.journals.ids == (hosts.journal.id,)
+        assert await start_task(hosts, "echo", "end")

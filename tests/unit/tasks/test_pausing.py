@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.agents.inline_agents import OpenHost, define, start, texts
+from harness.agents.inline_agents import OpenHost, define, finish, start, texts
 from trunkline.core.json_values import read_member
 from trunkline.errors import TaskEndedError
 from trunkline.tasks.context import TaskContext
@@ -50,3 +50,20 @@ async def test_no_step_begins_while_a_task_is_paused(open_host: OpenHost) -> Non
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     with pytest.raises(TaskEndedError):
         await host.pause(task_id, account="")
+
+
+async def test_a_paused_question_is_not_lost(open_host: OpenHost) -> None:
+    async def ask(task: TaskContext) -> str | None:
+        if task.turn == 1:
+            await task.require_input("which city?")
+            return None
+        await get_turn_runtime(task).pause.wait()
+        return task.text
+
+    host = await open_host(replace(define(ask), is_pausable=True))
+    task_id = (await finish(host, "weather")).task.id
+    paused = await host.pause(task_id, account="")
+    assert paused.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert paused.task.status.message.parts[0].text == "which city?"
+    resumed = await host.resume(task_id, account="")
+    assert read_member(resumed.task.metadata, "trunkline/paused") is False

@@ -83,14 +83,6 @@ async def test_a_task_over_a_limit_is_refused_and_the_error_names_the_chain(
     assert (refused.value.limit, refused.value.chain) == (limit, chain)
 
 
-async def test_a_chain_of_the_allowed_depth_is_accepted_and_stored(open_host: OpenHost) -> None:
-    settings = TaskSettings(tree=TreeSettings(depth=4))
-    host = await open_host(define(quiet), settings=settings)
-    task = await finish(host, parent=child_of("a", "b", "c").parent, tree=position("a", "b", "c"))
-    assert [ancestor.agent for ancestor in task.tree.ancestors] == ["a", "b", "c"]
-    assert task.tree.budget.levels == 1
-
-
 async def test_an_agent_may_be_asked_again_once_by_those_it_asked(open_host: OpenHost) -> None:
     host = await open_host(define(quiet))
     task = await finish(host, parent=child_of("tested", "b").parent, tree=position("tested", "b"))
@@ -180,22 +172,6 @@ async def test_children_share_what_remains_and_return_what_they_do_not_use(
     assert [budget.tokens for budget in budgets] == [100, 100, 100, 270]
     assert (task.usage.tasks, task.usage.tokens) == (7, 35)
     assert task.children[0].started.budget.tasks == 10
-
-
-async def test_a_child_gets_the_chain_and_one_level_less(open_host: OpenHost) -> None:
-    trees: list[tree_pb2.TreePosition] = []
-
-    async def supervise(task: TurnRuntime) -> None:
-        await task.record(started(task, "c-1"))
-        trees.append(task.child_submission("c-1").tree)
-
-    host = await open_host(define_runtime(supervise))
-    task = await finish(host, parent=child_of("a").parent, tree=position("a", levels=5))
-
-    (tree,) = trees
-    assert [ancestor.agent for ancestor in tree.ancestors] == ["a", "tested"]
-    assert tree.ancestors[1].task_id == task.task.id
-    assert tree.budget.levels == 4
 
 
 @pytest.mark.parametrize(

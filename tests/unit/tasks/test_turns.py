@@ -17,6 +17,8 @@ from harness.agents.inline_agents import (
 )
 from trunkline.core.json_values import read_member
 from trunkline.errors import (
+    AgentNotFoundError,
+    ContentTypeNotSupportedError,
     InvalidAgentResponseError,
     InvalidArgumentError,
     TaskEndedError,
@@ -261,3 +263,19 @@ async def test_a_new_revision_of_a_plan_has_nothing_of_the_earlier_one(open_host
     snapshot = await finish(await open_host(define(planner)))
     (plan,) = snapshot.plans
     assert (plan.revision, plan.text) == (2, "new")
+
+
+async def test_an_unacceptable_message_is_refused(open_host: OpenHost) -> None:
+    async def quiet(task: TaskContext) -> None:
+        return None
+
+    host = await open_host(define(quiet))
+    with pytest.raises(AgentNotFoundError, match="unknown"):
+        await host.submit("unknown", message(), NOTHING)
+    empty = message_pb2.Message(message_id="m", role=message_pb2.ROLE_USER)
+    with pytest.raises(InvalidArgumentError, match="parts"):
+        await host.submit("tested", empty, NOTHING)
+    picture = message()
+    picture.parts.add(raw=b"1", media_type="image/png")
+    with pytest.raises(ContentTypeNotSupportedError, match="text/plain"):
+        await host.submit("tested", picture, NOTHING)
